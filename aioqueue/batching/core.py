@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from aioqueue.arguments import checked_count, checked_seconds, checked_watchdog, function_name
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
@@ -51,9 +51,16 @@ from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.storage.sized import size_of
-from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.explanation import (
+    Culprit,
+    CulpritKind,
+    ExplainedWait,
+    Explanation,
+    WorkerState,
+    seconds_told,
+)
 from aioqueue.telemetry.registry import note_waits
-from aioqueue.telemetry.stacks import place_of, stack_of
+from aioqueue.telemetry.stacks import Stack, place_of, stack_of
 from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
@@ -111,6 +118,21 @@ class Request(Attempt):
         return self.result
 
 
+_SAYS: Final = 0.5
+"""Seconds that a process has to report its stack."""
+
+_DOES: Final = {"stopped": "is stopped (SIGSTOP)", "ended": "has ended"}
+
+
+class Inspected(Protocol):
+    """A process that works on a batch."""
+
+    name: str
+
+    def condition(self, seconds: float) -> tuple[Stack, WorkerState, str]:
+        """Return its stack, its state, and a remark. Any thread may call it."""
+
+
 class BatcherCore:
     """The state of one batcher, shared by its faces. Its arguments are those of the faces."""
 
@@ -165,6 +187,7 @@ class BatcherCore:
         self._on_giving_up: list[Callable[[], object]] = []
         # Id of a worker that calls the function -> the worker, its batch, and the start time.
         self._in_work: dict[int, tuple[Any, list[Request], float]] = {}
+        self.processes: dict[int, Inspected] = {}  # id of a worker -> the process that it asks
         note_waits(self)
         self._counts = BatcherCounts()
 
@@ -523,25 +546,38 @@ class BatcherCore:
         if not waiting:
             return None
         owner, seconds = Owner(worker), perf_counter() - began
-        place = place_of(stack_of(worker, frames))
+        kind: CulpritKind = "worker"
+        process = self.processes.get(id(worker))
+        if process is None:
+            name, state, place = owner.name, "", place_of(stack_of(worker, frames))
+        else:
+            name, (stack, condition, note) = process.name, process.condition(_SAYS)
+            place = place_of(stack)
+            state = "" if condition == "running" else f", which {_DOES.get(condition, condition)}"
+            state += f" ({note})" if note else ""
+            kind = "worker" if condition == "running" else "process"
         at = "" if place is None else f", at {place}"
-        where = " in a process" if self.where == "process" else ""
-        name = counted(waiting, "caller")
+        callers = counted(waiting, "caller")
         what = f"{'waits' if waiting == 1 else 'wait'} for {self}"
         queued = self.aio.size()
-        step = f"{name} {what}, for {seconds_told(seconds)}"
+        step = f"{callers} {what}, for {seconds_told(seconds)}"
         if queued:
             step += f"; {queued} more in line behind"
         culprit = Culprit(
-            "worker",
-            f"{self}: {owner.name} has been at a batch of {len(batch)}{where} for"
+            kind,
+            f"{self}: {name}{state} has been at a batch of {len(batch)} for"
             f" {seconds_told(seconds)}{at}",
             (step,),
             queue=self.aio.name,
             stage=function_name(self.function),
-            worker=owner.name,
+            worker=name,
         )
-        return ExplainedWait(name, what, seconds, (culprit,))
+        return ExplainedWait(callers, what, seconds, (culprit,))
+
+    @property
+    def serves(self) -> int:
+        """Return what identifies the queue whose elements its workers take."""
+        return id(self.aio._core)
 
     def waits_move(self) -> Hashable:
         """Return how many calls have ended: the number changes as long as the batcher works."""

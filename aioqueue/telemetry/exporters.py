@@ -6,27 +6,21 @@ there (``aioqueue.queue.size``, ``aioqueue_queue_size``).
 OpenTelemetry has no asynchronous histograms, so each duration becomes two counters there:
 ``….time`` in seconds, and ``….count``. Its API comes with the extra ``opentelemetry``, that of
 Prometheus with ``prometheus``. Every export reads the numbers of that moment; nothing is counted or
-stored here.
-
-**Several monitors.** One meter, registry or writer may have any number of them. Those with equal
-labels are told apart by a number: the first has none, each further one gets the smallest that no
-open monitor has. So a monitor that begins after another has ended goes on under the same labels,
-and the ended one is no longer shown (`in_place_of`).
+stored here. Several monitors may share a meter, registry or
+writer: see `aioqueue.telemetry.side_by_side`.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import sys
 import threading
 import time
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, count
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from itertools import accumulate
+from typing import Any, Final, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 from aioqueue import extras
@@ -35,6 +29,14 @@ from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
 from aioqueue.telemetry.registry import MonitoredRun
+from aioqueue.telemetry.side_by_side import (
+    LOCK,
+    SharedCollector,
+    Shown,
+    has_ended,
+    in_place_of,
+    numbered,
+)
 from aioqueue.telemetry.snapshots import (
     BOUNDS,
     FunctionNumbers,
@@ -54,8 +56,6 @@ __all__ = (
     "RunCollector",
     "ScalarSender",
     "ScalarWriter",
-    "SharedCollector",
-    "Shown",
     "Unit",
     "instrument",
 )
@@ -339,44 +339,6 @@ DISTRIBUTIONS: Final = (
 
 _log: Final = logging.getLogger("aioqueue")
 
-_lock: Final = threading.RLock()
-"""Guards who exports to which meter, registry and writer."""
-
-
-class Shown(NamedTuple):
-    """Something that is exported, beside others."""
-
-    labels: Hashable
-    """Its labels. Those with equal ones get different numbers."""
-    watched: Any
-    """A monitor, or a batcher."""
-    has_ended: Callable[[], bool]
-    number: int = 1
-    """Which one of those with these labels it is; the first needs no mark."""
-
-
-def has_ended(watched: MonitoredRun) -> bool:
-    """Return whether a monitor has been closed."""
-    closed = getattr(watched, "_closed", None)
-    return closed is not None and closed.is_set()
-
-
-def numbered(one: Shown, others: Iterable[Shown]) -> Shown:
-    """Return it with the smallest number that no other one has that goes on."""
-    taken = set()
-    for other in others:
-        if other.labels == one.labels:
-            if other.watched == one.watched:
-                return one._replace(number=other.number)
-            if not other.has_ended():
-                taken.add(other.number)
-    return one._replace(number=next(n for n in count(1) if n not in taken))
-
-
-def in_place_of(one: Shown, others: Iterable[Shown]) -> list[Shown]:
-    """Return the others, without those in whose place this one is shown from now on."""
-    return [o for o in others if (o.labels, o.number) != (one.labels, one.number)]
-
 
 class ScalarWriter(Protocol):
     """Accepts scalars: a ``SummaryWriter`` of PyTorch or tensorboardX, or a similar object."""
@@ -447,7 +409,7 @@ _writers: Final[WeakKeyDictionary[Any, list[Shown]]] = WeakKeyDictionary()
 
 def _group_of_writer(watched: MonitoredRun, writer: ScalarWriter) -> str:
     """Return the first part of the tags of a run in a writer."""
-    with _lock:
+    with LOCK:
         try:
             others = _writers.setdefault(writer, [])
         except TypeError:  # no weak references to it, or no hash
@@ -492,7 +454,7 @@ def instrument(
     if not isinstance(meter, metrics.Meter):
         raise InvalidArgumentError(f"meter: got {meter!r}; expected a Meter of OpenTelemetry")
     common = checked_labels(attributes, "attributes")
-    with _lock:
+    with LOCK:
         runs = _meters.get(meter)
         if runs is None:
             runs = _Runs(metrics.Observation)
@@ -514,7 +476,7 @@ def _default_meter(metrics: Any) -> Any:
     instruments there. So it is the one to use afterwards, too.
     """
     meter = metrics.get_meter("aioqueue")
-    with _lock:
+    with LOCK:
         if type(meter).__name__ == "_ProxyMeter" and not _stand_ins:
             _stand_ins.append(meter)
         return _stand_ins[0] if _stand_ins and isinstance(meter, metrics.Meter) else meter
@@ -639,109 +601,6 @@ _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _OURS: Final = frozenset(
     {"function", "kind", "le", "monitor", "outcome", "queue", "stage", "where", "within"}
 )
-
-
-class SharedCollector(ABC):
-    """A collector that shares its metrics with others of its class in a registry.
-
-    Prometheus wants all lines of a metric together, and its registries refuse a second collector
-    with the same names. So the first of them has the names, and shows what all of them show. Which
-    registry asks, only its frame on the stack tells: it passes no argument.
-    """
-
-    def __init__(self) -> None:
-        self._numbers: WeakKeyDictionary[Any, list[Shown]] = WeakKeyDictionary()
-
-    @abstractmethod
-    def _shows(self) -> list[Shown]:
-        """Return what it shows, each with its labels."""
-
-    @abstractmethod
-    def _families(self, numbers: list[int]) -> Iterator[Any]:
-        """Yield the metric families. They are the same ones each time.
-
-        Args:
-            numbers: the number of each of `_shows`; 0 for those that are not shown any more.
-        """
-
-    def describe(self) -> Iterator[Any]:
-        """Return the names of the metrics without reading any; the registry calls this."""
-        registry = _asking_registry()
-        if not any(one is not self for one in self._peers(registry)):
-            yield from self._families([0] * len(self._shows()))
-        if registry is not None:
-            self._numbered(registry)
-
-    def collect(self) -> Iterator[Any]:
-        """Return the metric families; the registry calls this at every scrape."""
-        registry = _asking_registry()
-        peers = self._peers(registry)
-        if self not in peers:
-            yield from self._families([1] * len(self._shows()))
-            return
-        if peers[0] is not self:
-            return
-        with _lock:
-            shown = [(peer, peer._numbered(registry)) for peer in peers]
-        places = [(one.labels, one.number) for _, ones in shown for one in ones]
-        merged: list[Any] = []
-        at = 0
-        for peer, ones in shown:
-            numbers = []
-            for one in ones:
-                at += 1
-                # A later one with the same labels and number is shown in its place.
-                numbers.append(0 if (one.labels, one.number) in places[at:] else one.number)
-            families = list(peer._families(numbers))
-            if not merged:
-                merged = families
-            else:
-                for family, more in zip(merged, families, strict=True):
-                    family.samples += more.samples
-        yield from merged
-
-    def _peers(self, registry: Any) -> list[Any]:
-        """Return the collectors of this class that are registered there, in that order."""
-        registered = list(getattr(registry, "_collector_to_names", ()))
-        return [one for one in registered if type(one) is type(self)]
-
-    def _numbered(self, registry: Any) -> list[Shown]:
-        """Return what it shows with its numbers in a registry; the first call chooses them."""
-        with _lock:
-            if registry not in self._numbers:
-                others = [
-                    shown
-                    for peer in self._peers(registry)
-                    if peer is not self
-                    for shown in peer._numbers.get(registry, ())
-                ]
-                found: list[Shown] = []
-                for one in self._shows():
-                    found.append(numbered(one, [*others, *found]))
-                self._numbers[registry] = found
-            return self._numbers[registry]
-
-
-def _asking_registry() -> Any:
-    """Return the registry of Prometheus that has made the call; ``None`` if none has."""
-    from prometheus_client import registry
-
-    restricted = getattr(registry, "RestrictedRegistry", ())
-    frame = sys._getframe(2)
-    for _ in range(_NEAR):
-        if frame is None:
-            break
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, restricted):
-            return caller._registry
-        if isinstance(caller, registry.CollectorRegistry):
-            return caller
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
-_NEAR: Final = 4
-"""How many frames above a call to look at."""
 
 
 class RunCollector(SharedCollector):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from aioqueue.forks import LivingThings
 from aioqueue.locks import guarded
@@ -35,6 +35,7 @@ __all__ = (
     "MonitorTarget",
     "MonitoredRun",
     "QueuePart",
+    "Serving",
     "StagePart",
     "WaitPoint",
     "Watch",
@@ -392,6 +393,15 @@ class WaitPoint(Protocol):
 
     def waits_for(self, coordinator: object) -> bool:
         """Return whether this belongs to what a coordinator (its core) watches."""
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """Such a place that takes the elements of a queue: a batcher."""
+
+    @property
+    def serves(self) -> int:
+        """Identifies the queue: the id of its core."""
 
 
 _waits: Final = LivingThings()
