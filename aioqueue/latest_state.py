@@ -257,7 +257,7 @@ class LatestCore:
             name = reading.owner.name
             what = f"waits for a version after {reading.after} of {self}"
             what += f", whose version is {self.current.version}"
-            # No root cause: whoever publishes may have nothing new now.
+            # No root cause: the publisher may have nothing new now.
             yield ExplainedWait(name, what, seconds, key=reading.owner.key)
 
     def waits_move(self) -> Hashable:

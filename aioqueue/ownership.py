@@ -501,7 +501,7 @@ def overlap(one: Any, other: Any) -> bool:
         return _overlap(places, sizes)
 
 
-_MOST_WORK: Final = 100_000
+_MOST_WORK: Final[Any] = 100_000
 
 
 def _places(array: Any) -> Any:

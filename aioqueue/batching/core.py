@@ -65,7 +65,7 @@ from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
 
-__all__ = ("BatcherCore", "OnFull", "Request", "Where")
+__all__ = ("BatcherCore", "Inspected", "OnFull", "Request", "Where")
 
 OnFull = Literal["wait", "refuse"]
 
@@ -191,7 +191,7 @@ class BatcherCore:
         note_waits(self)
         self._counts = BatcherCounts()
 
-    def _new_queue(self) -> FIFOQueue[Any, Any]:
+    def _new_queue(self) -> FIFOQueue[Any]:
         return FIFOQueue(max(_CAPACITY, self.max_batch), name=self.name)
 
     # Called by callers.

@@ -417,9 +417,11 @@ def _group_of_writer(watched: MonitoredRun, writer: ScalarWriter) -> str:
         # The records hold no monitor: a writer must not keep those alive that the user has dropped.
         alive = weakref.ref(watched)
         closed = getattr(watched, "_closed", None)
-        shown = numbered(
-            Shown((), id(watched), lambda: alive() is None or (closed and closed.is_set())), others
-        )
+
+        def is_over() -> bool:
+            return alive() is None or (closed is not None and closed.is_set())
+
+        shown = numbered(Shown((), id(watched), is_over), others)
         others[:] = [*in_place_of(shown, others), shown]
     return "data" if shown.number == 1 else f"data-{shown.number}"
 

@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import count
+from types import FrameType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -145,7 +146,7 @@ def _asking_registry() -> Any:
     from prometheus_client import registry
 
     restricted = getattr(registry, "RestrictedRegistry", ())
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     for _ in range(_NEAR):
         if frame is None:
             break
@@ -154,7 +155,7 @@ def _asking_registry() -> Any:
             return caller._registry
         if isinstance(caller, registry.CollectorRegistry):
             return caller
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

@@ -30,7 +30,8 @@ BATCHES = 2
 
 async def mistakes(batcher: Any, sharer: Sharer) -> list[str]:
     """Ask with several callers in several batches, write into all results, and compare."""
-    found, held = [], []
+    found: list[str] = []
+    held: list[tuple[str, Any, float]] = []
     for batch in range(BATCHES):
         numbers = [100.0 * batch + at for at in range(CALLERS)]
         requests = [np.full(SIZE, number) for number in numbers]
@@ -136,7 +137,7 @@ KEPT = np.zeros((CALLERS, SIZE))
         lambda rows: KEPT[: len(rows)],
         lambda rows: KEPT.T.T,
         lambda rows: np.ma.masked_array(KEPT, mask=KEPT > 1),
-        lambda rows: np.rec.fromarrays([KEPT, KEPT], names="a,b").a,
+        lambda rows: np.rec.fromarrays([KEPT, KEPT], names="a,b").a,  # type: ignore[call-overload]
     ],
 )
 def test_arrays_of_results(make: Callable[[list[Any]], Any]) -> None:
@@ -176,12 +177,16 @@ def test_tensors_that_share_their_storage() -> None:
             return [made[at : at + SIZE] for at in range(n)]
 
     for make in [*makes, inference]:
-        with sync.Batcher(lambda rows, make=make: make(len(rows)), 1, 0) as one:
-            first, second = one(0), one(1)
-        results = [first, second]
 
-        async def several(make: Callable[[Any], Any] = make) -> list[Any]:
-            async with aioqueue.Batcher(lambda rows: make(len(rows)), 3, NEVER) as batcher:
+        def function(rows: list[int], make: Callable[[Any], Any] = make) -> Any:
+            return make(len(rows))
+
+        with sync.Batcher(function, 1, 0) as one:
+            first, second = one(0), one(1)
+        results: list[Any] = [first, second]
+
+        async def several(function: Callable[[list[int]], Any] = function) -> list[Any]:
+            async with aioqueue.Batcher(function, 3, NEVER) as batcher:
                 return await asyncio.gather(*map(batcher, range(3)))
 
         results += asyncio.run(several())
@@ -200,7 +205,9 @@ def test_one_result_without_an_end_leaves_the_others_private() -> None:
     endless.append(endless)
 
     async def main() -> None:
-        function = lambda rows: [endless, kept, kept]  # noqa: E731
+        def function(rows: list[int]) -> list[Any]:
+            return [endless, kept, kept]
+
         async with aioqueue.Batcher(function, 3, NEVER) as batcher:
             _, one, two = await asyncio.gather(*map(batcher, range(3)))
         one[:] = 1

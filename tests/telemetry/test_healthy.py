@@ -141,9 +141,12 @@ def check(kinds: list[str], chance: random.Random) -> None:
         assert "close() missing" not in str(told)
 
         go = threading.Event()
-        stuck: sync.Batcher[Any, Any] = stack.enter_context(
-            sync.Batcher(lambda rows: go.wait(PATIENCE) and rows, 1, name="stuck")
-        )
+
+        def hangs(rows: list[Any]) -> list[Any]:
+            assert go.wait(PATIENCE)
+            return rows
+
+        stuck = stack.enter_context(sync.Batcher(hangs, 1, name="stuck"))
         stack.callback(go.set)
         for number in range(3):
             services.thread(lambda number=number: stuck(number))  # type: ignore[misc]
