@@ -69,7 +69,6 @@ __all__ = (
     "detached",
     "exception_text",
     "interrupt_of",
-    "interrupt_of",
     "out_of_range_error",
     "own",
     "queue_label",

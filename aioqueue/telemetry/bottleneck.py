@@ -133,7 +133,7 @@ _TINY: Final = 50e-6
 """Seconds of a call that is too short for any wait that another thread could use."""
 
 _QUICK: Final = 250e-6
-"""Seconds of a call that costs no more than to hand its item from thread to thread, many times over.
+"""Seconds of a call that costs no more than a few hand-overs of its item from thread to thread.
 If the GIL is held meanwhile, threads take turns, and each turn costs more than the call."""
 
 _HELD: Final = 0.35

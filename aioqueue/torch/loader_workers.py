@@ -34,6 +34,7 @@ from aioqueue import (
     inputs,
 )
 from aioqueue.coordination.classify import add_note
+from aioqueue.errors import interrupt_of
 from aioqueue.forks import PROCESS
 from aioqueue.global_generators import DrawsFinder
 from aioqueue.processes.worker import UnknownToOthersError, dumped
@@ -57,7 +58,6 @@ from aioqueue.torch.worker_threads import (
     this_is_worker,
     worker_info,
 )
-from aioqueue.errors import interrupt_of
 from aioqueue.tracebacks import FailureNote, raise_again, title_of
 
 __all__ = (

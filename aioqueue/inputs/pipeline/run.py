@@ -26,6 +26,7 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.classify import ended_by_scope, running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
+from aioqueue.errors import interrupt_of
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
@@ -48,7 +49,6 @@ from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
-from aioqueue.errors import interrupt_of
 from aioqueue.tracebacks import raise_again
 from aioqueue.waiting.waker import in_event_loop
 
