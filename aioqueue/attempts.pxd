@@ -17,7 +17,7 @@ cdef class Take(Attempt):
     cdef public Held held
     cdef public object n
     cdef public object borrower
-    cdef public bint up_to, single, expired, leased
+    cdef public bint up_to, single, expired, leased, peeks
 
 cdef class UntilClosed(Attempt):
     pass

@@ -263,9 +263,10 @@ class Take(Attempt):
             run first, and may be cancelled; or it is a loop that may be left before it has used
             them.
         borrower: that loop.
+        peeks: whether it takes nothing, and only waits until the rows are there.
     """
 
-    __slots__ = ("borrower", "expired", "held", "leased", "n", "single", "up_to")
+    __slots__ = ("borrower", "expired", "held", "leased", "n", "peeks", "single", "up_to")
     side = DEQUEUE
 
     def __init__(
@@ -278,6 +279,7 @@ class Take(Attempt):
         expired: bool = False,
         leased: bool = False,
         borrower: Borrower | None = None,
+        peeks: bool = False,
     ) -> None:
         self.state = PENDING
         self.error: BaseException | None = None
@@ -293,6 +295,7 @@ class Take(Attempt):
         self.expired: bool = expired
         self.leased: bool = leased
         self.borrower: Borrower | None = borrower
+        self.peeks: bool = peeks
         self.held: Held = Held(out)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from aioqueue.arguments import is_int
 from aioqueue.component_checks import Component, Shape, is_table, own_rows, shortly, unrolled
 from aioqueue.errors import InvalidArgumentError, counted, with_article
+from aioqueue.ownership import overlap, overlaps_itself
 from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of
 
@@ -596,14 +597,7 @@ def _refuse_overlaps(components: Sequence[Component], arrays: Sequence[Any]) -> 
         InvalidArgumentError: an array is there twice, or shares memory with another or itself.
     """
     for at, (component, array) in enumerate(zip(components, arrays, strict=True)):
-        repeats = any(
-            not stride and size > 1 for stride, size in zip(array.strides, array.shape, strict=True)
-        )
-        for other in range(at):
-            # Compare bounds first, which is cheap. Columns of one array need the exact check.
-            near = np.may_share_memory(array, arrays[other])
-            repeats = repeats or (near and np.shares_memory(array, arrays[other]))
-        if repeats and array.nbytes:
+        if overlaps_itself(array) or any(overlap(array, arrays[other]) for other in range(at)):
             raise InvalidArgumentError(
                 f"out: got an array for component {component.label} that shares memory with itself"
                 " or with that of another component; expected memory of its own for each value"

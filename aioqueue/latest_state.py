@@ -19,7 +19,7 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedEr
 from aioqueue.locks import alone, guarded, is_held_here
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
-from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
+from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.registry import note_waits
 from aioqueue.waiting import (
     Owner,
@@ -256,14 +256,9 @@ class LatestCore:
             seconds = perf_counter() - reading.began
             name = reading.owner.name
             what = f"waits for a version after {reading.after} of {self}"
-            step = f"{name} {what}, for {seconds_told(seconds)}"
-            cause = Culprit(
-                "nobody fills",
-                f"nobody publishes in {self}: its version is {self.current.version}",
-                (step,),
-                queue=self.name,
-            )
-            yield ExplainedWait(name, what, seconds, (cause,), key=reading.owner.key)
+            what += f", whose version is {self.current.version}"
+            # No root cause: the publisher may have nothing new now.
+            yield ExplainedWait(name, what, seconds, key=reading.owner.key)
 
     def waits_move(self) -> Hashable:
         """Return the version: it changes with each value."""

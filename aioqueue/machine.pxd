@@ -10,6 +10,7 @@ cdef class Machine(MachineState):
     cpdef bint _advance_enqueue(self, Attempt attempt, dict wakers) except -1
     cpdef bint _advance_dequeue(self, Take attempt, dict wakers) except -1
     cpdef _rows_for(self, Take attempt, available)
+    cpdef bint _is_too_heavy(self, Take attempt) except -1
     cpdef _claim_for(self, Take attempt)
     cpdef bint _may_proceed(self, Attempt attempt) except -1
     cpdef bint _wait_is_over(self, Attempt attempt, dict wakers) except -1

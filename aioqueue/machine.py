@@ -27,7 +27,8 @@ others wait until that is decided. Attempts of the loop itself do not: it would 
 **Batches in progress.** The first dequeue in line takes rows as they arrive: it *claims* them.
 Claimed rows do not count as inside, so producers get their room back at once. They stay in the
 storage until the batch is complete, and leave it in one move; so the storage may hold more rows
-than the capacity. Storages that draw at random draw the claimed rows at once.
+than the capacity. Storages that draw at random draw the claimed rows at once. After `hold_back`
+nothing is claimed: the rows of a batch that is not complete count as inside, and keep others out.
 
 **Bytes.** If rows bring their sizes (``max_bytes``, and rows that differ), an enqueue also waits
 while its next row would exceed the bound. Everything in the storage counts, even claimed rows, and
@@ -412,6 +413,17 @@ class Machine(MachineState):
         return self._settle()
 
     @guarded
+    def hold_back(self) -> None:
+        """Let batches leave their rows inside, where they count, until they are complete.
+
+        As for a storage that cannot give rows early, a batch must not be larger than the capacity.
+        A batch that accepts fewer rows is complete, too, if the bytes leave no room for more.
+        """
+        self._shut()
+        self._holds_back, self._progressive = True, False
+        self._settle()
+
+    @guarded
     def adopt(self, attempt: Take, columns: Columns) -> None:
         """Restore a grant from before this machine was made; the storage is still empty.
 
@@ -541,6 +553,9 @@ class Machine(MachineState):
                 if n == 0:
                     self._fail_out_of_range(attempt, claimed, wakers)
                     return True
+                if attempt.peeks:
+                    self._finish(attempt, DONE, wakers)
+                    return True
                 if attempt.single:
                     self.storage.hold_one(attempt.held)
                 else:
@@ -578,7 +593,14 @@ class Machine(MachineState):
                 # As in TensorFlow: the rows that the batch has drawn go back, and are drawn again.
                 self.storage.release(attempt.held)
             return self.storage.size
-        return available if attempt.expired and available > 0 else None
+        is_over = attempt.expired or self._is_too_heavy(attempt)
+        return available if is_over and available > 0 else None
+
+    def _is_too_heavy(self, attempt: Take) -> bool:
+        """Return whether an enqueue waits that the bytes keep out, so that a batch that leaves its
+        rows inside would wait for it in vain."""
+        is_light = not (self._holds_back and self._brings_sizes)
+        return not is_light and attempt.up_to and bool(self._enqueues) and not self._places
 
     def _claim_for(self, attempt: Take) -> None:
         """Claim the available rows for the first dequeue in line, which waits.
@@ -602,7 +624,7 @@ class Machine(MachineState):
         A batch claims rows and so frees room (see `begin`); an enqueue may get a place beside its
         waker's.
         """
-        return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places))
+        return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places) or self._holds_back)
 
     def _wait_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
         if type(attempt) is UntilDone:

@@ -21,7 +21,7 @@ cdef class MachineState(FastPath):
     cdef public dict _waiting
     cdef public Lines _lines
     cdef public Durations _enqueue_waits, _dequeue_waits
-    cdef public bint _batch_waits, _brings_sizes, _progressive, _eager
+    cdef public bint _batch_waits, _brings_sizes, _progressive, _eager, _holds_back
     cdef public Py_ssize_t _finished
     cdef public list _returned
 

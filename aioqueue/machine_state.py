@@ -258,6 +258,7 @@ class MachineState(FastPath):
         "_finished",
         "_given_capacity",
         "_granted",
+        "_holds_back",
         "_keep",
         "_lines",
         "_max_bytes",
@@ -289,6 +290,7 @@ class MachineState(FastPath):
         super().__init__(storage, lock, enter)
         # What never changes of the storage: each slow move asks for it several times.
         self._progressive, self._eager = storage.progressive, storage.eager
+        self._holds_back = False  # whether a batch leaves its rows inside until it is complete
         self._returned = storage.returned  # this very list
         self.kind: str = kind
         self.name: str = name
@@ -657,7 +659,7 @@ class MachineState(FastPath):
     def _missing(self) -> int:
         """Return how many rows the first dequeue lacks; without one, what a `dequeue` would."""
         head = self._lines.first_dequeue()
-        needed = 1 if head is None or head.expired else head.n
+        needed = 1 if head is None or head.expired or self._holds_back else head.n
         return needed - self._available() - len(self._places)
 
     def _available(self) -> int:

@@ -91,9 +91,11 @@ class LockLooks:
 class EventRing:
     """The latest events of one worker, which alone writes them. Older ones are dropped."""
 
-    __slots__ = ("_events",)
+    __slots__ = ("_events", "traces")
 
     def __init__(self) -> None:
+        self.traces = 0
+        """How many traces read it."""
         self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # tuples are faster to make
 
     def worked(self, began: float, ended: float, item: int | None = None) -> None:

@@ -16,9 +16,11 @@ references: they may be open files, models or connections.
 from __future__ import annotations
 
 import copy
+import sys
 from array import array as _array
-from collections import ChainMap, UserDict, UserList, deque
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable
+from functools import cache
 from sys import getrefcount
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
@@ -27,7 +29,7 @@ import numpy as np
 
 from aioqueue.trees import Registered, registered
 
-__all__ = ("FIXED", "private", "unshared")
+__all__ = ("FIXED", "overlap", "overlaps_itself", "private", "private_parts", "unshared")
 
 FIXED: Final = frozenset(
     {int, float, complex, bool, str, bytes, type(None), range, frozenset}
@@ -39,6 +41,13 @@ _CONTAINERS: Final = (tuple, list, dict, deque)
 _NESTED: Final = frozenset({tuple, list, dict})
 _IN_ATTRIBUTES: Final = (SimpleNamespace, UserDict, UserList, ChainMap)
 """Classes whose attributes have all that they hold. Other mappings may be open files."""
+
+_VIEWS: Final[dict[type, tuple[type[dict[Any, Any]], str]]] = {
+    type(getattr(kind(), name)()): (kind, name)
+    for kind in (dict, OrderedDict)
+    for name in ("keys", "values", "items")
+}
+"""The views of dicts, which change with their dict."""
 
 _BUFFERS: Final = (bytearray, np.void, set, _array)
 
@@ -116,6 +125,26 @@ def private(value: Any, item: Any = None) -> Any:
             if made is not None:
                 return made
     return _private_if_finite(value, _Owned(item), is_shared)
+
+
+def private_parts(values: list[Any]) -> list[Any]:
+    """Return a list of the same values, each private: no two share memory that can be written to.
+
+    Args:
+        values: the list. The caller must hold it in one variable and nowhere else; if others hold
+            it, too, all of its values are shared.
+    """
+    is_shared = getrefcount(values) > _OWN
+    return [_private_at(values, at, is_shared) for at in range(len(values))]
+
+
+def _private_at(values: list[Any], at: int, is_shared: bool) -> Any:
+    owned = _Owned(None)  # of its own: one endless value must not leave the others shared
+    try:
+        made = _part(values, at, owned, is_shared)
+    except RecursionError:
+        return values[at]
+    return values[at] if owned.is_endless else made
 
 
 def _private_if_finite(value: Any, owned: _Owned, is_shared: bool) -> Any:
@@ -207,6 +236,9 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if kind is MappingProxyType:
         parts = _made_private(dict(value), owned, True)
         return MappingProxyType(parts)
+    if kind in _VIEWS:
+        plain, name = _VIEWS[kind]
+        return getattr(_made_private(plain(value.mapping), owned, True), name)()
     clone = getattr(value, "clone", None)  # PyTorch's tensors have it
     if clone is not None and hasattr(value, "__dlpack__"):
         is_own = not is_shared and _has_own_storage(value)
@@ -385,12 +417,15 @@ _OWN_PART: Final = _references_of_part()
 
 
 def _is_alone(array: Any) -> bool:
-    """Return whether an array is the only way to its memory, and nothing else refers to it."""
+    """Return whether an array is the only way to its memory, and nothing else refers to it.
+
+    An array whose own rows overlap is not: each row would be a way to another one's memory.
+    """
     base = array.base
     if base is None:
         return True
     is_own = isinstance(base, _ndarray) and base.base is None
-    return is_own and getrefcount(base) <= _BASE
+    return is_own and getrefcount(base) <= _BASE and not overlaps_itself(array)
 
 
 def _is_fixed(array: Any) -> bool:
@@ -403,11 +438,86 @@ def _is_fixed(array: Any) -> bool:
 
 
 def _has_own_storage(tensor: Any) -> bool:
-    """Return whether a PyTorch tensor owns its memory and is not a view of another."""
+    """Return whether a PyTorch tensor owns its memory, and no other tensor is a way to it.
+
+    A tensor does not know its aliases: `detach`, ``data`` and views in inference mode have no
+    ``_base``. Only the storage counts its users. Where it does not say how many, the answer is no.
+    """
     try:
-        return tensor._base is None and bool(tensor.untyped_storage().resizable())
+        storage = tensor.untyped_storage()
+        is_owner = tensor._base is None and bool(storage.resizable())
+        return is_owner and _users(storage) == _users_of_own()
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
+
+
+def _users(storage: Any) -> int:
+    count: int = sys.modules["torch"]._C._storage_Use_Count(storage._cdata)
+    return count
+
+
+@cache
+def _users_of_own() -> int:
+    """Return how many users the storage of a tensor has that nobody shares."""
+    tensor = sys.modules["torch"].empty(1)
+    return _users(tensor.untyped_storage())
+
+
+def overlaps_itself(array: Any) -> bool:
+    """Return whether two elements of an array share memory.
+
+    The check is exact. Nearly all arrays are decided by their strides: an axis whose step leaves
+    room for all smaller axes cannot bring two elements together. For the others, such as diagonals
+    of a buffer, the places of all elements are compared.
+    """
+    size = array.itemsize
+    if array.flags.forc or array.size <= 1 or not size:
+        return False
+    axes = sorted(
+        (abs(step), n) for step, n in zip(array.strides, array.shape, strict=True) if n > 1
+    )
+    if axes[0][0] < size:
+        return True  # neighbours on this axis overlap
+    extent, is_nested = size, True
+    for step, n in axes:
+        is_nested = is_nested and step >= extent
+        extent += step * (n - 1)
+    if is_nested:
+        return False
+    # More elements than fit into their memory overlap. So the places to compare fit, too.
+    return array.size * size > extent or _overlap(_places(array), size)
+
+
+def overlap(one: Any, other: Any) -> bool:
+    """Return whether two arrays share memory. The check is exact."""
+    if not (one.nbytes and other.nbytes and np.may_share_memory(one, other)):
+        return False
+    try:
+        return bool(np.shares_memory(one, other, max_work=_MOST_WORK))
+    except np.exceptions.TooHardError:
+        # Equations that would take for ever. The places of all elements are a few at most.
+        places = np.concatenate([_places(array) for array in (one, other)])
+        sizes = np.repeat([one.itemsize, other.itemsize], [one.size, other.size])
+        return _overlap(places, sizes)
+
+
+_MOST_WORK: Final[Any] = 100_000
+
+
+def _places(array: Any) -> Any:
+    """Return the addresses of all elements."""
+    places = np.array([array.__array_interface__["data"][0]], np.int64)
+    for step, n in zip(array.strides, array.shape, strict=True):
+        places = (places[:, None] + step * np.arange(n, dtype=np.int64)).ravel()
+    return places
+
+
+def _overlap(places: Any, sizes: Any) -> bool:
+    """Return whether any two of these pieces of memory overlap."""
+    order = np.argsort(places, kind="stable")
+    starts = places[order]
+    ends = starts + (sizes if isinstance(sizes, int) else sizes[order])
+    return bool((starts[1:] < np.maximum.accumulate(ends)[:-1]).any())
 
 
 def _copied_objects(array: Any, owned: _Owned) -> Any:

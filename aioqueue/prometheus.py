@@ -7,20 +7,25 @@ its own. Each scrape reads the statistics of the batchers at that moment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
 import aioqueue
 from aioqueue import extras, sync
 from aioqueue.display_text import on_one_line
+from aioqueue.telemetry.side_by_side import SharedCollector, Shown
 
 __all__ = ("BatcherCollector",)
 
 _OUTCOMES: Final = ("answered", "failed", "cancelled", "refused")
 
 
-class BatcherCollector:
+class BatcherCollector(SharedCollector):
     """Metrics of batchers, each with the label ``batcher``, its name.
+
+    A registry takes any number of them: beside another open batcher of the same name, one also has
+    ``monitor="2"``.
 
     ======================================== ========= =============================================
     metric                                   kind      meaning
@@ -48,6 +53,7 @@ class BatcherCollector:
 
     def __init__(self, *batchers: aioqueue.Batcher[Any, Any] | sync.Batcher[Any, Any]) -> None:
         _families()
+        super().__init__()
         for batcher in batchers:
             if not isinstance(batcher, aioqueue.Batcher | sync.Batcher):
                 raise aioqueue.InvalidArgumentError(
@@ -60,33 +66,46 @@ class BatcherCollector:
             )
         self._batchers = batchers
 
-    def collect(self) -> Iterator[Any]:
-        """Yield the metric families. The registry calls this at every scrape."""
-        records = [(on_one_line(batcher.name), batcher.statistics()) for batcher in self._batchers]
+    def _shows(self) -> list[Shown]:
+        return [
+            Shown(batcher.name, batcher._core, partial(_is_over, batcher))
+            for batcher in self._batchers
+        ]
+
+    def _families(self, numbers: list[int]) -> Iterator[Any]:
+        records = [
+            (
+                {"batcher": on_one_line(batcher.name)}
+                | ({"monitor": str(number)} if number > 1 else {}),
+                batcher.statistics(),
+            )
+            for batcher, number in zip(self._batchers, numbers, strict=True)
+            if number
+        ]
         yield from _counters(records)
         yield from _gauges(records)
         yield from _histograms(records)
 
 
-Records = list[tuple[str, aioqueue.BatcherStatistics]]
+def _is_over(batcher: aioqueue.Batcher[Any, Any] | sync.Batcher[Any, Any]) -> bool:
+    return batcher._core.state.value in ("closed", "failed")
+
+
+Records = list[tuple[dict[str, str], aioqueue.BatcherStatistics]]
 
 
 def _counters(records: Records) -> Iterator[Any]:
     counter = _families().CounterMetricFamily
-    requests = counter(
-        "aioqueue_batcher_requests", "Calls that have ended.", labels=["batcher", "outcome"]
-    )
-    queue = counter("aioqueue_batcher_queue_seconds", "From call to batch.", labels=["batcher"])
-    function = counter("aioqueue_batcher_function_seconds", "In the function.", labels=["batcher"])
-    died = counter(
-        "aioqueue_batcher_workers_died", "Worker processes that have died.", labels=["batcher"]
-    )
-    for name, record in records:
+    requests = counter("aioqueue_batcher_requests", "Calls that have ended.")
+    queue = counter("aioqueue_batcher_queue_seconds", "From call to batch.")
+    function = counter("aioqueue_batcher_function_seconds", "In the function.")
+    died = counter("aioqueue_batcher_workers_died", "Worker processes that have died.")
+    for labels, record in records:
         for outcome in _OUTCOMES:
-            requests.add_metric([name, outcome], getattr(record, outcome))
-        queue.add_metric([name], record.queue_seconds)
-        function.add_metric([name], record.function_seconds)
-        died.add_metric([name], record.workers_died)
+            _add(requests, {**labels, "outcome": outcome}, getattr(record, outcome))
+        _add(queue, labels, record.queue_seconds)
+        _add(function, labels, record.function_seconds)
+        _add(died, labels, record.workers_died)
     yield from (requests, queue, function, died)
 
 
@@ -98,26 +117,28 @@ def _gauges(records: Records) -> Iterator[Any]:
         "in_flight": "Requests that the function works on.",
     }
     for field, meaning in meanings.items():
-        gauge = _families().GaugeMetricFamily(
-            f"aioqueue_batcher_{field}", meaning, labels=["batcher"]
-        )
-        for name, record in records:
+        gauge = _families().GaugeMetricFamily(f"aioqueue_batcher_{field}", meaning)
+        for labels, record in records:
             value = getattr(record, field)
-            gauge.add_metric([name], float("inf") if value is None else value)
+            _add(gauge, labels, float("inf") if value is None else value)
         yield gauge
 
 
 def _histograms(records: Records) -> Iterator[Any]:
     histogram = _families().HistogramMetricFamily
-    sizes = histogram("aioqueue_batcher_batch_size", "Requests per batch.", labels=["batcher"])
-    latency = histogram(
-        "aioqueue_batcher_latency_seconds", "From call to answer.", labels=["batcher"]
-    )
-    for name, record in records:
+    sizes = histogram("aioqueue_batcher_batch_size", "Requests per batch.")
+    latency = histogram("aioqueue_batcher_latency_seconds", "From call to answer.")
+    for labels, record in records:
         total = sum(size * count for size, count in record.batch_sizes.items())
-        sizes.add_metric([name], _buckets(_by_powers_of_two(record.batch_sizes)), total)
-        latency.add_metric([name], _buckets(record.latencies), record.latency_seconds)
+        _add(sizes, labels, _buckets(_by_powers_of_two(record.batch_sizes)), total)
+        _add(latency, labels, _buckets(record.latencies), record.latency_seconds)
     yield from (sizes, latency)
+
+
+def _add(family: Any, labels: dict[str, str], *values: Any) -> None:
+    """Add a metric with labels of its own: not all have the same ones."""
+    family._labelnames = tuple(labels)
+    family.add_metric(list(labels.values()), *values)
 
 
 def _by_powers_of_two(sizes: Mapping[int, int]) -> dict[float, int]:

@@ -254,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model.scores,
         options.max_batch,
         options.max_wait_ms / 1000,
-        queue=aioqueue.FIFOQueue(CAPACITY),
+        queue=aioqueue.FIFOQueue(max(CAPACITY, options.max_batch)),
         name="scores",
     )
     test = LoadTest(model, options.clients, options.think_ms / 1000, options.seed)

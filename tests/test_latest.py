@@ -426,7 +426,7 @@ def test_an_explanation_names_who_waits(pool: Any) -> None:
     latest.close()
     assert isinstance(blocked.exception(PATIENCE), OutOfRangeError)
     assert "waits for a version after 1 of Latest 'weights of the policy'" in explanation
-    assert "nobody publishes in Latest 'weights of the policy': its version is 1" in explanation
+    assert "of Latest 'weights of the policy', whose version is 1, for" in explanation
 
 
 @pytest.mark.slow

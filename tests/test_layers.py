@@ -342,7 +342,7 @@ def part(module: str) -> str:
 OUTER = {"inputs", "compat", "prometheus", "torch", "asgi"}
 SENDERS = {
     f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "matplotlib_picture", "table", "terminal")
+    for name in ("exporters", "monitor", "matplotlib_picture", "side_by_side", "table", "terminal")
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -417,6 +417,7 @@ RULES = {
     "aioqueue.storage.sized",
     "aioqueue.structures",
     "aioqueue.telemetry.explanation",
+    "aioqueue.telemetry.side_by_side",
     "aioqueue.telemetry.stacks",
     "aioqueue.tracebacks",
     "aioqueue.waiting.waker",
@@ -425,7 +426,8 @@ RULES = {
 value, how large a thing is, how durations are counted, how a function is called and what it forgets
 to await, what names of other libraries lead to, how a lock is let go of, what an exception means,
 what a worker says of itself, what users read of a failure, how a loop is reached, how many
-processors there are, how extras are installed; and the words in which a stage explains itself. What
+processors there are, how extras are installed, how what is exported is told apart; and the words in
+which a stage explains itself. What
 is built on the core would else have to say them again."""
 PROCESSES = {name for name in MODULES if name.startswith("aioqueue.processes.")}
 """Worker processes, which batchers and `prepare` both have."""

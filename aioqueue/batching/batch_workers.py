@@ -1,9 +1,9 @@
 """The workers of a batcher: they collect a batch, call the function, and return the results.
 
 Only one worker collects at a time; the others wait for the lock. So requests that arrive together
-form one batch, rather than one small batch per idle worker. A worker takes the requests that are
-there, at once. If they are fewer than a full batch, it waits for more, at most ``max_wait`` seconds
-from then on.
+form one batch, rather than one small batch per idle worker. A worker waits until a request is
+there. If there are fewer than a full batch, it waits for more, at most ``max_wait`` seconds from
+then on. Meanwhile they stay in the queue, where they count (`Machine.hold_back`).
 
 The list ``batch`` of a worker holds every request that it has taken out of the queue and not yet
 answered. Whatever ends the worker, it passes that list to the core, so that no caller waits for
@@ -16,12 +16,14 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
 
 import anyio
 
+from aioqueue.attempts import Take
 from aioqueue.batching.core import BatcherCore, Request
 from aioqueue.batching.function_calls import CallsHere, FunctionCaller, call_async
 from aioqueue.coordination.cancellations import is_cancellation
@@ -148,26 +150,15 @@ def _collect(core: BatcherCore, batch: Batch) -> None:
     Raises:
         OutOfRangeError: the queue is closed and empty.
     """
-    batch += core.requests_of(core.sync.dequeue_up_to(core.max_batch, max_wait=0))
-    if not core.max_wait:
-        _take_what_is_there(core, batch)  # fills the places of callers that have left
-        return
-    deadline = perf_counter() + core.max_wait
-    while _lacks_some(core, batch):
-        missing, left = core.max_batch - len(batch), deadline - perf_counter()
-        try:
-            batch += core.requests_of(core.sync.dequeue_up_to(missing, timeout=max(left, 0)))
-        except DeadlineExceededError:
-            _take_what_is_there(core, batch)
-            return
-        except OutOfRangeError:
-            return  # the queue is closed: these are the last requests
-
-
-def _lacks_some(core: BatcherCore, batch: Batch) -> bool:
-    """Return whether a batch has begun and is not full, not counting callers that have left."""
-    batch[:] = core.pending(batch)
-    return 0 < len(batch) < core.max_batch
+    face, max_batch = core.sync, core.batch_now()
+    if core.max_wait and face.size() < max_batch:
+        if not face.size():
+            face._complete(Take(1, peeks=True), "dequeue_up_to", None)
+        with suppress(DeadlineExceededError):
+            batch += core.requests_of(face.dequeue_up_to(max_batch, timeout=core.max_wait))
+    else:
+        batch += core.requests_of(face.dequeue_up_to(max_batch, max_wait=0))
+    _take_what_is_there(core, batch)  # at the deadline; or it fills the places of those that left
 
 
 def _take_what_is_there(core: BatcherCore, batch: Batch) -> None:
@@ -219,16 +210,12 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
 
 async def _collect_async(core: BatcherCore, batch: Batch) -> None:
     """Do in a task what `_collect` does on a thread."""
-    batch += core.requests_of(await core.aio.dequeue_up_to(core.max_batch, max_wait=0))
-    if not core.max_wait:
-        _take_what_is_there(core, batch)
-        return
-    with anyio.move_on_after(core.max_wait) as scope:
-        while _lacks_some(core, batch):
-            missing = core.max_batch - len(batch)
-            try:
-                batch += core.requests_of(await core.aio.dequeue_up_to(missing))
-            except OutOfRangeError:
-                return  # the queue is closed: these are the last requests
-    if scope.cancelled_caught:
-        _take_what_is_there(core, batch)
+    face, max_batch = core.aio, core.batch_now()
+    if core.max_wait and face.size() < max_batch:
+        if not face.size():
+            await face._complete(Take(1, peeks=True))
+        with anyio.move_on_after(core.max_wait):
+            batch += core.requests_of(await face.dequeue_up_to(max_batch))
+    else:
+        batch += core.requests_of(await face.dequeue_up_to(max_batch, max_wait=0))
+    _take_what_is_there(core, batch)

@@ -88,9 +88,10 @@ Args:
     max_wait: how many seconds a batch waits for more requests after its first one, once a worker is
         free for it. A full batch does not wait. With 0, no batch waits.
     queue: holds the waiting requests: a new `FIFOQueue` or `PriorityQueue` of plain objects, as
-        either of its faces, for this batcher alone. Its capacity bounds the number of waiting
-        requests, and its ``max_bytes`` the size of their values. ``None`` makes a `FIFOQueue` for
-        1024 requests.
+        either of its faces, for this batcher alone. Its capacity, >= ``max_batch``, bounds the
+        number of waiting requests, and its ``max_bytes`` the size of their values: those of a batch
+        that is not full count, too. ``None`` makes a `FIFOQueue` for 1024 requests, or for
+        ``max_batch`` if that is more.
     workers: how many batches may be processed at the same time.
     where: ``"task"`` (for a coroutine function), ``"thread"`` (for a plain function), ``"process"``
         (for a plain function that can be pickled), or ``"auto"``: a task or a thread, whichever

@@ -29,8 +29,8 @@ class BatcherStatistics:
     ``function_seconds / batches`` the mean time of a call of the function, and ``latency_seconds /
     (answered + failed)`` the mean time from call to answer.
 
-    Every accepted request is ``answered``, ``failed`` or ``cancelled``, or it is still ``waiting``
-    or ``in_flight``. (A request that moves between two of these may be in neither for a moment.)
+    Every accepted request is in one of five counts, in each record: ``requests == waiting +
+    in_flight + answered + failed + cancelled``.
     """
 
     requests: int
@@ -44,13 +44,14 @@ class BatcherStatistics:
     refused: int
     """How many calls were refused with `QueueFull`. They do not count as ``requests``."""
     waiting: int
-    """How many requests wait for a batch now."""
+    """How many requests wait for a batch now, or for the batch that a worker collects to fill."""
     waiting_for_room: int
     """How many callers wait for room in the queue now."""
     capacity: int | None
     """How many requests may wait; ``None`` for no bound."""
     in_flight: int
-    """How many requests are in the batches that the function works on now."""
+    """How many requests are in the batches that workers have taken and not answered, and still have
+    their callers."""
     batches: int
     """How many batches the function was called with."""
     batch_sizes: Mapping[int, int]
@@ -76,7 +77,6 @@ class BatcherCounts:
         self.failed = 0
         self.cancelled = 0
         self.refused = 0
-        self.in_flight = 0
         self.batch_sizes: Counter[int] = Counter()
         self.queue_seconds: float = 0.0
         self.function_seconds: float = 0.0

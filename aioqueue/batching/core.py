@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from aioqueue.arguments import checked_count, checked_seconds, checked_watchdog, function_name
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
@@ -51,18 +51,26 @@ from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.storage.sized import size_of
-from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
+from aioqueue.telemetry.explanation import (
+    Culprit,
+    CulpritKind,
+    ExplainedWait,
+    Explanation,
+    WorkerState,
+    seconds_told,
+)
 from aioqueue.telemetry.registry import note_waits
-from aioqueue.telemetry.stacks import place_of, stack_of
+from aioqueue.telemetry.stacks import Stack, place_of, stack_of
 from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting import Gate, Owner, apply_deferred
 
-__all__ = ("BatcherCore", "OnFull", "Request", "Where")
+__all__ = ("BatcherCore", "Inspected", "OnFull", "Request", "Where")
 
 OnFull = Literal["wait", "refuse"]
 
 _CAPACITY: Final = 1024
+_ENDED: Final = ("answered", "failed", "cancelled")
 _NO_CONTEXT: Final = Context()
 _numbers = itertools.count(1)
 
@@ -86,7 +94,7 @@ _calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
 class Request(Attempt):
     """One call: its value, and later its result or its failure, as ``error``."""
 
-    __slots__ = ("context", "is_accepted", "is_in_flight", "result", "value")
+    __slots__ = ("context", "is_accepted", "result", "value")
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -95,7 +103,6 @@ class Request(Attempt):
         self.host: BatcherCore = host
         self.waker: Waker = waker
         self.is_accepted: bool = False  # whether it is in the queue, or was
-        self.is_in_flight: bool = False
         self.result: Any = None
         self.began: float = perf_counter()
 
@@ -109,6 +116,21 @@ class Request(Attempt):
         if self.error is not None:
             self.raise_error()
         return self.result
+
+
+_SAYS: Final = 0.5
+"""Seconds that a process has to report its stack."""
+
+_DOES: Final = {"stopped": "is stopped (SIGSTOP)", "ended": "has ended"}
+
+
+class Inspected(Protocol):
+    """A process that works on a batch."""
+
+    name: str
+
+    def condition(self, seconds: float) -> tuple[Stack, WorkerState, str]:
+        """Return its stack, its state, and a remark. Any thread may call it."""
 
 
 class BatcherCore:
@@ -147,8 +169,9 @@ class BatcherCore:
         self.name: str = name or f"{function_name(function)}-{next(_numbers)}"
         self._has_own_queue = queue is None
         if queue is None:
-            queue = FIFOQueue(_CAPACITY, name=self.name)
+            queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
+        queue._machine.hold_back()  # requests that a worker collects count as waiting
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
@@ -164,8 +187,12 @@ class BatcherCore:
         self._on_giving_up: list[Callable[[], object]] = []
         # Id of a worker that calls the function -> the worker, its batch, and the start time.
         self._in_work: dict[int, tuple[Any, list[Request], float]] = {}
+        self.processes: dict[int, Inspected] = {}  # id of a worker -> the process that it asks
         note_waits(self)
         self._counts = BatcherCounts()
+
+    def _new_queue(self) -> FIFOQueue[Any]:
+        return FIFOQueue(max(_CAPACITY, self.max_batch), name=self.name)
 
     # Called by callers.
 
@@ -173,7 +200,8 @@ class BatcherCore:
         """Make a new lock and queue in a fork, so that a batcher not yet entered works there."""
         self._lock = threading.RLock()
         if self._has_own_queue:
-            queue = FIFOQueue(_CAPACITY, name=self.name)
+            queue = self._new_queue()
+            queue._machine.hold_back()
             self.aio, self.sync = queue.aio, queue.sync
         note_waits(self)
 
@@ -255,6 +283,10 @@ class BatcherCore:
 
     # Called by workers.
 
+    def batch_now(self) -> int:
+        """Return how many requests a batch may have: fewer if the capacity was made smaller."""
+        return int(min(self.max_batch, self.aio._machine.most))
+
     def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
         """Yield the requests in elements of the queue whose callers still wait."""
         for element in elements:
@@ -277,10 +309,8 @@ class BatcherCore:
         requests = self.pending(batch)
         if requests:
             now, counts = perf_counter(), self._counts
-            counts.in_flight += len(requests)
             counts.batch_sizes[len(requests)] += 1
             for request in requests:
-                request.is_in_flight = True
                 counts.queue_seconds += now - request.began
             worker = _current()
             self._in_work[id(worker)] = (worker, requests, now)
@@ -350,8 +380,6 @@ class BatcherCore:
         now, counts = perf_counter(), self._counts
         wakers: dict[Waker, None] = {}
         for request, outcome in zip(requests, outcomes, strict=True):
-            counts.in_flight -= request.is_in_flight
-            request.is_in_flight = False
             if request.state is not PENDING:
                 continue  # its caller has left
             if isinstance(outcome, BaseException):
@@ -518,25 +546,38 @@ class BatcherCore:
         if not waiting:
             return None
         owner, seconds = Owner(worker), perf_counter() - began
-        place = place_of(stack_of(worker, frames))
+        kind: CulpritKind = "worker"
+        process = self.processes.get(id(worker))
+        if process is None:
+            name, state, place = owner.name, "", place_of(stack_of(worker, frames))
+        else:
+            name, (stack, condition, note) = process.name, process.condition(_SAYS)
+            place = place_of(stack)
+            state = "" if condition == "running" else f", which {_DOES.get(condition, condition)}"
+            state += f" ({note})" if note else ""
+            kind = "worker" if condition == "running" else "process"
         at = "" if place is None else f", at {place}"
-        where = " in a process" if self.where == "process" else ""
-        name = counted(waiting, "caller")
+        callers = counted(waiting, "caller")
         what = f"{'waits' if waiting == 1 else 'wait'} for {self}"
         queued = self.aio.size()
-        step = f"{name} {what}, for {seconds_told(seconds)}"
+        step = f"{callers} {what}, for {seconds_told(seconds)}"
         if queued:
             step += f"; {queued} more in line behind"
         culprit = Culprit(
-            "worker",
-            f"{self}: {owner.name} has been at a batch of {len(batch)}{where} for"
+            kind,
+            f"{self}: {name}{state} has been at a batch of {len(batch)} for"
             f" {seconds_told(seconds)}{at}",
             (step,),
             queue=self.aio.name,
             stage=function_name(self.function),
-            worker=owner.name,
+            worker=name,
         )
-        return ExplainedWait(name, what, seconds, (culprit,))
+        return ExplainedWait(callers, what, seconds, (culprit,))
+
+    @property
+    def serves(self) -> int:
+        """Return what identifies the queue whose elements its workers take."""
+        return id(self.aio._core)
 
     def waits_move(self) -> Hashable:
         """Return how many calls have ended: the number changes as long as the batcher works."""
@@ -575,9 +616,14 @@ class BatcherCore:
         """Return `BatcherFace.statistics`."""
         of_the_calls = self._calls_so_far()  # before the queue's counts, which may only be larger
         queue = self.aio.statistics()
+        # Whoever has left the queue is in flight. (A caller that has given up is still in it for a
+        # moment, and counts as cancelled.)
+        present = queue.enqueued - sum(of_the_calls[name] for name in _ENDED)
+        waiting = min(queue.size, present)
         return BatcherStatistics(
             requests=queue.enqueued,
-            waiting=queue.size,
+            waiting=waiting,
+            in_flight=present - waiting,
             waiting_for_room=queue.waiting_enqueues,
             capacity=queue.capacity,
             **of_the_calls,
@@ -591,7 +637,6 @@ class BatcherCore:
             "failed": counts.failed,
             "cancelled": counts.cancelled,
             "refused": counts.refused,
-            "in_flight": counts.in_flight,
             "batches": counts.batch_sizes.total(),
             "batch_sizes": counts.sizes(),
             "queue_seconds": counts.queue_seconds,
@@ -607,7 +652,8 @@ class BatcherCore:
         workers = f"{self.workers} {self.where if self.workers == 1 else plural}"
         state = self.state.value
         if self.state in (BatcherState.RUNNING, BatcherState.CLOSING):
-            state += f", {self.aio.size()} waiting, {self._counts.in_flight} in flight"
+            record = self.statistics()
+            state += f", {record.waiting} waiting, {record.in_flight} in flight"
         return f"batches of up to {self.max_batch} on {workers}, {state}"
 
 
@@ -640,10 +686,9 @@ def _checked_queue(queue: Any, max_batch: int) -> bool:
             f"queue: got {queue!r}, which is or was in use; expected a new queue for this batcher"
             " alone"
         )
-    has_priorities = isinstance(queue, PriorityConstructor)
-    if has_priorities and queue.capacity is not None and queue.capacity < max_batch:
+    if queue.capacity is not None and queue.capacity < max_batch:
         raise InvalidArgumentError(
-            f"queue: got a PriorityQueue with a capacity of {queue.capacity}; expected at least"
-            f" max_batch, {max_batch}, since a batch leaves it at once"
+            f"queue: got a {queue._core.kind} with a capacity of {queue.capacity}; expected at"
+            f" least max_batch, {max_batch}, since a batch waits there until it is full"
         )
-    return has_priorities
+    return isinstance(queue, PriorityConstructor)

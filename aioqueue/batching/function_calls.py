@@ -12,6 +12,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
+
 from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
 from aioqueue.component_checks import is_table
 from aioqueue.coordination.cancellations import Call
@@ -24,7 +26,7 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.ownership import FIXED, private
+from aioqueue.ownership import FIXED, private, private_parts
 
 __all__ = (
     "CallsHere",
@@ -137,8 +139,12 @@ async def call_async(function: Callable[..., Any], batch: list[Any], **more: Any
 
 
 def _outcomes(function: Any, returned: Any, batch: list[Any], n: int) -> list[Any]:
-    """Return one result per caller. No other batch can change it, though the function may write
-    each batch to the same array, or return what it keeps."""
+    """Return one result per caller, which is the caller's alone.
+
+    No other batch can change it, though the function may write each batch to the same array, or
+    return what it keeps. No other caller can, though several may get the same row, or overlapping
+    ones. And no request changes with it, though the function may return a part of its batch.
+    """
     name = function_name(function)
     refuse_awaitable(name, returned, "make it a coroutine function (`async def`)")
     if _is_no_list(returned):
@@ -146,12 +152,17 @@ def _outcomes(function: Any, returned: Any, batch: list[Any], n: int) -> list[An
             f"{name} returned a {type(returned).__name__}; expected a list or an array of"
             f" {n} results, one per request in the order of the batch"
         )
-    if isinstance(returned, Iterator):
-        results = [private(result, batch) for result in returned]
-    else:
-        if type(returned) is not list or not FIXED.issuperset(map(type, returned)):
-            returned = private(returned, batch)
+    if type(returned) is list and FIXED.issuperset(map(type, returned)):
         results = list(returned)
+    elif isinstance(returned, Iterator):
+        results = [private(result) for result in returned]
+    elif _is_array(returned):
+        returned = private(returned)  # as a whole: its rows are apart
+        results = list(returned)
+    else:
+        if type(returned) is not list:
+            returned = list(returned)  # drops the container, which holds its parts, too
+        results = private_parts(returned)
     if len(results) != n:
         raise ValueError(
             f"{name} returned {len(results)} results for a batch of {n}; expected one per request"
@@ -161,6 +172,13 @@ def _outcomes(function: Any, returned: Any, batch: list[Any], n: int) -> list[An
         failure_of(function, result) if isinstance(result, BaseException) else result
         for result in results
     ]
+
+
+def _is_array(returned: Any) -> bool:
+    """Return whether its rows are views of memory that can be copied as a whole."""
+    if isinstance(returned, np.ndarray):
+        return not returned.dtype.hasobject
+    return hasattr(returned, "__dlpack__")
 
 
 def _is_no_list(returned: Any) -> bool:

@@ -326,7 +326,12 @@ class ProcessCaller:
             process = self._take_for_batch()
             if process is None:
                 return [self._core.stop_error() for _ in batch]
-            outcomes = process.ask(batch, self._core.function)
+            worker = id(threading.current_thread())
+            self._core.processes[worker] = process
+            try:
+                outcomes = process.ask(batch, self._core.function)
+            finally:
+                self._core.processes.pop(worker, None)
             self._note_end_of_batch()
             if outcomes is not None:
                 return outcomes

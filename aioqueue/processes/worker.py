@@ -175,6 +175,15 @@ class WorkerProcess:
             return ()
         return self._dumps.ask(pid, seconds)
 
+    def condition(self, seconds: float) -> tuple[Stack, WorkerState, str]:
+        """Return its stack, its state, and a remark. Any thread may call it.
+
+        Args:
+            seconds: how long to wait for its stack.
+        """
+        stack = self.stack(seconds)
+        return (stack, "running", "") if stack else (stack, *self.state())
+
     def state(self) -> tuple[WorkerState, str]:
         """Return its state by the operating system, and a remark, for a process without a stack."""
         pid = self._pid()

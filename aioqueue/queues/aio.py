@@ -288,7 +288,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if not self._machine.try_enqueue_many(columns, n):
                 put = PutMany(columns, n)
                 if await self._complete(put):
-                    return None
+                    return
             if waker is not None:
                 await waker.give_way()
         except Exception:

@@ -50,6 +50,7 @@ Advice = Literal[
     "wider max_per_key",
     "higher rate",
     "threads",
+    "larger items",
 ]
 """What would help."""
 
@@ -128,6 +129,23 @@ _MOSTLY: Final = 0.5
 _WORTH_IT: Final = 0.2
 """The step must take at least this share of the time for ``prefetch`` to pay off."""
 
+_TINY: Final = 50e-6
+"""Seconds of a call that is too short for any wait that another thread could use."""
+
+_QUICK: Final = 250e-6
+"""Seconds of a call that costs no more than a few hand-overs of its item from thread to thread.
+If the GIL is held meanwhile, threads take turns, and each turn costs more than the call."""
+
+_HELD: Final = 0.35
+"""Share of the samples that find the GIL held if such calls compute."""
+
+_HAND_OVER: Final = 20e-6
+"""Seconds that it takes at least to hand over an item and its example."""
+
+_TURNS: Final = 1.3
+"""Threads take turns if they seem to compute on this many times the cores that the process used: a
+call that keeps the GIL to its end is on a processor all the time, and hides how long it waited."""
+
 _IN_A_LINE: Final = 0.3
 """Workers queue for a lock if more than this share of the samples finds one waiting for it."""
 
@@ -156,6 +174,9 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
         return _stage(window, suspect.stage)
     if holder is not None and (suspect.cause == "unknown" or _is_in_thread(suspect)):
         return _holds_gil(window, holder)
+    quick = _too_quick(window)
+    if quick is not None and (suspect.share < _IDLE or suspect.stage is quick):
+        return _hand_overs(window, quick)
     if suspect.share < _IDLE:
         return _nobody(window)
     if suspect.cause == "unknown":
@@ -341,6 +362,8 @@ def _stage(window: IntervalShares, shares: StageShares) -> Verdict:
     if on is not None and on < _COMPUTES and window.cores > 0.9 * cores:
         what = f"{who} waits for a processor: use more cores, or compute less"
         return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
+    if where == "thread" and window.cores > 0.5 and shares.cores > _TURNS * window.cores:
+        return _holds_gil(window, shares)
     how = ""
     if on is not None:
         how = " and computes" if on > _COMPUTES else " and mostly waits"
@@ -354,6 +377,38 @@ def _holds_gil(window: IntervalShares, shares: StageShares) -> Verdict:
     who = f"{shares.stage.name} ({_counted(count, shares.stage.where)})"
     what = f"{who} is saturated and holds the GIL: use where='process'"
     return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
+
+
+def _too_quick(window: IntervalShares) -> StageShares | None:
+    """Return the stage on threads whose calls are so quick that handing over their items, from
+    thread to thread, takes most of the time; ``None`` if there is none.
+
+    Half of the calls are quick. The mean says little: a call that loses the GIL takes milliseconds.
+    """
+
+    def is_quick(shares: StageShares) -> bool:
+        usual = shares.service.quantile(0.5)
+        if shares.stage.where != "thread" or not 0 < usual < _QUICK:
+            return False
+        if usual >= _TINY and window.gil < _HELD:
+            return False  # they wait, for a cache in memory perhaps: others can run meanwhile
+        return shares.rate * (usual + _HAND_OVER) > _IN_A_LINE
+
+    quick = [shares for shares in window.stages if is_quick(shares)]
+    return max(quick, key=lambda shares: shares.rate, default=None)
+
+
+def _hand_overs(window: IntervalShares, shares: StageShares) -> Verdict:
+    """The bottleneck is the hand-over of items between threads."""
+    count = max(1, round(shares.workers))
+    who = f"{shares.stage.name} ({_counted(count, shares.stage.where)})"
+    usual = _duration(shares.service.quantile(0.5))
+    what = (
+        f"a call of {who} takes about {usual}, no more than to hand its item from thread to thread:"
+        " more threads do not help; give each call more work, such as a whole batch with"
+        " map_batches(...), or do the work in vectorised code after batch(...)"
+    )
+    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "larger items")
 
 
 def _most(functions: Sequence[FunctionShares], whole: float) -> FunctionShares | None:

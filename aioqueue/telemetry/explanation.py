@@ -6,14 +6,15 @@ Names are for people; ``key`` identifies a thing whose name is not unique.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from types import FrameType
+from typing import Any, ClassVar, Literal
 
 from aioqueue.display_text import in_safe_lines, on_one_line
 from aioqueue.errors import counted
 from aioqueue.public_names import public
-from aioqueue.telemetry.stacks import Stack, format_stack
+from aioqueue.telemetry.stacks import Stack, format_stack, named, place_of, stack_of
 
 __all__ = (
     "Culprit",
@@ -28,6 +29,7 @@ __all__ = (
     "Explanation",
     "WorkerState",
     "indented",
+    "loop_wait",
     "seconds_told",
 )
 
@@ -111,6 +113,7 @@ class ExplainedQueue(_OnOneLine):
         last_enqueuer_ended: whether that thread or task has ended.
         last_end: how the last runner that filled the queue ended; ``None`` if there was none.
         granted: elements that were given to callers which have not run on yet.
+        served_by: the batcher whose workers take its elements; ``None`` if there is none.
         key: identifies the queue.
     """
 
@@ -133,6 +136,7 @@ class ExplainedQueue(_OnOneLine):
     last_enqueuer_ended: bool = False
     last_end: str | None = None
     granted: int = 0
+    served_by: str | None = None
     key: int = field(default=0, repr=False, compare=False)
     last_dequeuer_key: int = field(default=0, repr=False, compare=False)
     last_enqueuer_key: int = field(default=0, repr=False, compare=False)
@@ -397,6 +401,8 @@ class Explanation:
         coordinators: the coordinators.
         pid: the process.
         waits: other waits, not at queues.
+        hints: what may be a root cause, or as it should be: callers that wait for elements of a
+            queue that other code fills by hand.
     """
 
     culprits: tuple[Culprit, ...]
@@ -405,16 +411,19 @@ class Explanation:
     coordinators: tuple[ExplainedCoordinator, ...]
     pid: int
     waits: tuple[ExplainedWait, ...] = ()
+    hints: tuple[Culprit, ...] = ()
 
     def __str__(self) -> str:
         return in_safe_lines("\n".join(self._lines()))
 
     def _lines(self) -> Iterator[str]:
         yield f"aioqueue: why process {self.pid} waits"
-        if not self.culprits and not self.waits:
+        if not (self.culprits or self.waits or self.hints):
             yield "  nobody waits"
         for culprit in self.culprits:
             yield from indented(culprit.lines(), "  ")
+        for hint in self.hints:
+            yield from indented(hint.lines(), "  ")
         for title, parts in (
             ("other waits", self.waits),
             ("queues", self.queues),
@@ -425,6 +434,34 @@ class Explanation:
                 yield title
             for part in parts:
                 yield from indented(part.lines(), "  ")
+
+
+def loop_wait(
+    loop: Any,
+    seconds: float,
+    frames: Mapping[int, FrameType],
+    what: str = "waits for the next batch of a pipeline",
+) -> ExplainedWait:
+    """The wait of a loop that makes the next batch itself.
+
+    Args:
+        loop: the thread or the task of the loop.
+        seconds: for how long it has waited for the batch.
+        frames: the current frames of all threads.
+        what: a description of the wait.
+    """
+    name, key = named(loop)
+    stack = stack_of(loop, frames)
+    place = place_of(stack)
+    at = "" if place is None else f", at {place}"
+    culprit = Culprit(
+        "worker",
+        f"{name} makes the next batch itself, and has been busy with it for"
+        f" {seconds_told(seconds)}{at}",
+        (f"{name} {what}, for {seconds_told(seconds)}",),
+        worker=name,
+    )
+    return ExplainedWait(name, what, seconds, (culprit,), stack, key=key)
 
 
 def indented(lines: Iterator[str], indent: str) -> Iterator[str]:

@@ -6,7 +6,8 @@ there (``aioqueue.queue.size``, ``aioqueue_queue_size``).
 OpenTelemetry has no asynchronous histograms, so each duration becomes two counters there:
 ``….time`` in seconds, and ``….count``. Its API comes with the extra ``opentelemetry``, that of
 Prometheus with ``prometheus``. Every export reads the numbers of that moment; nothing is counted or
-stored here.
+stored here. Several monitors may share a meter, registry or
+writer: see `aioqueue.telemetry.side_by_side`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import logging
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, Literal, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 from aioqueue import extras
 from aioqueue.arguments import checked_count, checked_labels
@@ -26,6 +29,14 @@ from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
 from aioqueue.telemetry.registry import MonitoredRun
+from aioqueue.telemetry.side_by_side import (
+    LOCK,
+    SharedCollector,
+    Shown,
+    has_ended,
+    in_place_of,
+    numbered,
+)
 from aioqueue.telemetry.snapshots import (
     BOUNDS,
     FunctionNumbers,
@@ -339,6 +350,8 @@ class ScalarWriter(Protocol):
 class ScalarSender:
     """Writes the `scalars` of a run every few training steps.
 
+    Beside another open monitor of the same writer, its tags begin with ``data-2``, ``data-3``...
+
     Args:
         watched: the run, a monitor.
         writer: an object with ``add_scalar(tag, value, step)``.
@@ -359,6 +372,7 @@ class ScalarSender:
         self._every = checked_count(every, "every", least=1)
         self._step = 0
         self._has_failed = False
+        self._group = _group_of_writer(watched, writer)
 
     def step(self, number: int | None = None) -> None:
         """Record that a training step has ended. The first failure of the writer is logged.
@@ -387,7 +401,29 @@ class ScalarSender:
             number: which step, from 0.
         """
         for tag, value in self._watched.scalars().items():
-            self._writer.add_scalar(tag, value, number)
+            self._writer.add_scalar(self._group + tag.removeprefix("data"), value, number)
+
+
+_writers: Final[WeakKeyDictionary[Any, list[Shown]]] = WeakKeyDictionary()
+
+
+def _group_of_writer(watched: MonitoredRun, writer: ScalarWriter) -> str:
+    """Return the first part of the tags of a run in a writer."""
+    with LOCK:
+        try:
+            others = _writers.setdefault(writer, [])
+        except TypeError:  # no weak references to it, or no hash
+            return "data"
+        # The records hold no monitor: a writer must not keep those alive that the user has dropped.
+        alive = weakref.ref(watched)
+        closed = getattr(watched, "_closed", None)
+
+        def is_over() -> bool:
+            return alive() is None or (closed is not None and closed.is_set())
+
+        shown = numbered(Shown((), id(watched), is_over), others)
+        others[:] = [*in_place_of(shown, others), shown]
+    return "data" if shown.number == 1 else f"data-{shown.number}"
 
 
 _UNITS: Final[dict[Unit, str]] = {"seconds": "s", "bytes": "By", "": "1"}
@@ -400,7 +436,7 @@ def instrument(
     meter: Any = None,
     attributes: Mapping[str, str | int | float | bool] | None = None,
 ) -> None:
-    """Create instruments that read the numbers of a run.
+    """Create instruments that read the numbers of a run, or add the run to those of the meter.
 
     They exist for as long as the meter: OpenTelemetry cannot remove an instrument.
 
@@ -416,59 +452,118 @@ def instrument(
         InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
     """
     metrics = _metrics()
-    meter = metrics.get_meter("aioqueue") if meter is None else meter
+    meter = _default_meter(metrics) if meter is None else meter
     if not isinstance(meter, metrics.Meter):
         raise InvalidArgumentError(f"meter: got {meter!r}; expected a Meter of OpenTelemetry")
-    fresh, common = _Fresh(watched), checked_labels(attributes, "attributes")
-
-    def observation(labels: Labels, value: float) -> Any:
-        named = {f"aioqueue.{name}": on_one_line(label) for name, label in labels.items()}
-        return metrics.Observation(value, {**common, **named})
-
-    for measure in MEASURES:
-        kind = "counter" if measure.is_counter else "gauge"
-        getattr(meter, f"create_observable_{kind}")(
-            f"aioqueue.{measure.name}",
-            callbacks=[_reading(measure, fresh, observation)],
-            unit=_UNITS[measure.unit],
-            description=measure.meaning,
-        )
-    for distribution in DISTRIBUTIONS:
-        _count(meter, distribution, fresh, observation)
+    common = checked_labels(attributes, "attributes")
+    with LOCK:
+        runs = _meters.get(meter)
+        if runs is None:
+            runs = _Runs(metrics.Observation)
+            for name, kind, read, unit, meaning in runs.instruments():
+                create = getattr(meter, f"create_observable_{kind}")
+                create(name, callbacks=[read], unit=unit, description=meaning)
+            _meters[meter] = runs  # last: a meter that fails gets its instruments the next time
+        runs.add(watched, common)
 
 
-def _reading(
-    measure: Measure, fresh: _Fresh, observation: Callable[[Labels, float], Any]
-) -> Callable[[Any], Iterable[Any]]:
-    def read(options: Any) -> Iterable[Any]:
-        return [observation(labels, value) for labels, value in measure.read(fresh.snapshot())]
+_meters: Final[WeakKeyDictionary[Any, _Runs]] = WeakKeyDictionary()
+_stand_ins: Final[list[Any]] = []
+
+
+def _default_meter(metrics: Any) -> Any:
+    """Return the meter named ``aioqueue`` of the global provider.
+
+    Before there is a provider, it stands in for that of the provider to come, and then makes its
+    instruments there. So it is the one to use afterwards, too.
+    """
+    meter = metrics.get_meter("aioqueue")
+    with LOCK:
+        if type(meter).__name__ == "_ProxyMeter" and not _stand_ins:
+            _stand_ins.append(meter)
+        return _stand_ins[0] if _stand_ins and isinstance(meter, metrics.Meter) else meter
+
+
+_MOST_ENDED: Final = 100
+"""How many monitors that have ended a meter goes on showing."""
+
+
+class _Runs:
+    """The runs that the instruments of one meter show. Thread-safe.
+
+    OpenTelemetry keeps the first instrument of a name, and drops the callbacks of a second one. So
+    there is one set of instruments per meter, and each observes all runs.
+
+    Args:
+        observation: makes an observation of a value and its attributes.
+    """
+
+    def __init__(self, observation: Callable[[float, Mapping[str, Any]], Any]) -> None:
+        self._observation = observation
+        self._shown: list[tuple[Shown, Mapping[str, Any], _Fresh]] = []
+
+    def add(self, watched: MonitoredRun, common: Mapping[str, Any]) -> None:
+        """Show a run, too, with these attributes."""
+        key = frozenset((name, str(value)) for name, value in common.items())
+        others = [shown for shown, _, _ in self._shown]
+        shown = numbered(Shown(key, watched, lambda: has_ended(watched)), others)
+        if shown.number > 1:
+            common = {**common, "aioqueue.monitor": str(shown.number)}
+        kept = in_place_of(shown, others)
+        ended = [one for one in kept if one.has_ended()]
+        dropped = ended[:-_MOST_ENDED]
+        self._shown = [
+            one for one in self._shown if any(one[0] is k for k in kept) and one[0] not in dropped
+        ]
+        self._shown.append((shown, common, _Fresh(watched)))
+
+    def instruments(self) -> Iterator[tuple[str, str, Callable[[Any], Any], str, str]]:
+        """Yield the name, kind, callback, unit and meaning of each instrument."""
+        for measure in MEASURES:
+            kind = "counter" if measure.is_counter else "gauge"
+            unit = _UNITS[measure.unit]
+            yield f"aioqueue.{measure.name}", kind, self._of(measure.read), unit, measure.meaning
+        for distribution in DISTRIBUTIONS:
+            for ending, number, unit in (
+                ("time", _seconds_of(distribution), "s"),
+                ("count", _count_of(distribution), "1"),
+            ):
+                name = f"aioqueue.{distribution.name}.{ending}"
+                yield name, "counter", self._of(number), unit, distribution.meaning
+
+    def _of(
+        self, read: Callable[[Snapshot], Iterable[tuple[Labels, float]]]
+    ) -> Callable[[Any], Iterable[Any]]:
+        """Return the callback of an instrument."""
+
+        def observe(options: Any) -> Iterable[Any]:
+            return [
+                self._observation(value, {**common, **_attributes(labels)})
+                for _, common, fresh in self._shown
+                for labels, value in read(fresh.snapshot())
+            ]
+
+        return observe
+
+
+def _attributes(labels: Labels) -> dict[str, str]:
+    return {f"aioqueue.{name}": on_one_line(label) for name, label in labels.items()}
+
+
+def _seconds_of(distribution: Distribution) -> Callable[[Snapshot], _Values]:
+    def read(snapshot: Snapshot) -> _Values:
+        for labels, histogram in distribution.read(snapshot):
+            yield labels, histogram.seconds
 
     return read
 
 
-def _count(
-    meter: Any,
-    distribution: Distribution,
-    fresh: _Fresh,
-    observation: Callable[[Labels, float], Any],
-) -> None:
-    """Create the two counters that stand for a histogram."""
+def _count_of(distribution: Distribution) -> Callable[[Snapshot], _Values]:
+    def read(snapshot: Snapshot) -> _Values:
+        for labels, histogram in distribution.read(snapshot):
+            yield labels, histogram.count
 
-    def seconds(options: Any) -> Iterable[Any]:
-        found = distribution.read(fresh.snapshot())
-        return [observation(labels, histogram.seconds) for labels, histogram in found]
-
-    def count(options: Any) -> Iterable[Any]:
-        found = distribution.read(fresh.snapshot())
-        return [observation(labels, histogram.count) for labels, histogram in found]
-
-    for ending, read, unit in (("time", seconds, "s"), ("count", count, "1")):
-        meter.create_observable_counter(
-            f"aioqueue.{distribution.name}.{ending}",
-            callbacks=[read],
-            unit=unit,
-            description=distribution.meaning,
-        )
+    return read
 
 
 class _Fresh:
@@ -505,14 +600,17 @@ def _metrics() -> Any:
 
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OURS: Final = frozenset({"function", "kind", "le", "outcome", "queue", "stage", "where", "within"})
+_OURS: Final = frozenset(
+    {"function", "kind", "le", "monitor", "outcome", "queue", "stage", "where", "within"}
+)
 
 
-class RunCollector:
+class RunCollector(SharedCollector):
     """A Prometheus collector for the queues, stages and functions of a run, and its training step.
 
     Labels: ``queue``; ``stage`` and ``where``; ``function``, ``kind`` and ``within`` (the stage
-    whose workers call the function, or nothing if the loop does).
+    whose workers call the function, or nothing if the loop does). A registry takes any number of
+    them: beside another open monitor with the same ``labels``, one also has ``monitor="2"``.
 
     ======================================== ========= =============================================
     metric                                   kind      meaning
@@ -569,6 +667,7 @@ class RunCollector:
 
     def __init__(self, watched: MonitoredRun, labels: Mapping[str, object] | None = None) -> None:
         _families()
+        super().__init__()
         self._watched = watched
         self._labels = {
             name: str(value).encode("utf-8", "backslashreplace").decode()
@@ -581,50 +680,46 @@ class RunCollector:
                     f" none of {', '.join(sorted(_OURS))}"
                 )
 
-    def describe(self) -> Iterator[Any]:
-        """Return the names of the metrics without reading any; the registry calls this."""
-        for measure in MEASURES:
-            yield self._family(measure)
-        for distribution in DISTRIBUTIONS:
-            yield self._histogram(distribution)
+    def _shows(self) -> list[Shown]:
+        labels = frozenset(self._labels.items())
+        return [Shown(labels, self._watched, lambda: has_ended(self._watched))]
 
-    def collect(self) -> Iterator[Any]:
-        """Return the metric families; the registry calls this at every scrape."""
-        snapshot = self._watched.snapshot()
+    def _families(self, numbers: list[int]) -> Iterator[Any]:
+        (number,) = numbers
+        snapshot = self._watched.snapshot() if number else None
+        common = {**self._labels, **({"monitor": str(number)} if number > 1 else {})}
         for measure in MEASURES:
-            yield self._filled(measure, snapshot)
+            family = self._family(measure, common)
+            for labels, value in () if snapshot is None else measure.read(snapshot):
+                family.add_metric(_values(common, labels), value)
+            yield family
         for distribution in DISTRIBUTIONS:
-            family = self._histogram(distribution)
-            for labels, histogram in distribution.read(snapshot):
+            family = self._histogram(distribution, common)
+            for labels, histogram in () if snapshot is None else distribution.read(snapshot):
                 buckets = _buckets(histogram)
-                family.add_metric(self._values(labels), buckets, histogram.seconds)
+                family.add_metric(_values(common, labels), buckets, histogram.seconds)
             yield family
 
-    def _filled(self, measure: Measure, snapshot: Snapshot) -> Any:
-        family = self._family(measure)
-        for labels, value in measure.read(snapshot):
-            family.add_metric(self._values(labels), value)
-        return family
-
-    def _family(self, measure: Measure) -> Any:
+    def _family(self, measure: Measure, common: Labels) -> Any:
         families = _families()
         kind = families.CounterMetricFamily if measure.is_counter else families.GaugeMetricFamily
         unit = f"_{measure.unit}" if measure.unit else ""
         return kind(
             f"{_name(measure.name)}{unit}",
             measure.meaning,
-            labels=[*self._labels, *_own_labels(measure.name)],
+            labels=[*common, *_own_labels(measure.name)],
         )
 
-    def _histogram(self, distribution: Distribution) -> Any:
+    def _histogram(self, distribution: Distribution, common: Labels) -> Any:
         return _families().HistogramMetricFamily(
             f"{_name(distribution.name)}_seconds",
             distribution.meaning,
-            labels=[*self._labels, *_own_labels(distribution.name)],
+            labels=[*common, *_own_labels(distribution.name)],
         )
 
-    def _values(self, labels: Labels) -> list[str]:
-        return [*self._labels.values(), *map(on_one_line, labels.values())]
+
+def _values(common: Labels, labels: Labels) -> list[str]:
+    return [*common.values(), *map(on_one_line, labels.values())]
 
 
 _LABELS: Final[dict[str, tuple[str, ...]]] = {

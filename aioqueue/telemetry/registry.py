@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from aioqueue.forks import LivingThings
 from aioqueue.locks import guarded
-from aioqueue.meters import Counted, Tracer
+from aioqueue.meters import Counted, Meter, Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 
@@ -35,6 +35,7 @@ __all__ = (
     "MonitorTarget",
     "MonitoredRun",
     "QueuePart",
+    "Serving",
     "StagePart",
     "WaitPoint",
     "Watch",
@@ -161,7 +162,7 @@ class Watch:
         self._stages: list[weakref.ref[Any]] = []
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._changes: list[WorkerChange] = []
-        self._tracer: Tracer | None = None
+        self._tracers: list[Tracer] = []
         self.comes_again = comes_again
         self.tuning: Any = lambda: None  # a weak reference to the tuning of its stages
         self.began: float = perf_counter()
@@ -180,8 +181,8 @@ class Watch:
         for stage in stages:
             for listener in list(self._listeners):
                 listener.take(stage)
-            if self._tracer is not None:
-                stage.trace(self._tracer)
+            if self._tracers:
+                stage.trace(self._trace_all)
 
     @guarded
     def tell(self, listener: Listener) -> None:
@@ -201,23 +202,28 @@ class Watch:
     @guarded
     def trace_loop(self, meter: StepMeter) -> None:
         """Report a training loop."""
-        if self._tracer is not None:
-            self._tracer(_STEP, meter.meter)
+        self._trace_all(_STEP, meter.meter)
+
+    @guarded
+    def _trace_all(self, track: str, meter: Meter) -> None:
+        for tracer in self._tracers:
+            tracer(track, meter)
 
     @guarded
     def trace(self, tracer: Tracer) -> None:
-        """Report each worker, existing or new, including the training loop."""
-        self._tracer = tracer
+        """Report each worker, existing or new, including the training loop; some more than once."""
+        self._tracers.append(tracer)
         for stage in self.stages():
-            stage.trace(tracer)
+            stage.trace(self._trace_all)
         for meter in () if self.steps is None else self.steps.all():
             tracer(_STEP, meter.meter)
 
     @guarded
     def trace_no_more(self, tracer: Tracer) -> None:
-        """Stop reporting to this callback, unless another one has replaced it."""
-        if self._tracer == tracer:
-            self._tracer = None
+        """Stop reporting to this callback."""
+        if tracer in self._tracers:
+            self._tracers.remove(tracer)
+        if not self._tracers:
             for stage in self.stages():
                 stage.trace(None)
 
@@ -387,6 +393,15 @@ class WaitPoint(Protocol):
 
     def waits_for(self, coordinator: object) -> bool:
         """Return whether this belongs to what a coordinator (its core) watches."""
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """Such a place that takes the elements of a queue: a batcher."""
+
+    @property
+    def serves(self) -> int:
+        """Identifies the queue: the id of its core."""
 
 
 _waits: Final = LivingThings()

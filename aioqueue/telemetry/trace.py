@@ -60,6 +60,10 @@ class Traceable(Protocol):
         """Stop reporting workers."""
 
 
+_lock: Final = threading.RLock()
+"""Guards who reads the ring of a worker."""
+
+
 class Trace:
     """A trace in progress, taken by a thread of its own while the run continues.
 
@@ -124,8 +128,10 @@ class Trace:
         finally:
             self._of._trace_no_more(self._take)
             for _, meter, ring in self._workers:
-                if meter.ring is ring:
-                    meter.ring = None
+                with _lock:
+                    ring.traces -= 1
+                    if not ring.traces and meter.ring is ring:
+                        meter.ring = None
         try:
             self._write()
         except BaseException as error:
@@ -140,8 +146,12 @@ class Trace:
                 break
 
     def _take(self, track: str, meter: Meter) -> None:
-        """Give a ring to a worker."""
-        meter.ring = ring = EventRing()
+        """Give a ring to a worker, or read that of another trace."""
+        if any(known is meter for _, known, _ in self._workers):
+            return
+        with _lock:
+            meter.ring = ring = meter.ring or EventRing()
+            ring.traces += 1
         self._workers.append((track, meter, ring))
 
     def _write(self) -> None:

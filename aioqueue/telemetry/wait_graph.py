@@ -10,6 +10,11 @@ Runners declare which queue they fill, and a `prepare` declares which queue it r
 callers, the last one that had to wait at a queue is taken for its reader or writer. Where even that
 is unknown and another caller is blocked too, the result is worded as a guess.
 
+A service that waits for requests is not stuck, and looks the same as a consumer whose producers
+have forgotten to close their queue. So an empty queue is a root cause only if somebody who filled
+it is known to have ended, or if no other thread is left that could fill it. Otherwise it is a hint.
+Workers of a batcher that wait for requests are idle, and are left out.
+
 The facts are read from outside, one after another, while everything runs. So an explanation is
 consistent only where nothing moves, which is where you need one. Locks are held just long enough to
 copy what they guard. Any thread may call `explain`; signal handlers go through
@@ -19,7 +24,9 @@ copy what they guard. Any thread may call `explain`; signal handlers go through
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from types import FrameType
 from typing import Any, Literal
@@ -37,7 +44,13 @@ from aioqueue.telemetry.explanation import (
     Explanation,
     seconds_told,
 )
-from aioqueue.telemetry.registry import Coordinating, known_coordinators, known_runs, known_waits
+from aioqueue.telemetry.registry import (
+    Coordinating,
+    Serving,
+    known_coordinators,
+    known_runs,
+    known_waits,
+)
 from aioqueue.telemetry.stacks import current_frames, place_of, stack_of
 from aioqueue.waiting import Owner
 
@@ -45,6 +58,7 @@ __all__ = (
     "culprits_of",
     "explain",
     "explain_for",
+    "hints_of",
     "items_in_hand",
 )
 
@@ -60,9 +74,49 @@ def culprits_of(
     queues: Sequence[ExplainedQueue],
     stages: Sequence[ExplainedStage],
     waits: Sequence[ExplainedWait] = (),
+    *,
+    could_fill: bool = False,
 ) -> tuple[Culprit, ...]:
-    """Return the root causes of all waits, each once, those of the longest waits first."""
-    return tuple(_without_twins(_Search(queues, stages, waits).culprits()))
+    """Return the root causes of all waits, each once, those of the longest waits first.
+
+    Args:
+        queues: the queues.
+        stages: the stages.
+        waits: waits other than at queues.
+        could_fill: whether code that is not known here could fill a queue. Then queues that are
+            only empty are left out; `hints_of` has them.
+    """
+    found = _without_twins(_Search(queues, stages, waits).culprits())
+    return tuple(one for one in found if not (could_fill and _may_be_idle(one, queues)))
+
+
+def hints_of(
+    queues: Sequence[ExplainedQueue],
+    stages: Sequence[ExplainedStage],
+    waits: Sequence[ExplainedWait] = (),
+) -> tuple[Culprit, ...]:
+    """Return the queues that are empty, and perhaps rightly so, each once."""
+    found = _without_twins(_Search(queues, stages, waits).culprits())
+    return tuple(
+        replace(
+            one,
+            sentence=f"'{one.queue}' is empty, and no runner fills it: either code that fills it by"
+            " hand has nothing for it now, or its producers have ended without closing it",
+        )
+        for one in found
+        if _may_be_idle(one, queues)
+    )
+
+
+def _may_be_idle(culprit: Culprit, queues: Sequence[ExplainedQueue]) -> bool:
+    """Return whether the root cause is a queue of which nothing is known but that it is empty."""
+    if culprit.kind != "nobody fills" or culprit.queue is None:
+        return False
+    of = [queue for queue in queues if queue.name == culprit.queue and queue.callers]
+    return not any(
+        queue.last_end is not None or (queue.last_enqueuer and queue.last_enqueuer_ended)
+        for queue in of
+    )
 
 
 def _without_twins(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
@@ -149,6 +203,8 @@ class _Search:
         self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
     ) -> Iterator[Culprit]:
         """A consumer waits for those that fill the queue."""
+        if queue.served_by is not None:
+            return  # an idle worker of a batcher
         fillers = [stage for stage in self._stages if stage.into_key == queue.key]
         blocked = [other for other in queue.callers if other.side == "enqueue"]
         if blocked:
@@ -178,6 +234,10 @@ class _Search:
         self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
     ) -> Iterator[Culprit]:
         """A producer waits for those that empty the queue."""
+        if queue.served_by is not None:  # callers of a batcher wait for the batches before theirs
+            for wait in self._waits:
+                yield from (one for one in wait.culprits if one.queue == queue.name)
+            return
         takers = [stage for stage in self._stages if stage.source_key == queue.key]
         for stage in takers:
             step = f"'{queue.name}' is emptied by {stage.name}"
@@ -384,15 +444,17 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
         queues = tuple(_explained_queues(named, frames))
         waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
         waits += tuple(_explained_joins(frames))
+        hand_filled = _is_anybody_left(queues, waits, frames)
     workers = [worker for stage in stages for worker in stage.workers]
     belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
     return Explanation(
-        culprits_of(queues, stages, waits),
+        culprits_of(queues, stages, waits, could_fill=hand_filled),
         queues,
         stages,
         tuple(one.explained(belonging) for one in coordinators),
         os.getpid(),
         waits,
+        hints_of(queues, stages, waits) if hand_filled else (),
     )
 
 
@@ -428,18 +490,51 @@ def _explained_joins_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[
         yield ExplainedWait(name, what, seconds, (culprit,), stack, True, key=key)
 
 
+def _is_anybody_left(
+    queues: Iterable[ExplainedQueue],
+    waits: Iterable[ExplainedWait],
+    frames: Mapping[int, FrameType],
+) -> bool:
+    """Return whether any thread of the program could still fill a queue.
+
+    Those that wait at a queue or in a join cannot, nor can our own. A thread with an event loop
+    can, whatever its tasks do: its callbacks may bring requests.
+    """
+    waiting = {caller.key for queue in queues for caller in queue.callers}
+    waiting |= {wait.key for wait in waits}
+    return any(
+        id(thread) not in waiting
+        and not thread.name.startswith("aioqueue-")
+        and not _is_in_join(frames.get(thread.ident or 0))
+        for thread in threading.enumerate()
+    )
+
+
+def _is_in_join(frame: FrameType | None) -> bool:
+    """Return whether a thread waits until another one has ended."""
+    while frame is not None and frame.f_code.co_filename == threading.__file__:
+        if frame.f_code.co_name in ("join", "_shutdown"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _explained_queues(
     named: Iterable[int], frames: Mapping[int, FrameType]
 ) -> Iterable[ExplainedQueue]:
     named = set(named)
+    batchers = {one.serves: str(one) for one in known_waits() if isinstance(one, Serving)}
     for core in living_queues():
         waiting = core.machine.waiting()
+        served_by = batchers.get(id(core))
+        if served_by is not None and all(attempt.side is DEQUEUE for attempt in waiting):
+            continue  # its own workers, which are idle
         if waiting or id(core) in named:
-            yield _explained_queue(core, waiting, frames)
+            yield _explained_queue(core, waiting, frames, served_by)
 
 
 def _explained_queue(
-    core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType]
+    core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType], served_by: str | None
 ) -> ExplainedQueue:
     statistics = core.machine.statistics()
     taker: Owner | None = core.last_dequeuer
@@ -462,6 +557,7 @@ def _explained_queue(
         last_enqueuer_ended=giver is not None and giver.has_ended(),
         last_end=core.last_end,
         granted=statistics.granted,
+        served_by=served_by,
         key=id(core),
         last_dequeuer_key=0 if taker is None else taker.key,
         last_enqueuer_key=0 if giver is None else giver.key,

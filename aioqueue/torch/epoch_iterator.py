@@ -13,10 +13,11 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import monotonic
-from types import TracebackType
+from time import monotonic, perf_counter
+from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 import torch
@@ -24,6 +25,8 @@ import torch
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.locks import holding
+from aioqueue.telemetry import note_waits
+from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.torch.collate import (
     BatchMemory,
     DatasetStart,
@@ -162,7 +165,11 @@ class LoaderIterator(ABC, Iterator[Any]):
         self._process = PROCESS.number
         self.told_length: int | None = plan.told_length
         self._base_seed = 0
-        self._begin_epoch(is_first=True)
+        self._asks: tuple[threading.Thread, float] | None = None
+        """The thread that asks for a batch now, and since when, for explanations."""
+        note_waits(self)
+        with self._asking():
+            self._begin_epoch(is_first=True)
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ", over" if self._position.is_over else ""
@@ -198,9 +205,42 @@ class LoaderIterator(ABC, Iterator[Any]):
     def _taken_next(self) -> Any:
         if self._is_closed or self._position.is_over:
             raise StopIteration
-        batch = self._next_batch()
+        with self._asking():
+            batch = self._next_batch()
         self._yielded += 1
         return batch
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Mark what the loop waits for: a batch, or the sampler's first indices."""
+        self._asks = (threading.current_thread(), perf_counter())
+        try:
+            yield
+        finally:
+            self._asks = None
+
+    # What explanations require of a place where callers wait.
+
+    def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
+        """Return the wait of the loop. A wait for a worker counts as one at the worker's queue."""
+        asks = self._asks
+        if asks is None:
+            return []
+        what = "waits for the next batch of a DataLoader"
+        return [loop_wait(asks[0], perf_counter() - asks[1], frames, what)]
+
+    def waits_move(self) -> Hashable:
+        """Return a value that changes with each batch."""
+        return self._yielded, self._asks
+
+    def longest_of_waits(self) -> float:
+        """Return how long the loop has waited, in seconds."""
+        asks = self._asks
+        return 0.0 if asks is None else perf_counter() - asks[1]
+
+    def waits_for(self, coordinator: object) -> bool:
+        """Return false: no coordinator of the user watches it."""
+        return False
 
     @property
     def is_of_another_process(self) -> bool:
@@ -221,7 +261,8 @@ class LoaderIterator(ABC, Iterator[Any]):
 
         If a worker failed in that epoch, all workers are replaced.
         """
-        self._begin_epoch(is_first=False)
+        with self._asking():
+            self._begin_epoch(is_first=False)
 
     @abstractmethod
     def close(self) -> None:
@@ -362,7 +403,8 @@ class _WorkersIterator(LoaderIterator):
         super().__init__(plan, place)
         self._memory = BatchMemory(plan.workers)
         self._start_workers()
-        self._begin_tasks()
+        with self._asking():
+            self._begin_tasks()
         self._has_begun()
 
     def restart(self) -> None:
@@ -372,7 +414,8 @@ class _WorkersIterator(LoaderIterator):
                 self._streams.join()
                 self._start_workers()
             super().restart()
-            self._begin_tasks()
+            with self._asking():
+                self._begin_tasks()
             self._has_begun()
         except BaseException as error:
             self._leave(error)

@@ -191,10 +191,13 @@ class TestResults:
         assert not second.any()
         assert not kept.any()
 
-    async def test_a_value_that_comes_back_is_not_copied(self, world: World) -> None:
-        value = [np.zeros(3)]
+    async def test_a_value_that_comes_back_is_a_copy(self, world: World) -> None:
+        value, text = [np.zeros(3)], "cannot be written to"
         async with batcher_of(world, lambda values: values) as batcher:
-            assert await batcher(value) is value
+            result = await batcher(value)
+            assert await batcher(text) is text
+        result[0][:] = 1
+        assert not value[0].any()
 
     @pytest.mark.parametrize(
         "make",
@@ -531,11 +534,11 @@ class TestCallersThatGo:
             assert first.result() == 0
 
     async def test_fill_no_batch_that_has_begun(self, task_world: TaskWorld, model: Model) -> None:
-        """A worker has taken them, and waits for more."""
+        """A worker collects them, and waits for more."""
         async with batcher_of(task_world, model, max_batch=3, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
             gone = await calls.begin(1, 2)
-            await task_world.until(lambda: batcher.statistics().waiting == 0)
+            assert batcher.statistics().waiting == 2
             gone[0].cancel()
             assert await gone[0].was_cancelled()
             rest = await calls.begin(3, 4)
@@ -563,7 +566,7 @@ class TestCallersThatGo:
         async with batcher_of(task_world, model, max_batch=2, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
             (gone,) = await calls.begin(1)
-            await task_world.until(lambda: batcher.statistics().waiting == 0)  # a worker has it
+            assert batcher.statistics().waiting == 1
             gone.cancel()
             assert await gone.was_cancelled()
             operations = await calls.begin(2)
@@ -578,7 +581,8 @@ class TestCallersThatGo:
             first, gone, last = await calls.begin_running(model, 1, 2, 3)
             gone.cancel()
             assert await gone.was_cancelled()
-            assert batcher.statistics().in_flight == 3
+            counts = batcher.statistics()
+            assert (counts.in_flight, counts.cancelled) == (2, 1)
             model.gate.open()
             assert (await first.result(), await last.result()) == (2, 6)
         counts = batcher.statistics()
@@ -617,7 +621,7 @@ class TestCallersThatGo:
         self, task_world: TaskWorld, model: Model
     ) -> None:
         queue = aioqueue.FIFOQueue(1)
-        async with batcher_of(task_world, model, queue=queue, max_wait=0) as batcher:
+        async with batcher_of(task_world, model, queue=queue, max_batch=1, max_wait=0) as batcher:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2)
@@ -670,7 +674,13 @@ class TestOverload:
     ) -> None:
         queue = aioqueue.FIFOQueue(room)
         async with batcher_of(
-            world, model, queue=queue, on_full="refuse", max_wait=0, name="scores"
+            world,
+            model,
+            queue=queue,
+            on_full="refuse",
+            max_batch=room,
+            max_wait=0,
+            name="scores",
         ) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
@@ -705,7 +715,7 @@ class TestOverload:
 
     async def test_is_waited_for(self, world: World, model: Model) -> None:
         queue = aioqueue.FIFOQueue(1)
-        async with batcher_of(world, model, queue=queue, max_wait=0) as batcher:
+        async with batcher_of(world, model, queue=queue, max_batch=1, max_wait=0) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3)
@@ -713,6 +723,92 @@ class TestOverload:
             assert (counts.waiting, counts.waiting_for_room) == (1, 2)
             model.gate.open()
             assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
+
+
+class TestCollecting:
+    """A worker that collects a batch leaves its requests in the queue, where they count."""
+
+    @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
+    async def test_who_is_collected_waits(
+        self, world: World, model: Model, kind: type[aioqueue.FIFOQueue]
+    ) -> None:
+        queue = kind(3)
+        async with batcher_of(world, model, queue=queue, max_batch=3, max_wait=NEVER) as batcher:
+            calls = Calls(world, batcher)
+            model.gate.shut()
+            operations = await calls.begin(1, 2)
+            await world.until(lambda: queue.statistics().waiting_dequeues)
+            counts = batcher.statistics()
+            assert (counts.requests, counts.waiting, counts.in_flight) == (2, 2, 0)
+            assert (queue.size(), counts.batches) == (2, 0)
+            assert "running, 2 waiting, 0 in flight" in repr(batcher)
+            operations += await calls.begin(3)  # the queue is full: so is the batch
+            await world.until(lambda: batcher.statistics().in_flight == 3)
+            operations += await calls.begin(4, 5, 6, 7)
+            counts = batcher.statistics()
+            assert (counts.waiting, counts.waiting_for_room) == (3, 1)
+            model.gate.open()
+        assert [await operation.result() for operation in operations] == [2, 4, 6, 8, 10, 12, 14]
+        assert queue.size() == 0
+
+    @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
+    async def test_a_batch_that_the_bytes_keep_small_begins(
+        self, world: World, model: Model, kind: type[aioqueue.FIFOQueue]
+    ) -> None:
+        """It would wait for those that have no room, and they for it."""
+        queue = kind(None, max_bytes=3_500)
+        async with batcher_of(world, model, queue=queue, max_batch=8, max_wait=NEVER) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin(*[bytes(1_000)] * 3)
+            assert batcher.statistics().waiting == 3
+            operations += await calls.begin(bytes(1_000))
+            for operation in operations[:3]:
+                assert await operation.result() == bytes(2_000)
+        assert await operations[3].result() == bytes(2_000)
+        assert sum(map(len, model.batches)) == 4
+
+    async def test_the_bytes_of_a_batch_that_is_not_full_count(
+        self, world: World, model: Model
+    ) -> None:
+        queue = aioqueue.FIFOQueue(None, max_bytes=3_500)
+        async with batcher_of(
+            world, model, queue=queue, max_batch=8, max_wait=NEVER, on_full="refuse"
+        ) as batcher:
+            calls = Calls(world, batcher)
+            operations = await calls.begin(*[bytes(1_000)] * 3)
+            with pytest.raises(aioqueue.QueueFull, match="has 3 requests, or 3500 bytes of them"):
+                await batcher(bytes(1_000))
+        assert [await operation.result() for operation in operations] == [bytes(2_000)] * 3
+
+    async def test_a_capacity_made_smaller_makes_batches_smaller(
+        self, world: World, model: Model
+    ) -> None:
+        for queue in (aioqueue.FIFOQueue(8), aioqueue.PriorityQueue(8)):
+            model.forget()
+            async with batcher_of(
+                world, model, queue=queue, max_batch=8, max_wait=NEVER
+            ) as batcher:
+                calls = Calls(world, batcher)
+                operations = await calls.begin_running(model, *range(8))
+                queue.capacity = 2
+                model.gate.open()
+                assert [await one.result() for one in operations] == [*range(0, 16, 2)]
+                operations = await calls.begin(1, 2)
+                assert [await one.result() for one in operations] == [2, 4]
+
+    async def test_a_batch_that_all_have_left_begins_anew(
+        self, task_world: TaskWorld, model: Model
+    ) -> None:
+        async with batcher_of(task_world, model, max_batch=2, max_wait=0.01) as batcher:
+            calls = Calls(task_world, batcher)
+            for _ in range(3):
+                (gone,) = await calls.begin(1)
+                gone.cancel()
+                assert await gone.was_cancelled()
+                assert batcher.statistics().waiting == 0
+            assert await batcher(4) == 8
+        assert model.batches == [[4]]
+        assert batcher.statistics().cancelled == 3
 
 
 class TestPriorities:
@@ -809,7 +905,7 @@ class TestLeaving:
         assert [await operation.result() for operation in operations] == [2, 4]
 
     async def test_whose_queue_somebody_has_closed(self, world: World, model: Model) -> None:
-        queue = aioqueue.FIFOQueue(5)
+        queue = aioqueue.FIFOQueue(32)
         async with batcher_of(world, model, queue=queue) as batcher:
             failure = OSError("the disk")
             queue.close(cause=failure)

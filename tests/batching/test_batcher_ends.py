@@ -181,7 +181,7 @@ class TestDyingWorkers:
                 ) as batcher:
                     model.gate.shut()
                     operations = await Calls(world, batcher).begin(1)
-                    await world.until(lambda: batcher.statistics().waiting == 0)
+                    await world.until(lambda: batcher.statistics().in_flight == has_batch)
                     await world.until(lambda: len(model.batches) == has_batch)
                     (worker,) = (
                         task
@@ -468,6 +468,10 @@ class TestArguments:
             ({"queue": aioqueue.FIFOQueue(5, "int64", ())}, "queue: got .* of plain objects"),
             ({"queue": aioqueue.RandomShuffleQueue(5, 0)}, "queue: got .* of plain objects"),
             (
+                {"queue": aioqueue.FIFOQueue(31)},
+                "queue: got a FIFOQueue with a capacity of 31; expected at least max_batch, 32",
+            ),
+            (
                 {"queue": aioqueue.PriorityQueue(5)},
                 "capacity of 5; expected at least max_batch",
             ),
@@ -495,7 +499,7 @@ class TestArguments:
             aioqueue.Batcher(Model("thread").function, queue=queue)
 
     def test_a_queue_may_be_given_by_either_face(self) -> None:
-        queue = sync.FIFOQueue(3)
+        queue = sync.FIFOQueue(32)
         with sync.Batcher(Model("thread").function, queue=queue, max_wait=0) as batcher:
             assert batcher(1) == 2
         assert queue.statistics().enqueued == 1

@@ -2,7 +2,9 @@
 
 Functions fail in every way that there is, empty their lists, or take their time; callers give up,
 with a timeout or at once, in tasks and in threads; and the block is left at a random moment, as it
-is, by an exception, or by a cancellation. Then the books are compared.
+is, by an exception, or by a cancellation. Then the books are compared. In the meantime a thread and
+all tasks look at the statistics: in each record every request is in one count, and no more of them
+wait than the capacity says, also while a worker collects a batch.
 """
 
 from __future__ import annotations
@@ -75,6 +77,9 @@ class Run:
         self.seen: Counter[int] = Counter()
         self.ends: dict[int, str] = {}
         self.threads: list[threading.Thread] = []
+        self.is_over = threading.Event()
+        self.wrong: list[str] = []
+        self.records = 0
         self.leaving = self.chance.choice(["", "exception", "cancelled", "cancelled in the end"])
         max_batch = self.chance.choice([1, 2, 5])
         capacity = max_batch + self.chance.choice([0, 3, 40])
@@ -139,6 +144,22 @@ class Run:
         else:
             self.ends[number] = "answered" if answer == number else "the answer of another"
 
+    # Who looks at it.
+
+    def look(self) -> None:
+        record = self.batcher.statistics()
+        assert record.capacity is not None
+        here = record.waiting + record.in_flight
+        ended = record.answered + record.failed + record.cancelled
+        is_right = record.requests == here + ended and min(record.waiting, record.in_flight) >= 0
+        if not is_right or record.waiting > record.capacity:
+            self.wrong.append(repr(record))
+        self.records += 1
+
+    def look_on(self) -> None:
+        while not self.is_over.wait(0.0001):
+            self.look()
+
     # All of it.
 
     async def main(self) -> None:
@@ -176,6 +197,7 @@ class Run:
     async def _dawdle(self, *steps: int) -> None:
         for _ in range(self.chance.choice(steps)):
             await anyio.lowlevel.checkpoint()
+            self.look()
 
 
 def told(error: Exception) -> str:
@@ -195,7 +217,14 @@ def test_every_call_ends_once(name: str, seed: int) -> None:
     if name != "asyncio":
         pytest.importorskip(name)
     run = Run(seed)
-    anyio.run(run.main, backend=backend, backend_options=options)
+    watching = threading.Thread(target=run.look_on)
+    watching.start()
+    try:
+        anyio.run(run.main, backend=backend, backend_options=options)
+    finally:
+        run.is_over.set()
+        watching.join(PATIENCE)
+    assert not run.wrong, f"{len(run.wrong)} of {run.records}: {run.wrong[:3]}"
     for thread in run.threads:
         thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -195,7 +195,7 @@ class TestTheCommand:
             assert main(["explain", str(process.pid)]) == 0
         told = capsys.readouterr().out
         assert told.startswith(f"aioqueue: why process {process.pid} waits\n")
-        assert "nobody fills 'examples': nothing was ever put in" in told
+        assert "'examples' is empty, and no runner fills it: " in told
         assert "trainer waits for 1 element" in told
 
     @pytest.mark.slow

@@ -145,8 +145,9 @@ def test_registering_reads_nothing() -> None:
     run = usual(3)
     registry = prometheus_client.CollectorRegistry()
     registry.register(RunCollector(Never([*run.history, run.now])))
+    registry.register(RunCollector(Never([*run.history, run.now]), {"rank": 1}))
     with pytest.raises(ValueError, match="Duplicated"):
-        registry.register(RunCollector(run))
+        registry.register(prometheus_client.Gauge("aioqueue_queue_size", "ours", registry=None))
 
 
 def test_the_docstring_lists_all_metrics() -> None:

@@ -168,7 +168,7 @@ class TestCoordinators:
                 coord.request_stop()
 
         world.run(body)
-        assert "nobody fills 'examples'" in warnings(caplog)[0]
+        assert "'examples' is empty, and no runner fills it" in warnings(caplog)[0]
 
     def test_pipelines(self, caplog: pytest.LogCaptureFixture) -> None:
         go = threading.Event()

@@ -101,7 +101,7 @@ def check_times(values: Collection[Any], depth: int = _MOST_DEEP) -> None:
         return
     elements = list(chain.from_iterable(lists))
     for value in arrays:
-        elements += value.flat if value.dtype == object else value.reshape(-1)[:1]
+        elements.extend(value.flat if value.dtype == object else value.reshape(-1)[:1])
     check_times(elements, depth - 1)
     for name in {name for value in dicts for name in value}:
         check_times([value.get(name) for value in dicts], depth - 1)

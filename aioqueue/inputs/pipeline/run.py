@@ -26,6 +26,7 @@ import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
 from aioqueue.coordination.classify import ended_by_scope, interrupt_of, running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
+from aioqueue.errors import interrupt_of
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
@@ -44,10 +45,9 @@ from aioqueue.inputs.pipeline.node import (
 from aioqueue.inputs.pipeline.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.preemption import ALARM
-from aioqueue.inputs.prepare.introspection import explained_wait
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
-from aioqueue.telemetry.explanation import ExplainedWait
+from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.tracebacks import raise_again
 from aioqueue.waiting.waker import in_event_loop
@@ -204,7 +204,7 @@ class _Run(ABC):
         asks = self._asks
         if asks is None:
             return []
-        return [explained_wait(asks[0], perf_counter() - asks[1], frames)]
+        return [loop_wait(asks[0], perf_counter() - asks[1], frames)]
 
     def waits_move(self) -> Hashable:
         """A value that changes when the run makes progress."""

@@ -8,14 +8,13 @@ of nodes are replaced by measuring ones. So a run without a monitor pays nothing
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import PurePath
 from random import Random
 from time import monotonic, perf_counter
-from types import FrameType
 from typing import Any, Final, Protocol
 
 from aioqueue.arguments import counted
@@ -26,16 +25,13 @@ from aioqueue.inputs.prepare.worker_timing import InProgress
 from aioqueue.meters import Durations, Tracer
 from aioqueue.telemetry import FUNCTION, EndingPart, Histogram, StageNumbers
 from aioqueue.telemetry.explanation import (
-    Culprit,
     ExplainedItem,
     ExplainedStage,
-    ExplainedWait,
     ExplainedWorker,
-    seconds_told,
 )
-from aioqueue.telemetry.stacks import Stack, named, place_of, stack_of
+from aioqueue.telemetry.stacks import Stack, stack_of
 
-__all__ = ("JobStage", "NodePart", "explained_item", "explained_stage", "explained_wait")
+__all__ = ("JobStage", "NodePart", "explained_item", "explained_stage")
 
 
 _PATIENCE = 0.5
@@ -346,26 +342,3 @@ class NodePart(EndingPart):
             self._stride = min(_MOST, 2 * self._stride) if seconds < _QUICK else 1
             # The distance is random, so that a periodic slow call is sampled as often as it occurs.
             self._left = self._passed_over = self._random.randrange(2 * self._stride - 1)
-
-
-def explained_wait(loop: Any, seconds: float, frames: Mapping[int, FrameType]) -> ExplainedWait:
-    """The wait of a loop that makes the next batch of a pipeline itself.
-
-    Args:
-        loop: the thread or the task of the loop.
-        seconds: for how long it has waited for the batch.
-        frames: the current frames of all threads.
-    """
-    name, key = named(loop)
-    stack = stack_of(loop, frames)
-    place = place_of(stack)
-    at = "" if place is None else f", at {place}"
-    what = "waits for the next batch of a pipeline"
-    culprit = Culprit(
-        "worker",
-        f"{name} makes the next batch itself, and has been busy with it for"
-        f" {seconds_told(seconds)}{at}",
-        (f"{name} {what}, for {seconds_told(seconds)}",),
-        worker=name,
-    )
-    return ExplainedWait(name, what, seconds, (culprit,), stack, key=key)

@@ -58,7 +58,7 @@ from aioqueue.processes.worker import (
     not_importable,
     pickled,
 )
-from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
+from aioqueue.telemetry.explanation import ExplainedWorker
 
 __all__ = ("Clock", "PreparingProcess", "ProcessExecutor", "Timed")
 
@@ -183,11 +183,7 @@ class PreparingProcess(WorkerProcess):
         number, age = self.arena.item, self.arena.seconds
         pending = self.books.find(number)
         item = None if pending is None else explained_item(pending.item, pending.failures, age)
-        stack = self.stack(seconds)
-        state: WorkerState = "running"
-        note = ""
-        if not stack:
-            state, note = self.state()
+        stack, state, note = self.condition(seconds)
         return ExplainedWorker(self.name, state, item, stack=stack, note=note)
 
     def _item(self) -> Item | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import UserList, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Mapping, ValuesView
 from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +62,7 @@ def plain(value: Any) -> Any:
         return list(map(plain, value))
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, UserList | deque | array | memoryview):
+    if isinstance(value, UserList | deque | array | memoryview | ValuesView | ItemsView):
         return list(map(plain, value))
     if is_dataclass(value) or isinstance(value, SimpleNamespace):
         return {name: plain(getattr(value, name)) for name in ("left", "right")}

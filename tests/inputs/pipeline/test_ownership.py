@@ -158,6 +158,9 @@ KINDS: dict[str, Callable[[Scratch], Any]] = {
     "counts": lambda scratch: scratch.counts,
     "ordered": lambda scratch: OrderedDict(b=scratch.array, a=1),
     "defaults": lambda scratch: defaultdict(list, a=scratch.array),
+    "values of a dict": lambda scratch: {"image": scratch.array}.values(),
+    "pairs of a dict": lambda scratch: OrderedDict(image=scratch.array).items(),
+    "view of a dict": lambda scratch: scratch.dict.values(),
 }
 
 WAYS: dict[str, Callable[[Scratch], Any]] = {
