@@ -76,7 +76,7 @@ def _state_of_python() -> Any:
 
 def _state_of_numpy() -> Any:
     """The memory of the generator: `numpy.random.get_state` takes a hundred times as long."""
-    bits = np.random.get_bit_generator()
+    bits: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]
     if type(bits) is not np.random.MT19937:  # the program has set another one
         return pickle.dumps(bits.state)
     return ctypes.string_at(bits.ctypes.state_address, _MEMORY_OF_MT19937)
