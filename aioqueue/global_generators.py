@@ -10,11 +10,11 @@ A warning has to be true, though other threads may draw at the same time. So the
 1. Now and then, the states of the generators are compared before and after a call. That costs some
    ten microseconds. If none has changed, the function has not drawn.
 2. If one has changed, another thread may have done it. So the next calls are watched by a profiler
-   of this thread alone, which is told of each function in C that the thread calls. Only what draws
-   from a global generator counts: a method of that very generator, or for PyTorch an operator that
-   its schema says is random; and only if the state has changed during the call. NumPy's functions
-   are no such calls for Python. So for them, lines are watched that name one, and what is named
-   must be a method of the global generator.
+   of this thread alone, which Python notifies of each function in C that the thread calls. Only
+   what draws from a global generator counts: a method of that very generator, or for PyTorch an
+   operator that its schema says is random; and only if the state has changed during the call.
+   NumPy's functions are no such calls for Python. So for them, lines are watched that name one, and
+   what is named must be a method of the global generator.
 
    PyTorch gives way to other threads during a call. So one change proves nothing for an operator
    that may have a generator of its own: there, each of several calls must have changed the state.
@@ -67,7 +67,7 @@ _MEMORY_OF_MT19937: Final = 624 * 4 + 4
 _END: Final = object()
 
 _told: Final[set[tuple[str, str]]] = set()
-"""The functions of which a warning was given, each with the generator: once in a process."""
+"""The functions that were reported, each with the generator: once in a process."""
 
 
 def _state_of_python() -> Any:
@@ -76,7 +76,7 @@ def _state_of_python() -> Any:
 
 def _state_of_numpy() -> Any:
     """The memory of the generator: `numpy.random.get_state` takes a hundred times as long."""
-    bits = np.random.get_bit_generator()
+    bits: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]
     if type(bits) is not np.random.MT19937:  # the program has set another one
         return pickle.dumps(bits.state)
     return ctypes.string_at(bits.ctypes.state_address, _MEMORY_OF_MT19937)

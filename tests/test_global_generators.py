@@ -22,7 +22,7 @@ from aioqueue.sync import Coordinator, FIFOQueue
 try:
     import torch
 except ModuleNotFoundError:
-    torch = None  # type: ignore[assignment]
+    torch = None
 
 OWN = np.random  # as an attribute that a function keeps
 

@@ -20,7 +20,9 @@ from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
 from aioqueue.inputs.readers.tfrecord import required_crc32c
 from tests.children import ROOT
-from tests.compat.test_ops import CASES
+from tests.compat import op_cases, test_ops
+
+assert test_ops.RECORD  # its module has imported all that registers cases
 
 
 def written(folder: Path, **sources: str) -> str:
@@ -288,7 +290,7 @@ class TestExtras:
         """All cases of the ops that are compared with TensorFlow's, with nothing installed."""
         names = {name.rpartition(".")[2] for name in NEEDS}
         forgotten = []
-        for title, case in CASES.items():
+        for title, case in op_cases.CASES.items():
             with tf.Graph().as_default():
                 try:
                     case(tf)

@@ -183,6 +183,7 @@ class TestReopening:
         train = tf.assign_add(step, 1)
         tf.summary.scalar("x", 1.0)
         supervisor = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0)
+        assert supervisor.summary_writer is not None
         for turn in (1, 2, 3):
             with supervisor.managed_session() as sess:
                 assert sess.run(train) == turn
