@@ -15,6 +15,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs.core.arrow_exact import (
+    are_plain_tensors,
     check_cast,
     check_times,
     is_plain,
@@ -324,6 +325,8 @@ def array_of_values(
     """
     if is_plain(values):
         return _found(pa, _as_arrow_takes(values), type, rounds)
+    if are_plain_tensors(values):
+        return typed(pa, _tensors(pa, values), type, rounds=rounds)
     plain = _of_one_unit([_in_plain_units(pa, value, type, is_row=True) for value in values])
     check_times(plain)
     first = next((value for value in plain if value is not None), None)
@@ -514,7 +517,7 @@ def _structs(pa: Any, columns: Mapping[str, Any], type: Any, rounds: bool) -> An
     return typed(pa, pa.StructArray.from_arrays(arrays, list(columns)), type, rounds=rounds)
 
 
-def _tensors(pa: Any, arrays: list[Any]) -> Any:
+def _tensors(pa: Any, arrays: Sequence[Any]) -> Any:
     shapes = {one.shape for one in arrays if one is not None}
     if len(shapes) > 1:
         shown = " and ".join(map(str, sorted(shapes)[:2]))

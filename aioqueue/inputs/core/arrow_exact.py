@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 __all__ = (
+    "are_plain_tensors",
     "check_cast",
     "check_stays",
     "check_times",
@@ -74,6 +75,18 @@ def is_plain(values: Collection[Any], depth: int = _MOST_DEEP) -> bool:
             for name in names
         )
     return False
+
+
+def are_plain_tensors(values: Collection[Any]) -> bool:
+    """Return whether values are arrays of NumPy of one dtype that Arrow has, and of one shape with
+    several axes."""
+    if set(map(type, values)) != {np.ndarray}:
+        return False
+    looks = {(value.dtype, value.shape) for value in values}
+    if len(looks) > 1:
+        return False
+    ((dtype, shape),) = looks
+    return len(shape) > 1 and dtype.type in _NUMBERS and dtype.isnative
 
 
 def check_times(values: Collection[Any], depth: int = _MOST_DEEP) -> None:
