@@ -213,7 +213,9 @@ class Writing:
         self._existing = existing
         self._raise_single = raise_single
         is_told = sink.batches is not None
-        self._is_batched = bool(sink.batches) if is_told else gives_batches(pipeline.source, pipeline.stages)
+        self._is_batched = (
+            bool(sink.batches) if is_told else gives_batches(pipeline.source, pipeline.stages)
+        )
         self._folder: Final = PartFolder(
             sink.path,
             _stem_of(pipeline),
