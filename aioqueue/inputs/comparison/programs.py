@@ -122,6 +122,8 @@ def file_of(module: str) -> str | None:
     """The file of a module, or the folder of one without; ``None`` if there is none, or if no
     such module can be found. Nothing is imported."""
     loaded = sys.modules.get(module)
+    if not module:
+        return None
     if loaded is not None:
         file = getattr(loaded, "__file__", None)
         return file if isinstance(file, str) else next(iter(_folders_of(loaded)), None)

@@ -82,10 +82,13 @@ _DYNAMIC: Final = frozenset(
         "__getstate__",
         "__reduce__",
         "__reduce_ex__",
+        "__slots__",
         "asdict",
         "astuple",
         "attrgetter",
         "dir",
+        "dump",
+        "dumps",
         "eval",
         "exec",
         "fields",
@@ -116,7 +119,9 @@ _OF_CLASSES: Final = frozenset(
     }
 )
 """Attributes of classes that say nothing about what they do."""
-_DATA_OF_CLASSES: Final = frozenset({"__slots__", "__match_args__", "__dataclass_fields__"})
+_DATA_OF_CLASSES: Final = frozenset(
+    {"__slots__", "__match_args__", "__dataclass_fields__", "__pydantic_fields__"}
+)
 _OPEN_BASES: Final = frozenset(
     {
         "builtins.object",
@@ -128,6 +133,7 @@ _OPEN_MODULES: Final = frozenset({"abc", "collections.abc", "typing"})
 """Bases whose own code reads no attributes of an object but methods."""
 _NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace)
 _SECRET: Final = re.compile(r"(?i)key|token|secret|passw|pwd|credential|auth|cookie|session")
+_WORD: Final = re.compile(r"[^\W\d]\w*")
 _LONGEST: Final = 60
 _SHOWN: Final = frozenset({"pathlib", "decimal", "datetime", "fractions", "re", "enum"})
 
@@ -165,6 +171,11 @@ class Names:
         self.attributes |= reading.attributes
         self.attributes |= reading.words
         self.is_open |= bool(_DYNAMIC & ({*reading.globals} | reading.attributes))
+
+    def add_template(self, text: str) -> None:
+        """Note what a text may read when it is formatted, as ``"{0.size}".format(thing)``."""
+        if len(text) <= 100 * _LONGEST:
+            self.attributes |= set(_WORD.findall(text))
 
     def add_all(self, names: Names) -> None:
         """Note what other code reads."""
@@ -284,6 +295,8 @@ class Walk:
             found = self._data([type(value).__name__.encode()], [data])
             self._leaves[id(value)] = (value, found)
             return found
+        if type(value) is str and "{" in value:
+            self.found.add_template(value)
         data = _bytes_of(value)
         if self._left is not None:
             self._left -= len(data) + 1
@@ -383,6 +396,10 @@ class Walk:
             # Without references to objects that came before, in this version of the format.
             if self._left is not None and sum(map(_length, values)) > self._left:
                 raise TooLargeError
+            if len(values) <= _MOST_NAMED:
+                for value in values:
+                    if type(value) is str and "{" in value:
+                        self.found.add_template(value)
             yield self._data([b"plain"], [marshal.dumps(list(values), 0)])
         else:
             for number, value in enumerate(values):
@@ -734,14 +751,16 @@ class Walk:
             if _is_method(value):
                 with self._at(f"{label}.{name}"):
                     content.append(self.digest(value))
-            elif is_special or not self._is_unread(name):
+            elif is_special or not (self._may_prune(cls) and self._is_unread(name)):
                 self._part(f"{label}.{name}", value)
         self.parts[label] = f"class {_hashed(content).hex()}"
 
     def _is_unread(self, name: str) -> bool:
         """Whether no code that was reached reads an attribute of this name."""
         names = self._names
-        return names is not None and not names.is_open and name not in names.attributes
+        if names is None or names.is_open or name.startswith("__"):
+            return False
+        return name not in names.attributes
 
     def _may_prune(self, cls: type) -> bool:
         """Whether only code that is looked at reads the attributes of an object."""
@@ -753,8 +772,6 @@ class Walk:
     def _is_read_by_code_alone(self, cls: type) -> bool:
         if not self._has_code or self._names is None or self._names.is_open:
             return False
-        if cls in _NAMESPACES:
-            return True
         return all(
             f"{base.__module__}.{base.__qualname__}" in _OPEN_BASES
             or base.__module__ in _OPEN_MODULES
@@ -774,7 +791,7 @@ class Walk:
             raise self._unknown(value, cure)
         if cls in (operator.attrgetter, operator.methodcaller):
             self.found.is_open = True
-        if hasattr(value, "__code__") or cls.__name__ == "cython_function_or_method":
+        if hasattr(cls, "__code__") or cls.__name__ == "cython_function_or_method":
             yield from self._compiled(value)
             return
         if not isinstance(value, io.IOBase | np.ndarray | np.generic) and not hasattr(

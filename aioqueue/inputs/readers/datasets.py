@@ -46,7 +46,7 @@ _EXACT: Final = (5, 1)
 """The first version of the library whose states lead to the same rows: states of earlier ones lose
 rows of some datasets, such as those with a batched ``map``, ``skip`` or ``shuffle``."""
 _AT_ONCE: Final = 10_000
-_SAMPLES: Final = 64
+_SAMPLES: Final = 1024
 """The rows that a position compares."""
 
 
@@ -177,6 +177,8 @@ class HuggingFaceRows(Sequential[Any]):
         count = len(dataset)
         if count and columns:
             places = {(count - 1) * at // (_SAMPLES - 1): None for at in range(_SAMPLES)}
+            if count <= 4 * _SAMPLES:
+                places = dict.fromkeys(range(count))
             table = dataset.with_format("arrow")[list(places)]
             rows = digest_of_items(table.to_pylist())
             found |= {} if rows is None else {"items": rows}

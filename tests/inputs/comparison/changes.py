@@ -216,6 +216,50 @@ PLACES: Final[dict[str, str]] = {
     "attribute of a function": "def f(x): return f.kUSE\nf.k = KIND\nP = N.prepare(f)",
     "element of a list": "L = [0, [KIND]]\ndef f(x): return L[1][0]USE\nP = N.prepare(f)",
     "value of a dict": "L = {'a': {'b': KIND}}\ndef f(x): return L['a']['b']USE\nP = N.prepare(f)",
+    "pickled": (
+        "import pickle\nclass C:\n    def __init__(s): s.k = KIND\nG = C()\n"
+        "def f(x): return pickle.dumps(G)\nP = N.prepare(f)"
+    ),
+    "template": (
+        "class C:\n    def __init__(s): s.k = KIND\nG = C()\nT = '{0.k}'\n"
+        "def f(x): return T.format(G)\nP = N.prepare(f)"
+    ),
+    "attribute of a class of another package": (
+        "class M(abc.ABC, collections.abc.Sized):\n    k = KIND\n    def __len__(s): return 1\n"
+        "def f(x): return M().kUSE\nP = N.prepare(f)"
+    ),
+    "hooked attribute": (
+        "class C:\n    def __init__(s): s.k = KIND\n    def __getattr__(s, n): return 3\n"
+        "    def __call__(s, x): return s.kUSE + s.other\nP = N.prepare(C())"
+    ),
+    "partial method": (
+        "class C:\n    def g(s, k, x): return kUSE\n    f = functools.partialmethod(g, KIND)\n"
+        "P = N.prepare(C().f)"
+    ),
+    "method of an object": (
+        "class C:\n    pass\nc = C()\nc.f = (lambda k: lambda x: kUSE)(KIND)\n"
+        "def f(x): return c.f(x)\nP = N.prepare(f)"
+    ),
+    "vectorized": (
+        "K = KIND\nV = np.vectorize(lambda x: KUSE)\ndef f(x): return V(x)\nP = N.prepare(f)"
+    ),
+    "default of a dataclass": (
+        "@dataclasses.dataclass\nclass D:\n"
+        "    k: object = dataclasses.field(default_factory=lambda: KIND)\n"
+        "def f(x): return D().kUSE\nP = N.prepare(f)"
+    ),
+    "default of a named tuple": (
+        "import typing\nclass D(typing.NamedTuple):\n    k: object = KIND\n"
+        "def f(x): return D().kUSE\nP = N.prepare(f)"
+    ),
+    "member of an enum": (
+        "class E(enum.Enum):\n    A = (0, KIND)\n    def _g(s): return s.value[1]USE\n"
+        "def f(x): return E.A._g()\nP = N.prepare(f)"
+    ),
+    "thread": (
+        "class C(threading.Thread):\n    k = KIND\n    def run(s): s.r = s.kUSE\n"
+        "def f(x):\n    c = C(); c.run(); return c.r\nP = N.prepare(f)"
+    ),
     "global object": (
         "G = types.SimpleNamespace(k=KIND)\ndef f(x): return G.kUSE\nP = N.prepare(f)"
     ),
@@ -396,6 +440,10 @@ MORE: Final[dict[str, tuple[str, str]]] = {
     "length": (
         "P = items([[1], [2, 2]] * 4, seed=7).bucket([2], 2, length=len)",
         "P = items([[1], [2, 2]] * 4, seed=7).bucket([2], 2, length=lambda x: 1)",
+    ),
+    "text of a namespace": (
+        "import argparse\nA = argparse.Namespace(k=1)\ndef f(x): return str(A)\nP = N.prepare(f)",
+        "import argparse\nA = argparse.Namespace(k=2)\ndef f(x): return str(A)\nP = N.prepare(f)",
     ),
     "arrays": (
         "P = arrays({'x': np.zeros((4, 3))}, seed=7)",
