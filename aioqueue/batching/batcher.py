@@ -547,8 +547,9 @@ class Batcher(AsyncBatcher[ValueT, ResultT]):
     ends the workers. Later calls raise `QueueClosedError`.
 
     If a cancellation leaves the block, or arrives while it is being left, the batcher refuses the
-    calls whose batch has not begun. It cancels tasks that run the function, and waits for threads
-    and processes that do.
+    calls whose batch has not begun. It cancels tasks that run the function, and waits for their
+    clean-up, and for threads and processes that run it. A task that does not end within two minutes
+    is cancelled once more.
 
     If a worker itself dies, the batcher fails: the function has raised `SystemExit`, or other code
     has cancelled the worker's task. All waiting and later calls then raise `WorkerDiedError`, as

@@ -82,8 +82,10 @@ class AsyncCoordinator(CoordinatorFace):
     def start(self, worker: Startable) -> None:
         """Start the workers of a `QueueRunner`, or a `LooperTask`. Call it inside the block.
 
-        A stop cancels the tasks of a `QueueRunner`. Its threads, and a `LooperTask`, end after
-        their current call.
+        A stop cancels the tasks of a `QueueRunner`: in asyncio once, so that their clean-up may
+        await, and once more when the grace period ends; in trio at each await. Its threads, and a
+        `LooperTask`, end after their current call; the latter is cancelled when the grace period
+        ends.
 
         Args:
             worker: the `QueueRunner` or `LooperTask` to start.
@@ -357,8 +359,9 @@ class QueueRunner(RunnerFace):
 
         Cancellation:
             Closes the queue, cancels its pending enqueues and the tasks, and waits up to two
-            minutes for the threads to end their current calls. The call then raises the
-            cancellation; if workers have failed, it raises the failures instead.
+            minutes for the clean-up of the tasks, and for the threads to end their current calls.
+            Tasks that still run are cancelled once more. The call then raises the cancellation; if
+            workers have failed, it raises the failures instead.
         """
         with SHORTENED:
             await self._run_to_the_end()

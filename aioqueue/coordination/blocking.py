@@ -251,7 +251,7 @@ class QueueRunner(RunnerFace):
         if run_tasks is not None:
             context = contextvars.copy_context()
             with_loop = LoopThread(
-                partial(context.run, run_tasks, run, tasks),
+                partial(context.run, partial(run_tasks, run, tasks)),
                 f"aioqueue-{self.name}-event-loop",
                 daemon=daemon,
             )

@@ -293,7 +293,8 @@ class WorkerScope:
         # to, the stop is not recognised, and cancels each await, as any scope of anyio does.
         self._name = f"{id(self._outer):x}"
         self._shelters: dict[anyio.CancelScope, None] = {}
-        self._due: _DueStop | None = None
+        self.due: _DueStop | None = None
+        """Ends waits, from the stop until it reaches the worker."""
         self._has_ended = False
         self.task: object = None
         self.is_stopped = False
@@ -387,7 +388,7 @@ class WorkerScope:
     @property
     def is_due(self) -> bool:
         """Whether the stop was sent, and has not reached the worker."""
-        return self._due is not None
+        return self.due is not None
 
     @property
     def is_kept_out(self) -> bool:
@@ -406,17 +407,18 @@ class WorkerScope:
         return _Shelter(self._shelters)
 
     def _become_due(self) -> None:
-        if self.task is not None and self._due is None:
-            self._due = _DueStop(self, self.task)
+        if self.task is not None and self.due is None:
+            self.due = _DueStop(self, self.task)
 
     def _drop_due(self) -> None:
-        due, self._due = self._due, None
+        due, self.due = self.due, None
         if due is not None:
             due.leave()
 
 
 class _DueStop(StopScope):
-    """Ends a wait that its worker begins while the stop is on its way: under a shield, say."""
+    """Ends a wait that begins while the stop is on its way, since a shield keeps it out: one of its
+    worker, of a task that this has started, or of a thread that it waits for."""
 
     def __init__(self, worker: WorkerScope, task: object) -> None:
         super().__init__(task)
@@ -424,10 +426,13 @@ class _DueStop(StopScope):
         self._cancelled = True
 
     def _watch(self, watched: Any) -> bool:
-        worker = self._worker
+        worker, task = self._worker, running_task()
         # Where no shield keeps it out, the cancellation itself is about to end the wait.
-        if worker.is_due and not (running_task() is worker.task and is_cancelled_here()):
-            worker.end_wait(watched.attempt)
+        if worker.is_due and not (task is not None and is_cancelled_here()):
+            if task is worker.task:
+                worker.end_wait(watched.attempt)
+            else:
+                end_wait(watched.attempt)
         return False
 
 

@@ -76,7 +76,10 @@ def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
     if not known_stops:
         return ()
     scope = _stops.get(id(worker))
-    return () if scope is None else scope.chain()
+    found = () if scope is None else scope.chain()
+    belongs_to = current_worker.get()
+    due: CancelScope | None = None if belongs_to is None else belongs_to.due
+    return found if due is None or due in found else (*found, due)
 
 
 def is_stopped(worker: object) -> bool:
@@ -284,7 +287,7 @@ def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
 
 def end_wait(attempt: Attempt) -> None:
     """End a call that waits, unless it has ended: its caller raises `CancelledError`."""
-    if attempt.state is PENDING:
+    if attempt.state is PENDING and attempt.host is not None:
         apply_deferred(_Watched(attempt, attempt.began or perf_counter()).end)
 
 

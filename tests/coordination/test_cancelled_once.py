@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -645,6 +646,34 @@ class TestOurWaitsUnderAShield:
                 await rounds()
                 go.set()
             assert done == ["woken"]
+
+        in_loop(body)
+
+    def test_one_that_begins_late_in_a_thread(self, in_loop: Run) -> None:
+        """The worker waits for the thread, which it shields: so the stop has not reached it."""
+
+        async def body() -> None:
+            begun, go = asyncio.Event(), threading.Event()
+            loop, queue = asyncio.get_running_loop(), aioqueue.FIFOQueue[int](1)
+            seen: list[BaseException] = []
+
+            def work() -> None:
+                loop.call_soon_threadsafe(begun.set)
+                assert go.wait(PATIENCE)
+                try:
+                    queue.sync.dequeue()
+                except CancelledError as error:
+                    seen.append(error)
+                    raise
+
+            async with aioqueue.Coordinator() as coord:
+                op = partial(anyio.to_thread.run_sync, work)
+                coord.start(aioqueue.QueueRunner(aioqueue.FIFOQueue(1), [op]))
+                await begun.wait()
+                coord.request_stop()
+                await rounds()
+                go.set()
+            assert "stop of its coordinator" in str(seen[0])
 
         in_loop(body)
 

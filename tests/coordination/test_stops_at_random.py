@@ -120,7 +120,8 @@ class Model:
             self.is_aborting = bool(self.in_group)
             return True
         if kind == "ours" and self.in_group:
-            return comes_here  # a task of the worker: found by the stop, and never later
+            # It is that of a task of the worker, which the stop does not reach by this.
+            return comes_here or self.is_due_for_ours
         if kind == "ours" and self.is_due_for_ours:
             self.is_due = self.is_due_for_ours = False
             return True
