@@ -260,7 +260,7 @@ class TestPrepare:
             {"workers": 2, "item_timeout": 60},
             {"workers": 2, "concurrency_key": lambda item: item % 3, "max_per_key": 1},
         ],
-        ids=str,
+        ids=lambda options: "-".join(options) or "plain",
     )
     def test_it_is_told_once_with_the_cure(self, options: Any, told: Any) -> None:
         for _ in range(2):
