@@ -411,7 +411,9 @@ _UNITS: Final = {
 _FINE: Final = dict.fromkeys(("ps", "fs", "as"), "ns") | {"ms": "ms", "us": "us", "ns": "ns"}
 
 
-def _in_plain_units(pa: Any, value: Any, type: Any, *, is_row: bool = False) -> Any:
+def _in_plain_units(
+    pa: Any, value: Any, type: Any, *, is_row: bool = False, is_element: bool = False
+) -> Any:
     """Return a time of NumPy, an array of them, or a container of these in units that Arrow and
     Parquet have. Arrow would take 25 s for 1 s, and Parquet has no timestamps in seconds.
 
@@ -419,16 +421,16 @@ def _in_plain_units(pa: Any, value: Any, type: Any, *, is_row: bool = False) -> 
         pa: the module pyarrow.
         value: any value.
         type: the type that it must have; ``None`` for any.
-        is_row: whether it is the value of a row, and no column. Arrow makes no lists of arrays of
-            days.
+        is_row: whether it is the value of a row, and no column. Arrow makes no lists of days.
+        is_element: whether it is in a list or dict, in which Arrow takes none, either.
 
     Raises:
         ValueError: it has no place in them.
     """
     if isinstance(value, dict):
-        return {key: _in_plain_units(pa, one, None, is_row=True) for key, one in value.items()}
+        return {key: _in_plain_units(pa, one, None, is_element=True) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_plain_units(pa, one, None, is_row=True) for one in value]
+        return [_in_plain_units(pa, one, None, is_element=True) for one in value]
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _TEMPORAL:
         return value
     dtype: Any = value.dtype
@@ -441,7 +443,7 @@ def _in_plain_units(pa: Any, value: Any, type: Any, *, is_row: bool = False) -> 
     if plain is None:
         raise ValueError(f"durations in {dtype}, which have no fixed length")
     is_list = is_row and isinstance(value, np.ndarray) and value.ndim
-    if plain == "D" and (is_list or (type is not None and _holds_times(pa, type))):
+    if plain == "D" and (is_list or is_element or (type is not None and _holds_times(pa, type))):
         plain = "ms"
     if count > 1 or plain != unit:
         found = value.astype(f"{dtype.kind}8[{plain}]")

@@ -364,13 +364,14 @@ PLAIN = {
 }
 
 
+@pytest.mark.slow(every=4)
 @pytest.mark.parametrize("kind", sorted(PLAIN))
 def test_parquet_has_all_of_these(kind: str, tmp_path: Path) -> None:
     """Refusing everything would keep the rule, too."""
-    accepted = 0
-    for number, container in enumerate(("bare", "list", "dict", "array")):
+    for number, container in enumerate(("bare", "list", "dict", "array", "array in a dict")):
         draw = random.Random(number)
-        for attempt in range(9):
-            values = [CONTAINERS[container](KINDS[kind])(draw) for _ in range(3)]
+        accepted = 0
+        for attempt in range(8):
+            values = [CONTAINERS[container](KINDS[kind])(draw) for _ in range(2)]
             accepted += check("parquet", values, tmp_path / f"{number}-{attempt}")
-    assert accepted >= 3
+        assert accepted, container
