@@ -31,7 +31,6 @@ cdef class MachineState(FastPath):
     cpdef _claims_to_come(self)
     cpdef _rows_to_enter(self, Attempt attempt)
     cpdef _missing(self)
-    cpdef bint _waits_for_itself(self, Attempt attempt) except -1
     cpdef _available(self)
     cpdef _count_wait(self, Attempt attempt, double waited)
     cpdef _line_up(self)
