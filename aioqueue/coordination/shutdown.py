@@ -82,6 +82,7 @@ __all__ = (
     "undelivered",
     "warn_of_interrupt",
     "warn_of_slow_stop",
+    "warn_of_stragglers",
 )
 
 
@@ -303,6 +304,20 @@ def warn_of_interrupt(workers: list[Worker]) -> None:
         _log.warning(
             "the join was interrupted, with %s still running:%s",
             counted(len(workers), "worker"),
+            format_with_places(workers),
+        )
+
+
+def warn_of_stragglers(workers: Sequence[Worker]) -> None:
+    """Log a warning that names the tasks that a block goes on waiting for, and where they are.
+
+    They are reported when the block ends. That may be never.
+    """
+    if workers:
+        _log.warning(
+            "%s still running after the grace period, and as long again; the block that started"
+            " them goes on waiting:%s",
+            counted(len(workers), "task"),
             format_with_places(workers),
         )
 
