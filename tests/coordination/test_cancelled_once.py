@@ -179,7 +179,10 @@ class TestCleanUp:
         in_loop(body)
 
     def test_it_is_cancelled_again_after_the_grace_and_then_reported(
-        self, in_loop: Run, monkeypatch: pytest.MonkeyPatch
+        self,
+        in_loop: Run,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
 
@@ -204,6 +207,10 @@ class TestCleanUp:
             assert "aioqueue-stubborn-0" in str(error)
             assert "test_cancelled_once.py" in str(error)
             assert seen == ["cancelled", "cancelled", "whole"]  # the block has waited for it
+            (message,) = caplog.messages  # while it waited
+            assert "1 task still running after the grace period" in message
+            assert "aioqueue-stubborn-0 in " in message
+            assert "test_cancelled_once.py" in message
 
         in_loop(body)
 
