@@ -46,6 +46,7 @@ from aioqueue.coordination.shutdown import (
     failure_group,
     still_running,
     warn_of_slow_stop,
+    warn_of_stragglers,
 )
 from aioqueue.coordination.tasks import Tasks, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
@@ -184,6 +185,7 @@ class AsyncCoordinator(CoordinatorFace):
             self._tasks.cancel()
         failure, interrupt = await self._join_all()
         tasks, self._tasks = self._tasks, None
+        warn_of_stragglers(failure, tasks.running())
         ended_by = await tasks.end()
         if isinstance(ended_by, KeyboardInterrupt):
             interrupt = interrupt or ended_by
@@ -430,7 +432,9 @@ class QueueRunner(RunnerFace):
             await outlast(run.ended, max(DEFAULT_GRACE, CLEAN_UP))
         if not run.ended.is_open:
             stragglers = [one for one in workers if one.is_alive()]
-            self.exceptions_raised.append(still_running(stragglers))
+            error = still_running(stragglers)
+            self.exceptions_raised.append(error)
+            warn_of_stragglers(error, tasks.running())
 
     def _start(self, coordinator: AsyncCoordinator) -> None:
         run = self._begin(coordinator._core)

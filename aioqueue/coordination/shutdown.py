@@ -44,6 +44,7 @@ from time import monotonic
 from typing import Any, Final, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
+from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
@@ -82,6 +83,7 @@ __all__ = (
     "undelivered",
     "warn_of_interrupt",
     "warn_of_slow_stop",
+    "warn_of_stragglers",
 )
 
 
@@ -303,6 +305,25 @@ def warn_of_interrupt(workers: list[Worker]) -> None:
         _log.warning(
             "the join was interrupted, with %s still running:%s",
             counted(len(workers), "worker"),
+            format_with_places(workers),
+        )
+
+
+def warn_of_stragglers(failure: BaseException | None, workers: Sequence[Worker]) -> None:
+    """Log a warning that names the tasks that a block goes on waiting for, and where they are.
+
+    They are reported when the block ends. That may be never.
+
+    Args:
+        failure: what the join of the block raises: only if it has given up some.
+        workers: the tasks that have not ended.
+    """
+    leaves = () if failure is None else leaves_of(failure)
+    if workers and any(isinstance(leaf, StillRunningError) for leaf in leaves):
+        _log.warning(
+            "%s still running after the grace period, and as long again; the block that started"
+            " them goes on waiting:%s",
+            counted(len(workers), "task"),
             format_with_places(workers),
         )
 

@@ -174,7 +174,7 @@ class Tasks(ABC):
         self._report = report
         self._home = _running_world()
         self._soon = threadsafe_caller()
-        self._scopes: dict[WorkerScope, None] = {}
+        self._scopes: dict[WorkerScope, OwnTask] = {}
 
     @abstractmethod
     async def begin(self) -> None:
@@ -235,6 +235,10 @@ class Tasks(ABC):
         """Cancel all tasks that were not cancelled yet. Call it in their own thread."""
         self.stop(list(self._scopes))
 
+    def running(self) -> list[OwnTask]:
+        """Return the tasks that have not ended."""
+        return list(self._scopes.values())
+
     def cancel_again(self) -> None:
         """Cancel all tasks once more, after their grace. Call it in their own thread."""
         self.stop(list(self._scopes), WorkerScope.cancel_again)
@@ -270,10 +274,10 @@ class Tasks(ABC):
 
     def _own(self, name: str) -> tuple[OwnTask, WorkerScope]:
         scope = WorkerScope()
-        self._scopes[scope] = None
         # A scope may only be cancelled in its own thread, and a stop comes from any.
         again = partial(self.stop, (scope,), WorkerScope.cancel_again)
-        return OwnTask(name, partial(self._soon, again)), scope
+        self._scopes[scope] = task = OwnTask(name, partial(self._soon, again))
+        return task, scope
 
     @defers_ctrl_c
     async def _run(self, task: OwnTask, scope: WorkerScope, body: Body) -> None:

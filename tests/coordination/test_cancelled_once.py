@@ -23,7 +23,8 @@ from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import core as core_module
 from aioqueue.errors import CancelledError, StillRunningError
 from aioqueue.inputs import from_iterable, numbers
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of
+from aioqueue.inputs.pipeline import run as run_module
+from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of, spin_until
 
 Op = Callable[[], Awaitable[object]]
 
@@ -178,7 +179,10 @@ class TestCleanUp:
         in_loop(body)
 
     def test_it_is_cancelled_again_after_the_grace_and_then_reported(
-        self, in_loop: Run, monkeypatch: pytest.MonkeyPatch
+        self,
+        in_loop: Run,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
 
@@ -203,6 +207,10 @@ class TestCleanUp:
             assert "aioqueue-stubborn-0" in str(error)
             assert "test_cancelled_once.py" in str(error)
             assert seen == ["cancelled", "cancelled", "whole"]  # the block has waited for it
+            (message,) = caplog.messages  # while it waited
+            assert "1 task still running after the grace period" in message
+            assert "aioqueue-stubborn-0 in " in message
+            assert "test_cancelled_once.py" in message
 
         in_loop(body)
 
@@ -385,6 +393,62 @@ class TestCleanUp:
         assert "aioqueue-op-0 at " in str(error)
         assert "test_cancelled_once.py" in str(error)
         assert seen == ["cancelled", "cancelled"]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("by", ["async for", "for"])
+    def test_of_a_pipeline_that_is_left_by_break(
+        self, by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """After its grace, the worker is cancelled once more; then the log names it and its line.
+
+        The grace is that of loops that are left, not the two minutes of a coordinator.
+        """
+        monkeypatch.setattr(run_module, "_GRACE", 0.05)
+        monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
+        begun, let_go, seen = threading.Event(), threading.Event(), []
+
+        async def function(number: int) -> int:
+            if number < 2:
+                return number
+            begun.set()
+            for _ in range(2):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    await rounds()
+                    seen.append("cancelled")
+            while not let_go.is_set():
+                await asyncio.sleep(0.001)
+            return number
+
+        def is_named() -> bool:
+            return (
+                "still running after the grace period" in caplog.text
+                or "StillRunningError" in caplog.text
+            )
+
+        async def loop() -> None:
+            async for number in numbers(9).prepare(function, workers=1):
+                if number == 1:
+                    while not begun.is_set():
+                        await asyncio.sleep(0.001)
+                    break
+            while not is_named():
+                await asyncio.sleep(0.001)
+            let_go.set()
+
+        if by == "async for":
+            asyncio.run(loop())
+        else:
+            for number in numbers(9).prepare(function, workers=1):
+                if number == 1:
+                    assert begun.wait(PATIENCE)
+                    break
+            spin_until(is_named)
+            let_go.set()
+        assert seen == ["cancelled", "cancelled"]
+        assert "aioqueue-function-0" in caplog.text
+        assert "test_cancelled_once.py" in caplog.text
 
 
 class TestShields:
