@@ -227,6 +227,9 @@ class MonitorExports(ABC):
     def prometheus(self, labels: Mapping[str, object] | None = None) -> RunCollector:
         """Return a collector for Prometheus: ``REGISTRY.register(monitor.prometheus())``.
 
+        A registry takes any number of them. Beside another open monitor with the same labels, one
+        also has the label ``monitor="2"``; after that one has ended, it has the same labels.
+
         Args:
             labels: added to every metric, such as ``{"rank": 3}``.
 
@@ -245,6 +248,9 @@ class MonitorExports(ABC):
     ) -> None:
         """Create asynchronous OpenTelemetry instruments that read the numbers of the run.
 
+        A meter takes any number of monitors. Beside another open one with the same attributes, one
+        also has ``aioqueue.monitor="2"``; after that one has ended, it has the same attributes.
+
         Args:
             meter: creates them; ``None`` for the one named ``aioqueue`` of the global provider.
             attributes: added to every value, such as ``{"rank": 3}``.
@@ -261,7 +267,8 @@ class MonitorExports(ABC):
         """Write `scalars` to TensorBoard every few training steps.
 
         The monitor counts the steps of a pipeline and of `steps`. For any other loop, call
-        ``step()`` of the returned object once per step.
+        ``step()`` of the returned object once per step. Beside another open monitor of the same
+        writer, tags begin with ``data-2``.
 
         Args:
             writer: a ``SummaryWriter`` of ``torch.utils.tensorboard`` or tensorboardX, or another

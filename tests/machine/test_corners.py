@@ -25,6 +25,7 @@ from aioqueue.machine import Machine
 from aioqueue.storage import BlockStorage, ObjectStorage
 from aioqueue.waiting import enter, waker
 from tests.explorer import FakeLock
+from tests.invariants import violations
 from tests.machine.test_machine import (
     DONE,
     FAILED,
@@ -552,3 +553,49 @@ def test_the_quick_way_gives_way_to_whoever_has_the_lock(
     assert (len(given), lock.blocked, lock.depth) == (ways, blocked, 0)
     assert machine.try_dequeue() == 1
     assert (lock.blocked, lock.depth) == (2 * blocked, 0)
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_a_peek_takes_nothing(size: int) -> None:
+    machine = machine_of(*range(size), capacity=4)
+    peek = Take(1, peeks=True)
+    machine.begin(peek, Waker())
+    assert peek.state is (DONE if size else PENDING)
+    machine.begin(Put(7), Waker())
+    assert peek.state is DONE  # in no two steps: nothing is granted that could go back
+    assert (machine.size, peek.held.count) == (size + 1, 0)
+    assert machine.statistics().dequeued == 0
+    machine.withdraw(peek)
+    assert drained(machine) == [*range(size), 7]
+    assert not violations(machine)
+
+
+def test_a_peek_ends_with_a_closed_queue() -> None:
+    machine = machine_of(capacity=4)
+    peek = begun(machine, Take(1, peeks=True))
+    machine.close()
+    assert peek.state is FAILED
+
+
+def test_a_batch_that_is_held_back_counts_until_it_is_complete() -> None:
+    machine = machine_of(capacity=3)
+    machine.hold_back()
+    take = begun(machine, Take(3, up_to=True))
+    for row in range(2):
+        assert machine.try_enqueue(row)
+        assert (machine.size, take.state) == (row + 1, PENDING)
+    machine.begin(Put(2), Waker())
+    assert (machine.size, take.state) == (0, GRANTED)
+    machine.withdraw(take)
+    assert drained(machine) == [0, 1, 2]
+    assert not violations(machine)
+
+
+def test_a_batch_that_is_held_back_ends_with_its_queue() -> None:
+    machine = machine_of(capacity=3)
+    machine.hold_back()
+    take = begun(machine, Take(3, up_to=True))
+    machine.begin(Put(1), Waker())
+    machine.close()
+    assert take.state is GRANTED
+    assert rows_of(machine, take) == [1]

@@ -243,7 +243,7 @@ def test_in_what_holds_examples(stage: str) -> None:
 def test_on_the_streams_of_coordinators() -> None:
     makes: tuple[Callable[[Any], Any], ...] = (
         lambda coord: batch(Scratch("row").each(), COUNT, coord=coord),
-        lambda coord: batch(range(COUNT), COUNT, function=Scratch("row"), coord=coord),
+        lambda coord: batch(range(COUNT), COUNT, function=Scratch("row"), workers=1, coord=coord),
         lambda coord: batch(Scratch("row").each(), COUNT, function=abs, workers=1, coord=coord),
         lambda coord: batch(items(Scratch("row"), 1), COUNT, coord=coord, resume=None),
     )
