@@ -268,30 +268,31 @@ class FinderInTurn:
         owner: has the function, and this object, which does not keep it alive.
     """
 
-    _CALLS: Final = 64
+    _CALLS: Final = 12
+    _EXAMPLES: Final = 64
 
     def __init__(self, finder: DrawsFinder, owner: WatchedFunction) -> None:
         self._finder = finder
         self._owner = weakref.ref(owner)
         self._left = self._CALLS
-        self._seen: set[int] = set()
+        self._seen: dict[int, _Watch] = {}
 
     def __call__(self, value: Any, **named: Any) -> Any:
         owner = self._owner()
         assert owner is not None  # it calls us
-        watch, thread = self._finder.here(), threading.get_ident()
-        self._left -= 1
-        if thread in self._seen and not watch.suspects:
+        watch = self._seen.get(threading.get_ident())
+        if watch is not None and not watch.suspects:
+            self._left -= 1
             if self._left <= 0:
                 owner.step_aside()
             return owner.watched(value, **named)
-        self._seen.add(thread)
+        watch = self._seen[threading.get_ident()] = self._finder.here()
         made = watch.look(owner.watched, (value,), named)
         return self._each(made, watch) if inspect.isgenerator(made) else made
 
     def _each(self, made: Generator[Any, Any, Any], watch: _Watch) -> Generator[Any, None, None]:
         with closing(made):
-            for _ in range(self._CALLS):
+            for _ in range(self._EXAMPLES):
                 example = watch.look(next, (made, _END), {})
                 if example is _END:
                     return

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
@@ -34,6 +34,9 @@ from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 
 __all__ = ("LineDelivery", "ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
+
+
+_POWERS_OF_4: Final = 0x5555_5555_5555_5555
 
 
 class ThreadSource:
@@ -96,7 +99,7 @@ class ThreadSource:
                     return item
                 n = self._let_in()
                 self._reads = reads = self._reads + 1
-                if not reads & (reads - 1):
+                if not reads & (reads - 1) and reads & _POWERS_OF_4:
                     self._now_and_then()
                 try:
                     if n > 1:
