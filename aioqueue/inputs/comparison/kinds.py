@@ -6,18 +6,15 @@ are handles of files, which count by the files. Others cannot be told apart at a
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextvars
 import io
 import logging
 import os
 import random
 import sys
-import tarfile
 import threading
 import types
 import weakref
-import zipfile
 from typing import Any, Final, NamedTuple
 
 __all__ = ("OpenFile", "cure_of", "is_stateless", "open_file")
@@ -39,15 +36,16 @@ _STATELESS: Final = (
     weakref.WeakKeyDictionary,
     weakref.WeakValueDictionary,
     weakref.finalize,
-    concurrent.futures.Executor,
     type(os.environ),
 )
 _OF_LIBRARIES: Final = {
     "anyio": {"Lock", "Event", "Condition", "Semaphore", "CapacityLimiter"},
     "trio": {"Lock", "StrictFIFOLock", "Event", "Condition", "Semaphore", "CapacityLimiter"},
+    "concurrent": {"Executor"},
     "asyncio": {"Lock", "Event", "Condition", "Semaphore", "Barrier"},
     "multiprocessing": {"Lock", "RLock", "Event", "Condition", "Semaphore", "BoundedSemaphore"},
 }
+_ARCHIVES: Final = {("zipfile", "ZipFile"), ("tarfile", "TarFile"), ("h5py", "File")}
 _STREAMS: Final = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 
 _RNG: Final = (
@@ -105,14 +103,15 @@ def open_file(value: Any) -> OpenFile | None:
         except ValueError:  # it is closed
             return None
         path = getattr(value, "name", None) if is_read else None
-    elif isinstance(value, zipfile.ZipFile | tarfile.TarFile) or _is_hdf5(value):
-        name = value.name if isinstance(value, tarfile.TarFile) else value.filename
+    elif any(
+        (cls.__module__.partition(".")[0], cls.__name__) in _ARCHIVES for cls in _bases(value)
+    ):
+        name = getattr(value, "filename", None) or getattr(value, "name", None)
         path = name if value.mode in ("r", "rb") else None
     if isinstance(path, str | bytes | os.PathLike):
         return OpenFile(os.fsdecode(path))
     return None
 
 
-def _is_hdf5(value: Any) -> bool:
-    cls = type(value)
-    return cls.__module__.partition(".")[0] == "h5py" and cls.__name__ == "File"
+def _bases(value: Any) -> tuple[type, ...]:
+    return type(value).__mro__

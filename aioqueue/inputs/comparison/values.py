@@ -21,10 +21,10 @@ nobody can see, as by `getattr` and `vars`, makes all attributes count.
 
 from __future__ import annotations
 
-import argparse
 import copyreg
 import enum
 import functools
+import gc
 import io
 import marshal
 import operator
@@ -131,7 +131,7 @@ _OPEN_BASES: Final = frozenset(
 )
 _OPEN_MODULES: Final = frozenset({"abc", "collections.abc", "typing"})
 """Bases whose own code reads no attributes of an object but methods."""
-_NAMESPACES: Final = (types.SimpleNamespace, argparse.Namespace)
+_NAMESPACES: Final = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
 _SECRET: Final = re.compile(r"(?i)key|token|secret|passw|pwd|credential|auth|cookie|session")
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _LONGEST: Final = 60
@@ -381,8 +381,10 @@ class Walk:
             keywords = [(name, value.keywords[name]) for name in sorted(value.keywords)]
             yield from map(self.digest, (value.func, value.args, keywords))
         elif isinstance(value, functools._lru_cache_wrapper):
+            # What it calls: `__wrapped__` is another function, where a decorator has set it.
             yield b"lru_cache"
-            yield self.digest(value.__wrapped__)
+            called = [one for one in gc.get_referents(value) if callable(one)]
+            yield from (self.digest(one) for one in called if not isinstance(one, type))
         elif isinstance(value, np.ufunc):
             yield from self._ufunc(value)
         elif is_stateless(value):
@@ -509,7 +511,10 @@ class Walk:
             named = value if all(type(key) is str for key in value) else {}
         elif isinstance(value, functools.partial):
             named = value.keywords
-        elif self._has_code and (cls in _NAMESPACES or package_of(cls.__module__) is None):
+        elif self._has_code and (
+            f"{cls.__module__}.{cls.__qualname__}" in _NAMESPACES
+            or package_of(cls.__module__) is None
+        ):
             may_prune = self._may_prune(cls)
             named = getattr(value, "__dict__", {}) if _is_plainly_reduced(cls) else {}
             named = {
@@ -748,6 +753,8 @@ class Walk:
             if is_special and name not in _DATA_OF_CLASSES and not _is_method(value):
                 continue
             content.append(name.encode())
+            if name == "__match_args__":  # what `case` reads by position
+                self.found.attributes |= set(map(str, value))
             if _is_method(value):
                 with self._at(f"{label}.{name}"):
                     content.append(self.digest(value))
@@ -821,6 +828,9 @@ class Walk:
             yield from self._attributes(cls, state)
         else:
             yield self.digest(state)
+            kept = getattr(value, "__dict__", None) if _forgets(cls) else None
+            if kept:  # as arrays and dates forget what a subclass has added
+                yield from self._attributes(cls, kept)
         if items is not None:
             yield from self._sequence(list(items))
         if pairs is not None:
@@ -1027,6 +1037,13 @@ def _is_plainly_reduced(cls: type) -> bool:
     """Whether pickle takes all attributes of an object."""
     names = ("__getstate__", "__reduce__", "__reduce_ex__")
     return all(getattr(cls, name, None) is getattr(object, name, None) for name in names)
+
+
+def _forgets(cls: type) -> bool:
+    """Whether a class of the program leaves it to one of C how its objects are pickled."""
+    names = {"__getstate__", "__reduce__", "__reduce_ex__"}
+    ours = [base for base in cls.__mro__ if package_of(base.__module__) is None]
+    return bool(ours) and all(names.isdisjoint(vars(base)) for base in ours)
 
 
 def _is_method(value: Any) -> bool:

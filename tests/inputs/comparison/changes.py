@@ -125,6 +125,18 @@ KINDS: Final[dict[str, tuple[str, str, str]]] = {
         "made(VALUE)",
         ".size",
     ),
+    "attribute of an array": (
+        "class A(np.ndarray): pass\ndef made(n):\n    a = np.zeros(3).view(A); a.size1 = n\n"
+        "    return a\n",
+        "made(VALUE)",
+        ".size1",
+    ),
+    "attribute of a date": (
+        "class A(datetime.date): pass\ndef made(n):\n    a = A(2020, 1, 1); a.size = n\n"
+        "    return a\n",
+        "made(VALUE)",
+        ".size",
+    ),
     "enum": ("class E(enum.Enum):\n    A = 1\n    B = 2\n", "E(VALUE)", ".value"),
     "value of an enum": ("class E(enum.Enum):\n    A = VALUE\n", "E.A", ".value"),
     "function": ("", "(lambda x: x + VALUE)", "(0)"),
@@ -193,6 +205,15 @@ PLACES: Final[dict[str, str]] = {
     "cached helper": (
         "K = KIND\n@functools.lru_cache\ndef g(): return KUSE\ndef f(x): return g()\n"
         "P = N.prepare(f)"
+    ),
+    "cached and wrapped helper": (
+        "K = KIND\ndef deco(g):\n    @functools.wraps(g)\n    @functools.lru_cache\n"
+        "    def w(): return g(), KUSE\n    return w\n@deco\ndef g(): return 1\n"
+        "def f(x): return g()\nP = N.prepare(f)"
+    ),
+    "matched by position": (
+        "class A:\n    __match_args__ = ('k',)\n    def __init__(s, k): s.k = k\nG = A(KIND)\n"
+        "def f(x):\n    match G:\n        case A(v): return vUSE\nP = N.prepare(f)"
     ),
     "helper of a helper": (
         "K = KIND\ndef h(): return KUSE\ndef g(): return h()\ndef f(x): return g()\n"
