@@ -619,10 +619,17 @@ class MachineState(FastPath):
         borrowers = [one for one in held_by if one is not None]
         if len(borrowers) < len(held_by):
             return False  # others may be cancelled
-        others = [one for one in borrowers if not one.has_begun(attempt)]
-        return len(others) < len(borrowers) and all(
-            any(map(one.has_begun, self._dequeues)) for one in others
-        )
+        is_own = False
+        for one in borrowers:  # loops, since Cython compiles no closure here
+            if one.has_begun(attempt):
+                is_own = True
+                continue
+            for other in self._dequeues:
+                if one.has_begun(other):
+                    break
+            else:
+                return False  # that borrower runs on, and may give rows back
+        return is_own
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
         """Return how many rows of the first enqueue in line may go in now."""

@@ -33,8 +33,7 @@ from aioqueue import (
     WorkerDiedError,
     inputs,
 )
-from aioqueue.coordination.classify import add_note
-from aioqueue.errors import interrupt_of
+from aioqueue.coordination.classify import add_note, interrupt_of
 from aioqueue.forks import PROCESS
 from aioqueue.global_generators import DrawsFinder
 from aioqueue.processes.worker import UnknownToOthersError, dumped

@@ -24,9 +24,8 @@ import anyio
 
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
-from aioqueue.coordination.classify import ended_by_scope, running_task
+from aioqueue.coordination.classify import ended_by_scope, interrupt_of, running_task
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
-from aioqueue.errors import interrupt_of
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
