@@ -222,7 +222,7 @@ def _lists_in(structure: Structure, value: list[Any], path: Path) -> set[Path]:
         if not _is_part(child, part):
             return set()
         found |= _lists(child, part, (*path, at))
-    lengths = {_rows_of(part) for part in value if part is not None}
+    lengths = {_rows_of(part) for part in value} - {None}  # of those that have a component
     return found if len(lengths) <= 1 else set()
 
 

@@ -49,7 +49,7 @@ from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.tracebacks import raise_again
-from aioqueue.waiting.waker import in_event_loop
+from aioqueue.waiting.waker import in_event_loop, running_loop
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.journal import JournalWriter
@@ -513,6 +513,7 @@ class AsyncRun(_Run):
         self._is_abandoned = False
         self._waiting: anyio.CancelScope | None = None  # the scope of the task that waits
         self._soon = threadsafe_caller()
+        self._loop = running_loop()  # of asyncio
         spawn(self._host())
         ALARM.listen(self)
 
@@ -632,6 +633,8 @@ class AsyncRun(_Run):
             self._coord._grace = _GRACE
             self._coord.request_stop()
             self._log_failure()
+        if self._loop is not None and self._loop.is_closed():
+            self._give_back()  # the task that would do so never runs again
 
     async def _host(self) -> None:
         """The body of the task in which the coordinator lives."""

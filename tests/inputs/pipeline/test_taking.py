@@ -15,7 +15,13 @@ import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import from_iterable, items, numbers, prepare
 from tests.inputs.pipeline.going import Counting
-from tests.inputs.pipeline.taking import flat_numbers, kept_upto, random_chain, same
+from tests.inputs.pipeline.taking import (
+    flat_numbers,
+    kept_upto,
+    random_chain,
+    same,
+    same_async,
+)
 from tests.worlds import spin_until
 
 ENOUGH = 400
@@ -354,6 +360,22 @@ class TestQueues:
         spin_until(lambda: not queue._core.machine._granted)
         assert sorted(found + rest_of(queue)) == list(range(5))
 
+    def test_an_event_loop_that_was_closed_keeps_nothing(self) -> None:
+        queue = filled(10)
+        runs: list[Any] = []
+
+        async def begin() -> None:
+            runs.append(aiter(from_iterable(queue).prepare(same_async)))
+            assert await anext(runs[0]) == 0
+
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(begin())
+        loop.close()
+        runs.clear()
+        gc.collect()
+        spin_until(lambda: not queue.statistics().granted)
+        assert rest_of(queue) == list(range(1, 10))
+
     def test_the_loop_of_a_queue_in_a_mixture(self) -> None:
         queue = filled(10)
         mixture = items(["x"] * 50).mix(from_iterable(queue).prepare(same), seed=1)
@@ -378,9 +400,6 @@ class TestPrepare:
         asyncio.run(self.leave_tasks())
 
     async def leave_tasks(self) -> None:
-        async def same_async(value: int) -> int:
-            return value
-
         queue, into = filled(20), aioqueue.FIFOQueue(2)
         async with aioqueue.Coordinator() as coord:
             coord.start(prepare(queue.aio, same_async, into=into, workers=3))
