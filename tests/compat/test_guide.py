@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -51,12 +52,13 @@ def test_a_check_says_what_the_guide_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = re.search(
-        r"For the script\n\n```text\n(.*?)```\n\nit prints\n\n```text\n(.*?)```",
+        r"For the script\n\n```text\n(.*?)```\n\nit prints, where .*?,\n\n```text\n(.*?)```",
         GUIDE.read_text(encoding="utf-8"),
         re.DOTALL,
     )
     assert shown is not None
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "PIL", None)
     Path("train.py").write_text(shown[1], encoding="utf-8")
     assert main(["--check", "train.py"]) == 1
     assert capsys.readouterr().out.split() == shown[2].split()
