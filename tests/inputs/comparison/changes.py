@@ -126,13 +126,13 @@ KINDS: Final[dict[str, tuple[str, str, str]]] = {
         ".size",
     ),
     "attribute of an array": (
-        "class A(np.ndarray): pass\ndef made(n):\n    a = np.zeros(3).view(A); a.size1 = n\n"
+        "class Sub(np.ndarray): pass\ndef made(n):\n    a = np.zeros(3).view(Sub); a.size1 = n\n"
         "    return a\n",
         "made(VALUE)",
         ".size1",
     ),
     "attribute of a date": (
-        "class A(datetime.date): pass\ndef made(n):\n    a = A(2020, 1, 1); a.size = n\n"
+        "class Sub(datetime.date): pass\ndef made(n):\n    a = Sub(2020, 1, 1); a.size = n\n"
         "    return a\n",
         "made(VALUE)",
         ".size",
