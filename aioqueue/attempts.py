@@ -449,7 +449,9 @@ class Lines:
     def waiting(self) -> list[Attempt]:
         """Return the enqueues and dequeues that wait, and those that were granted but whose owners
         have not resumed; each side in the order of its line."""
-        lines = (self.places, self.enqueues, self._not_yet_taken(), self.dequeues)
+        # What is on lease is in use, perhaps in another program: its owner waits for nothing here.
+        granted = [one for one in self._not_yet_taken() if one.waits or not one.leased]
+        lines = (self.places, self.enqueues, granted, self.dequeues)
         return [attempt for line in lines for attempt in line]
 
     def _not_yet_taken(self) -> list[Take]:

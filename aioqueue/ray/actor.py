@@ -344,6 +344,7 @@ class QueueActor(ActorSessions):
             await self._begin(party, call, take, max_wait, lease=lease, go_on=go_on)
             if take.state is not GRANTED:
                 raise self._why_ended(party) if take.error is None else take.error
+            take.waits = False  # it has run on: from here the rows are on lease
             found = await self._elements(take)
             with self._lock:
                 if (

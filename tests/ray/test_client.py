@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import aioqueue
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.ray.client import Asking, Client
 from aioqueue.ray.queues import checked_name
@@ -104,3 +105,28 @@ def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words(
 def test_names_that_ray_cannot_send_are_refused(name: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="name: got"):
         checked_name(name)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_on_lease_is_no_reason_why_the_actor_waits(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its consumer works on it, somewhere else: the actor's loop is not blocked."""
+
+    async def main() -> None:
+        wire = Wire(monkeypatch, {})
+        queue = Program(wire, "consumer").open(None)
+        if waits:
+            taking = asyncio.create_task(queue.dequeue())
+            while not (await queue.statistics()).waiting_dequeues:
+                await asyncio.sleep(0)
+            await queue.enqueue(0)
+            assert await taking == 0
+        else:
+            await queue.enqueue(0)
+            assert await queue.dequeue() == 0
+        assert (await queue.statistics()).granted == 1
+        assert aioqueue.explain().culprits == ()
+        await wire.end()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
