@@ -237,9 +237,10 @@ class _Machine(_Guarded, Protocol):
 class ForkedQueue(Protocol):
     """The parts of a queue that a fork concerns."""
 
-    label: str
     lock: Any  # a `threading.RLock`, which is not a class
 
+    @property
+    def label(self) -> str: ...
     @property
     def copier(self) -> _Guarded: ...
     @property

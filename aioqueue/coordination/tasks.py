@@ -75,7 +75,7 @@ def threadsafe_caller() -> Callable[[Callable[[], object]], None]:
     return make
 
 
-def loop_of_its_own(body: Callable[..., Awaitable[object]], *args: object) -> Callable[[], Any]:
+def loop_of_its_own(body: Callable[..., Awaitable[object]], *args: object) -> Callable[..., Any]:
     """Return a function for a new thread that runs a coroutine in an event loop of its own.
 
     The loop is uvloop's if it is installed.
@@ -86,7 +86,7 @@ def loop_of_its_own(body: Callable[..., Awaitable[object]], *args: object) -> Ca
 
     Args:
         body: the coroutine function that the loop runs.
-        args: its arguments.
+        args: its first arguments. The function that is returned takes the others.
     """
     has_uvloop = importlib.util.find_spec("uvloop") is not None
     for needed in (_BACKEND, *(["uvloop"] if has_uvloop else [])):

@@ -31,12 +31,12 @@ from datetime import UTC, datetime
 from os import PathLike
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, get_args
-from weakref import WeakSet
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
 from aioqueue.coordination.classify import describe_exception
 from aioqueue.display_text import on_one_line
+from aioqueue.forks import LivingThings
 from aioqueue.json_files import parsed
 from aioqueue.locks import guarded
 from aioqueue.public_names import public
@@ -278,43 +278,33 @@ class PreemptionSleeper(Protocol):
 class PreemptionAlarm:
     """Wakes all sleepers; it rings until the caller that rang it turns it off.
 
-    A sleeper that registers while it rings is woken at once. The alarm does not keep sleepers
-    alive.
+    It does not keep sleepers alive. It needs no lock: who begins to sleep adds itself first, and
+    then looks at `reasons`; who rings sets its reason first, and then looks at `sleepers`. So one
+    of the two sees the other, also where a signal handler rings in between. Both may; a sleeper
+    may be woken twice.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # guards all below; a signal handler may ring
-        self._sleepers: WeakSet[PreemptionSleeper] = WeakSet()
-        self._ringing: dict[object, str] = {}  # the reasons, by caller
+        self.sleepers: LivingThings = LivingThings()
+        """What may wait for a batch: a `PreemptionSleeper` adds itself. If the alarm rings already,
+        it then has itself woken."""
+        self.reasons: dict[object, str] = {}
+        """Why it rings, by caller; empty while it does not."""
 
-    def listen(self, sleeper: PreemptionSleeper) -> None:
-        """Register a sleeper. If the alarm rings already, wake it at once."""
-        reason = self._enter(sleeper)
-        if reason is not None:
+    def wake(self, sleeper: PreemptionSleeper) -> None:
+        """Wake one sleeper, if the alarm still rings."""
+        for reason in list(self.reasons.values())[:1]:
             sleeper.wake(reason)
 
     def ring(self, who: object, reason: str) -> None:
         """Wake all sleepers, and those that register later."""
-        for sleeper in self._ring(who, reason):
+        self.reasons[who] = reason
+        for sleeper in self.sleepers.listed():
             sleeper.wake(reason)
 
     def turn_off(self, who: object) -> None:
         """End the ringing of one caller, if it has rung."""
-        self._turn_off(who)
-
-    @guarded
-    def _enter(self, sleeper: PreemptionSleeper) -> str | None:
-        self._sleepers.add(sleeper)  # before the check: a signal handler may ring in between
-        return next(iter(self._ringing.values()), None)
-
-    @guarded
-    def _ring(self, who: object, reason: str) -> list[PreemptionSleeper]:
-        self._ringing[who] = reason
-        return list(self._sleepers)
-
-    @guarded
-    def _turn_off(self, who: object) -> None:
-        self._ringing.pop(who, None)
+        self.reasons.pop(who, None)
 
 
 ALARM: Final = PreemptionAlarm()

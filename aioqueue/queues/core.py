@@ -107,8 +107,6 @@ class QueueCore:
         self.keep = keep
         self.name: str = name or f"{kind}-{next(_numbers)}"
         self.is_named: bool = bool(name)
-        self.label: str = queue_label(kind, self.name)
-        """What messages call it."""
         lock = machine_lock()
         self.copier: BatchCopier = BatchCopier(storage, lock)
         self.machine: Machine = Machine(
@@ -141,6 +139,11 @@ class QueueCore:
         self.lends = False  # whether a loop has ever taken elements on lease
         self.last_end: str | None = None  # how the latest run of a runner that filled it ended
         refuse_in_forks(self)
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return queue_label(self.kind, self.name)
 
     @property
     def capacity(self) -> int | None:

@@ -18,14 +18,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 import aioqueue
-from tests.worlds import HAS_TRIO, PATIENCE, core_of, trio
+from tests.worlds import HAS_TRIO, PATIENCE, core_of
+
+if TYPE_CHECKING or HAS_TRIO:
+    import trio
 
 SETTLE = 30
 """Rounds of a loop after which a stop has reached whatever it reaches."""
@@ -242,6 +246,10 @@ class Worker:
                 for part in parts:
                     await self.walk(part)
 
+    def has_come_to(self, number: int) -> bool:
+        """Whether it is at this gate, or will never be there."""
+        return self.came > number or self.has_ended
+
 
 async def run(program: Step, stops: list[int], rule: str) -> list[tuple[int, str]]:
     """Run a program in a worker, stop it in its steps, and return what has happened."""
@@ -273,7 +281,7 @@ async def run(program: Step, stops: list[int], rule: str) -> list[tuple[int, str
         known = coord._core._known()
         tasks.start_soon(feed)
         for number, gate in enumerate(worker.gates):
-            await until(lambda n=number: worker.came > n or worker.has_ended)
+            await until(partial(worker.has_come_to, number))
             if worker.has_ended:
                 break
             await rounds()

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -906,6 +907,10 @@ def test_only_the_task_that_was_cancelled_is_asked_first() -> None:
     asyncio.run(main())
 
 
+def has_made(calls: int, count: list[int]) -> bool:
+    return count[0] >= calls
+
+
 @pytest.mark.parametrize("method", ["enqueue", "enqueue_many", "dequeue"])
 async def test_a_stop_ends_a_worker_whose_calls_never_wait(
     task_world: TaskWorld, method: str
@@ -933,7 +938,7 @@ async def test_a_stop_ends_a_worker_whose_calls_never_wait(
 
         async with aioqueue.Coordinator(stop_grace_period=30) as coord:
             coord.start(aioqueue.QueueRunner(filled, [work]))
-            await task_world.until(lambda calls=calls, reached=reached: reached[0] >= calls)
+            await task_world.until(partial(has_made, calls, reached))
             coord.request_stop()
         assert ended == ["clean"]
         counts = other.statistics()

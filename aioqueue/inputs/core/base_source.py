@@ -83,7 +83,8 @@ class BaseSource(ABC, Generic[T]):
     """What is known of its items, if these are batches: a `BatchShape`."""
 
     _quota: Any = None
-    """How many of its items may be read, where that changes while it is read: an `ItemQuota`."""
+    """How many of its items may be read, where that is limited, and changes while it is read: an
+    `ItemQuota`."""
 
     _gives_batches: bool = False
     """Whether its items are batches of rows, as a reader with a ``batch_size`` gives them."""

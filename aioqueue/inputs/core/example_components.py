@@ -223,11 +223,21 @@ class ExampleComponent:
     """Whether these must be text or numbers."""
     padding: Any
     """The value that pads smaller values to the largest of their batch."""
-    rule: component_checks.Component = field(init=False, repr=False, compare=False)
-    """The rule that values must fit, except for their shapes, as in a queue."""
+    _rule: component_checks.Component | None = field(
+        init=False, repr=False, compare=False, default=None
+    )
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rule", component_checks.Component(self.label, self.dtype, None))
+    @property
+    def rule(self) -> component_checks.Component:
+        """The rule that values must fit, except for their shapes, as in a queue.
+
+        It is made when the first value asks for it: most batches are of one type, and need none.
+        """
+        if self._rule is None:
+            rule = component_checks.Component(self.label, self.dtype, None)
+            object.__setattr__(self, "_rule", rule)
+            return rule
+        return self._rule
 
 
 def values_of(example: Any) -> Iterator[Any]:

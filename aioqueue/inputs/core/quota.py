@@ -26,26 +26,22 @@ class ItemQuota:
     One thread or task reads, and counts what it reads. Another one, which takes the rows, raises
     the number while the epoch goes on. Each writes fields of its own, so no lock is needed.
 
+    Where nothing limits the later stages, there is no quota.
+
+    Args:
+        first: how many items may be read of an epoch in which the number was not raised yet.
+
     Attributes:
         changed: called when more may be read; ``None`` while nobody waits for that.
     """
 
     __slots__ = ("_allowed", "_first", "_read", "changed")
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
         self.changed: Callable[[], object] | None = None
-        self._first: int | None = None  # of an epoch in which nothing was raised; None: no limit
+        self._first = first
         self._allowed = (-1, 0)  # an epoch, and how many of its items may be read
         self._read = (0, 0)  # the epoch that is being read, and how many of its items were
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit."""
-        return self._first is not None
-
-    def limit(self, items: int) -> None:
-        """Set how many items may be read of an epoch at first, before any is read."""
-        self._first = items
 
     def begin_at(self, epoch: int, allowed: int) -> None:
         """Begin in an epoch of which this many items may be read at first."""
@@ -56,7 +52,7 @@ class ItemQuota:
 
     def allow(self, epoch: int, items: int) -> None:
         """Let this many items of an epoch be read in all, at least."""
-        if self._first is None or (epoch, items) <= self._allowed:
+        if (epoch, items) <= self._allowed:
             return
         self._allowed = (epoch, items)
         if self.changed is not None:
@@ -67,18 +63,15 @@ class ItemQuota:
 
         Call it when the reader can see it.
         """
-        if self._first is not None:
-            self._allowed = max(self._allowed, (epoch, self._first))
-            if self.changed is not None:
-                self.changed()
+        self._allowed = max(self._allowed, (epoch, self._first))
+        if self.changed is not None:
+            self.changed()
 
     # For the reader.
 
     @property
     def left(self) -> int:
-        """How many items may be read now: many without a limit, or to leave an epoch."""
-        if self._first is None:
-            return _ANY
+        """How many items may be read now: any number in order to leave an epoch."""
         epoch, read = self._read
         of, allowed = self._allowed
         if epoch < of:

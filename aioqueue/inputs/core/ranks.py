@@ -215,11 +215,13 @@ class EpochEntries:
             for taken, (one, behind) in enumerate(found, number + 1):
                 yield one, EpochStart(taken, behind)
 
-    def in_background(self, run: Generator[T, None, None], quota: ItemQuota) -> AsyncIterator[T]:
-        """A run through an epoch, read ahead on a thread, as far as the quota allows."""
+    def in_background(
+        self, run: Generator[T, None, None], quota: ItemQuota | None
+    ) -> AsyncIterator[T]:
+        """A run through an epoch, read ahead on a thread, as far as a quota allows."""
         source = self.source
         scope = sync.CancelScope() if source._waits_in_our_calls else None
-        if not quota.is_limited:
+        if quota is None:
             bursts = ([one] for one in run)
             return ReadAhead(bursts, ahead=source._ahead, name=source.name, scope=scope)
         gate = QuotaGate(quota)

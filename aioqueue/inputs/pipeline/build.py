@@ -290,7 +290,6 @@ class Builder:
             line=runner.line,
             is_traced=self._books is not None,
         )
-        node.batch_shape = upstream.batch_shape
         self._working.append(WorkerStage(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
             return node  # only user functions skip items, so no other stage needs padding
@@ -439,7 +438,8 @@ def sources_of(pipeline: BasePipeline[Any]) -> list[BaseSource[Any]]:
     """All sources of a pipeline: its own, then those of the pipelines that are mixed in."""
     found = [pipeline.source]
     for stage in pipeline.stages:
-        found += [one for branch in stage.branches() for one in sources_of(branch)]
+        if stage.combines:
+            found += [one for branch in stage.branches() for one in sources_of(branch)]
     return found
 
 

@@ -68,11 +68,14 @@ class CombiningNode(Node):
     def __init__(self, branches: Sequence[Node]) -> None:
         super().__init__(branches[0].span)
         self.is_ordered = all(branch.is_ordered for branch in branches)
-        shapes = [branch.batch_shape for branch in branches]
-        self.batch_shape = self._shape_of(shapes) if any(shapes) else None
         self.stage = ""
         """What it does, in the words of a failure's note."""
         self._branches = list(branches)
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        shapes = [branch.batch_shape for branch in self._branches]
+        return self._shape_of(shapes) if any(shapes) else None
 
     def limit(self, rows: int) -> None:
         super().limit(rows)
@@ -385,6 +388,7 @@ class ZipNode(CombiningNode):
 class CombiningStage(BaseStage):
     """The base of stages that combine a pipeline with others."""
 
+    combines: ClassVar[bool] = True
     others: tuple[Any, ...]
 
     def __post_init__(self) -> None:

@@ -92,6 +92,8 @@ class BaseStage(ABC):
     """One step of a pipeline."""
 
     name: ClassVar[str]
+    combines: ClassVar[bool] = False
+    """Whether it mixes in other pipelines: only such a stage has `branches`."""
 
     @abstractmethod
     def details(self) -> str:

@@ -228,9 +228,6 @@ class Node(ABC):
     _wanted_upto: int = 0
     """How many rows of the epoch the nodes behind want in all, as they have said last."""
 
-    batch_shape: BatchShape | None = None
-    """What is known of its values, if these are batches."""
-
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""
 
@@ -255,6 +252,12 @@ class Node(ABC):
             state: the state of a node of the same kind.
             wanted: the rows that are needed; the node may omit others.
         """
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        """What is known of its values, if these are batches. It is made when a stage asks for it:
+        most pipelines have none that does."""
+        return None
 
     @property
     def given(self) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.core.batch_shape import Beside, Collated
+from aioqueue.inputs.core.batch_shape import BatchShape, Beside, Collated
 from aioqueue.inputs.core.buckets import Buckets
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import ExampleComponent
@@ -84,7 +84,6 @@ class PackNode(MakingTransform):
         self._length = length
         self._most = open_rows
         self.collator: Collator = Collator(pad=True, padding_value=padding_value)
-        self.batch_shape = None
         self._too_long = on_too_long
         self._open: list[_OpenRow] = []
         self._waiting: deque[_Piece] = deque()  # pieces that are not yet in a row
@@ -96,6 +95,10 @@ class PackNode(MakingTransform):
         self._again: dict[Id, frozenset[int]] = {}
         self._components: list[ExampleComponent] = []  # the components of every sequence
         self._joins: Callable[..., Any] = _beside  # makes a row of the columns and the marks
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        return None
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         try:
@@ -295,12 +298,15 @@ class BucketNode(MakingTransform):
         super().__init__(upstream)
         self._buckets = buckets
         self.collator: Collator = buckets.collator
-        batches = Collated(self.collator, None, upstream.batch_shape)
-        self.batch_shape = Beside([None, batches])  # lengths, and a batch
         self._drop_remainder = drop_remainder
         # One row may make two batches. The second is the row alone; it is ready while the first is
         # taken, and a state has to name the row.
         self._alone: Row | None = None
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        batches = Collated(self.collator, None, self._upstream.batch_shape)
+        return Beside([None, batches])  # lengths, and a batch
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         batches: list[Row] = []

@@ -18,6 +18,7 @@ from copy import copy, deepcopy
 from typing import Any, Final, NamedTuple
 
 from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Cut, EpochEnd, ItemLabel, ItemTicket, Origin, finish, named
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, Rank, RemainingItems
 from aioqueue.inputs.pipeline.node import (
@@ -355,9 +356,12 @@ class DeliveryNode(Node):
     def __init__(self, upstream: Node, books: RunLedgers) -> None:
         super().__init__(upstream.span)
         self.is_ordered: bool = upstream.is_ordered
-        self.batch_shape = upstream.batch_shape
         self._upstream = upstream
         self._books = books
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        return self._upstream.batch_shape
 
     def take(self, n: int) -> Flow[Taken]:
         taken = yield from self._upstream.take(n)

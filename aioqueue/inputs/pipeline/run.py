@@ -150,6 +150,12 @@ class _Run(ABC):
         self._note()
         coord._core.start_watchdog()
 
+    def _heed_preemption(self) -> None:
+        """Let a preemption wake it from now on; at once, if there is one already."""
+        ALARM.sleepers.add(self)  # first: a signal handler may ring before the next line
+        if ALARM.reasons:
+            ALARM.wake(self)
+
     @property
     def steps(self) -> StepMeters | None:
         """What measures the steps of the loop; ``None`` without a monitor."""
@@ -319,7 +325,7 @@ class ThreadRun(_Run):
         self._is_made = True
         try:
             self._build(self._coord, is_async=False)
-            ALARM.listen(self)
+            self._heed_preemption()
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
@@ -515,7 +521,7 @@ class AsyncRun(_Run):
         self._soon = threadsafe_caller()
         self._loop = running_loop()  # of asyncio
         spawn(self._host())
-        ALARM.listen(self)
+        self._heed_preemption()
 
     def wake(self, reason: str) -> None:
         """Wake a waiting step after a preemption. Any thread or signal handler may call it."""

@@ -28,6 +28,7 @@ from typing import Any, Final, TypeAlias
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import add_note
 from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import UNKNOWN, ClosingRun, Entry, EpochEnd, RowOrigin
 from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
@@ -70,7 +71,6 @@ class SourceNode(Node):
     ) -> None:
         super().__init__(span)
         self.source = source
-        self.batch_shape = source.source._batch_shape
         self.ledger = ledger
         self._firsts: dict[int, EpochStart] = {}  # beginnings of epochs that reading fills in
         self._start = self._first(self._epoch)  # the last place at which reading can begin
@@ -78,16 +78,21 @@ class SourceNode(Node):
         self._entries: Iterator[_Numbered] | None = None
         self._entries_async: AsyncIterator[_Numbered] | None = None
         self._lent: LentRun | None = None
-        self._quota = ItemQuota()  # of a thread that reads ahead
+        self._quota: ItemQuota | None = None  # of a thread that reads ahead, where is a limit
         self._given_before = 0  # how many rows of the epoch were given before it began
         self._is_closed = False
 
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        shape: BatchShape | None = self.source.source._batch_shape
+        return shape
+
     def limit(self, rows: int) -> None:
         super().limit(rows)
-        self._quota.limit(rows)
+        self._quota = ItemQuota(rows)
 
     def take(self, n: int) -> Flow[Taken]:
-        if self.is_limited:
+        if self._quota is not None:
             wanted = max(n, self._still_wanted)
             self._quota.allow(self._epoch, self._given - self._given_before + wanted)
         entries = yield _Entries(self, n)
@@ -196,7 +201,7 @@ class SourceNode(Node):
             return await self._next_lent(self.source)
         if self._entries_async is None:
             self._given_before = self._given
-            if self.is_limited:
+            if self._quota is not None:
                 self._quota.begin_at(self._epoch, n)
                 self._quota.allow(self._epoch, max(n, self._still_wanted))
             self._entries_async = self.source.in_background(self._read(), self._quota)
@@ -342,7 +347,7 @@ class StageInput(BaseSource[Any]):
         self._yielded = 0  # the place of the next entry
         self._lock = threading.RLock()  # guards everything below
         self._marks: StateMarks[tuple[int, int]] = StateMarks(node)
-        self._quota: ItemQuota = ItemQuota()
+        self._quota: ItemQuota | None = None  # only where the later stages set a limit
         self._origins: dict[tuple[int, int], RowOrigin] = {}  # of the items that workers have
         # From place to number: from `_starts[i]` on, the number is the place plus `_offsets[i]`.
         self._starts: list[int] = [0]
@@ -350,6 +355,10 @@ class StageInput(BaseSource[Any]):
         self._latest = (0, 0)  # the last of both: almost every lookup needs only this
         # The exception: a place, and the numbers of the entries from there on, one by one.
         self._listed: tuple[int, list[int]] = (0, [])
+
+    @property
+    def _batch_shape(self) -> BatchShape | None:
+        return self._node.batch_shape
 
     @property
     def _is_in_memory(self) -> bool:
@@ -361,18 +370,20 @@ class StageInput(BaseSource[Any]):
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one. Any thread may call it."""
         self._wanted = max(self._wanted, epoch)
-        self._quota.skip_to(epoch)
+        if self._quota is not None:
+            self._quota.skip_to(epoch)
 
     def limit(self, rows: int) -> None:
         """Say that the later stages want at most this many rows of each epoch, for all that is
         known before it begins: of one example for each item. Called before anything is taken."""
-        self._quota.limit(rows)
+        self._quota = ItemQuota(rows)
         self._node.limit(rows)
 
     def allow(self, epoch: int, items: int) -> None:
-        """Let this many items of an epoch be given to the workers in all. Any thread may call
-        it."""
-        self._quota.allow(epoch, items)
+        """Let this many items of an epoch be given to the workers in all, where there is a limit.
+        Any thread may call it."""
+        if self._quota is not None:
+            self._quota.allow(epoch, items)
 
     def restore(self, state: State | None, epoch: int, number: int, kept: KeptItems) -> None:
         """Restore a state of the node, before any row is taken.
@@ -385,7 +396,8 @@ class StageInput(BaseSource[Any]):
         """
         self._epoch = self._wanted = epoch
         self._number, self._kept = number, kept
-        self._quota.begin_at(epoch, 0)  # until the later stages say what they still want
+        if self._quota is not None:
+            self._quota.begin_at(epoch, 0)  # until the later stages say what they still want
         if state is None:
             self._node.skip_to(epoch)
             return
@@ -458,7 +470,7 @@ class StageInput(BaseSource[Any]):
                 self._note()
                 self._expect()
                 entries = self._entries_of(drive(node.take(1)))
-                yield from self._counted(entries) if self._quota.is_limited else entries
+                yield from self._counted(entries)
         finally:
             node.close()
 
@@ -480,7 +492,7 @@ class StageInput(BaseSource[Any]):
                 self._note()
                 self._expect()
                 found = self._entries_of(await drive_async(node.take(1)))
-                for entry in self._counted(found) if self._quota.is_limited else found:
+                for entry in self._counted(found):
                     yield entry
         finally:
             node.close()
@@ -492,16 +504,15 @@ class StageInput(BaseSource[Any]):
             first = self._number = max(self._number, self._kept.upto)
             if kept:
                 self._list(kept)
-                for entry in source.picked(epoch, kept):
-                    self._quota.count()
+                for entry in self._counted(source.picked(epoch, kept)):
                     yield _within(epoch, entry)
                     self._yielded += 1
             self._go_on_at(first)
             if not self._kept.has_end:  # all items from `first` on are prepared
                 given = 0  # a local count, because most items take this way
                 with closing_of(source.entries(epoch, first)) as entries:
-                    counted = self._counted(entries) if self._quota.is_limited else entries
-                    for given, entry in enumerate(counted, 1):  # noqa: B007  # the last counts
+                    counted = enumerate(self._counted(entries), 1)
+                    for given, entry in counted:  # noqa: B007  # the last counts
                         yield entry if entry[1] == epoch else _within(epoch, entry)
                         if self._wanted > epoch:
                             break
@@ -510,12 +521,9 @@ class StageInput(BaseSource[Any]):
             if self._wanted <= epoch:
                 yield Entry(self._end(epoch), epoch, 0)
 
-    def _counted(self, entries: Iterable[Entry[Any]]) -> Iterator[Entry[Any]]:
-        """The same entries, counted, when they are given."""
-        for entry in entries:
-            if type(entry.value) is not EpochEnd:
-                self._quota.count()
-            yield entry
+    def _counted(self, entries: Iterable[Entry[Any]]) -> Iterable[Entry[Any]]:
+        """The same entries; where there is a limit, each is counted when it is given."""
+        return entries if self._quota is None else _counted(entries, self._quota)
 
     def _of_source(self, node: SourceNode) -> Iterator[Entry[Any]]:
         """The entries of a source without random access.
@@ -582,7 +590,8 @@ class StageInput(BaseSource[Any]):
         if not self._kept.keeps(number - 1):
             node.source.passed_over(entry, self._epoch)
             return False
-        self._quota.count()
+        if self._quota is not None:
+            self._quota.count()
         self._go_on_at(number - 1)
         return True
 
@@ -600,12 +609,13 @@ class StageInput(BaseSource[Any]):
 
     def _begin(self, epoch: int) -> None:
         self._epoch, self._number, self._kept = epoch, 0, KeptItems()
-        self._quota.begin(epoch)
+        if self._quota is not None:
+            self._quota.begin(epoch)
         self._go_on_at(0)
 
     def _expect(self) -> None:
         """Tell the node how many of its rows the workers may still be given."""
-        if self._quota.is_limited:
+        if self._quota is not None:
             self._node.expect(self._quota.left)
 
     def _is_over(self) -> bool:
@@ -674,6 +684,14 @@ class StageInput(BaseSource[Any]):
     @guarded
     def _earlier_number(self, place: int) -> int:
         return place + self._offsets[bisect_right(self._starts, place) - 1]
+
+
+def _counted(entries: Iterable[Entry[Any]], quota: ItemQuota) -> Iterator[Entry[Any]]:
+    """The same entries, each counted when it is given."""
+    for entry in entries:
+        if type(entry.value) is not EpochEnd:
+            quota.count()
+        yield entry
 
 
 def _within(epoch: int, entry: Entry[Any]) -> Entry[Any]:

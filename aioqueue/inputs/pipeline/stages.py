@@ -245,6 +245,7 @@ class Batch(BaseStage):
                 " expected only one of them: your function makes the batch, so let it do the"
                 f" {'rest' if objects else 'padding'}"
             )
+        object.__setattr__(self, "objects", objects)  # as a `Collator` wants it
 
     def function_name(self) -> str:
         return self.name if self.collate is None else function_name(self.collate)
@@ -267,7 +268,7 @@ class Batch(BaseStage):
             or Collator(
                 pad=self.pad,
                 padding_value=self.padding_value,
-                objects=checked_objects(self.objects),
+                objects=self.objects,
             ),
             drop_remainder=self.drop_remainder,
             across_epochs=self.across_epochs,

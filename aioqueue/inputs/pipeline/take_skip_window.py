@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import checked_count, checked_flag, function_name
-from aioqueue.inputs.core.batch_shape import Beside
+from aioqueue.inputs.core.batch_shape import BatchShape, Beside
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import checked_objects
 from aioqueue.inputs.core.items import finish, share
@@ -156,9 +156,12 @@ class EnumerateNode(Transform):
 
     def __init__(self, upstream: Node, start: int) -> None:
         super().__init__(upstream)
-        if upstream.batch_shape is not None:
-            self.batch_shape = Beside([None, upstream.batch_shape])
         self._start = start
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        shape = self._upstream.batch_shape
+        return None if shape is None else Beside([None, shape])
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         first = self._start + self._given + len(self._ready)

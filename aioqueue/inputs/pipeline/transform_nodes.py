@@ -92,13 +92,16 @@ class Transform(Node):
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream.span)
         self.is_ordered: bool = upstream.is_ordered
-        self.batch_shape: BatchShape | None = upstream.batch_shape
         self.stage = ""
         """The description of the stage, for the notes of failures."""
         self._upstream = upstream
         self._has_begun = False
         self._has_ended = False  # whether `upstream` has ended the epoch; the rest is ready
         self._failed_at: Sequence[Row] | None = None  # the rows of a failure, if they are known
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        return self._upstream.batch_shape
 
     def take(self, n: int) -> Flow[Taken]:
         while not (self._ready or self._add_more()) and not self._has_ended:
@@ -494,16 +497,18 @@ class BatchNode(MakingTransform):
         super().__init__(upstream)
         self._size = size
         self.collator: Collator | None = collate if isinstance(collate, Collator) else None
-        self.batch_shape = (
-            OwnBatches(size, upstream.batch_shape)
-            if self.collator is None
-            else Collated(self.collator, size, upstream.batch_shape)
-        )
         self._collate = collate if self.collator is not None else _checking(collate)
         self._drop_remainder = drop_remainder
         self._across_epochs = across_epochs
         self._rows: list[Row] = []
         self._epochs: list[int] = []  # the epoch of each of these rows
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        within = self._upstream.batch_shape
+        if self.collator is None:
+            return OwnBatches(self._size, within)
+        return Collated(self.collator, self._size, within)
 
     def defer(self) -> None:
         if self.collator is not None:
@@ -580,11 +585,14 @@ class UnbatchNode(HoldingTransform):
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        shape = upstream.batch_shape
-        self._shape_of_batches = shape
-        self.batch_shape = None if shape is None else shape.within
+        self._shape_of_batches = upstream.batch_shape
         self._batch: Row | None = None  # the batch whose rows are ready
         self._left = 0  # after a restore: how many of its rows are left
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        shape = self._shape_of_batches
+        return None if shape is None else shape.within
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         (self._batch,) = rows

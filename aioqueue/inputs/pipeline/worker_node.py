@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
+from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import (
     GONE,
     UNKNOWN,
@@ -132,6 +133,10 @@ class QueueNode(Node):
         self._lock = threading.RLock()
         self.items_of_epoch: int = 0
         """How many items the epoch that ended last had, also those without examples."""
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        return self._source._batch_shape  # a function may keep the containers of its batches
 
     def limit(self, rows: int) -> None:
         super().limit(rows)

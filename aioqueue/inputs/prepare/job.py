@@ -188,6 +188,7 @@ class Job:
         self._run, self._executor = run, executor
         if self.line is not None:
             self.line.left = self._look_for_room
+        self.window.quota = self.feed.quota  # by now the later stages have set their limits
         if self.window.quota is not None:
             self.window.quota.changed = self._look_from_elsewhere
 

@@ -538,7 +538,6 @@ def _runner(
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
         at_once=count,
     )
-    window.quota = source._quota if isinstance(source, BaseSource) else None
     job = Job(
         feed,
         into,

@@ -109,6 +109,11 @@ class SourceReader:
         return not isinstance(self.source, BaseSource | Iterable) and self._take is None
 
     @property
+    def quota(self) -> Any:
+        """How many items may be read, an `ItemQuota`; ``None`` for as many as there are."""
+        return self.source._quota if isinstance(self.source, BaseSource) else None
+
+    @property
     def is_in_memory(self) -> bool:
         """Whether taking an item is only a look-up that never waits."""
         source = self.source

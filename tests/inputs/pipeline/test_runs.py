@@ -27,7 +27,7 @@ from aioqueue.inputs.pipeline import epochs as epochs_module
 from aioqueue.inputs.pipeline import run as runs_module
 from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
 from aioqueue.inputs.pipeline.run import AsyncRun
-from aioqueue.inputs.preemption import PreemptionAlarm
+from aioqueue.inputs.preemption import ALARM, PreemptionAlarm
 from tests.inputs.pipeline.going import Counting, epochs_of, first, results
 from tests.worlds import PATIENCE, TaskWorld, ThreadWorld, World, spin_until
 
@@ -552,7 +552,7 @@ class TestInterrupts:
     @pytest.mark.parametrize("function", [tenfold, tenfold_in_a_task])
     @pytest.mark.parametrize(
         ("kind", "method"),
-        [(Epochs, "_epoch_of"), (Epoch, "_check_current"), (PreemptionAlarm, "listen")],
+        [(Epochs, "_epoch_of"), (Epoch, "_check_current"), (PreemptionAlarm, "wake")],
     )
     def test_workers_end_though_the_traceback_is_kept(
         self,
@@ -566,6 +566,8 @@ class TestInterrupts:
         if kind is not PreemptionAlarm:
             epoch = next(epochs)
             assert next(epoch) == 0
+        else:
+            monkeypatch.setattr(ALARM, "reasons", {self: "so that the next run asks it"})
         monkeypatch.setattr(kind, method, self.interrupt)
         with pytest.raises(KeyboardInterrupt) as kept:
             next(epoch if kind is Epoch else epochs)
