@@ -1,5 +1,7 @@
-"""What values, functions, modules and items are when another run compares them: for caches, and for
-positions."""
+"""What values, functions, modules and items are, for runs that compare them.
+
+Caches compare them, and positions.
+"""
 
 from __future__ import annotations
 

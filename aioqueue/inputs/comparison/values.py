@@ -423,7 +423,7 @@ class Walk:
             return _hashed([*head, *self._sequence(np.asarray(value).ravel().tolist())])
         if self._left is not None and value.nbytes > self._left:
             raise TooLargeError
-        found = self._data(head, chunks_of(value))
+        found = self._data(head, _chunks_of(value))
         if value.nbytes >= _LEAF:
             self._leaves[id(value)] = (value, found)
         return found
@@ -437,7 +437,7 @@ class Walk:
         head = [self._named(b"tensor", type(value)), str(value.dtype).encode()]
         head.append(str(tuple(value.shape)).encode())
         plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        found = self._data(head, chunks_of(plain.reshape(-1).view(torch.uint8).numpy()))
+        found = self._data(head, _chunks_of(plain.reshape(-1).view(torch.uint8).numpy()))
         self._leaves[id(value)] = (value, found)
         return found
 
@@ -498,8 +498,8 @@ class Walk:
         for one, inner in self._inside(name, value):
             # It is a part, too, and comes first: a message names it.
             if one not in self.parts and len(self.parts) < _MOST_PARTS:
-                self.parts[one] = told(one, inner, self.digest(inner))
-        self.parts[name] = told(name, value, found)
+                self.parts[one] = _told(one, inner, self.digest(inner))
+        self.parts[name] = _told(name, value, found)
 
     def _inside(self, name: str, value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
         """What a value consists of, as far as a user has given names to it."""
@@ -901,9 +901,9 @@ def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
         return None
 
 
-def told(name: str, value: Any, digest: bytes) -> Any:
+def _told(name: str, value: Any, digest: bytes) -> Any:
     """What a part says of a value, in plain JSON types: the value if it is short, or its digest."""
-    text = short(name, value)
+    text = _short(name, value)
     if text is not None:
         return text
     cls = type(value)
@@ -936,7 +936,7 @@ def told_option(value: Any) -> Any:
     return f"{type(value).__qualname__} {'' if found is None else found.hex()[:16]}".strip()
 
 
-def short(name: str, value: Any) -> Any:
+def _short(name: str, value: Any) -> Any:
     """A value as a message shows it, if that tells it from all others; else ``None``.
 
     Text that may be a secret is not shown.
@@ -950,7 +950,7 @@ def short(name: str, value: Any) -> Any:
         is_open = without_secrets(value) == value and not _looks_drawn(value)
         return repr(value) if is_open else None
     if cls is list or cls is tuple:
-        parts = [short(name, one) for one in value] if len(value) <= 8 else [None]
+        parts = [_short(name, one) for one in value] if len(value) <= 8 else [None]
         if all(part is not None or one is None for part, one in zip(parts, value, strict=False)):
             text = repr(value)
             return text if len(text) <= _LONGEST and len(parts) == len(value) else None
@@ -963,7 +963,7 @@ def _looks_drawn(text: str) -> bool:
     return len(text) >= 20 and len(has) == 2 and not re.search(r"[\s/\\.]", text)
 
 
-def chunks_of(array: Any) -> Iterator[Any]:
+def _chunks_of(array: Any) -> Iterator[Any]:
     """The bytes of an array in its order, without a copy of all."""
     if not array.size or not array.dtype.itemsize:
         return
@@ -974,10 +974,10 @@ def chunks_of(array: Any) -> Iterator[Any]:
     elif array.ndim <= 1 or array[0].nbytes <= _CHUNK:
         size = max(1, _CHUNK // max(1, array[0].nbytes))
         for begin in range(0, len(array), size):
-            yield from chunks_of(np.ascontiguousarray(array[begin : begin + size]))
+            yield from _chunks_of(np.ascontiguousarray(array[begin : begin + size]))
     else:
         for one in array:
-            yield from chunks_of(one)
+            yield from _chunks_of(one)
 
 
 def _hashed(parts: Iterable[bytes]) -> bytes:

@@ -47,6 +47,7 @@ __all__ = (
     "BaseStage",
     "BuildContext",
     "Spec",
+    "gives_batches",
     "refuse_in_loop",
     "spec_of_all",
     "watch_of",

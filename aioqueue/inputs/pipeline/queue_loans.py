@@ -22,7 +22,7 @@ from aioqueue.ownership import private
 
 _BEGINNING: Final = EpochStart()
 
-__all__ = ("LentEntries", "RunLoans")
+__all__ = ("Leases", "LentEntries", "LentRun", "RunLoans")
 
 
 class Leases(Protocol):

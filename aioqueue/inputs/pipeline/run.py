@@ -150,6 +150,10 @@ class _Run(ABC):
         self._note()
         coord._core.start_watchdog()
 
+    @abstractmethod
+    def wake(self, reason: str) -> None:
+        """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
+
     def _heed_preemption(self) -> None:
         """Let a preemption wake it from now on; at once, if there is one already."""
         ALARM.sleepers.add(self)  # first: a signal handler may ring before the next line
