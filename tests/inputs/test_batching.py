@@ -13,6 +13,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
+from aioqueue.inputs import items
 from aioqueue.inputs.batches.batch import batch, shuffle_batch
 from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
@@ -696,3 +697,13 @@ def test_wrong_arguments_are_named(
 async def test_outside_of_the_block_nothing_is_started(task_world: TaskWorld) -> None:
     with pytest.raises(RuntimeError, match="the coordinator's block has not been entered"):
         batch(range(3), 2, coord=aioqueue.Coordinator())
+
+
+@pytest.mark.parametrize("method", ["batch", "window"])
+def test_the_objects_of_a_batch_are_those_of_its_description(method: str) -> None:
+    wanted = ["meta"]
+    pipeline = getattr(items([{"meta": (1, 2)}]), method)(1, objects=wanted)
+    wanted.clear()  # a description does not change
+    (batch,) = pipeline
+    assert batch["meta"].dtype == object
+    assert batch["meta"][0] == (1, 2)

@@ -14,7 +14,9 @@ import anyio
 import pytest
 
 from aioqueue import InvalidArgumentError, PreemptedError
+from aioqueue.forks import PROCESS
 from aioqueue.inputs import Preemption, numbers
+from aioqueue.inputs.preemption import PreemptionAlarm
 from tests.inputs.pipeline.going import plain, results
 from tests.worlds import ThreadWorld, World, ctrl_c, spin_until
 
@@ -214,6 +216,46 @@ def test_what_the_system_handles_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="SIGKILL"):
         Preemption([signal.SIGTERM, signal.SIGKILL]).__enter__()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+class Sleeper:
+    """It may wait for a batch."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def wake(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+class TestAlarm:
+    def test_it_wakes_who_is_there_and_who_comes(self) -> None:
+        alarm, early, late = PreemptionAlarm(), Sleeper(), Sleeper()
+        alarm.sleepers.add(early)
+        alarm.wake(early)  # it does not ring
+        alarm.ring("a", "because")
+        alarm.ring("b", "also")
+        alarm.wake(late)
+        alarm.turn_off("a")
+        alarm.turn_off("a")
+        alarm.wake(late)
+        assert (early.reasons, late.reasons) == (["because", "also"], ["because", "also"])
+        alarm.turn_off("b")
+        assert not alarm.reasons
+
+    def test_it_keeps_nobody_alive(self) -> None:
+        alarm = PreemptionAlarm()
+        alarm.sleepers.add(Sleeper())
+        assert alarm.sleepers.listed() == []
+
+    def test_in_a_fork_it_wakes_nobody_of_the_parent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their threads do not run there, and their loops share a socket with the parent's."""
+        alarm, of_parent, of_child = PreemptionAlarm(), Sleeper(), Sleeper()
+        alarm.sleepers.add(of_parent)
+        monkeypatch.setattr(PROCESS, "number", PROCESS.number + 1)
+        alarm.sleepers.add(of_child)
+        alarm.ring("a", "because")
+        assert (of_parent.reasons, of_child.reasons) == ([], ["because"])
 
 
 def test_it_is_entered_once_at_a_time() -> None:

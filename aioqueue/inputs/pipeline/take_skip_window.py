@@ -376,11 +376,13 @@ class Window(BaseStage):
         checked_count(self.stride, "stride", least=1)
         checked_flag(self.drop_remainder, "drop_remainder")
         check_collate(self.collate)
-        if checked_objects(self.objects) and self.collate is not None:
+        objects = checked_objects(self.objects)
+        if objects and self.collate is not None:
             raise InvalidArgumentError(
                 f"objects: got {self.objects!r} beside collate={function_name(self.collate)};"
                 " expected only one of them"
             )
+        object.__setattr__(self, "objects", objects)  # as a `Collator` wants it
 
     def function_name(self) -> str:
         return self.name if self.collate is None else function_name(self.collate)
@@ -399,7 +401,7 @@ class Window(BaseStage):
             upstream,
             int(self.size),
             int(self.stride),
-            self.collate or Collator(objects=checked_objects(self.objects), pad_option=None),
+            self.collate or Collator(objects=self.objects, pad_option=None),
             drop_remainder=self.drop_remainder,
         )
 

@@ -14,6 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import from_iterable, items, numbers, prepare
+from aioqueue.inputs.core.quota import ItemQuota
 from tests.inputs.pipeline.going import Counting
 from tests.inputs.pipeline.taking import (
     flat_numbers,
@@ -422,3 +423,16 @@ class TestPrepare:
         assert sorted(found) == [1, 3, 5]
         assert queue.statistics().dequeued == 6
         assert rest_of(queue) == []
+
+
+def test_without_a_limit_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a `take` pays for what it wants: most pipelines have none."""
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a quota")
+
+    monkeypatch.setattr(ItemQuota, "__init__", refused)
+    pipeline = numbers(40).prepare(abs, workers=2).batch(4)
+    assert [list(batch) for batch in pipeline][-1] == [36, 37, 38, 39]
+    with pytest.raises(AssertionError, match="a quota"):
+        list(pipeline.take(2))
