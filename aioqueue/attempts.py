@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from aioqueue.element_spec import Columns, Row
 from aioqueue.errors import QueueClosedError, counted, queue_label
@@ -201,22 +201,47 @@ class Attempt:
 class Borrower:
     """Who takes rows on lease within this process: a loop, for instance, with all its workers.
 
+    Args:
+        loops: what it works for: its own loop last, behind those in whose workers that runs.
+
     Attributes:
         owners: the threads and tasks that take the rows, or use them.
+        users: references to who waits for the loop: a thread, or a task and its thread.
     """
 
-    __slots__ = ("owners",)
+    __slots__ = ("loops", "owners", "users")
 
-    def __init__(self) -> None:
+    def __init__(self, loops: tuple[object, ...] = ()) -> None:
+        self.loops: tuple[object, ...] = loops
+        self.users: tuple[ref[Any], ...] = ()
         self.owners: WeakSet[Any] = WeakSet()
 
     def has_begun(self, attempt: Attempt) -> bool:
-        """Return whether an attempt is its own: it, or its owner, has begun it."""
-        if attempt.borrower is self:
+        """Return whether an attempt is its own: whoever waits for it works for the same loop.
+
+        1. The borrower itself has begun it, or another one of the same loop.
+        2. A worker of the loop has begun it, or a loop that runs in such a worker.
+        3. Whoever uses the rows has begun it: in its own thread or task, in an event loop that runs
+           in its thread, or by another loop.
+        """
+        borrower = attempt.borrower
+        if borrower is self:
             return True
         owner = attempt.owner
-        thing = None if owner is None else owner.reference()
-        return thing is not None and thing in self.owners
+        if borrower is not None:
+            loops, callers = borrower.loops, borrower.users
+        elif owner is None:
+            return False
+        else:
+            loops = getattr(owner, "loops", ())
+            callers = (owner.reference, getattr(owner, "thread", owner.reference))
+        if self.loops and self.loops[-1] in loops:
+            return True
+        for reference in callers:  # a loop, since Cython compiles no closure in a method
+            thing = reference()
+            if thing is not None and thing in self.owners:
+                return True
+        return False
 
 
 class Put(Attempt):

@@ -48,6 +48,7 @@ from aioqueue.storage.protocol import BatchCopier
 from aioqueue.waiting import (
     AsyncWaker,
     CallbackWaker,
+    LoopOwner,
     Owner,
     apply_deferred,
     current_worker,
@@ -196,6 +197,11 @@ class QueueCore:
         # `aioqueue.machine_state`.)
         is_take = type(attempt) is Take
         owner = self.last_dequeuer if is_take else self.last_enqueuer
+        if is_take and self.lends:
+            if not (isinstance(owner, LoopOwner) and owner.is_still(runner)):
+                owner = self.last_dequeuer = LoopOwner(runner)
+            attempt.owner = owner
+            return
         if not is_take and attempt.waits and attempt.side is NEITHER:
             # It stands in no line in which it is looked for. `forget_wait` undoes this.
             waits_elsewhere(attempt, runner)

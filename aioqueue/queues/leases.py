@@ -24,7 +24,13 @@ import numpy as np
 from aioqueue.attempts import Borrower, Take
 from aioqueue.errors import CancelledError
 from aioqueue.forks import PROCESS
-from aioqueue.waiting import apply_deferred, current_waker, deliver, in_event_loop
+from aioqueue.waiting import (
+    apply_deferred,
+    current_loops,
+    current_waker,
+    deliver,
+    in_event_loop,
+)
 
 __all__ = ("QueueLeases", "running_caller")
 
@@ -46,8 +52,9 @@ class QueueLeases:
         self._n = n
         self._up_to = up_to
         self._from_row = face.sync._from_row
-        self._borrower = Borrower()
+        self._borrower = Borrower(current_loops.get())
         self._last: weakref.ref[Any] | None = None  # the latest of its owners
+        self._user: weakref.ref[Any] | None = None
         self._held: dict[Hashable, Take] = {}
         self._is_over = False
         self._process = PROCESS.number
@@ -66,6 +73,20 @@ class QueueLeases:
     def note_owner(self) -> None:
         """Note that the calling thread or task uses the elements: it must not wait for itself."""
         self._note(running_caller())
+
+    def note_user(self) -> None:
+        """Note that the calling thread or task waits for the loop, or uses what it gives.
+
+        It would also wait for itself by another loop, whose workers ask the same queue.
+        """
+        caller, last = running_caller(), self._user
+        if last is None or last() is not caller:
+            borrower = self._borrower
+            borrower.owners.add(caller)
+            self._user = weakref.ref(caller)
+            borrower.users = (self._user, weakref.ref(current_thread()))
+            # Workers of this loop, or of another one, may wait already.
+            apply_deferred(self._machine.withdraw_leases, ())
 
     def _note(self, caller: object) -> None:
         last = self._last

@@ -51,9 +51,11 @@ from aioqueue.locks import OwnedLock
 __all__ = (
     "AsyncWaker",
     "CallbackWaker",
+    "LoopOwner",
     "Owner",
     "ThreadWaker",
     "apply_deferred",
+    "current_loops",
     "current_worker",
     "defers_ctrl_c",
     "deliver",
@@ -155,6 +157,10 @@ current_worker: Final[ContextVar[Any]] = ContextVar("aioqueue_worker", default=N
 """The scope of the worker that the running code belongs to, if its worker is a task. The tasks that
 it starts inherit it, and the threads that it waits for."""
 
+current_loops: Final[ContextVar[tuple[object, ...]]] = ContextVar("aioqueue_loops", default=())
+"""The loops through pipelines whose workers the running code belongs to, the outermost first. All
+that these workers start inherits it. `aioqueue.queues.leases` says what for."""
+
 
 class Owner:
     """A thread or task, with its name. It is not kept alive.
@@ -204,6 +210,30 @@ class Owner:
             return bool(done())
         coroutine = getattr(thing, "coro", None)  # in trio, only a task's coroutine shows its end
         return coroutine is not None and getattr(coroutine, "cr_frame", coroutine) is None
+
+
+class LoopOwner(Owner):
+    """An owner that may belong to a loop through a pipeline.
+
+    Args:
+        thing: as for `Owner`.
+
+    Attributes:
+        loops: those that it works for (`current_loops`).
+        thread: returns the thread that runs it; ``None`` once that is gone.
+    """
+
+    __slots__ = ("loops", "thread")
+
+    def __init__(self, thing: Any) -> None:
+        super().__init__(thing)
+        self.loops: tuple[object, ...] = current_loops.get()
+        self.thread: weakref.ref[Any] = weakref.ref(threading.current_thread())
+
+    def is_still(self, runner: object) -> bool:
+        """Return whether it says the same of who runs here, a thread or task."""
+        is_same = self.reference() is runner and self.worker is current_worker.get()
+        return is_same and self.loops is current_loops.get()
 
 
 def _name(thing: Any) -> str:

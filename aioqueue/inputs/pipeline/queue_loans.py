@@ -28,8 +28,8 @@ __all__ = ("Leases", "LentEntries", "LentRun", "RunLoans")
 class Leases(Protocol):
     """The leases of one queue; see `aioqueue.queues.leases.QueueLeases`."""
 
-    def note_owner(self) -> None:
-        """Note that the caller uses the elements."""
+    def note_user(self) -> None:
+        """Note that the caller waits for the loop, or uses what it gives."""
 
     def take(self, key: Any) -> Any:
         """Take the next element on lease, in a thread."""
@@ -191,8 +191,13 @@ class RunLoans(RunItemNames):
                 used[item.source].append((item.epoch, item.index))
         for number, keys in used.items():
             leases = self._leases[number]
-            leases.note_owner()
+            leases.note_user()
             leases.used(keys)
+
+    def note_user(self) -> None:
+        """Note that the calling thread or task waits for the next row."""
+        for leases in self._leases.values():
+            leases.note_user()
 
     def give_back(self) -> None:
         """Give back what nobody has received. Call it after the workers have ended."""

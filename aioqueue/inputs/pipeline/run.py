@@ -49,7 +49,7 @@ from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.tracebacks import raise_again
-from aioqueue.waiting.waker import in_event_loop, running_loop
+from aioqueue.waiting.waker import current_loops, in_event_loop, running_loop
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.journal import JournalWriter
@@ -133,6 +133,16 @@ class _Run(ABC):
 
     def _build(self, coord: sync.Coordinator | aioqueue.Coordinator, *, is_async: bool) -> None:
         """Make the nodes and start their workers."""
+        # Workers inherit it. What they take from a queue is never kept from them by their own loop.
+        token = current_loops.set((*current_loops.get(), object()))
+        try:
+            self._build_in_loop(coord, is_async=is_async)
+        finally:
+            current_loops.reset(token)
+
+    def _build_in_loop(
+        self, coord: sync.Coordinator | aioqueue.Coordinator, *, is_async: bool
+    ) -> None:
         standing = self._begin_at
         self._builder = Builder(
             self._pipeline,
@@ -425,6 +435,8 @@ class ThreadRun(_Run):
 
     def _waited_for(self, node: Node, n: int) -> Taken:
         self._asks = (threading.current_thread(), perf_counter())
+        if self._loans is not None:
+            self._loans.note_user()
         try:
             with self._waiting:
                 return drive(self._steps.taking(node, n), self._step)
@@ -593,6 +605,8 @@ class AsyncRun(_Run):
     async def _waited_for(self, node: Node, n: int) -> Taken | None:
         """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""
         self._asks = (running_task(), perf_counter())
+        if self._loans is not None:
+            self._loans.note_user()
         try:
             with anyio.CancelScope() as self._waiting:
                 if self._alarm is not None:

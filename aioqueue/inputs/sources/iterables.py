@@ -20,7 +20,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
@@ -367,7 +367,7 @@ class OfIterable(Source[T]):
         if self._is_async:
             raise self._async_only()
         process = PROCESS.number
-        with closing_run(iter(self._made_for(epoch, Iterable))) as run:
+        with self._run_through(self._made_for(epoch, Iterable)) as run:
             index = 0
             for value in run:
                 yield Entry(private(value), epoch, index)
@@ -392,7 +392,7 @@ class OfIterable(Source[T]):
             raise self._async_only()
         made = self._made_for(epoch, Iterable)
         placing = self._placing(made, after)
-        with closing_run(iter(made)) as run:
+        with self._run_through(made) as run:
             placing.begin(run)
             index = placing.taken
             for value in run:
@@ -535,6 +535,19 @@ class OfIterable(Source[T]):
         elif made is (iter(made) if kind is Iterable else aiter(made)):
             self._use_up()
         return made
+
+    def _run_through(self, made: Iterable[T]) -> AbstractContextManager[Iterator[T]]:
+        """A run through what has the items, which is closed behind its loop if it is ours alone.
+
+        A queue is never closed by who reads it: its producers would fail. An iterator that was
+        given, such as an open file, belongs to its owner. A generator is closed, because it would
+        keep the files open that it has not read to the end.
+        """
+        run = iter(made)
+        is_owners = run is self._given and not inspect.isgenerator(run)
+        if is_owners or _faces_of(made) is not None:
+            return nullcontext(run)
+        return closing_run(run)
 
     def _use_up(self) -> None:
         if self._is_used_up:

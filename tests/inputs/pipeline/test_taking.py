@@ -436,3 +436,133 @@ def test_without_a_limit_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> 
     assert [list(batch) for batch in pipeline][-1] == [36, 37, 38, 39]
     with pytest.raises(AssertionError, match="a quota"):
         list(pipeline.take(2))
+
+
+def without_end(queue: Any) -> list[Any]:
+    """Take single elements until the queue says its end."""
+    found = []
+    try:
+        while True:
+            found.append(queue.dequeue())
+    except OutOfRangeError:
+        return found
+
+
+class TestOwnCalls:
+    """A loop waits for nothing of a closed queue that only itself could give back."""
+
+    @staticmethod
+    def pipeline(queue: Any) -> Any:
+        return from_iterable(queue).prepare(same, workers=2)
+
+    @staticmethod
+    def check(loop: Callable[[Any], list[Any]], count: int = 8) -> None:
+        """Run a loop over a closed queue in a thread. Each element is there once."""
+        queue, found = filled(count), []
+        queue.close()
+        thread = threading.Thread(target=lambda: found.extend(loop(queue)), daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive(), "the loop waits for itself"
+        assert sorted(flat_numbers([*found, *rest_of(queue)])) == list(range(count))
+        assert queue.statistics().granted == 0
+
+    @pytest.mark.parametrize(
+        "stage",
+        [
+            lambda one, ask: one.prepare(ask, workers=2),
+            lambda one, ask: one.filter(lambda value: ask(value) is not None),
+            lambda one, ask: one.batch(2, collate=ask),
+            lambda one, ask: one.batch(2, collate=list).map_batches(ask),
+            lambda one, ask: one.prepare(same, workers=1).prepare(ask, workers=2),
+        ],
+    )
+    def test_functions_of_all_stages(self, stage: Any) -> None:
+        def loop(queue: Any) -> list[Any]:
+            taken = []
+
+            def ask(value: Any) -> Any:
+                taken.extend(without_end(queue))
+                return value
+
+            return [*stage(self.pipeline(queue), ask), taken]
+
+        self.check(loop)
+
+    def test_a_task_of_a_later_stage(self) -> None:
+        def loop(queue: Any) -> list[Any]:
+            async def ask(value: Any) -> Any:
+                try:
+                    return [value, await queue.aio.dequeue()]
+                except OutOfRangeError:
+                    return [value]
+
+            return list(self.pipeline(queue).prepare(ask, workers=2))
+
+        self.check(loop)
+
+    def test_an_event_loop_in_the_body(self) -> None:
+        def loop(queue: Any) -> list[Any]:
+            async def ask() -> list[Any]:
+                try:
+                    return [await queue.aio.dequeue()]
+                except OutOfRangeError:
+                    return []
+
+            return [[number, asyncio.run(ask())] for number in self.pipeline(queue)]
+
+        self.check(loop)
+
+    def test_another_loop_of_the_body(self) -> None:
+        def loop(queue: Any) -> list[Any]:
+            return [[one, list(self.pipeline(queue))] for one in self.pipeline(queue)]
+
+        self.check(loop)
+
+    def test_another_loop_of_the_body_of_a_task(self) -> None:
+        async def nested(queue: Any) -> list[Any]:
+            return [[one, await all_of(self.pipeline(queue))] async for one in self.pipeline(queue)]
+
+        self.check(lambda queue: asyncio.run(nested(queue)))
+
+    def test_loops_side_by_side(self) -> None:
+        def loop(queue: Any) -> list[Any]:
+            first, second = iter(self.pipeline(queue)), iter(self.pipeline(queue))
+            return [[one, next(second, [])] for one in first]
+
+        self.check(loop)
+
+    @pytest.mark.parametrize("how", ["mix", "concat"])
+    def test_branches_of_one_pipeline(self, how: str) -> None:
+        self.check(lambda queue: list(getattr(self.pipeline(queue), how)(self.pipeline(queue))))
+
+
+@pytest.mark.parametrize("make", [lambda one: one, lambda one: one.batches(1)])
+def test_a_queue_is_not_closed_by_who_reads_it(make: Any) -> None:
+    queue = filled(3)
+    for source in (from_iterable(make(queue)), from_iterable(lambda: make(queue))):
+        for _ in source:
+            break
+    assert not queue.is_closed()
+    queue.enqueue(3)
+    assert rest_of(queue) == [2, 3]
+
+
+def test_an_iterator_that_was_given_is_its_owners() -> None:
+    class Rows:
+        is_closed = False
+
+        def __iter__(self) -> Rows:
+            return self
+
+        def __next__(self) -> int:
+            return 0
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    rows = Rows()
+    for source, is_ours in ((from_iterable(rows), False), (from_iterable(lambda: rows), True)):
+        for _ in source:
+            break
+        assert rows.is_closed is is_ours
