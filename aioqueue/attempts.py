@@ -217,11 +217,11 @@ class Borrower:
         self.owners: WeakSet[Any] = WeakSet()
 
     def has_begun(self, attempt: Attempt) -> bool:
-        """Return whether an attempt is its own: whoever waits for it works for the same loop.
+        """Return whether an attempt is its own: its caller works for the same loop.
 
         1. The borrower itself has begun it, or another one of the same loop.
         2. A worker of the loop has begun it, or a loop that runs in such a worker.
-        3. Whoever uses the rows has begun it: in its own thread or task, in an event loop that runs
+        3. The user of the rows has begun it: in its own thread or task, in an event loop that runs
            in its thread, or by another loop.
         """
         borrower = attempt.borrower
