@@ -4,7 +4,8 @@ A list in a batch may be two things: a column with one row per example, as a `co
 makes it; or a container, where the examples are lists themselves. A batch does not say which. So
 the stage that has made it says it, and the stages behind it carry that on, also past functions of
 the user: a list that takes the place of a container, with as many parts, each with as many rows, is
-a container, too.
+a container, too. So is a list elsewhere that has the same containers in it: a batch may be taken
+out of the pair that `enumerate` has made.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.core.collation import Collator, examples_in, rows_of
+from aioqueue.inputs.core.collation import Collator, examples_in, rows_of, structure_of_batch
 from aioqueue.structures import Structure
 from aioqueue.trees import MAX_DEPTH, Path, branch_of, leaves_of
 
@@ -64,8 +65,8 @@ class BatchShape(ABC):
         """
 
     def containers(self) -> list[Structure]:
-        """The lists that are containers, as far as their structure is known, and has others in
-        it: a list of nothing but columns looks like one of rows."""
+        """The lists that are containers, and have others in them: a list of nothing but columns
+        looks like one of rows."""
         return []
 
 
@@ -151,14 +152,20 @@ class Listed(BatchShape):
     Args:
         told: those of lists that are containers; then those in the examples, and so on, as
             `lists_told` returns them.
+        batch: one of the batches; ``None`` if there is none.
     """
 
-    def __init__(self, told: Sequence[Sequence[Sequence[Any]]]) -> None:
+    def __init__(self, told: Sequence[Sequence[Sequence[Any]]], batch: Any = None) -> None:
         super().__init__(within=Listed(told[1:]) if told[1:] else None)
         self._paths = frozenset(map(tuple, told[0])) if told else frozenset()
+        found = [] if batch is None else _containers_in(structure_of_batch(batch, self._paths))
+        self._containers = found
 
     def lists(self, value: Any, path: Path = ()) -> set[Path]:
         return {(*path, *one) for one in self._paths if isinstance(_at(value, one), list)}
+
+    def containers(self) -> list[Structure]:
+        return self._containers
 
 
 class Promised(BatchShape):
@@ -257,9 +264,7 @@ def _lists(structure: Structure, value: Any, path: Path, rows: int | None) -> se
     return found
 
 
-def _lists_in(
-    structure: Structure, value: list[Any], path: Path, rows: int | None
-) -> set[Path]:
+def _lists_in(structure: Structure, value: list[Any], path: Path, rows: int | None) -> set[Path]:
     """Where a list, and those in it, are containers, like one of as many parts; empty if it has
     rows.
 

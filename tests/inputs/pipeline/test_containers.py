@@ -291,6 +291,7 @@ MOVES: dict[str, Callable[[Any], Any]] = {
     "of columns": lambda batches: batches.prepare(of_columns),
     "behind enumerate": lambda batches: batches.enumerate().prepare(second),
     "behind zip": lambda batches: numbers(9).take(9).zip(batches).prepare(second),
+    "behind a cache": lambda batches: batches.cache().enumerate().prepare(second),
     "in a process": lambda batches: batches.enumerate().prepare(second, where="process"),
 }
 
@@ -321,3 +322,11 @@ def test_rows_that_a_function_makes_of_batches_of_lists(n: int) -> None:
 
     found = list(items(ROWS).batch(n).prepare(apart).unbatch())
     assert [plain(one) for one in found] == [[row[0], list(row[1])] for row in ROWS]
+
+
+def test_a_cache_in_files_knows_it_behind_enumerate(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for _ in range(2):
+        cached = items(ROWS).batch(2).cache(tmp_path / "cache")
+        found = list(cached.enumerate().prepare(second).unbatch())
+        assert list(map(plain, found)) == list(map(plain, ROWS))

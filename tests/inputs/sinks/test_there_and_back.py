@@ -420,7 +420,8 @@ def test_a_schema_makes_no_other_axes(type: Any, table: bool, tmp_path: Path) ->
 def test_a_tensor_may_be_missing(tmp_path: Path) -> None:
     written = items([{"x": GRID}, {"x": None}]).write(to_parquet(tmp_path, rows_per_file=1))
     first, second = read_parquet(map(str, written.paths))
-    assert first["x"].tolist() == GRID.tolist() and second["x"] is None
+    assert first["x"].tolist() == GRID.tolist()
+    assert second["x"] is None
 
 
 def test_a_batch_of_one_row_with_several_axes(tmp_path: Path) -> None:
