@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -283,3 +284,30 @@ class TestAllColumns:
         with pytest.raises(DataLossError, match="line 1: column 'size' occurs 2 times"):
             list(read_csv(path, {"size": int}, skip_header_lines=1))
         assert len(list(read_csv(path, {"age": int}, skip_header_lines=1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "expected"),
+    [
+        ("a, b", ["b", "a"], ["2", "1"]),
+        ("a, b", [" b", "a"], ["2", "1"]),
+        ("a, a", ["a", " a"], ["1", "2"]),
+        ("a, a", [" a"], ["2"]),
+        ("a , a", [" a", "a "], ["2", "1"]),
+        ('"\na",a', ["\na", "a"], ["1", "2"]),
+    ],
+)
+def test_spaces_around_names_count_if_they_are_written(
+    header: str, columns: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n1,2\n")
+    rows = read_csv(str(path), [str] * len(columns), columns=columns, skip_header_lines=1)
+    assert list(rows) == [tuple(expected)]
+
+
+def test_spaces_around_names_that_make_two_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a , a\n1,2\n")
+    with pytest.raises(DataLossError, match="'a' occurs 2 times"):
+        list(read_csv(str(path), [str], columns=["a"], skip_header_lines=1))

@@ -293,6 +293,16 @@ class TestHive:
             list(read_parquet(paths[1], partitioning="hive", schema=schema))
         assert [row["k"] for row in read_parquet(iter(paths), partitioning="hive")] == ["1", "x"]
 
+    def test_other_digits_are_text(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "k=\u0663" / "f", {"n": [1]})
+        assert list(read_parquet(path, partitioning="hive")) == [{"n": 1, "k": "\u0663"}]
+
+    def test_folders_that_are_no_text_are_refused(self, tmp_path: Path) -> None:
+        """One replacement character for each would make one of ``k=%ff`` and ``k=%fe``."""
+        path = write(tmp_path / "k=%ff" / "f", {"n": [1]})
+        with pytest.raises(InvalidArgumentError, match="'%ff' is not UTF-8"):
+            list(read_parquet(path, partitioning="hive"))
+
     def test_a_path_hides_a_stored_column(self, tmp_path: Path) -> None:
         path = write(tmp_path / "n=7" / "f", {"n": [1], "m": [2]})
         assert list(read_parquet(path, partitioning="hive")) == [{"n": 7, "m": 2}]

@@ -323,6 +323,8 @@ def array_of_values(
         ValueError: as before; or arrays differ in shape; or a value would come back as another one.
         TypeError: as before.
     """
+    if type is not None and pa.types.is_map(type):
+        return _maps(pa, values, type, rounds)
     if is_plain(values):
         return _found(pa, _as_arrow_takes(values), type, rounds)
     if are_plain_tensors(values):
@@ -430,7 +432,8 @@ def _in_plain_units(
     if isinstance(value, dict):
         return {key: _in_plain_units(pa, one, None, is_element=True) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_plain_units(pa, one, None, is_element=True) for one in value]
+        made = [_in_plain_units(pa, one, None, is_element=True) for one in value]
+        return made if isinstance(value, list) else tuple(made)  # pairs of maps must be tuples
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _TEMPORAL:
         return value
     dtype: Any = value.dtype
@@ -519,6 +522,30 @@ def _structs(pa: Any, columns: Mapping[str, Any], type: Any, rounds: bool) -> An
     return typed(pa, pa.StructArray.from_arrays(arrays, list(columns)), type, rounds=rounds)
 
 
+def _maps(pa: Any, values: Sequence[Any], type: Any, rounds: bool) -> Any:
+    """Maps, of lists of pairs, as readers give them: Arrow would take the pairs for lists."""
+    offsets: list[int | None] = []
+    keys: list[Any] = []
+    items: list[Any] = []
+    for pairs in values:
+        offsets.append(None if pairs is None else len(keys))
+        for pair in () if pairs is None else pairs:
+            if not isinstance(pairs, list | tuple) or not isinstance(pair, list | tuple):
+                raise ValueError(f"{pairs!r:.200} for a map; expected a list of pairs")
+            key, item = pair  # a ValueError for other numbers of them
+            if key is None:
+                raise ValueError("None as a key of a map")
+            keys.append(key)
+            items.append(item)
+    arrays = [
+        array_of_values(pa, keys, type.key_type, rounds=rounds),
+        array_of_values(pa, items, type.item_type, rounds=rounds),
+    ]
+    ends = pa.array([*offsets, len(keys)], pa.int32())
+    found = pa.MapArray.from_arrays(ends, *arrays)
+    return found if found.type == type else found.cast(type)
+
+
 def _tensors(pa: Any, arrays: Sequence[Any]) -> Any:
     shapes = {one.shape for one in arrays if one is not None}
     if len(shapes) > 1:
@@ -530,7 +557,9 @@ def _tensors(pa: Any, arrays: Sequence[Any]) -> Any:
 
 
 def _tensor(pa: Any, array: Any) -> Any:
-    return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(array))
+    # NumPy gives axes of length 1 any strides, and Arrow looks at them: `image[None]` has a 0.
+    plain = np.ascontiguousarray(array).reshape(-1).reshape(array.shape)
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(plain)
 
 
 def _found(
@@ -551,7 +580,10 @@ def _found(
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         if type is None:
             raise
-        found = pa.array(values, type)  # maps, say, which look like lists
+        try:
+            found = pa.array(values, type)  # maps in lists, say, which look like lists
+        except NotImplementedError as error:  # of tensors, it is none of Arrow's own errors
+            raise ValueError(f"what cannot become {type} ({error})") from error
         _check_same(pa, values if given is None else given, found)
         return found
     if given is not None:
@@ -655,6 +687,14 @@ def _check_kept(pa: Any, given: Any, type: Any, rounds: bool) -> None:
         ValueError: it does not.
     """
     types = pa.types
+    shapes = [getattr(one, "shape", None) for one in (given, type)]  # those of tensors
+    if shapes[0] != shapes[1] and not types.is_null(given):
+        # Arrow would cast the storage, which has one axis.
+        told = [
+            str(one) if shape is None else f"arrays of the shape {tuple(shape)}"
+            for one, shape in zip((given, type), shapes, strict=True)
+        ]
+        raise ValueError(" for ".join(told))
     if types.is_struct(given) and types.is_struct(type):
         ours = {field.name: field.type for field in type}
         theirs = {field.name for field in given}

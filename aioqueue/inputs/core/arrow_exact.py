@@ -229,6 +229,8 @@ def is_same(pa: Any, given: Any, found: Any, type: Any) -> bool:
         )
     if isinstance(given, np.ndarray) and given.ndim == 0:
         given = given[()]
+    if isinstance(given, list | tuple) and pa.types.is_map(type):
+        return isinstance(found, list) and _are_same_pairs(pa, given, found, type)
     if isinstance(given, np.ndarray | list | tuple):
         return hasattr(type, "value_type") and _are_same(pa, given, found, type)
     if isinstance(given, str | bytes | bytearray | memoryview):
@@ -248,6 +250,16 @@ def is_same(pa: Any, given: Any, found: Any, type: Any) -> bool:
         given, found = _plain_number(given), _plain_number(found)
         return bool(given == found) or bool(given != given and found != found)
     return bool(given.__class__ is found.__class__ and given == found)
+
+
+def _are_same_pairs(pa: Any, given: Any, found: Any, type: Any) -> bool:
+    inner = (type.key_type, type.item_type)
+    return len(given) == len(found) and all(
+        isinstance(pair, list | tuple)
+        and len(pair) == 2
+        and all(is_same(pa, *ones) for ones in zip(pair, other, inner, strict=True))
+        for pair, other in zip(given, found, strict=True)
+    )
 
 
 def _plain_number(value: Any) -> Any:

@@ -151,8 +151,7 @@ def rows_of_file(
         arrow = pa.ipc.open_file(buffer)
         reader = RowReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
         told = (arrow.schema.metadata or {}).get(_LISTS)
-        if told is not None:
-            note(Listed(parsed(told)))
+        lists = None if told is None else parsed(told)
         batches = [arrow.get_batch(number) for number in range(arrow.num_record_batches)]
         ends = list(accumulate(batch.num_rows for batch in batches))
         if ends[-1:] != [count]:
@@ -169,6 +168,9 @@ def rows_of_file(
             except (pa.ArrowException, *_WRONG) as error:
                 fault = f"damaged record batch {number} ({error})"
                 raise DataLossError(path=str(path), offset=0, fault=fault) from error
+            if lists is not None and rows:
+                note(Listed(lists, rows[0]))
+                lists = None
             yield rows
 
 

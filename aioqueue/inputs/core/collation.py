@@ -72,6 +72,7 @@ __all__ = (
     "examples_in",
     "flattened",
     "rows_of",
+    "structure_of_batch",
 )
 
 
@@ -479,7 +480,7 @@ def rows_of(batch: Any, lists: Collection[Path] = ()) -> Iterable[Any]:
         InvalidArgumentError: the value is not a batch: its components differ in length, or have no
             length.
     """
-    structure = structure_of(batch, _WORDING, _is_column if not lists else _columns_beside(lists))
+    structure = structure_of_batch(batch, lists)
     labels, columns = structure.labels(), structure.leaves(batch, _WORDING)
     rows = [_rows(column) for column in columns]
     if len({len(column) for column in columns}) > 1:
@@ -493,6 +494,11 @@ def rows_of(batch: Any, lists: Collection[Path] = ()) -> Iterable[Any]:
         raise InvalidArgumentError(f"batch: got {shortly(batch)}; expected at least one component")
     make = structure.make if structure.is_flat else _made_by(structure)
     return map(make, zip(*rows, strict=True))
+
+
+def structure_of_batch(batch: Any, lists: Collection[Path] = ()) -> Structure:
+    """The structure of a batch; see `rows_of`."""
+    return structure_of(batch, _WORDING, _is_column if not lists else _columns_beside(lists))
 
 
 def _made_by(structure: Structure) -> Callable[[Sequence[Any]], Any]:

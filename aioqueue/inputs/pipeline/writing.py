@@ -476,7 +476,7 @@ class Writing:
         before, self._behind = self._behind, self._place()
         writer = self.files.writer
         shape = self.run._batch_shape
-        lists = () if shape is None else shape.lists(batch)
+        lists = () if shape is None else shape.found_in(batch)
         rows = None if writer.takes_batches and not lists else list(rows_of(batch, lists))
         begin, self._to_pass = self._to_pass, 0
         end = writer.length_of(batch) if rows is None else len(rows)

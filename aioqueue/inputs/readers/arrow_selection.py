@@ -38,7 +38,7 @@ __all__ = (
 
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-_WHOLE_NUMBER: Final = re.compile(r"-?\d{1,18}")
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 _ROW: Final = "aioqueue row number"
 """The name of a column that no file has: it tells which rows a filter has kept."""
 
@@ -364,8 +364,18 @@ def _values_in(path: str) -> dict[str, str | None]:
     for folder in path.replace("\\", "/").split("/")[:-1]:
         name, equals, value = folder.partition("=")
         if equals and name:
-            found[unquote(name)] = None if value == _NULL else unquote(value)
+            found[_text_of(name, path)] = None if value == _NULL else _text_of(value, path)
     return found
+
+
+def _text_of(quoted: str, path: str) -> str:
+    try:
+        return unquote(quoted, errors="strict")
+    except UnicodeDecodeError as error:  # one replacement for all of them would mix folders
+        raise InvalidArgumentError(
+            f"partitioning: got 'hive' for {path}, where {quoted!r} is not UTF-8 behind its percent"
+            " signs; expected None, or folders with other names"
+        ) from error
 
 
 class Portion(NamedTuple):

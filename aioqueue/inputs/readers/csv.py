@@ -135,9 +135,10 @@ def read_csv(
     row may have several lines. A line is blank if it has only spaces, none of them the delimiter.
     Keys are ``path:number``, with the number of the row's first line, from 1; header lines count.
 
-    If columns have names, each file's last header line must list them. That line is a row, too: if
-    a quoted name contains newlines, the header goes on to the end of that row, and counts as one
-    line in ``skip_header_lines``. A byte order mark at the start of a file is no part of the text.
+    If columns have names, each file's last header line must list them. Spaces around a name count
+    only if you write them, too. That line is a row, too: if a quoted name contains newlines, the
+    header goes on to the end of that row, and counts as one line in ``skip_header_lines``. A byte
+    order mark at the start of a file is no part of the text.
 
     Args:
         paths: one path or URL, a source of paths such as `files`, or any iterable of paths.
@@ -479,10 +480,13 @@ class _Table:
         fault: str | None = None
         for row in header.rows:
             try:
-                names = [name.strip() for name in self._syntax.fields_of(row)]
+                given = self._syntax.fields_of(row)
             except ValueError as error:
                 fault = fault or _fault_of(error)
                 continue
+            # Spaces around a name count only if you write them, too.
+            written = {name for name in self.columns if name != name.strip()}
+            names = [name if name in written else name.strip() for name in given]
             missing = [name for name in self.columns if name not in names]
             doubled = [name for name in self.columns if names.count(name) > 1]
             if not missing and not doubled:

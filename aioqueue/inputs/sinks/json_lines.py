@@ -121,6 +121,10 @@ def check_keys(value: Any) -> None:
             if other is not None or None in value:
                 raise ValueError(f"the key {other!r}, which would become a string")
         value = value.values()
+    elif isinstance(value, np.ndarray):
+        if value.dtype != object:
+            return
+        value = value.ravel().tolist()
     elif not isinstance(value, list | tuple):
         return
     if not _PLAIN.issuperset(map(type, value)):

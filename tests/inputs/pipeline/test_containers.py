@@ -267,3 +267,66 @@ def test_a_cache_in_files_knows_it_in_another_run(tmp_path: Path) -> None:
 
     assert len(list(cached())) == 2
     assert list(map(plain, cached().unbatch())) == list(map(plain, ROWS))
+
+
+def swapped(batch: Any) -> Any:
+    return [batch[1], batch[0]]
+
+
+def wrapped(batch: Any) -> Any:
+    return {"in": (batch, batch)}
+
+
+def of_columns(batch: Any) -> Any:
+    return [batch[0]["a"], batch[1][0]]
+
+
+def second(pair: Any) -> Any:
+    return pair[1]
+
+
+MOVES: dict[str, Callable[[Any], Any]] = {
+    "swapped": lambda batches: batches.prepare(swapped),
+    "wrapped": lambda batches: batches.prepare(wrapped),
+    "of columns": lambda batches: batches.prepare(of_columns),
+    "behind enumerate": lambda batches: batches.enumerate().prepare(second),
+    "behind zip": lambda batches: numbers(9).take(9).zip(batches).prepare(second),
+    "behind a cache": lambda batches: batches.cache().enumerate().prepare(second),
+    "in a process": lambda batches: batches.enumerate().prepare(second, where="process"),
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("move", MOVES)
+def test_a_function_moves_and_makes_lists(move: str, n: int) -> None:
+    """What it returns is no batch of rows, whether or not it has as many parts as rows."""
+    change = {"swapped": swapped, "wrapped": wrapped}.get(move, lambda row: row)
+    if move == "of columns":
+        change = of_columns
+    found = list(MOVES[move](items(ROWS).batch(n)).unbatch())
+    assert list(map(plain, found)) == [plain(change(row)) for row in ROWS]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_the_batch_alone_behind_bucket(n: int) -> None:
+    rows = [[np.arange(3) + number, {"a": number}] for number in range(4)]
+    pipeline = items(rows).bucket([9], batch_size=n, length=lambda row: len(row[0]))
+    assert list(map(plain, pipeline.prepare(second).unbatch())) == list(map(plain, rows))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_rows_that_a_function_makes_of_batches_of_lists(n: int) -> None:
+    def apart(batch: Any) -> Any:
+        dicts, pairs = batch
+        return [[{"a": a.item()}, pair] for a, *pair in zip(dicts["a"], *pairs, strict=True)]
+
+    found = list(items(ROWS).batch(n).prepare(apart).unbatch())
+    assert [plain(one) for one in found] == [[row[0], list(row[1])] for row in ROWS]
+
+
+def test_a_cache_in_files_knows_it_behind_enumerate(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for _ in range(2):
+        cached = items(ROWS).batch(2).cache(tmp_path / "cache")
+        found = list(cached.enumerate().prepare(second).unbatch())
+        assert list(map(plain, found)) == list(map(plain, ROWS))

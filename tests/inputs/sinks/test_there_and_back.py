@@ -375,3 +375,98 @@ def test_parquet_has_all_of_these(kind: str, tmp_path: Path) -> None:
             values = [CONTAINERS[container](KINDS[kind])(draw) for _ in range(2)]
             accepted += check("parquet", values, tmp_path / f"{number}-{attempt}")
         assert accepted, container
+
+
+GRID = np.arange(4).reshape(2, 2)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([GRID, GRID.reshape(4)], id="an array of one axis behind one of two"),
+        pytest.param([GRID.reshape(4), GRID], id="two axes behind one"),
+        pytest.param([[0, 1, 2, 3], GRID], id="two axes behind a list"),
+        pytest.param([GRID, GRID.reshape(1, 4)], id="another shape"),
+        pytest.param([GRID, 1j], id="what Arrow does not know, behind two axes"),
+        pytest.param([GRID, {"p": GRID}], id="a dict behind two axes"),
+    ],
+)
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_axes_are_never_lost(values: list[Any], as_batches: bool, tmp_path: Path) -> None:
+    """Arrow casts a tensor to a list, and a list to a tensor."""
+    pipeline = items(values).prepare(lambda value: {"x": [value] if as_batches else value})
+    sink = to_parquet(tmp_path, rows_per_file=1, batches=as_batches)
+    with pytest.raises(InvalidArgumentError, match="'x'"):
+        pipeline.write(sink, raise_single=True)
+
+
+@pytest.mark.parametrize(
+    "type",
+    [
+        pa.list_(pa.int64()),
+        pa.list_(pa.int64(), 4),
+        pa.fixed_shape_tensor(pa.int64(), (1, 4)),
+    ],
+)
+@pytest.mark.parametrize("table", [False, True])
+def test_a_schema_makes_no_other_axes(type: Any, table: bool, tmp_path: Path) -> None:
+    array = pa.FixedShapeTensorArray.from_numpy_ndarray(GRID.reshape(1, 2, 2))
+    row = pa.table({"x": array}) if table else {"x": GRID}
+    sink = to_parquet(tmp_path, schema=pa.schema([("x", type)]), batches=table)
+    with pytest.raises(InvalidArgumentError, match="shape"):
+        items([row]).write(sink, raise_single=True)
+
+
+def test_a_tensor_may_be_missing(tmp_path: Path) -> None:
+    written = items([{"x": GRID}, {"x": None}]).write(to_parquet(tmp_path, rows_per_file=1))
+    first, second = read_parquet(map(str, written.paths))
+    assert first["x"].tolist() == GRID.tolist()
+    assert second["x"] is None
+
+
+def test_a_batch_of_one_row_with_several_axes(tmp_path: Path) -> None:
+    """NumPy gives an axis of length 1 any stride."""
+    pipeline = items([GRID]).prepare(lambda image: {"x": image[None]})
+    (row,) = read_parquet(map(str, pipeline.write(to_parquet(tmp_path, batches=True)).paths))
+    assert row["x"].tolist() == GRID.tolist()
+
+
+MAPS = pa.map_(pa.string(), pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("values", "type"),
+    [
+        ([[("a", 1), ("b", 2)], [], None, [("a", None)]], MAPS),
+        ([[("a", 0.5)]], pa.map_(pa.string(), pa.float32())),
+        ([[("a", "b")]], pa.map_(pa.string(), pa.string())),
+        ([{"m": [("a", 1)]}], pa.struct([("m", MAPS)])),
+        ([[[("a", 1)], []]], pa.list_(MAPS)),
+        ([[("a", [("b", 1)])]], pa.map_(pa.string(), MAPS)),
+    ],
+)
+def test_maps_come_back_as_pairs(values: list[Any], type: Any, tmp_path: Path) -> None:
+    sink = to_parquet(tmp_path, schema=pa.schema([("x", type)]), rows_per_file=2)
+    written = items([{"x": value} for value in values]).write(sink)
+    assert [row["x"] for row in read_parquet(map(str, written.paths))] == values
+
+
+@pytest.mark.parametrize(
+    "pairs", [[("a", 1.5)], [("a", True)], [("a", "5")], [(None, 1)], [("a",)], {"a": 1}, [5], 5]
+)
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_maps_of_other_values_are_refused(pairs: Any, is_deep: bool, tmp_path: Path) -> None:
+    type = pa.struct([("m", MAPS)]) if is_deep else MAPS
+    sink = to_parquet(tmp_path, schema=pa.schema([("x", type)]))
+    with pytest.raises(InvalidArgumentError, match="'x'"):
+        items([{"x": {"m": pairs} if is_deep else pairs}]).write(sink, raise_single=True)
+
+
+@pytest.mark.parametrize("key", [1, None, 1.5])
+@pytest.mark.parametrize("name", ["json", "tar"])
+def test_keys_in_arrays_of_objects_are_strings(name: str, key: Any, tmp_path: Path) -> None:
+    """JSON would make strings of them."""
+    array = np.empty(1, object)
+    array[0] = {key: 2}
+    assert not check(name, [array], tmp_path / "array")
+    assert not check(name, [{"in": [array.reshape(())]}], tmp_path / "deep")
