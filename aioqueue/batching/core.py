@@ -616,9 +616,9 @@ class BatcherCore:
 
     def statistics(self) -> BatcherStatistics:
         """Return `BatcherFace.statistics`."""
-        # Two locks guard the counts, so calls may be answered between the two looks; they would seem
-        # in flight still. Then look again. The calls come first: the queue's counts, which may only
-        # be larger, cover them, even if it is the last look.
+        # Two locks guard the counts. Calls that are answered between the two looks would seem in
+        # flight still: then look again. The calls come first, for the last look: the queue's counts
+        # are never smaller.
         later = self._calls_so_far()
         for _ in range(_LOOKS):
             of_the_calls, queue = later, self.aio.statistics()

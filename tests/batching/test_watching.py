@@ -128,7 +128,7 @@ def test_calls_that_are_answered_during_a_look_are_not_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two locks guard the counts of one record."""
-    with sync.Batcher(lambda batch: batch, 1, max_wait=0) as batcher:
+    with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
         core = batcher._core
         look, left = core._calls_so_far, [1, 2, 3]
 
@@ -146,7 +146,7 @@ def test_calls_that_are_answered_during_a_look_are_not_in_flight(
 def test_a_look_ends_however_many_calls_are_answered_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with sync.Batcher(lambda batch: batch, 1, max_wait=0) as batcher:
+    with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
         core = batcher._core
         look = core._calls_so_far
 
