@@ -338,7 +338,7 @@ class _Witness:
         """The profiler: a function in C is called, or has returned."""
         if event == "c_call":
             generator = _generator_of(function)
-            if generator not in self._suspects:
+            if generator not in self._suspects or function.__name__ in _READING:
                 return
             if function.__name__ in _SEEDING:  # perhaps with the same seed, in each call
                 place = (generator, _described(frame, generator, function.__name__))
@@ -361,30 +361,39 @@ class _Witness:
             name for name in code.co_names if _is_of_numpys_generator(known.get(name))
         )
         chains = _chains_of(code, aliases)
+        if any(chain[-1] in _SEEDING for named in chains.values() for _, chain in named):
+            frame.f_trace_opcodes = True
         return _Lines(self._places, chains).follow if chains else None
 
 
 class _Lines:
     """The lines of one frame that name a function of NumPy's global generator."""
 
-    def __init__(self, places: Places, chains: dict[int, list[_Chain]]) -> None:
+    def __init__(self, places: Places, chains: _Chains) -> None:
         self._places = places
         self._chains = chains
         self._before: tuple[int, Any] | None = None
+        self._passed: set[int] = set()  # instructions since then
         self._seen: dict[str, bool] = {}  # a statement may have several lines
 
     def follow(self, frame: FrameType, event: str, argument: Any) -> Any:
         """Compare the states before and after each line."""
         del argument
+        if event == "opcode":
+            self._passed.add(frame.f_lasti)
+            return self.follow
         if self._before is not None:
             line, state = self._before
             self._before = None
             has_changed = _whole_state_of_numpy() != state
-            for chain in self._chains[line]:
+            for offset, chain in self._chains[line]:
                 if _is_of_numpys_generator(_resolved(chain, frame)):
                     draw = _described(frame, "numpy.random", chain[-1], line)
-                    has_drawn = has_changed or chain[-1] in _SEEDING
+                    # A seed may leave the state as it was. It may also be in a part of its line
+                    # that is not run: `if seed is not None: np.random.seed(seed)`.
+                    has_drawn = has_changed or (chain[-1] in _SEEDING and offset in self._passed)
                     self._seen[draw] = self._seen.get(draw, False) or has_drawn
+        self._passed.clear()
         if event == "return":
             for draw, has_drawn in self._seen.items():
                 _note(self._places, ("numpy.random", draw), has_drawn)
@@ -396,16 +405,26 @@ class _Lines:
 _SEEDING: Final = ("seed", "manual_seed")
 """Functions that set a generator, which is as bad: the rest of the program then draws the same."""
 
+_READING: Final = frozenset(
+    {"getstate", "get_state", "clone_state", "graphsafe_get_state", "initial_seed"}
+)
+"""Functions of a generator that never change it: if it has changed meanwhile, others have drawn."""
+
 _Chain = tuple[str, ...]
 """A name, and attributes of it: ``np.random.rand``."""
 
+_Chains = dict[int, list[tuple[int, _Chain]]]
+"""For a line, each chain with the place of the instruction that loads its last attribute."""
+
 _NUMPYS_NAMES: Final = frozenset(
-    name for name in dir(np.random.RandomState) if not name.startswith("_")
-) | {"ranf", "sample"}
+    name
+    for name in (*dir(np.random.RandomState), "ranf", "sample")
+    if not (name.startswith("_") or name in _READING)
+)
 
 
 @functools.lru_cache(maxsize=64)
-def _chains_of(code: CodeType, aliases: frozenset[str]) -> dict[int, list[_Chain]]:
+def _chains_of(code: CodeType, aliases: frozenset[str]) -> _Chains:
     """Where code names a function that NumPy's global generator has, by line.
 
     Args:
@@ -415,9 +434,13 @@ def _chains_of(code: CodeType, aliases: frozenset[str]) -> dict[int, list[_Chain
     names = _NUMPYS_NAMES | aliases
     if not names.intersection(code.co_names + code.co_varnames + code.co_freevars):
         return {}
-    found: dict[int, list[_Chain]] = {}
+    found: _Chains = {}
     chain: _Chain = ()
+    begins: int | None = None
     for one in dis.get_instructions(code):
+        begins = one.offset if begins is None else begins
+        if one.opname == "EXTENDED_ARG":  # a part of the next instruction
+            continue
         name = one.argval[-1] if isinstance(one.argval, tuple) and one.argval else one.argval
         if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
             chain += (str(name),)
@@ -427,7 +450,8 @@ def _chains_of(code: CodeType, aliases: frozenset[str]) -> dict[int, list[_Chain
             chain = chain if one.opname in ("CACHE", "PUSH_NULL") else ()
         line = one.positions.lineno if one.positions is not None else None
         if line is not None and chain and chain[-1] in names:
-            found.setdefault(line, []).append(chain)
+            found.setdefault(line, []).append((begins, chain))
+        begins = None
     return found
 
 

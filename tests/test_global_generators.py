@@ -58,6 +58,27 @@ def deep_within() -> Any:
     return max(map(one, range(3)))
 
 
+def seeds_if_asked(seed: int | None) -> Any:
+    return np.random.seed(seed) if seed is not None else 0.5
+
+
+AMONG_MANY_NAMES: dict[str, Any] = {"np": np}
+"""So many that the instruction which names the seed has an `EXTENDED_ARG` before it."""
+exec(
+    compile(
+        f"""
+def seeds(seed):
+    if seed == "never":
+        return [{", ".join(f"self.name_{number}" for number in range(300))}]
+    return np.random.seed(seed) if seed is not None else 0.5
+""",
+        __file__,
+        "exec",
+    ),
+    AMONG_MANY_NAMES,
+)
+
+
 DRAWS: dict[str, list[Callable[[], Any]]] = {
     "random": [
         lambda: random.random(),
@@ -98,8 +119,12 @@ NONE: list[Callable[[], Any]] = [
     lambda: NUMPYS_OWN.normal(),
     lambda: np.random.RandomState(5).rand(),
     Keeps().draws_its_own,
+    lambda: (random.getstate(), np.random.get_state()),
+    lambda: torch and (torch.get_rng_state(), torch.initial_seed()),
     lambda: np.zeros(50) @ np.zeros(50),
     lambda: sorted(range(50)),
+    lambda: seeds_if_asked(None),
+    lambda: AMONG_MANY_NAMES["seeds"](None),
     lambda: torch and torch.rand(2, generator=torch.Generator()),
     lambda: torch and torch.ones(99) @ torch.ones(99),
 ]
@@ -157,7 +182,10 @@ def found_by(finder: DrawsFinder, function: Callable[[], Any], calls: int) -> No
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_each_way_to_draw_is_found(library: str, told: Any) -> None:
-    for number, draw in enumerate([*DRAWS[library], SEEDS[library]]):
+    seeds = [SEEDS[library]]
+    if library == "numpy.random":
+        seeds += [lambda: seeds_if_asked(3), lambda: AMONG_MANY_NAMES["seeds"](3)]
+    for number, draw in enumerate([*DRAWS[library], *seeds]):
         found_by(DrawsFinder(f"function {number}", "Do so."), draw, 9)
         assert len(told()) == number + 1, number
         assert told()[-1].startswith(

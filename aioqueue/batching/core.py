@@ -72,6 +72,8 @@ OnFull = Literal["wait", "refuse"]
 _CAPACITY: Final = 1024
 _ENDED: Final = ("answered", "failed", "cancelled")
 _NO_CONTEXT: Final = Context()
+_LOOKS: Final = 50
+"""How often to look at the counts of a batcher that answers calls meanwhile."""
 _numbers = itertools.count(1)
 
 
@@ -614,8 +616,15 @@ class BatcherCore:
 
     def statistics(self) -> BatcherStatistics:
         """Return `BatcherFace.statistics`."""
-        of_the_calls = self._calls_so_far()  # before the queue's counts, which may only be larger
-        queue = self.aio.statistics()
+        # Two locks guard the counts. Calls that are answered between the two looks would seem in
+        # flight still: then look again. The calls come first, for the last look: the queue's counts
+        # are never smaller.
+        later = self._calls_so_far()
+        for _ in range(_LOOKS):
+            of_the_calls, queue = later, self.aio.statistics()
+            later = self._calls_so_far()
+            if later == of_the_calls:
+                break
         # Whoever has left the queue is in flight. (A caller that has given up is still in it for a
         # moment, and counts as cancelled.)
         present = queue.enqueued - sum(of_the_calls[name] for name in _ENDED)

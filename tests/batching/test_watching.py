@@ -122,3 +122,40 @@ def test_the_stop_of_a_coordinator_ends_the_call_of_a_worker_that_was_registered
             assert len(ended) == 1
         finally:
             stuck.go.set()
+
+
+def test_calls_that_are_answered_during_a_look_are_not_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two locks guard the counts of one record."""
+    with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
+        core = batcher._core
+        look, left = core._calls_so_far, [1, 2, 3]
+
+        def slow_look() -> dict[str, object]:
+            seen = look()
+            if left:
+                batcher(left.pop())
+            return seen
+
+        monkeypatch.setattr(core, "_calls_so_far", slow_look)
+        counts = batcher.statistics()
+        assert (counts.requests, counts.answered, counts.in_flight, counts.waiting) == (3, 3, 0, 0)
+
+
+def test_a_look_ends_however_many_calls_are_answered_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
+        core = batcher._core
+        look = core._calls_so_far
+
+        def slow_look() -> dict[str, object]:
+            seen = look()
+            batcher(1)
+            return seen
+
+        monkeypatch.setattr(core, "_calls_so_far", slow_look)
+        counts = batcher.statistics()
+        assert counts.requests == counts.answered + counts.in_flight
+        assert counts.waiting == 0

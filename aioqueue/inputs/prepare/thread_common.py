@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any, Final
+from typing import Any
 
 from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
@@ -34,9 +34,6 @@ from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 
 __all__ = ("LineDelivery", "ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
-
-
-_POWERS_OF_4: Final = 0x5555_5555_5555_5555
 
 
 class ThreadSource:
@@ -68,7 +65,8 @@ class ThreadSource:
         self._ahead: deque[Item] = deque()  # items that were read, for any worker
         job.window.ahead = self._ahead
         self._seconds_each = 0.0  # the seconds to read one of these
-        self._reads = 0
+        self._read = 0  # the number of items so far
+        self._looks_at = 1  # the next number at which calls are watched for draws
         self._now_and_then = job.call.watch_draws
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -98,8 +96,9 @@ class ThreadSource:
                         job.gauge.source_waits.add(self._seconds_each, worker.weight)
                     return item
                 n = self._let_in()
-                self._reads = reads = self._reads + 1
-                if not reads & (reads - 1) and reads & _POWERS_OF_4:
+                self._read = read = self._read + n
+                if read >= self._looks_at:
+                    self._looks_at = 4 * read
                     self._now_and_then()
                 try:
                     if n > 1:
