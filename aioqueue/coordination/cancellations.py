@@ -100,9 +100,13 @@ class Call:
         self._before = _delivered(self.task) if self.known else 0
 
     def renew(self) -> None:
-        """Mark the start of another call in the same task."""
-        self.known = self.requests()
-        self._before = _delivered(self.task)
+        """Mark the start of another call in the same task.
+
+        A request that has not been delivered counts for the new call, if it is new. Since Python
+        3.13, a task group with a failed child repeats an old one, which leaves the count as it is.
+        """
+        known, self.known = self.known, self.requests()
+        self._before = _delivered(self.task) if self.known > known else _requests(self.task)
 
     def is_asked(self) -> bool:
         """Return whether the task has been cancelled since, and may have noticed."""
@@ -209,6 +213,9 @@ class WorkerTask(asyncio.Task[None]):
     inner_cancellations = 0
     """How many of the requests in `cancelling` come from scopes inside the task."""
 
+    repeats = 0
+    """How many requests from outside a task group has taken back, and is about to repeat."""
+
     is_ending = False
     """Whether the task ends and is closing its resources."""
 
@@ -225,12 +232,18 @@ class WorkerTask(asyncio.Task[None]):
         if is_asked and self.worker is not None and self.worker.has_sent(msg):
             self.worker.reached()
         elif is_asked and _is_scope(caller):
-            self.inner_cancellations += 1
+            if self.repeats:
+                self.repeats -= 1  # a task group makes both calls in one step
+            else:
+                self.inner_cancellations += 1
         return is_asked
 
     def uncancel(self) -> int:
-        if self.inner_cancellations and _is_scope(sys._getframe(1)):
+        caller = sys._getframe(1)
+        if self.inner_cancellations and _is_scope(caller):
             self.inner_cancellations -= 1
+        elif caller.f_globals.get("__name__") == "asyncio.taskgroups":
+            self.repeats = 1
         return super().uncancel()
 
 
