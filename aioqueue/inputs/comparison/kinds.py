@@ -48,6 +48,9 @@ _OF_LIBRARIES: Final = {
 _ARCHIVES: Final = {("zipfile", "ZipFile"), ("tarfile", "TarFile"), ("h5py", "File")}
 _STREAMS: Final = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 
+_GLOBAL: Final = (("numpy.random.mtrand", "_rand"), ("random", "_inst"))
+"""The generators behind the functions of modules, which distributions of SciPy have."""
+
 _RNG: Final = (
     "a parameter `rng` of your function, which gets a generator of its own for each example"
 )
@@ -69,6 +72,8 @@ def is_stateless(value: Any) -> bool:
     if isinstance(value, _STATELESS):
         return True
     if any(value is getattr(sys, name, None) for name in _STREAMS):
+        return True
+    if any(value is getattr(sys.modules.get(one), name, cure_of) for one, name in _GLOBAL):
         return True
     for cls in type(value).__mro__:
         names = _OF_LIBRARIES.get(cls.__module__.partition(".")[0])

@@ -13,6 +13,7 @@ import importlib.machinery
 import os
 import sys
 import sysconfig
+import zipfile
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import aioqueue
 
-__all__ = ("Package", "file_of", "is_program", "module_name", "package_of", "resolved")
+__all__ = ("Package", "file_of", "is_program", "module_name", "package_of", "resolved", "source_of")
 
 _FOLDERS: Final = {"site-packages", "dist-packages"}
 _OF_PYTHON: Final = "python"
@@ -146,6 +147,25 @@ def file_of(module: str) -> str | None:
     if spec is None:
         return None
     return spec.origin if spec.has_location else next(iter(where or ()), None)
+
+
+def source_of(file: str) -> bytes | None:
+    """What the file of a module holds, also one in an archive; ``None`` if it is a folder, or gone.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    path = Path(file)
+    if path.is_file():
+        return path.read_bytes()
+    archive = next((one for one in path.parents if one.is_file()), None)
+    if archive is None:
+        return None
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            return opened.read(path.relative_to(archive).as_posix())
+    except (zipfile.BadZipFile, KeyError):
+        return archive.read_bytes()
 
 
 def _folders_of(module: ModuleType) -> list[str]:

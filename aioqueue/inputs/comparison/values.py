@@ -21,6 +21,8 @@ nobody can see, as by `getattr` and `vars`, makes all attributes count.
 
 from __future__ import annotations
 
+import _abc
+import abc
 import copyreg
 import enum
 import functools
@@ -33,6 +35,7 @@ import re
 import struct
 import sys
 import types
+import typing
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -47,7 +50,13 @@ from aioqueue.display_text import without_secrets
 from aioqueue.extras import required
 from aioqueue.inputs.comparison.code import Import, Reading, parts_of_code, reading_of
 from aioqueue.inputs.comparison.kinds import cure_of, is_stateless, open_file
-from aioqueue.inputs.comparison.programs import file_of, module_name, package_of, resolved
+from aioqueue.inputs.comparison.programs import (
+    file_of,
+    module_name,
+    package_of,
+    resolved,
+    source_of,
+)
 
 __all__ = (
     "Leaves",
@@ -100,6 +109,14 @@ _DYNAMIC: Final = frozenset(
     }
 )
 """Code that reads one of these may read any attribute."""
+_OF_NAMESPACES: Final = frozenset({"eval", "exec", "globals"})
+"""Code that reads one of these may read any global variable of its module."""
+_BY_TEXT: Final = frozenset({"eval", "query"})
+"""Methods of data frames, which read variables that their texts name."""
+_OF_ANNOTATIONS: Final = frozenset(
+    {"__annotations__", "get_annotations", "get_type_hints", "getfullargspec", "signature"}
+)
+"""Code that reads one of these may read annotations."""
 _OF_CLASSES: Final = frozenset(
     {
         "__abstractmethods__",
@@ -132,6 +149,10 @@ _OPEN_BASES: Final = frozenset(
 _OPEN_MODULES: Final = frozenset({"abc", "collections.abc", "typing"})
 """Bases whose own code reads no attributes of an object but methods."""
 _NAMESPACES: Final = frozenset({"types.SimpleNamespace", "argparse.Namespace"})
+_OF_MODULES: Final = frozenset(
+    {"__name__", "__file__", "__path__", "__package__", "__spec__", "__loader__", "__cached__"}
+)
+_SCRIPTS: Final = frozenset({"__main__", "__mp_main__"})
 _SECRET: Final = re.compile(r"(?i)key|token|secret|passw|pwd|credential|auth|cookie|session")
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _LONGEST: Final = 60
@@ -170,7 +191,8 @@ class Names:
         """Note what some code reads."""
         self.attributes |= reading.attributes
         self.attributes |= reading.words
-        self.is_open |= bool(_DYNAMIC & ({*reading.globals} | reading.attributes))
+        self.attributes |= _OF_ANNOTATIONS.intersection(reading.globals)
+        self.is_open |= _reads_any(reading)
 
     def add_template(self, text: str) -> None:
         """Note what a text may read when it is formatted, as ``"{0.size}".format(thing)``."""
@@ -197,6 +219,7 @@ class Walk:
     Args:
         has_code: whether code counts, as for caches; else functions and classes count by name.
         names: which attributes were read in an earlier walk; ``None`` if all count.
+        read: which were read if all count, which decides whether documentation and annotations do.
         leaves: what an earlier walk has found.
         most: how many bytes to look at, at most; ``None`` for all.
     """
@@ -206,6 +229,7 @@ class Walk:
         *,
         has_code: bool,
         names: Names | None = None,
+        read: Names | None = None,
         leaves: Leaves | None = None,
         most: int | None = None,
     ) -> None:
@@ -217,6 +241,9 @@ class Walk:
         """The names that the code reads that was reached."""
         self._has_code = has_code
         self._names = names
+        read = (names or Names()) if read is None else read
+        self._keeps_texts = "__doc__" in read.attributes
+        self._keeps_annotations = not _OF_ANNOTATIONS.isdisjoint(read.attributes)
         self._leaves: Leaves = {} if leaves is None else leaves
         self._left = most
         self._reducers = _reducers() if has_code else None
@@ -234,6 +261,11 @@ class Walk:
         self._stack: list[tuple[Any, int]] = []
         self._count = 0
         self._low = 0
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether the code that was reached reads documentation or annotations."""
+        return not {"__doc__", *_OF_ANNOTATIONS}.isdisjoint(self.found.attributes)
 
     def take(self, name: str, value: Any) -> None:
         """Make a value a part, with all that it reaches.
@@ -348,6 +380,14 @@ class Walk:
             yield f"dtype {value.str} {value}".encode()
         elif _is_tensor(value):
             yield self._tensor(value)
+            if value.__dict__:
+                yield from self._attributes(cls, value.__dict__)
+        elif isinstance(value, typing.TypeVar | typing.ParamSpec | typing.TypeVarTuple):
+            yield f"{cls.__name__} {value!r}".encode()
+            bounds = (getattr(value, "__bound__", None), getattr(value, "__constraints__", ()))
+            yield self.digest(bounds)
+        elif cls is struct.Struct:
+            yield f"struct {value.format}".encode()
         elif isinstance(value, type):
             yield self._named(b"class", value)
         elif cls is types.FunctionType:
@@ -380,6 +420,8 @@ class Walk:
             yield self._named(b"partial", cls)
             keywords = [(name, value.keywords[name]) for name in sorted(value.keywords)]
             yield from map(self.digest, (value.func, value.args, keywords))
+            if value.__dict__:
+                yield from self._attributes(cls, value.__dict__)
         elif isinstance(value, functools._lru_cache_wrapper):
             # What it calls: `__wrapped__` is another function, where a decorator has set it.
             yield b"lru_cache"
@@ -436,6 +478,10 @@ class Walk:
             return known[1]
         head = [self._named(b"tensor", type(value)), str(value.dtype).encode()]
         head.append(str(tuple(value.shape)).encode())
+        if value.is_quantized:  # both numbers and what they stand for: its scales have many forms
+            found = _hashed([*head, *map(self.digest, (value.int_repr(), value.dequantize()))])
+            self._leaves[id(value)] = (value, found)
+            return found
         plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
         found = self._data(head, _chunks_of(plain.reshape(-1).view(torch.uint8).numpy()))
         self._leaves[id(value)] = (value, found)
@@ -568,7 +614,7 @@ class Walk:
     def _define_function(self, label: str, function: types.FunctionType) -> None:
         """Make the parts of a function of the program."""
         code = function.__code__
-        reading = reading_of(code)
+        reading = reading_of(code, keeps_annotations=self._keeps_annotations)
         self.found.add(reading)
         self.parts[label] = ""  # it comes before what it reads
         content = [b"".join(self._code(code))]
@@ -587,6 +633,8 @@ class Walk:
                 values.append((f"{label}.{name}", value))
         for name, value in values:
             content.append(f"{name.removeprefix(label)}: {self._told_part(name, value)}".encode())
+        if self._keeps_annotations and function.__annotations__:
+            self._part(f"{label} annotations", function.__annotations__)
         content += self._globals(function, reading)
         self.parts[label] = f"code {_hashed(content).hex()}"
 
@@ -603,8 +651,14 @@ class Walk:
         """What a function reads by global names; the values become parts."""
         namespace = function.__globals__
         place = namespace.get("__name__") or ""
-        is_open = bool(_DYNAMIC & ({*reading.globals} | reading.attributes))
-        for name in reading.globals:
+        is_open = _reads_any(reading)
+        named = dict.fromkeys(reading.globals)
+        if _reads_namespace(reading):
+            self._whole_module(place)
+            named |= dict.fromkeys(sorted(reading.words | reading.attributes))
+        elif not _BY_TEXT.isdisjoint(reading.attributes):
+            named |= dict.fromkeys(sorted(reading.words))
+        for name in named:
             if name in namespace:
                 yield name.encode()
                 yield self._global(place, name, namespace[name], reading, is_open=is_open)
@@ -630,6 +684,8 @@ class Walk:
             return self._read_module(value, reading, is_open=is_open)
         if self._is_code(value):
             return self.digest(value)
+        if name in _OF_MODULES:  # another one if the module is run, or the program was moved
+            return module_name(place).encode()
         key = (place, name)
         if key not in self._globals_taken:
             label = self._globals_taken[key] = self._free(f"{module_name(place)}.{name}")
@@ -668,21 +724,20 @@ class Walk:
 
     def _whole_module(self, name: str) -> None:
         """Make a module of the program a part: all of its code, and that of what it imports."""
-        label = f"module {name}"
+        label = f"module {module_name(name) if name in _SCRIPTS else name}"
         if label in self.parts:
             return
         self.parts[label] = ""
         file = file_of(name)
-        if file is None or not os.path.isfile(file):
+        data = None if file is None else source_of(file)
+        if file is None or data is None:
             return
-        with open(file, "rb") as opened:
-            data = opened.read()
         try:
             code = compile(data, "<module>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError):  # it is compiled
             self.parts[label] = _hashed([data]).hex()
             return
-        reading = reading_of(code)
+        reading = reading_of(code, keeps_annotations=self._keeps_annotations)
         self.found.add(reading)
         self.parts[label] = f"code {_hashed(self._code(code)).hex()}"
         is_package = os.path.basename(file).startswith("__init__.")
@@ -692,15 +747,23 @@ class Walk:
 
     def _code(self, code: types.CodeType) -> Iterator[bytes]:
         yield b"code"
-        keeps_texts = self._names is None or "__doc__" in self._names.attributes
-        yield from parts_of_code(code, self.digest, keeps_texts=keeps_texts)
+        yield from parts_of_code(
+            code,
+            self.digest,
+            keeps_texts=self._keeps_texts,
+            keeps_annotations=self._keeps_annotations,
+        )
 
     def _module(self, module: types.ModuleType) -> Iterator[bytes]:
         """A module as a value: nobody knows what is read of it."""
         yield b"module"
         yield module_name(module.__name__).encode()
-        if self._has_code and self._package(module.__name__, file_of(module.__name__)) is None:
+        file = file_of(module.__name__)
+        if self._has_code and self._package(module.__name__, file) is None:
             self._whole_module(module.__name__)
+            if file is None and module.__name__ not in _SCRIPTS:  # it was made while others ran
+                found = vars(module)
+                yield self.digest({one: found[one] for one in sorted(found) if one[:2] != "__"})
 
     def _method(self, value: types.MethodType) -> Iterator[bytes]:
         yield b"bound"
@@ -740,17 +803,25 @@ class Walk:
         if type(cls) is not type:
             content.append(self._named(b"metaclass", type(cls)))
         if issubclass(cls, enum.Enum):
-            for name, member in cls.__members__.items():
+            members = cls.__members__
+            content.append(repr([(name, one.name) for name, one in members.items()]).encode())
+            for name, member in members.items():
                 self._part(f"{label}.{name}", member.value)
+                for added, value in _sorted(vars(member)):
+                    if not (added.startswith("_") and added.endswith("_")):
+                        self._part(f"{label}.{name}.{added}", value)
+        content += [self._named(b"registered", one) for one in _registered(cls)]
         found = dict(cls.__dict__)
         for name in sorted(found):
             value = found[name]
-            if name in _OF_CLASSES:
+            if name in _OF_CLASSES and not (name == "__annotations__" and self._keeps_annotations):
                 continue
             if issubclass(cls, enum.Enum) and _is_of_enum(name, value, cls):
                 continue
             is_special = name.startswith("__") and name.endswith("__")
-            if is_special and name not in _DATA_OF_CLASSES and not _is_method(value):
+            if name == "__annotations__":
+                pass
+            elif is_special and name not in _DATA_OF_CLASSES and not _is_method(value):
                 continue
             content.append(name.encode())
             if name == "__match_args__":  # what `case` reads by position
@@ -828,7 +899,7 @@ class Walk:
             yield from self._attributes(cls, state)
         else:
             yield self.digest(state)
-            kept = getattr(value, "__dict__", None) if _forgets(cls) else None
+            kept = _added_to(value) if _forgets(cls) else None
             if kept:  # as arrays and dates forget what a subclass has added
                 yield from self._attributes(cls, kept)
         if items is not None:
@@ -936,7 +1007,7 @@ def told_option(value: Any) -> Any:
     return f"{type(value).__qualname__} {'' if found is None else found.hex()[:16]}".strip()
 
 
-def _short(name: str, value: Any) -> Any:
+def _short(name: str, value: Any, depth: int = 4) -> Any:
     """A value as a message shows it, if that tells it from all others; else ``None``.
 
     Text that may be a secret is not shown.
@@ -949,8 +1020,8 @@ def _short(name: str, value: Any) -> Any:
     if cls is str and len(value) <= _LONGEST and not _SECRET.search(name):
         is_open = without_secrets(value) == value and not _looks_drawn(value)
         return repr(value) if is_open else None
-    if cls is list or cls is tuple:
-        parts = [_short(name, one) for one in value] if len(value) <= 8 else [None]
+    if (cls is list or cls is tuple) and depth:
+        parts = [_short(name, one, depth - 1) for one in value] if len(value) <= 8 else [None]
         if all(part is not None or one is None for part, one in zip(parts, value, strict=False)):
             text = repr(value)
             return text if len(text) <= _LONGEST and len(parts) == len(value) else None
@@ -1014,7 +1085,8 @@ def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return False
-    return value.layout is torch.strided and not value.is_quantized and value.device.type != "meta"
+    is_nested = value.is_nested
+    return value.layout is torch.strided and not is_nested and value.device.type != "meta"
 
 
 def _is_of_module(value: Any, name: str, module: str) -> bool:
@@ -1044,6 +1116,39 @@ def _forgets(cls: type) -> bool:
     names = {"__getstate__", "__reduce__", "__reduce_ex__"}
     ours = [base for base in cls.__mro__ if package_of(base.__module__) is None]
     return bool(ours) and all(names.isdisjoint(vars(base)) for base in ours)
+
+
+def _added_to(value: Any) -> dict[str, Any]:
+    """The attributes of an object that classes of the program have added, in slots, too."""
+    found = dict(getattr(value, "__dict__", {}))
+    for base in type(value).__mro__:
+        for name, slot in vars(base).items():
+            if type(slot) is types.MemberDescriptorType and package_of(base.__module__) is None:
+                found[name] = getattr(value, name, None)
+    return found
+
+
+def _registered(cls: type) -> list[type]:
+    """The virtual subclasses of an abstract class, in the order of their names."""
+    if not isinstance(cls, abc.ABCMeta):
+        return []
+    found = [one() for one in _abc._get_dump(cls)[0]]
+    classes = [one for one in found if one is not None]
+    return sorted(classes, key=lambda one: (one.__module__, one.__qualname__))
+
+
+def _reads_any(reading: Reading) -> bool:
+    """Whether code may read any attribute. That of a model, `eval`, reads none."""
+    return not _DYNAMIC.isdisjoint(reading.globals) or not _DYNAMIC.isdisjoint(
+        reading.attributes - {"eval"}
+    )
+
+
+def _reads_namespace(reading: Reading) -> bool:
+    """Whether code may read any global variable of its module."""
+    if not _OF_NAMESPACES.isdisjoint(reading.globals):
+        return True
+    return "modules" in reading.attributes and "sys" in reading.globals
 
 
 def _is_method(value: Any) -> bool:

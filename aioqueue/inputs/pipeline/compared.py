@@ -131,6 +131,9 @@ def code_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
             # What the items are may be read by anybody, so all of it counts.
             walk = Walk(has_code=True, leaves=leaves)
             parts = _walked(walk, name, _values_of(thing))
+            if walk.reads_texts:
+                walk = Walk(has_code=True, read=walk.found, leaves=leaves)
+                parts = _walked(walk, name, _values_of(thing))
             start.add_all(walk.found)
             packages |= walk.packages
             if parts:

@@ -34,7 +34,7 @@ class Program(NamedTuple):
 HEAD: Final = """
 import abc, array, asyncio, collections, contextlib, contextvars, dataclasses, datetime, decimal
 import enum, fractions, functools, io, itertools, logging, math, operator, pathlib, random, re
-import socket, sqlite3, sys, threading, time, types, uuid, weakref
+import inspect, socket, sqlite3, struct, sys, typing, threading, time, types, uuid, weakref
 import numpy as np
 from aioqueue.inputs import *
 from aioqueue.inputs import arrays, from_iterable, items, numbers
@@ -154,6 +154,35 @@ KINDS: Final[dict[str, tuple[str, str, str]]] = {
         "O(VALUE).f",
         "(0)",
     ),
+    "slot of a subclass of a fraction": (
+        "class Sub(fractions.Fraction):\n    __slots__ = ('size',)\ndef made(n):\n"
+        "    a = Sub(1, 2); a.size = n\n    return a\n",
+        "made(VALUE)",
+        ".size",
+    ),
+    "list that contains itself": ("", "(lambda a: (a.append(a), a)[1])([VALUE])", ""),
+    "attribute of a partial": (
+        "def made(n):\n    f = functools.partial(int); f.size = n\n    return f\n",
+        "made(VALUE)",
+        ".size",
+    ),
+    "attribute of a member of an enum": (
+        "class E(enum.Enum):\n    A = 1\nE.A.size = VALUE\n",
+        "E.A",
+        ".size",
+    ),
+    "order of an enum": (
+        "E = enum.Enum('E', [{'A': 1, 'B': 2}, {'B': 2, 'A': 1}][VALUE - 1])\n",
+        "E",
+        ".__members__",
+    ),
+    "struct": ("", "struct.Struct(['<i', '<I'][VALUE - 1])", ".pack(1)"),
+    "type variable": ("", "typing.TypeVar('T', bound=[int, str][VALUE - 1])", ""),
+    "module that was made": (
+        "def made(n):\n    m = types.ModuleType('made'); m.k = n\n    return m\n",
+        "made(VALUE)",
+        ".k",
+    ),
     "text in memory": ("", "io.StringIO('a' * VALUE)", ".getvalue()"),
     "chain": ("", "itertools.chain([VALUE])", ""),
 }
@@ -162,6 +191,12 @@ USE: Final = "USE"
 PLACES: Final[dict[str, str]] = {
     # KIND is the value, and USE what is done with it where it is reached
     "global": "K = KIND\ndef f(x): return KUSE\nP = N.prepare(f)",
+    "global by name": "K = KIND\ndef f(x): return globals()['K']USE\nP = N.prepare(f)",
+    "text that is evaluated": "K = KIND\ndef f(x): return eval('KUSE')\nP = N.prepare(f)",
+    "query of a frame": "K = KIND\ndef f(x): return x.query('@K')\nP = N.prepare(f)",
+    "global of its own module": (
+        "K = KIND\ndef f(x): return sys.modules[__name__].KUSE\nP = N.prepare(f)"
+    ),
     "default": "def f(x, k=KIND): return kUSE\nP = N.prepare(f)",
     "keyword default": "def f(x, *, k=KIND): return kUSE\nP = N.prepare(f)",
     "enclosed": "def made(k):\n    def f(x): return kUSE\n    return f\nP = N.prepare(made(KIND))",
@@ -430,6 +465,25 @@ CODE: Final[dict[str, str]] = {
         "def g(x): return x\ndef h(x): return -x\ndef f(x): return [g, h][VALUE - 1](x)\n"
         "P = N.prepare(f)"
     ),
+    "name of an argument": "def f(x): return dict([a, b][VALUE - 1]=x)\nP = N.prepare(f)",
+    "name of a variable that is read": (
+        "def f(x):\n    [a, b][VALUE - 1] = x\n    return sorted(locals())\nP = N.prepare(f)"
+    ),
+    "annotation of a class that is read": (
+        "class C:\n    x: [g, h][VALUE - 1] = 1\ndef g(): pass\ndef h(): pass\n"
+        "def f(x): return str(typing.get_type_hints(C))\nP = N.prepare(f)"
+    ).replace("[g, h][VALUE - 1]", "'[g, h][VALUE - 1]'"),
+    "annotation that is read": (
+        "def g(a: 'kVALUE'): pass\ndef f(x): return str(inspect.signature(g))\nP = N.prepare(f)"
+    ),
+    "annotation of an inner function that is read": (
+        "def f(x):\n    def g(a: 'kVALUE'): pass\n    return str(g.__annotations__)\n"
+        "P = N.prepare(f)"
+    ),
+    "virtual subclass": (
+        "class A(abc.ABC): pass\nA.register([int, str][VALUE - 1])\n"
+        "def f(x): return isinstance(int(x), A)\nP = N.prepare(f)"
+    ),
     "reduction": (
         "class C:\n    def __init__(s): s.lock = threading.Lock(); s.k = 1\n"
         "    def __getstate__(s): return {'k': s.k}\n    def __call__(s, x): return s.k + VALUE\n"
@@ -483,6 +537,38 @@ UNREAD: Final = (
     "closed(socket.socket())",
 )
 HARMLESS: Final[dict[str, tuple[str, str]]] = {
+    "lines of a statement": (
+        "def f(x):\n    try: return 1 // x\n    except ZeroDivisionError: return 0\n"
+        "P = N.prepare(f)",
+        "def f(x):\n    try:\n        return 1 // x\n\n    except ZeroDivisionError:\n"
+        "        return 0\nP = N.prepare(f)",
+    ),
+    "text that documents an inner class": (
+        "def f(x):\n    class G:\n        'one'\n        k = x\n    return G.k\nP = N.prepare(f)",
+        "def f(x):\n    class G:\n        'two'\n        k = x\n    return G.k\nP = N.prepare(f)",
+    ),
+    "text that documents a data set": (
+        "class A:\n    'one'\n    def __len__(s): return 3\n"
+        "    def __getitem__(s, i):\n        'one'\n        return i\nP = items(A(), seed=0)",
+        "class A:\n    'two'\n    def __len__(s): return 3\n"
+        "    def __getitem__(s, i):\n        'two'\n        return i\nP = items(A(), seed=0)",
+    ),
+    "annotations of an inner function": (
+        "def f(x):\n    def g(y, z=1, *, q=2): return x + y\n    return g(x)\nP = N.prepare(f)",
+        "def f(x):\n    def g(y: dict[str, int], z: 'int' = 1, *, q=2) -> int: return x + y\n"
+        "    return g(x)\nP = N.prepare(f)",
+    ),
+    "name and file of a module": (
+        "def f(x): return logging.getLogger(__name__), __file__\nP = N.prepare(f)",
+        "__name__ = 'x.' + __name__; __file__ = '/x/' + __file__\n"
+        "def f(x): return logging.getLogger(__name__), __file__\nP = N.prepare(f)",
+    ),
+    "model that is set to evaluation": (
+        "class C:\n    def __init__(s): s.run = uuid.uuid4(); s.k = 1\n"
+        "    def __call__(s, x): return x.eval() + s.k\nP = N.prepare(C())",
+    )
+    * 2,
+    "type variable": ("T = typing.TypeVar('T')\ndef f(x): return str(T)\nP = N.prepare(f)",) * 2,
     "comments and lines": (
         "def f(x): return x + 1\nP = N.prepare(f)",
         "\n\n# more\ndef f(\n    x,\n):\n    # it adds\n    return x + 1\nP = N.prepare(f)",
