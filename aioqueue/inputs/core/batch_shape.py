@@ -230,8 +230,10 @@ def _at(value: Any, path: Path) -> Any:
 
 
 def _containers_in(structure: Structure) -> list[Structure]:
+    if structure.is_flat:
+        return []
     below = [found for one in structure.children for found in _containers_in(one)]
-    return [structure, *below] if structure.kind == "list" and not structure.is_flat else below
+    return [structure, *below] if structure.kind == "list" else below
 
 
 def _moved(known: Sequence[Structure], value: Any, path: Path, found: set[Path]) -> set[Path]:
