@@ -163,7 +163,7 @@ def test_a_worker_has_an_item_until_that_has_ended(
 
     def has_item() -> bool:
         # Stages whose event loop was closed, by other tests, are never over.
-        (explained,) = (one for one in coord.explain().stages if one.name.startswith("make"))
+        (explained,) = (one for one in coord.explain().stages if one.into == queue.name)
         (worker,) = (one for one in explained.workers if "take" not in one.name)
         if monitor is not None:
             (measured,) = (one for stage in monitor.snapshot().stages for one in stage.workers)
