@@ -297,8 +297,11 @@ class AsyncCoordinator(CoordinatorFace):
         *,
         cancel_at_stop: bool,
         lost: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Run a worker as a task. `body` reports its failures; `lost` runs if it never began."""
+    ) -> WorkerScope:
+        """Run a worker as a task; return the scope around it.
+
+        `body` reports its failures; `lost` runs if it never began.
+        """
         assert self._tasks is not None
         self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, lost)
@@ -308,6 +311,7 @@ class AsyncCoordinator(CoordinatorFace):
         if not self._watches_stop:
             self._watches_stop = True
             self._core.call_on_stop(self._stop_soon)
+        return scope
 
     def _stop_soon(self) -> None:
         """Handle a stop, in any thread: end the tasks, or their waits, that it does not end itself.
@@ -415,7 +419,9 @@ class QueueRunner(RunnerFace):
     def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> Worker:
         if plan.is_task:
             lost = partial(run.worker_lost, plan)
-            return tasks.start(plan.name, partial(run.loop_async, plan), lost)[0]
+            task, scope = tasks.start(plan.name, partial(run.loop_async, plan), lost)
+            scope.fills, scope.should_stop = run.filled._core, run.should_stop
+            return task
         thread = run.thread(plan, daemon=True)
         run.knows(thread)
         thread.start()
@@ -453,7 +459,8 @@ class QueueRunner(RunnerFace):
         if plan.is_task:
             body = partial(run.loop_async, plan)
             lost = partial(run.worker_lost, plan)
-            coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
+            scope = coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
+            scope.fills, scope.should_stop = run.filled._core, run.should_stop
         else:
             thread = run.thread(plan, daemon=True)
             coordinator.register(thread)  # before it starts: a stop must find it in its first wait

@@ -33,6 +33,7 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue.attempts import Attempt
+from aioqueue.errors import QueueClosedError
 from aioqueue.waiting import (
     StopScope,
     current_worker,
@@ -310,6 +311,10 @@ class WorkerScope:
         """Ends waits, from the stop until it reaches the worker."""
         self._has_ended = False
         self.task: object = None
+        self.fills: object = None
+        """The queue that a stop closes, and so ends the worker's enqueues."""
+        self.should_stop: Callable[[], bool] = bool
+        """Whether the stop was requested."""
         self.is_stopped = False
         """Whether the stop was sent: as a cancellation, or only to end waits."""
         self._is_cancelled = False
@@ -354,6 +359,7 @@ class WorkerScope:
         if isinstance(self.task, WorkerTask):
             self.task.worker = None
         self._has_ended, self.task = True, None
+        self.fills, self.should_stop = None, bool
 
     def has_sent(self, message: object) -> bool:
         """Return whether a cancellation with this message is the stop."""
@@ -414,6 +420,20 @@ class WorkerScope:
         end_wait(attempt)
         if attempt.is_withdrawn and self.is_due:
             self.reached()
+
+    def ended_by(self, error: BaseException, queue: object) -> None:
+        """Note how a call of the worker ended. If the stop has closed the worker's queue, this is
+        how the worker gets the stop, and the cancellation would come into its clean-up."""
+        if not isinstance(error, QueueClosedError) or queue is not self.fills:
+            return
+        is_own = self._inner is not None and self.task is running_task()
+        if is_own and self.should_stop():
+            if not self._is_cancelled:
+                self.is_stopped = self._is_cancelled = True
+                self.reached()
+                self._outer.cancel()
+            elif self.is_due:
+                self.reached()
 
     def sheltered(self) -> AbstractContextManager[object]:
         """Return a shield that only the second stop opens."""

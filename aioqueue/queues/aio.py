@@ -46,6 +46,7 @@ from aioqueue.waiting import (
     CancelScope,
     apply_deferred,
     current_waker,
+    current_worker,
     deliver,
     is_stopped,
     known_stops,
@@ -479,6 +480,8 @@ class AsyncMethods(QueueFace[ElementT]):
             if scopes:
                 unwatch(scopes, attempt)
         if attempt.error is not None:
+            if (worker := current_worker.get()) is not None:
+                worker.ended_by(attempt.error, core)
             attempt.raise_error()
         return has_stood_by or attempt.waits
 

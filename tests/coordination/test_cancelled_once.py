@@ -811,3 +811,34 @@ def test_where_a_worker_is_can_be_seen(in_loop: Run) -> None:
         assert "test_cancelled_once.py" in worker.where() or not worker.is_alive()
 
     in_loop(body)
+
+
+def test_the_clean_up_after_an_enqueue_that_the_stop_has_ended_is_whole(in_loop: Run) -> None:
+    """The stop closes the queue: that is how the worker gets it, and no cancellation follows."""
+
+    async def body() -> None:
+        queue, done = aioqueue.FIFOQueue[int](1), []
+
+        async def op() -> None:
+            try:
+                await queue.enqueue(1)
+            finally:
+                if queue.is_closed():
+                    await rounds(10)
+                    done.append("closed")
+
+        async with aioqueue.Coordinator() as coord:
+            coord.start(aioqueue.QueueRunner(queue, [op]))
+            while not queue.statistics().waiting_enqueues:
+                await rounds(1)
+        assert done == ["closed"]
+
+        queue, done[:] = aioqueue.FIFOQueue[int](1), []
+        run = asyncio.create_task(aioqueue.QueueRunner(queue, [op]).run())
+        while not queue.statistics().waiting_enqueues:
+            await rounds(1)
+        run.cancel()
+        await asyncio.wait([run])
+        assert done == ["closed"]
+
+    in_loop(body)
