@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from array import array
+from collections import deque
+from copy import copy
 from datetime import date
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
@@ -19,6 +22,14 @@ from aioqueue.inputs.comparison.contents import MOST_BYTES, digest_of_items
 NAMES = [f"file{number:05}" for number in range(10_000)]
 
 
+def test_tensors_of_torch_are_told_apart() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.int64, torch.bfloat16, torch.bool):
+        found = {digest_of_items(torch.tensor([0, one]).to(dtype)) for one in (0, 1)}
+        assert len(found) == 2
+        assert None not in found
+
+
 def position_in(given: Any) -> dict[str, Any]:
     """A position within a pipeline, as it comes out of a file."""
     pipeline: Pipeline[Any] = items(given, shuffle=True, seed=1).batch(2, objects=True)
@@ -27,6 +38,10 @@ def position_in(given: Any) -> dict[str, Any]:
         state = json.loads(json.dumps(epochs.state_dict()))
     assert isinstance(state, dict)
     return state
+
+
+class Sub(list[int]):
+    """A list of a class of its own."""
 
 
 @pytest.mark.slow(every=9)
@@ -53,11 +68,14 @@ def position_in(given: Any) -> dict[str, Any]:
         (np.zeros((9, 2)), np.ones((9, 2))),
         (np.zeros((9, 2)), np.zeros((9, 2), np.float32)),
         (np.array(["a", "b"], object), np.array(["a", "c"], object)),
+        (deque([1, 2]), deque([2, 1])),
+        (array("i", [1, 2]), array("i", [2, 1])),
+        (Sub([1, 2]), Sub([2, 1])),
     ],
 )
 def test_a_position_goes_on_among_the_same_items_alone(one: Any, other: Any) -> None:
     state = position_in(one)
-    again = one[:] if isinstance(one, list) else one.copy()
+    again = copy(one)
     with items(again, shuffle=True, seed=1).batch(2).epochs(1, resume=state) as epochs:
         list(next(epochs))
     message = r"position: got source.items '.*the items differ, or their order does"
@@ -68,7 +86,9 @@ def test_a_position_goes_on_among_the_same_items_alone(one: Any, other: Any) -> 
         items(other, seed=source.seed).after(source.position(1))
 
 
-@pytest.mark.parametrize("make", [str, Path, str.encode, lambda path: (path, 7)])
+@pytest.mark.parametrize(
+    "make", [str, Path, str.encode, lambda path: (path, 7), lambda path: [path, 7]]
+)
 def test_folders_may_be_moved(make: Any) -> None:
     names = [f"{kind}/{number}.jpg" for kind in "ab" for number in range(50)]
     state = position_in([make(f"/old/place/{name}") for name in names])

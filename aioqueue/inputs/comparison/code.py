@@ -149,7 +149,7 @@ def _canonical(
     for offset in range(len(code.co_code), -1, -2):  # a jump may lead to a step that does nothing
         number = after.setdefault(offset, number)
     handlers: dict[int, tuple[int, int, bool]] = {}
-    for entry in dis.Bytecode(code).exception_entries:
+    for entry in getattr(dis.Bytecode(code), "exception_entries", ()):
         for offset in range(entry.start, entry.end, 2):
             handlers[offset] = (after[entry.target], entry.depth, entry.lasti)
 

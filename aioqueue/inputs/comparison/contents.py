@@ -7,6 +7,9 @@ common, which may be moved. Code has no place here: a run may go on after you ha
 
 from __future__ import annotations
 
+import sys
+from array import array as machine_values
+from collections import deque
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import PurePath
@@ -14,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.inputs.comparison.values import TooLargeError, digest_of_value
+from aioqueue.inputs.comparison.values import TooLargeError, digest_of_value, is_tensor
 from aioqueue.inputs.core.positions import relative
 
 __all__ = ("MOST_BYTES", "digest_of_arrays", "digest_of_items")
@@ -38,6 +41,7 @@ def digest_of_items(sequence: Any) -> str | None:
         16 hexadecimal digits. ``None`` if there are no items; if to take one may be more than to
         look it up; or if they hold what cannot be told apart.
     """
+    sequence = _plain(sequence)
     if type(sequence) in (np.ndarray, np.memmap):
         if sequence.ndim and not sequence.dtype.hasobject and sequence.dtype.kind not in "UT":
             return digest_of_arrays([sequence])
@@ -51,6 +55,24 @@ def digest_of_items(sequence: Any) -> str | None:
         samples = [_sample(one) for one in _moved([sequence[place] for place in places])]
         found = digest_of_value([len(sequence), samples])
     return None if found is None else found.hex()[:16]
+
+
+def _plain(sequence: Any) -> Any:
+    """The same items as an array, a list or a tuple, where to look them up is to take them."""
+    cls = type(sequence)
+    if cls is deque:
+        return list(sequence)
+    if cls is machine_values:
+        return np.asarray(sequence)
+    if is_tensor(sequence) and type(sequence) is sys.modules["torch"].Tensor:
+        plain = sequence.detach().resolve_conj().resolve_neg().cpu()
+        if sequence.dtype is sys.modules["torch"].bfloat16:
+            plain = plain.view(sys.modules["torch"].int16)
+        return None if sequence.is_quantized else plain.numpy()
+    for base in (list, tuple):
+        if isinstance(sequence, base) and cls.__getitem__ is base.__getitem__:  # type: ignore[attr-defined]
+            return base(sequence)
+    return sequence
 
 
 def digest_of_arrays(arrays: Sequence[Any], names: Sequence[Any] | None = None) -> str | None:
@@ -130,10 +152,10 @@ def _moved(items: Sequence[Any]) -> list[Any]:
     Of pairs such as (path, label), and of dicts, each component has a folder of its own.
     """
     first = items[0]
-    if type(first) is tuple and first:
-        if all(type(one) is tuple and len(one) == len(first) for one in items):
+    if type(first) in (tuple, list) and first:
+        if all(type(one) is type(first) and len(one) == len(first) for one in items):
             columns = [_moved_column([one[at] for one in items]) for at in range(len(first))]
-            return list(zip(*columns, strict=True))
+            return list(map(type(first), zip(*columns, strict=True)))
     elif type(first) is dict and first:
         keys = list(first)
         if all(type(one) is dict and list(one) == keys for one in items):

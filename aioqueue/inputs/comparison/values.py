@@ -21,7 +21,6 @@ nobody can see, as by `getattr` and `vars`, makes all attributes count.
 
 from __future__ import annotations
 
-import _abc
 import abc
 import copyreg
 import enum
@@ -65,6 +64,7 @@ __all__ = (
     "UnknownError",
     "Walk",
     "digest_of_value",
+    "is_tensor",
     "told_option",
 )
 
@@ -378,7 +378,7 @@ class Walk:
             yield self._data([b"scalar", str(value.dtype).encode()], [value.tobytes()])
         elif isinstance(value, np.dtype):
             yield f"dtype {value.str} {value}".encode()
-        elif _is_tensor(value):
+        elif is_tensor(value):
             yield self._tensor(value)
             if value.__dict__:
                 yield from self._attributes(cls, value.__dict__)
@@ -1081,7 +1081,7 @@ def _is_whole(value: Any) -> bool:
     return type(value) in (np.ndarray, np.memmap)
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return False
@@ -1130,9 +1130,10 @@ def _added_to(value: Any) -> dict[str, Any]:
 
 def _registered(cls: type) -> list[type]:
     """The virtual subclasses of an abstract class, in the order of their names."""
-    if not isinstance(cls, abc.ABCMeta):
+    dump = getattr(abc, "_get_dump", None)
+    if dump is None or not isinstance(cls, abc.ABCMeta):
         return []
-    found = [one() for one in _abc._get_dump(cls)[0]]
+    found = [one() for one in dump(cls)[0]]
     classes = [one for one in found if one is not None]
     return sorted(classes, key=lambda one: (one.__module__, one.__qualname__))
 
