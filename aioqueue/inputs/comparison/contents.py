@@ -26,6 +26,8 @@ MOST_BYTES: Final = 2**26
 """How many bytes are looked at, about: 64 MiB."""
 _MOST_SAMPLES: Final = 1024
 _PIECE: Final = 2**16
+_MOST_COLUMNS: Final = 64
+"""Of longer items, no component is looked at as a path."""
 _SIZE: Final = 8
 _LONGEST: Final = 4096
 """Longer text is no path."""
@@ -152,7 +154,7 @@ def _moved(items: Sequence[Any]) -> list[Any]:
     Of pairs such as (path, label), and of dicts, each component has a folder of its own.
     """
     first = items[0]
-    if type(first) in (tuple, list) and first:
+    if type(first) in (tuple, list) and 0 < len(first) <= _MOST_COLUMNS:
         if all(type(one) is type(first) and len(one) == len(first) for one in items):
             columns = [_moved_column([one[at] for one in items]) for at in range(len(first))]
             return list(map(type(first), zip(*columns, strict=True)))

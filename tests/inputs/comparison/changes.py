@@ -193,7 +193,7 @@ PLACES: Final[dict[str, str]] = {
     "global": "K = KIND\ndef f(x): return KUSE\nP = N.prepare(f)",
     "global by name": "K = KIND\ndef f(x): return globals()['K']USE\nP = N.prepare(f)",
     "text that is evaluated": 'K = KIND\ndef f(x): return eval("""KUSE""")\nP = N.prepare(f)',
-    "query of a frame": "K = KIND\ndef f(x): return x.query('@K')\nP = N.prepare(f)",
+    "query of a frame": 'K = KIND\ndef f(x): return x.query("""@KUSE""")\nP = N.prepare(f)',
     "global of its own module": (
         "K = KIND\ndef f(x): return sys.modules[__name__].KUSE\nP = N.prepare(f)"
     ),
