@@ -72,7 +72,7 @@ def _plain(sequence: Any) -> Any:
             plain = plain.view(sys.modules["torch"].int16)
         return None if sequence.is_quantized else plain.numpy()
     for base in (list, tuple):
-        if isinstance(sequence, base) and cls.__getitem__ is base.__getitem__:  # type: ignore[attr-defined]
+        if isinstance(sequence, base) and cls.__getitem__ is base.__getitem__:
             return base(sequence)
     return sequence
 

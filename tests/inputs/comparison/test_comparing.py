@@ -498,3 +498,28 @@ def test_a_program_may_be_run_or_imported_from_anywhere(tmp_path: Path) -> None:
             keys.add(run("-c", f"import {module} as m; print(m.key())", cwd=cwd))
         keys.add(run(str(tmp_path / name / "package" / "program.py"), cwd=tmp_path))
     assert len(keys) == 1
+
+
+def test_tensors_of_torch_count_whole() -> None:
+    torch = pytest.importorskip("torch")
+
+    def key(tensor: Any) -> Any:
+        return code_of(numbers(3, seed=0).prepare(lambda number: (number, tensor)))
+
+    def tagged(tag: int) -> Any:
+        tensor = torch.zeros(1)
+        tensor.tag = tag
+        return tensor
+
+    def quantized(number: int) -> Any:
+        return torch.quantize_per_tensor(torch.tensor([0.0, number]), 0.1, 0, torch.quint8)
+
+    def nested(number: int) -> Any:
+        return torch.nested.nested_tensor([torch.zeros(number)], layout=torch.jagged)
+
+    for make in (tagged, quantized):
+        assert key(make(1)) == key(make(1)) != key(make(2))
+    try:
+        assert key(nested(1)) != key(nested(2))
+    except InvalidArgumentError as error:
+        assert "key=" in str(error)
