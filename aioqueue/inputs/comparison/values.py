@@ -697,7 +697,10 @@ class Walk:
         found = [module_name(module.__name__).encode()]
         if id(module) in self._reading:  # modules may have each other
             return found[0]
-        names = [name for name in sorted(reading.attributes) if name in vars(module)]
+        attributes = reading.attributes
+        if not _BY_TEXT.isdisjoint(attributes):
+            attributes |= reading.words
+        names = [name for name in sorted(attributes) if name in vars(module)]
         if is_open or not names:
             self._whole_module(module.__name__)
         self._reading.add(id(module))
