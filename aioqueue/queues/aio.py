@@ -64,6 +64,12 @@ _MOST_AT_ONCE: Final = 255
 other side is slow, or in a thread."""
 
 
+_MOST_RESTS: Final = 32
+"""How many waits in a row count as a pause. A wait lets other tasks run, too. But a scope of anyio
+cancels no task whose wait has just ended; where tasks take turns, it can find each wait so. A pause
+waits for nothing, so the scope reaches the task there: then even a call that has waited pauses."""
+
+
 class AsyncMethods(QueueFace[ElementT]):
     """The methods of the async face."""
 
@@ -77,6 +83,7 @@ class AsyncMethods(QueueFace[ElementT]):
         self._waker: AsyncWaker | None = None  # of the latest caller that needed one
         self._waits_at_once = 0  # how many of the next waits skip standing by
         self._in_vain = 0  # how many waits skipped it after the latest try in vain
+        self._rests = _MOST_RESTS  # how many of the next waits count as a pause
 
     @property
     def aio(self) -> Self:
@@ -241,6 +248,11 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget = self._allowance = 0 if is_due else waker.allowance()
         return waker if is_due else None
 
+    def _renew(self, waker: AsyncWaker) -> None:
+        """Note that a pause has ended."""
+        self._budget = self._allowance = waker.renew()
+        self._rests = _MOST_RESTS
+
     async def _yield_sometimes(self, n: int) -> None:
         """Let other tasks run if it is time, in a call that changes nothing; in trio, always."""
         waker = self._turn(n)
@@ -248,7 +260,7 @@ class AsyncMethods(QueueFace[ElementT]):
             try:
                 await waker.pause(0)
             finally:
-                self._budget = self._allowance = waker.renew()
+                self._renew(waker)
 
     async def _enqueue_in_turn(self, element: Any) -> None:
         waker = self._turn(1)
@@ -261,7 +273,7 @@ class AsyncMethods(QueueFace[ElementT]):
             row = element if self._to_row is None else self._to_row(element)
             if not self._try_enqueue(row):
                 put = Put(row)
-                if await self._complete(put, None, True):
+                if await self._complete(put, None, True) and self._rests:
                     return
             if waker is not None:
                 await waker.give_way()
@@ -272,7 +284,7 @@ class AsyncMethods(QueueFace[ElementT]):
             raise
         finally:
             if waker is not None:
-                self._budget = self._allowance = waker.renew()
+                self._renew(waker)
 
     async def _enqueue_many_in_turn(self, columns: Columns, n: int, copy: bool) -> None:
         if n == 0:
@@ -288,7 +300,7 @@ class AsyncMethods(QueueFace[ElementT]):
             columns = self._core.made_ready(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
                 put = PutMany(columns, n)
-                if await self._complete(put):
+                if await self._complete(put) and self._rests:
                     return
             if waker is not None:
                 await waker.give_way()
@@ -298,7 +310,7 @@ class AsyncMethods(QueueFace[ElementT]):
             raise
         finally:
             if waker is not None:
-                self._budget = self._allowance = waker.renew()
+                self._renew(waker)
 
     async def _dequeue_in_turn(self) -> Any:
         waker = self._turn(1)
@@ -348,7 +360,7 @@ class AsyncMethods(QueueFace[ElementT]):
                     if not take.waits:
                         await waker.give_way()
                     raise
-            if not has_suspended:
+            if not has_suspended or not self._rests:
                 await waker.wait_turn()
             if take.state is GRANTED:
                 wakers = machine.commit(take)
@@ -359,7 +371,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 apply_deferred(machine.withdraw, take)
             raise
         finally:
-            self._budget = self._allowance = waker.renew()
+            self._renew(waker)
 
     async def _complete_wait(self, attempt: UntilClosed | UntilDone) -> None:
         """Do the same as `_complete` for an attempt that only waits."""
@@ -406,7 +418,9 @@ class AsyncMethods(QueueFace[ElementT]):
             if next_round is not None and machine.stand_by(attempt, waker):
                 has_stood_by = True
                 core.falls_asleep(attempt, runner)
-                self._budget = self._allowance = waker.allowance()
+                if self._rests:
+                    self._rests -= 1
+                    self._budget = self._allowance = waker.allowance()
                 meter = current_meter.get()
                 if meter is not None:
                     meter.sleeps(attempt, core.name, began)
@@ -432,7 +446,9 @@ class AsyncMethods(QueueFace[ElementT]):
                 scopes = stop_scopes(runner) if known_stops else ()
                 if scopes:
                     watch(scopes, attempt, began)
-                self._budget = self._allowance = waker.allowance()
+                if self._rests:
+                    self._rests -= 1
+                    self._budget = self._allowance = waker.allowance()
                 if len(core.wakers) > 1:  # a single one is that of our own loop, which runs
                     core.drop_dead_loops()
                 if max_wait is not None:
@@ -452,8 +468,8 @@ class AsyncMethods(QueueFace[ElementT]):
                 if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
                 ended = perf_counter()
-                if attempt.borrower is not None:
-                    machine.count_wait(attempt, ended - began)
+                if attempt.borrower is not None or (attempt.leased and not self._rests):
+                    machine.count_wait(attempt, ended - began)  # whoever has the lease commits it
                 else:
                     wakers = machine.commit(attempt, ended - began)
                     if wakers:

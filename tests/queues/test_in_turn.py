@@ -943,3 +943,46 @@ async def test_a_stop_ends_a_worker_whose_calls_never_wait(
         assert ended == ["clean"]
         counts = other.statistics()
         assert counts.enqueued == counts.size + counts.dequeued
+
+
+class TestScopesOfAnyio:
+    """They cancel no task whose wait has just ended, so a task in turn with others must pause."""
+
+    @pytest.mark.parametrize("feeders", [1, 2, 3])
+    @pytest.mark.parametrize("capacity", [1, 2, 3])
+    @pytest.mark.slow(every=3)
+    def test_reach_a_consumer_that_always_waits(
+        self, new_loop: NewLoop, capacity: int, feeders: int
+    ) -> None:
+        async def feed(into: Any, depth: int) -> None:
+            if not depth:
+                while True:
+                    await into.enqueue(1)
+            inner = aioqueue.FIFOQueue(1)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(feed(inner, depth - 1))
+                while True:
+                    await into.enqueue(await inner.dequeue())
+
+        async def cancel(scope: anyio.CancelScope, rounds: int) -> None:
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            scope.cancel()
+
+        async def main(rounds: int) -> int:
+            queue, taken = aioqueue.FIFOQueue(capacity), 0
+            tasks = [asyncio.create_task(feed(queue, number == 0)) for number in range(feeders)]
+            with anyio.CancelScope() as scope:
+                tasks.append(asyncio.create_task(cancel(scope, rounds)))
+                async for _ in queue:
+                    taken += scope.cancel_called
+                    if taken > 5000:
+                        break
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return taken
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            for rounds in range(3, 11):
+                assert runner.run(main(rounds)) < 5000
