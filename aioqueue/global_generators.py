@@ -66,7 +66,7 @@ _MEMORY_OF_MT19937: Final = 624 * 4 + 4
 
 _END: Final = object()
 
-_told: Final[set[tuple[str, str]]] = set()
+_warned: Final[set[tuple[str, str]]] = set()
 """The functions that were reported, each with the generator: once in a process."""
 
 
@@ -142,9 +142,9 @@ class DrawsFinder:
             generator: the library whose generator it is.
             draw: what has drawn, and where.
         """
-        if (self._name, generator) in _told:
+        if (self._name, generator) in _warned:
             return
-        _told.add((self._name, generator))
+        _warned.add((self._name, generator))
         _log.warning(
             "%s draws on threads from the global generator of %s (%s), which all threads of the"
             " program share: runs with one seed differ, in what it makes and in all else that draws"
@@ -155,9 +155,9 @@ class DrawsFinder:
             self._cure,
         )
 
-    def is_told(self, generator: str) -> bool:
+    def has_warned(self, generator: str) -> bool:
         """Whether a warning about this generator was given."""
-        return (self._name, generator) in _told
+        return (self._name, generator) in _warned
 
 
 class _Watch:
@@ -203,11 +203,11 @@ class _Watch:
             self._compared(before)
 
     def _compared(self, before: dict[str, Any]) -> None:
-        is_told = self._finder.is_told
+        has_warned = self._finder.has_warned
         self.suspects = [
             name
             for name, state in _states().items()
-            if state != before[name] and before[name] is not None and not is_told(name)
+            if state != before[name] and before[name] is not None and not has_warned(name)
         ]
         if self.suspects:
             self._left, self._tries, self._places = 1, _TRIES, {}
@@ -215,7 +215,7 @@ class _Watch:
     def _witnessed(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        suspects = self.suspects or [one for one in _STATES if not self._finder.is_told(one)]
+        suspects = self.suspects or [one for one in _STATES if not self._finder.has_warned(one)]
         witness = _Witness(suspects, self._places)
         witness.begin()
         try:
@@ -236,8 +236,8 @@ class _Watch:
         self._tries -= 1
         if self.suspects:  # they may draw rarely
             open_still.update(suspects)
-        told = self._finder.is_told
-        self.suspects = [one for one in suspects if one in open_still and not told(one)]
+        warned = self._finder.has_warned
+        self.suspects = [one for one in suspects if one in open_still and not warned(one)]
         if self._tries <= 0:
             self.suspects = []
         if self.suspects:

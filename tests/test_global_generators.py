@@ -1,4 +1,4 @@
-"""Draws from the program's generators on threads are told of: all of them, and nothing else."""
+"""Draws from the program's generators on threads give a warning: all of them, and nothing else."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ LIBRARIES = [
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test has its first warning, and leaves the generators as they were."""
-    monkeypatch.setattr(global_generators, "_told", set())
+    monkeypatch.setattr(global_generators, "_warned", set())
     python, numpy = random.getstate(), np.random.get_state()
     torchs = None if torch is None else torch.get_rng_state()
     yield
@@ -148,7 +148,7 @@ def nothing_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """The warnings so far."""
     caplog.set_level(logging.WARNING, "aioqueue")
     return lambda: [one for one in caplog.messages if "draws on threads from" in one]
@@ -181,31 +181,31 @@ def found_by(finder: DrawsFinder, function: Callable[[], Any], calls: int) -> No
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_each_way_to_draw_is_found(library: str, told: Any) -> None:
+def test_each_way_to_draw_is_found(library: str, warned: Any) -> None:
     seeds = [SEEDS[library]]
     if library == "numpy.random":
         seeds += [lambda: seeds_if_asked(3), lambda: AMONG_MANY_NAMES["seeds"](3)]
     for number, draw in enumerate([*DRAWS[library], *seeds]):
         found_by(DrawsFinder(f"function {number}", "Do so."), draw, 9)
-        assert len(told()) == number + 1, number
-        assert told()[-1].startswith(
+        assert len(warned()) == number + 1, number
+        assert warned()[-1].startswith(
             f"function {number} draws on threads from the global generator of {library} ({library}."
         )
-        assert told()[-1].endswith(" Do so.")
-        assert f"{__name__.rpartition('.')[2]}.py:" in told()[-1]
+        assert warned()[-1].endswith(" Do so.")
+        assert f"{__name__.rpartition('.')[2]}.py:" in warned()[-1]
 
 
-def test_who_draws_from_none_is_never_told_of(told: Any) -> None:
+def test_who_draws_from_none_is_never_named(warned: Any) -> None:
     with a_busy_program():
         for number, function in enumerate(NONE):
             found_by(DrawsFinder(f"function {number}", ""), function, 300)
-    assert told() == []
+    assert warned() == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_random_functions_beside_a_busy_program(seed: int, told: Any) -> None:
-    """Each draws from what it was made of: that is told, and nothing else."""
+def test_random_functions_beside_a_busy_program(seed: int, warned: Any) -> None:
+    """Each draws from what it was made of: that is warned, and nothing else."""
     draw = random.Random(seed)
     libraries = [one for one in DRAWS if torch is not None or one != "torch"]
     with a_busy_program():
@@ -227,11 +227,11 @@ def test_random_functions_beside_a_busy_program(seed: int, told: Any) -> None:
 
             name = f"function {number} of {seed}"
             found_by(DrawsFinder(name, ""), function, 600)
-            mine = {one.split("generator of ")[1].split()[0] for one in told() if name in one}
+            mine = {one.split("generator of ")[1].split()[0] for one in warned() if name in one}
             assert mine == set(wanted), (name, parts)
 
 
-def test_a_profiler_or_debugger_of_the_user_stays(told: Any) -> None:
+def test_a_profiler_or_debugger_of_the_user_stays(warned: Any) -> None:
     seen: list[str] = []
 
     def profiler(frame: Any, event: str, argument: Any) -> None:
@@ -244,10 +244,10 @@ def test_a_profiler_or_debugger_of_the_user_stays(told: Any) -> None:
     finally:
         sys.setprofile(None)
     assert seen
-    assert told() == []
+    assert warned() == []
 
 
-def test_what_raises_is_found_too(told: Any) -> None:
+def test_what_raises_is_found_too(warned: Any) -> None:
     def function() -> None:
         random.random()
         raise KeyError("x")
@@ -256,7 +256,7 @@ def test_what_raises_is_found_too(told: Any) -> None:
     for _ in range(3):
         with pytest.raises(KeyError):
             finder(function)
-    assert len(told()) == 1
+    assert len(warned()) == 1
     assert sys.getprofile() is None
 
 
@@ -290,24 +290,24 @@ class TestPrepare:
         ],
         ids=lambda options: "-".join(options) or "plain",
     )
-    def test_it_is_told_once_with_the_cure(self, options: Any, told: Any) -> None:
+    def test_it_warns_once_with_the_cure(self, options: Any, warned: Any) -> None:
         for _ in range(2):
             prepared(draws, where="thread", **options)
-        (message,) = told()
+        (message,) = warned()
         assert message.startswith("draws draws on threads from the global generator of random (")
         assert "random.random, " in message
         assert "Pass where='process'" in message
         assert "parameter rng" in message
 
-    def test_generators_are_watched_as_they_run(self, told: Any) -> None:
+    def test_generators_are_watched_as_they_run(self, warned: Any) -> None:
         assert len(prepared(draws_each, where="thread")) == 40
-        assert len(told()) == 1
+        assert len(warned()) == 1
 
-    def test_what_begins_later_is_found(self, told: Any) -> None:
+    def test_what_begins_later_is_found(self, warned: Any) -> None:
         prepared(lambda item: random.random() if item > 900 else 0, 4000, workers=2)
-        assert len(told()) == 1
+        assert len(warned()) == 1
 
-    def test_into_a_queue(self, told: Any) -> None:
+    def test_into_a_queue(self, warned: Any) -> None:
         queue = FIFOQueue(100)
         source = FIFOQueue(100)
         for item in range(20):
@@ -316,17 +316,17 @@ class TestPrepare:
         with Coordinator() as coord:
             coord.start(inputs.prepare(source, draws, into=queue, where="thread"))
             assert len(list(queue)) == 20
-        assert len(told()) == 1
+        assert len(warned()) == 1
 
-    def test_what_is_as_it_should_be(self, told: Any) -> None:
+    def test_what_is_as_it_should_be(self, warned: Any) -> None:
         with a_busy_program():
             assert prepared(takes_a_generator, 300, workers=3, seed=5) == prepared(
                 takes_a_generator, 300, workers=2, seed=5
             )
             prepared(lambda item: item * 2, 300, workers=3)
-        assert told() == []
+        assert warned() == []
 
-    def test_tasks_are_the_program_itself(self, told: Any) -> None:
+    def test_tasks_are_the_program_itself(self, warned: Any) -> None:
         async def function(item: int) -> float:
             return item + random.random()
 
@@ -335,11 +335,11 @@ class TestPrepare:
             return len([one async for one in pipeline])
 
         assert asyncio.run(run()) == 20
-        assert told() == []
+        assert warned() == []
 
     @pytest.mark.slow
-    def test_processes_have_their_own(self, told: Any) -> None:
+    def test_processes_have_their_own(self, warned: Any) -> None:
         before = random.getstate()
         assert len(prepared(draws, where="process", workers=2)) == 20
         assert random.getstate() == before
-        assert told() == []
+        assert warned() == []

@@ -469,7 +469,7 @@ class AsyncMethods(QueueFace[ElementT]):
                     raise self._stopped_error(attempt)
                 ended = perf_counter()
                 if attempt.borrower is not None or (attempt.leased and not self._rests):
-                    machine.count_wait(attempt, ended - began)  # whoever has the lease commits it
+                    machine.count_wait(attempt, ended - began)  # the lease is committed later
                 else:
                     wakers = machine.commit(attempt, ended - began)
                     if wakers:

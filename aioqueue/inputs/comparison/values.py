@@ -63,9 +63,9 @@ __all__ = (
     "TooLargeError",
     "UnknownError",
     "Walk",
+    "described_option",
     "digest_of_value",
     "is_tensor",
-    "told_option",
 )
 
 _SIZE: Final = 16
@@ -544,8 +544,8 @@ class Walk:
         for one, inner in self._inside(name, value):
             # It is a part, too, and comes first: a message names it.
             if one not in self.parts and len(self.parts) < _MOST_PARTS:
-                self.parts[one] = _told(one, inner, self.digest(inner))
-        self.parts[name] = _told(name, value, found)
+                self.parts[one] = _described(one, inner, self.digest(inner))
+        self.parts[name] = _described(name, value, found)
 
     def _inside(self, name: str, value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
         """What a value consists of, as far as a user has given names to it."""
@@ -578,7 +578,7 @@ class Walk:
         yield
         self._where = before  # where it fails, the message tells
 
-    def _told_where(self) -> str:
+    def _place_text(self) -> str:
         first, *rest = self._where or ["it"]
         inner = [f"[{one}]" if isinstance(one, int) else f".{one}" for one in rest]
         return f"{first}{''.join(inner)}"
@@ -632,13 +632,15 @@ class Walk:
             if name != "__wrapped__" or not any(value is one for _, one in values):
                 values.append((f"{label}.{name}", value))
         for name, value in values:
-            content.append(f"{name.removeprefix(label)}: {self._told_part(name, value)}".encode())
+            content.append(
+                f"{name.removeprefix(label)}: {self._described_part(name, value)}".encode()
+            )
         if self._keeps_annotations and function.__annotations__:
             self._part(f"{label} annotations", function.__annotations__)
         content += self._globals(function, reading)
         self.parts[label] = f"code {_hashed(content).hex()}"
 
-    def _told_part(self, name: str, value: Any) -> str:
+    def _described_part(self, name: str, value: Any) -> str:
         """Make a value a part, unless it is code, which has parts of its own. Returns what stands
         for it where it is used."""
         if isinstance(value, types.ModuleType) or self._is_code(value):
@@ -956,7 +958,7 @@ class Walk:
             if cls.__module__ == "builtins"
             else (f"{cls.__module__.partition('.')[0].lstrip('_')}.{cls.__qualname__}")
         )
-        return UnknownError(self._told_where(), f"{_article(name)} {name}", cure)
+        return UnknownError(self._place_text(), f"{_article(name)} {name}", cure)
 
 
 def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
@@ -975,7 +977,7 @@ def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
         return None
 
 
-def _told(name: str, value: Any, digest: bytes) -> Any:
+def _described(name: str, value: Any, digest: bytes) -> Any:
     """What a part says of a value, in plain JSON types: the value if it is short, or its digest."""
     text = _short(name, value)
     if text is not None:
@@ -988,16 +990,16 @@ def _told(name: str, value: Any, digest: bytes) -> Any:
     return f"{cls.__qualname__} {digest.hex()}"
 
 
-def told_option(value: Any) -> Any:
+def described_option(value: Any) -> Any:
     """An option of the user's in plain JSON types: as it is if that is short, or as a digest."""
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
     if isinstance(value, list | tuple) and len(value) <= _LONGEST:
-        return [told_option(one) for one in value]
+        return [described_option(one) for one in value]
     if isinstance(value, Mapping) and len(value) <= _LONGEST:
         if all(isinstance(key, str) for key in value):
-            return {key: told_option(one) for key, one in value.items()}
-        return [[told_option(key), told_option(one)] for key, one in value.items()]
+            return {key: described_option(one) for key, one in value.items()}
+        return [[described_option(key), described_option(one)] for key, one in value.items()]
     if type(value) is str and len(value) <= 8 * _LONGEST:
         return value
     if value is None or type(value) is bool or (type(value) is int and abs(value) < 2**53):
@@ -1005,7 +1007,7 @@ def told_option(value: Any) -> Any:
     if isinstance(value, type) or type(value) is float or isinstance(value, np.dtype):
         return value.__qualname__ if isinstance(value, type) else str(value)
     if isinstance(value, Set):
-        return sorted(map(str, map(told_option, value)))
+        return sorted(map(str, map(described_option, value)))
     found = digest_of_value(value)
     return f"{type(value).__qualname__} {'' if found is None else found.hex()[:16]}".strip()
 

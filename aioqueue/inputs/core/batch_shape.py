@@ -27,7 +27,7 @@ __all__ = (
     "Listed",
     "OwnBatches",
     "Promised",
-    "lists_told",
+    "container_paths",
     "rows_in",
 )
 
@@ -151,7 +151,7 @@ class Listed(BatchShape):
 
     Args:
         told: those of lists that are containers; then those in the examples, and so on, as
-            `lists_told` returns them.
+            `container_paths` returns them.
         batch: one of the batches; ``None`` if there is none.
     """
 
@@ -196,7 +196,7 @@ class Promised(BatchShape):
         return [] if shape is None else shape.containers()
 
 
-def lists_told(value: Any, shape: BatchShape | None) -> list[list[Path]]:
+def container_paths(value: Any, shape: BatchShape | None) -> list[list[Path]]:
     """Where the containers in a batch are, then those in its examples, and so on, for `Listed`."""
     told: list[list[Path]] = []
     while shape is not None and len(told) < MAX_DEPTH:

@@ -29,7 +29,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import dtype_by_name, is_storable, name_of_dtype
-from aioqueue.inputs.core.batch_shape import BatchShape, Listed, lists_told
+from aioqueue.inputs.core.batch_shape import BatchShape, Listed, container_paths
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.json_files import is_json, parsed
 from aioqueue.trees import Branch, branch_of, path_text, record_of
@@ -98,7 +98,7 @@ class _CacheWriter(RowWriter):
     def write(self, rows: Sequence[Any], first: int) -> None:
         if self._layout is None:
             self._layout = RowLayout.of(rows, first)
-            self._lists = lists_told(rows[0], self.shape)
+            self._lists = container_paths(rows[0], self.shape)
         batch = self._layout.batch_of(self._pa, rows, self._lists)
         if self._file is None:
             self._file = self._pa.ipc.new_file(str(self._path), batch.schema)
@@ -249,7 +249,7 @@ class RowLayout(NamedTuple):
         Args:
             pa: the module pyarrow.
             rows: the examples.
-            lists: where they have containers, if they are batches: see `lists_told`.
+            lists: where they have containers, if they are batches: see `container_paths`.
         """
         arrays: list[Any] = []
         _store(pa, self.tree, rows, arrays)

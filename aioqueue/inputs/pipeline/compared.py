@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import function_name
 from aioqueue.inputs.comparison.programs import is_program
-from aioqueue.inputs.comparison.values import Leaves, Names, UnknownError, Walk, told_option
+from aioqueue.inputs.comparison.values import Leaves, Names, UnknownError, Walk, described_option
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.positions import differences
 from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
@@ -86,7 +86,7 @@ def options_of(pipeline: BasePipeline[Any], *, is_cache: bool) -> dict[str, Any]
             continue
         else:
             options = _options_of(thing, is_cache=is_cache)
-        found[name] = {key: told_option(value) for key, value in options.items()}
+        found[name] = {key: described_option(value) for key, value in options.items()}
     return {name: options for name, options in found.items() if options}
 
 

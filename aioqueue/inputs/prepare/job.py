@@ -458,7 +458,7 @@ class Job:
             return error
         self._is_exhausted |= meaning is Classification.END and not self.is_halted  # not our stop
         self.end_source(cause_of(error) if meaning is Classification.END else None)
-        return error if _must_go_on(error, owner) else self.nothing_more()
+        return error if _must_be_raised(error, owner) else self.nothing_more()
 
     @guarded
     def _abort(self) -> None:
@@ -487,7 +487,7 @@ class Job:
         meaning = classify(error, stopping=self.is_stopping, owner=owner)
         try:
             if meaning is Classification.STOP:
-                if _must_go_on(error, owner):
+                if _must_be_raised(error, owner):
                     raise error
                 raise self.nothing_more() from error
             if is_fatal(error):
@@ -638,7 +638,7 @@ def _now(call: Callable[[], object]) -> None:
     call()
 
 
-def _must_go_on(error: BaseException, owner: Call | None) -> bool:
+def _must_be_raised(error: BaseException, owner: Call | None) -> bool:
     """Return whether a stop is a task's cancellation, which the task must re-raise."""
     return owner is not None and not isinstance(error, Exception)
 

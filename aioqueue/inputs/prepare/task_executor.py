@@ -296,7 +296,7 @@ class _TaskSource:
                 await anyio.lowlevel.checkpoint()
             self._latest = owner
             if self._is_free():
-                return self._next_at_hand(owner, worker)
+                return self._next_ready(owner, worker)
         if self._turn is None:
             self._turn = anyio.Lock()
         async with self._turn:
@@ -306,7 +306,7 @@ class _TaskSource:
             if job.crew.surplus and self.is_for_workers:
                 job.dismiss()
             if self._waited_for is None:
-                return self._next_at_hand(owner, worker)
+                return self._next_ready(owner, worker)
             job.window.enter()
             began = 0.0 if worker is None else perf_counter()
             try:
@@ -328,7 +328,7 @@ class _TaskSource:
             and job.window.has_room()
         )
 
-    def _next_at_hand(self, owner: Call, worker: WorkerGauge | None) -> Item:
+    def _next_ready(self, owner: Call, worker: WorkerGauge | None) -> Item:
         job = self._job
         job.window.enter()
         began = 0.0 if worker is None else perf_counter()

@@ -27,7 +27,7 @@ from aioqueue.inputs.readers.csv_parsing import (
     row_blocks,
 )
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
-from aioqueue.inputs.readers.lines import AHEAD, blocks_of, checked_end, decoder_of, told_end
+from aioqueue.inputs.readers.lines import AHEAD, blocks_of, checked_end, decoder_of, line_end_option
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def read_csv(
             "fill_null": fill_null,
             "true_values": true_values,
             "false_values": false_values,
-            **told_end(end),
+            **line_end_option(end),
         },
         limits={"max_line_bytes": most},
     )

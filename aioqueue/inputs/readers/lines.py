@@ -30,9 +30,9 @@ __all__ = (
     "blocks_of",
     "checked_end",
     "decoder_of",
+    "line_end_option",
     "read_json_lines",
     "read_lines",
-    "told_end",
 )
 
 
@@ -156,7 +156,7 @@ def read_lines(
             "skip_header_lines": skip,
             "encoding": encoding,
             "errors": errors,
-            **told_end(end),
+            **line_end_option(end),
         },
         limits={"max_line_bytes": most},
     )
@@ -176,7 +176,7 @@ def checked_end(lineterminator: Any) -> str:
     return lineterminator or "\n"
 
 
-def told_end(end: str) -> dict[str, Any]:
+def line_end_option(end: str) -> dict[str, Any]:
     """Return what a position must have in common with a reader, in addition."""
     return {} if end == "\n" else {"lineterminator": end}
 

@@ -22,7 +22,7 @@ from aioqueue.api_misuse import hint_methods
 from aioqueue.arguments import checked_count, is_int
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.inputs.comparison.values import told_option
+from aioqueue.inputs.comparison.values import described_option
 from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import (
@@ -329,7 +329,7 @@ class Reader(Source[T]):
         if self._listing is None:
             self._listing = listing_of(paths_of(self._paths), self._storage_options)
         own = {} if self.seed == self._paths.seed else {"seed": self.seed}
-        options = {name: told_option(value) for name, value in self._options.items()}
+        options = {name: described_option(value) for name, value in self._options.items()}
         if self._compression != "infer":
             options["compression"] = self._compression
         if self._keyed:

@@ -319,8 +319,8 @@ class _Tables(RowWriter):
                 )
                 unfit, why = _first_unfit(pa, column, to_arrow, error)
                 raise InvalidArgumentError(
-                    f"{_told(first, unfit)}: got for the column {name!r} what cannot be written"
-                    f" ({why}); expected {expected}"
+                    f"{_rows_text(first, unfit)}: got for the column {name!r} what cannot be"
+                    f" written ({why}); expected {expected}"
                 ) from error
         if schema is None:
             schema = self._schema = pa.schema(
@@ -345,7 +345,7 @@ class _Tables(RowWriter):
                     file.write_table(pa.Table.from_batches([], schema))
             except (pa.ArrowException, NotImplementedError) as error:
                 raise InvalidArgumentError(
-                    f"{_told(first)}: got for the column {field.name!r} what cannot be written"
+                    f"{_rows_text(first)}: got for the column {field.name!r} what cannot be written"
                     f" ({error}); expected values that Parquet has a type for"
                 ) from error
         self._is_checked = True
@@ -456,7 +456,7 @@ def _parts(batch: Any) -> list[Any]:
     return list(batch) if isinstance(batch, tuple) else [batch]
 
 
-def _told(first: int | None, at: int | None = None) -> str:
+def _rows_text(first: int | None, at: int | None = None) -> str:
     """Where something is: in a row behind the first one, or of a batch; or in one of them."""
     if first is None:
         return "batch" if at is None else f"batch, row {at} of it"
