@@ -347,7 +347,7 @@ class AsyncMethods(QueueFace[ElementT]):
             stands_by: as for `_complete`.
         """
         machine = self._machine
-        take.leased = waker.two_step  # so that it is granted first, whether or not it has to wait
+        take.leased = True  # so that it is granted first, whether or not it has to wait
         has_suspended = False
         first = waker.first()
         if first is not None:
