@@ -370,16 +370,18 @@ async def close_items(
     """Close the items of a source, even in a cancelled task; return what fails in that."""
     call = Call()
     note_ending(call.task)
-    try:
-        if isinstance(items, Generator):
-            items.close()
-        elif items is not None:
-            with sheltered():
+    # What is raised is judged within the shelter: a stop that is on its way to this worker cannot
+    # have raised it there.
+    with sheltered():
+        try:
+            if isinstance(items, Generator):
+                items.close()
+            elif items is not None:
                 await items.aclose()
-    except BaseException as error:
-        if classify(error, owner=call) is Classification.STOP:
-            return error
-        return failure_of_clean_up(error)
+        except BaseException as error:
+            if classify(error, owner=call) is Classification.STOP:
+                return error
+            return failure_of_clean_up(error)
     return None
 
 
