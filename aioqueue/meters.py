@@ -94,7 +94,7 @@ class EventRing:
     __slots__ = ("_events", "traces")
 
     def __init__(self) -> None:
-        self.traces = 0
+        self.traces: int = 0
         """How many traces read it."""
         self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # tuples are faster to make
 

@@ -211,10 +211,10 @@ class WorkerTask(asyncio.Task[None]):
     looks as if other code wanted the task to end. So this class counts the inner ones separately.
     """
 
-    inner_cancellations = 0
+    inner_cancellations: int = 0
     """How many of the requests in `cancelling` come from scopes inside the task."""
 
-    repeats = 0
+    repeats: int = 0
     """How many requests from outside a task group has taken back, and is about to repeat."""
 
     is_ending = False
@@ -315,7 +315,7 @@ class WorkerScope:
         """The queue that a stop closes, and so ends the worker's enqueues."""
         self.should_stop: Callable[[], bool] = bool
         """Whether the stop was requested."""
-        self.is_stopped = False
+        self.is_stopped: bool = False
         """Whether the stop was sent: as a cancellation, or only to end waits."""
         self._is_cancelled = False
         self._is_repeated = False
