@@ -625,8 +625,8 @@ class BatcherCore:
             later = self._calls_so_far()
             if later == of_the_calls:
                 break
-        # Whoever has left the queue is in flight. (A caller that has given up is still in it for a
-        # moment, and counts as cancelled.)
+        # A caller that has left the queue is in flight. (One that has given up stays in the queue
+        # for a moment, and counts as cancelled.)
         present = queue.enqueued - sum(of_the_calls[name] for name in _ENDED)
         waiting = min(queue.size, present)
         return BatcherStatistics(

@@ -9,8 +9,8 @@ checkpoint.
 **In turn.** A call that suspends so does it after its move, since calls are in line in the order of
 their first steps. Methods named ``..._in_turn`` do that; the others only count (`_budget`). Until
 the task runs on, a dequeue keeps its rows as a grant: if the task is cancelled they go back, and
-meanwhile nobody else is told that a closed queue is empty. An enqueue cannot be undone, so the task
-is cancelled at its next await instead (`AsyncWaker.give_way`).
+meanwhile no other caller learns that a closed queue is empty. An enqueue cannot be undone, so the
+task is cancelled at its next await instead (`AsyncWaker.give_way`).
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class QueueLeases:
                 self._sync.task_done(rows)
 
     def used_all(self) -> None:
-        """Commit all leases: what was handed out does not say of which elements it was made."""
+        """Commit all leases: what was handed out does not say which elements it was made from."""
         self.used(list(self._held))
 
     def give_back(self) -> None:

@@ -229,7 +229,7 @@ class LeaseTable:
         deliver(wakers)
 
     def lose(self, take: Take) -> None:
-        """Commit what a dequeue got, all of which is lost: nobody gets it, so it is done."""
+        """Commit what a dequeue got. All of it is lost: no consumer gets it, so it is done."""
         count = take.held.count
         self.use(take)
         self._finish(count)

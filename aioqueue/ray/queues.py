@@ -308,8 +308,8 @@ class RayQueue(_Face):
         """Say that you are done with n elements that this handle has dequeued; see `join`.
 
         That is not a commit. Elements that go back to the queue, because their consumer has died,
-        are not done after all, and are counted again by whoever gets them. What a handle has
-        committed counts as done at the latest when the handle ends.
+        are not done after all, and the next consumer that gets them counts them again. What a
+        handle has committed counts as done at the latest when the handle ends.
 
         Args:
             n: the number of elements, >= 0.

@@ -381,7 +381,7 @@ def _holds_gil(window: IntervalShares, shares: StageShares) -> Verdict:
 
 def _too_quick(window: IntervalShares) -> StageShares | None:
     """Return the stage on threads whose calls are so quick that handing over their items, from
-    thread to thread, takes most of the time; ``None`` if there is none.
+    thread to thread, takes most of the time; ``None`` if there is no such stage.
 
     Half of the calls are quick. The mean says little: a call that loses the GIL takes milliseconds.
     """

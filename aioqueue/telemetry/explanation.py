@@ -113,7 +113,7 @@ class ExplainedQueue(_OnOneLine):
         last_enqueuer_ended: whether that thread or task has ended.
         last_end: how the last runner that filled the queue ended; ``None`` if there was none.
         granted: elements that were given to callers which have not run on yet.
-        served_by: the batcher whose workers take its elements; ``None`` if there is none.
+        served_by: the batcher whose workers take its elements; ``None`` if no batcher does.
         key: identifies the queue.
     """
 

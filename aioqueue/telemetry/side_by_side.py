@@ -1,7 +1,7 @@
-"""Several monitors on one registry, meter or writer: how they are told apart.
+"""Several monitors on one registry, meter or writer: how you tell them apart.
 
-One registry, meter or writer may have any number of monitors. Those with equal labels are told
-apart by a number: the first has none, each further one gets the smallest that no open monitor has.
+One registry, meter or writer may have any number of monitors. A number distinguishes those with
+equal labels: the first has none, each further one gets the smallest that no open monitor has.
 So a monitor that begins after another has ended goes on under the same labels, and the ended one is
 no longer shown (`in_place_of`).
 """

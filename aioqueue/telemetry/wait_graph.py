@@ -109,7 +109,7 @@ def hints_of(
 
 
 def _may_be_idle(culprit: Culprit, queues: Sequence[ExplainedQueue]) -> bool:
-    """Return whether the root cause is a queue of which nothing is known but that it is empty."""
+    """Return whether the root cause is a queue that is known only to be empty."""
     if culprit.kind != "nobody fills" or culprit.queue is None:
         return False
     of = [queue for queue in queues if queue.name == culprit.queue and queue.callers]

@@ -209,7 +209,7 @@ class LoaderKind:
     def seed_of_workers(self, base_seed: int) -> int:
         """Return the base of the seeds of workers that start anew for an epoch.
 
-        A loader with persistent workers draws it once, and they go on with their generators. Those
+        A loader with persistent workers draws it once, and they keep using their generators. Those
         that start anew with the same seed would draw the same numbers in each epoch.
         """
         if not self.epochs:

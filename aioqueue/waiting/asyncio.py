@@ -162,13 +162,13 @@ class AsyncioWaker:
 
     async def give_way(self) -> None:
         task = current_task(self._loop)
-        # What was requested before is nobody's request of this call, unless it is still to come.
+        # An earlier cancellation does not count for this call, unless it is still to be delivered.
         asked = 0 if task is None else task.cancelling() - getattr(task, "_must_cancel", False)
         try:
             await _NEXT_ROUND
         except asyncio.CancelledError as error:
             if task is None or task.cancelling() <= asked:
-                raise  # whoever runs the coroutine has thrown it in: nobody could repeat it
+                raise  # the runner of the coroutine has thrown it in: nobody could repeat it
             self._defer(task, asked, error)
 
     def _defer(self, task: asyncio.Task[Any], asked: int, error: asyncio.CancelledError) -> None:

@@ -124,8 +124,8 @@ def _canonical(
     """The steps of some code in the order in which they are reached, and its constants.
 
     The compiler leaves steps that do nothing, and jumps to jumps, where a line begins, so that they
-    depend on the format of a text. So jumps are followed here, and the steps behind them are told
-    by their numbers in this order.
+    depend on the format of a text. So this function follows jumps, and identifies the steps behind
+    them by their numbers in this order.
     """
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)

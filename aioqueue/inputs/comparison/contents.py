@@ -40,8 +40,8 @@ def digest_of_items(sequence: Any) -> str | None:
         sequence: of items: a list, a tuple or an array.
 
     Returns:
-        16 hexadecimal digits. ``None`` if there are no items; if to take one may be more than to
-        look it up; or if they hold what cannot be told apart.
+        16 hexadecimal digits. ``None`` if there are no items; if taking one may do more than look
+        it up; or if they hold objects that cannot be compared.
     """
     sequence = _plain(sequence)
     if type(sequence) in (np.ndarray, np.memmap):
@@ -81,7 +81,7 @@ def digest_of_arrays(arrays: Sequence[Any], names: Sequence[Any] | None = None) 
     """A digest of arrays with the same number of rows: of their names, dtypes, shapes and bytes.
 
     Returns:
-        16 hexadecimal digits; ``None`` if they hold what cannot be told apart.
+        16 hexadecimal digits; ``None`` if they hold objects that cannot be compared.
     """
     digest = blake2b(repr(names).encode(), digest_size=_SIZE)
     share = MOST_BYTES // max(1, len(arrays))

@@ -1,7 +1,7 @@
 """Kinds of objects that are not compared by what they hold.
 
 Some count by their type: what they hold is of one run, and decides nothing, as that of a lock. Some
-are handles of files, which count by the files. Others cannot be told apart at all.
+are handles of files, which count by the files. Others cannot be compared at all.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def is_stateless(value: Any) -> bool:
 
 
 def cure_of(value: Any) -> str | None:
-    """What to do about an object that is one of those that cannot be told apart; ``None`` if it
-    may be one of the others."""
+    """What to do about an object of a kind that cannot be compared; ``None`` if it may be of
+    another kind."""
     if isinstance(value, random.Random):
         return _RNG
     for cls in type(value).__mro__:

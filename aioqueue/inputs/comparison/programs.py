@@ -120,8 +120,8 @@ def _version_of(top: str, place: str) -> str:
 
 
 def file_of(module: str) -> str | None:
-    """The file of a module, or the folder of one without; ``None`` if there is none, or if no
-    such module can be found. Nothing is imported."""
+    """The file of a module, or the folder of one without a file; ``None`` if it has neither, or if
+    no such module can be found. Nothing is imported."""
     loaded = sys.modules.get(module)
     if not module:
         return None

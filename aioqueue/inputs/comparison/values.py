@@ -11,8 +11,8 @@ result does not depend on where objects lie in memory:
   in it, with its bases. Functions, classes and globals become *parts* with names of their own, so
   that a message can name the one that has changed.
 - Code of an installed package counts by name and version (see `programs`).
-- What is left is taken apart by the reducers of pickle and cloudpickle. What these refuse, or take
-  apart differently each time, cannot be told apart, and is refused.
+- The reducers of pickle and cloudpickle take all other objects apart. An object that they refuse,
+  or take apart differently each time, cannot be compared, and is refused.
 
 An attribute of an object of the program's own classes counts if some code that was reached reads
 its name, so that an unused logger's id or start time changes nothing. Code that reads names that
@@ -160,7 +160,7 @@ _SHOWN: Final = frozenset({"pathlib", "decimal", "datetime", "fractions", "re", 
 
 
 class UnknownError(Exception):
-    """An object cannot be told apart from others.
+    """An object cannot be compared with others.
 
     Args:
         where: where it is.
@@ -271,7 +271,7 @@ class Walk:
         """Make a value a part, with all that it reaches.
 
         Raises:
-            UnknownError: something there cannot be told apart.
+            UnknownError: something there cannot be compared.
         """
         if self._is_code(value):
             self.digest(value)
@@ -289,7 +289,7 @@ class Walk:
         """The digest of a value.
 
         Raises:
-            UnknownError: something there cannot be told apart.
+            UnknownError: something there cannot be compared.
             TooLargeError: there is more than was to be looked at.
         """
         if type(value) in _PLAIN:
@@ -695,7 +695,7 @@ class Walk:
         return self._globals_taken[key].encode()
 
     def _read_module(self, module: types.ModuleType, reading: Reading, *, is_open: bool) -> bytes:
-        """A module of the program, of which some code reads some attributes."""
+        """A module of the program that has attributes which some code reads."""
         found = [module_name(module.__name__).encode()]
         if id(module) in self._reading:  # modules may have each other
             return found[0]
@@ -962,7 +962,7 @@ class Walk:
 
 
 def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
-    """The digest of a value without code; ``None`` if it cannot be told apart.
+    """The digest of a value without code; ``None`` if it cannot be compared.
 
     Args:
         value: the value.

@@ -347,7 +347,7 @@ def array_of_values(
 
 def _as_arrow_takes(values: Sequence[Any]) -> Any:
     """Return values as an array of NumPy, which reads its own scalars faster than Arrow does; or
-    without unsigned ints of NumPy among others, of which Arrow would make floats."""
+    without unsigned ints of NumPy among others, since Arrow would turn those into floats."""
     classes = set(map(_type_of, values))
     first = next((value for value in values if value is not None), None)
     if len(classes) == 1 and isinstance(first, np.generic) and first.dtype.kind in _DIRECT:
@@ -582,7 +582,7 @@ def _found(
             raise
         try:
             found = pa.array(values, type)  # maps in lists, say, which look like lists
-        except NotImplementedError as error:  # of tensors, it is none of Arrow's own errors
+        except NotImplementedError as error:  # for tensors, not one of Arrow's own errors
             raise ValueError(f"what cannot become {type} ({error})") from error
         _check_same(pa, values if given is None else given, found)
         return found

@@ -124,7 +124,7 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
-        """The queue whose elements are the items, one for one; ``None`` if there is none."""
+        """The queue whose elements are the items, one for one; ``None`` without a queue."""
         return None
 
     @property

@@ -147,17 +147,17 @@ class AnyOf(BatchShape):
 
 
 class Listed(BatchShape):
-    """Of values of which only the paths are known.
+    """Of values for which only the paths are known.
 
     Args:
-        told: those of lists that are containers; then those in the examples, and so on, as
+        paths: those of lists that are containers; then those in the examples, and so on, as
             `container_paths` returns them.
-        batch: one of the batches; ``None`` if there is none.
+        batch: one of the batches; ``None`` if there are no batches.
     """
 
-    def __init__(self, told: Sequence[Sequence[Sequence[Any]]], batch: Any = None) -> None:
-        super().__init__(within=Listed(told[1:]) if told[1:] else None)
-        self._paths = frozenset(map(tuple, told[0])) if told else frozenset()
+    def __init__(self, paths: Sequence[Sequence[Sequence[Any]]], batch: Any = None) -> None:
+        super().__init__(within=Listed(paths[1:]) if paths[1:] else None)
+        self._paths = frozenset(map(tuple, paths[0])) if paths else frozenset()
         found = [] if batch is None else _containers_in(structure_of_batch(batch, self._paths))
         self._containers = found
 

@@ -569,7 +569,7 @@ class ItemTicket:
 
 
 class _Loans(tuple[ItemTicket | ItemLabel, ...]):
-    """The origins in a batch of which some are on lease from a queue.
+    """The origins in a batch, if some of them are on lease from a queue.
 
     Attributes:
         rows: the origin of each of its rows, for when it is taken apart again: rows that the user
@@ -612,7 +612,7 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
 
 
 def make_none(origin: RowOrigin) -> None:
-    """Finish a row of which a `prepare` has made no example."""
+    """Finish a row from which a `prepare` has made no example."""
     if isinstance(origin, ItemLoan):
         origin.make_none()
     else:

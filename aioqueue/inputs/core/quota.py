@@ -44,7 +44,7 @@ class ItemQuota:
         self._read = (0, 0)  # the epoch that is being read, and how many of its items were
 
     def begin_at(self, epoch: int, allowed: int) -> None:
-        """Begin in an epoch of which this many items may be read at first."""
+        """Begin in an epoch, and let the reader read this many of its items at first."""
         self._read = (epoch, 0)
         self._allowed = (epoch, allowed)
 

@@ -331,7 +331,7 @@ class PartFolder:
         self._seen = seen
 
     def _state(self) -> tuple[int, int, int] | None:
-        """What tells whether the manifest was replaced; ``None`` if there is none."""
+        """What tells whether the manifest was replaced; ``None`` if there is no manifest."""
         try:
             status = self._manifest_path.stat()
         except FileNotFoundError:

@@ -114,7 +114,7 @@ def code_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
     """The code and the values that make the elements of a pipeline, in plain JSON types.
 
     Raises:
-        InvalidArgumentError: something there cannot be told apart.
+        InvalidArgumentError: something there cannot be compared.
         ModuleNotFoundError: cloudpickle is not installed.
         OSError: a module of the program cannot be read.
     """

@@ -226,7 +226,7 @@ class Node(ABC):
     """Whether the nodes behind want only a part of each epoch; see `limit`."""
 
     _wanted_upto: int = 0
-    """How many rows of the epoch the nodes behind want in all, as they have said last."""
+    """How many rows of the epoch the nodes behind want in all, by their latest request."""
 
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""

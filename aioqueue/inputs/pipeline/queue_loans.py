@@ -2,8 +2,8 @@
 
 `aioqueue.queues.leases` says what that means for the queue. Here, each item that a run has taken
 has an `ItemLoan` in the rows that are made of it. Rows that the user receives commit the leases of
-their items (`RunLoans.hand_out`); so does an item of which nothing is left. At the end of the run,
-after its workers have ended, all others go back (`RunLoans.give_back`).
+their items (`RunLoans.hand_out`). An item that leaves no rows commits its lease too. At the end of
+the run, after its workers have ended, all others go back (`RunLoans.give_back`).
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ class QueueNode(Node):
     def take(self, n: int) -> Flow[Taken]:
         while not self._ready and self._arrived != self._expected:
             if self.is_limited:
-                # No more in flight than are missing: an item may give no example, or several. Who
-                # asks is entitled to what it asks for, also if it has said nothing: after a resume,
+                # No more in flight than are missing: an item may give no example, or several. The
+                # caller is entitled to the n rows, even if it has announced none: after a resume,
                 # a node takes rows again that it has given before.
                 missing = max(n, self._still_wanted)
                 self._source.allow(self._epoch, self._arrived + missing)

@@ -352,7 +352,7 @@ class Syntax(NamedTuple):
         """Split a row, as the parser of all rows does.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a row.
         """
         if is_blank(row, self.delimiter):
             return []
