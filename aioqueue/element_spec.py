@@ -23,7 +23,7 @@ import numpy as np
 from aioqueue.arguments import is_int
 from aioqueue.component_checks import Component, Shape, is_table, own_rows, shortly, unrolled
 from aioqueue.errors import InvalidArgumentError, counted, with_article
-from aioqueue.ownership import overlap, overlaps_itself
+from aioqueue.public_names import DeferredModule
 from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of
 
@@ -53,6 +53,11 @@ __all__ = (
     "priority_spec_for",
     "spec_for",
 )
+
+if TYPE_CHECKING:
+    from aioqueue import ownership
+else:
+    ownership = DeferredModule("aioqueue.ownership")  # only `out=` needs it
 
 
 if TYPE_CHECKING:
@@ -597,7 +602,9 @@ def _refuse_overlaps(components: Sequence[Component], arrays: Sequence[Any]) -> 
         InvalidArgumentError: an array is there twice, or shares memory with another or itself.
     """
     for at, (component, array) in enumerate(zip(components, arrays, strict=True)):
-        if overlaps_itself(array) or any(overlap(array, arrays[other]) for other in range(at)):
+        if ownership.overlaps_itself(array) or any(
+            ownership.overlap(array, arrays[other]) for other in range(at)
+        ):
             raise InvalidArgumentError(
                 f"out: got an array for component {component.label} that shares memory with itself"
                 " or with that of another component; expected memory of its own for each value"

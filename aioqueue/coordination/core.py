@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from time import monotonic
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue.coordination.classify import (
     Classification,
@@ -51,16 +51,17 @@ from aioqueue.coordination.workers import (
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, detached
 from aioqueue.locks import guarded, holding, is_held_here
-from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
 from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
 from aioqueue.telemetry.stacks import forget_locals
-from aioqueue.telemetry.wait_graph import explain_for
 from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
 from aioqueue.waiting import (
     Gate,
     StopScope,
     apply_deferred,
 )
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
 
 __all__ = (
     "THE_BLOCK",
@@ -118,11 +119,15 @@ class CoordinatorCore(WatchdogTarget):
 
     def explain(self) -> Explanation:
         """Return the wait graph: which worker waits for which, and what this coordinator knows."""
+        from aioqueue.telemetry.wait_graph import explain_for
+
         return explain_for([self])
 
     @guarded
     def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
         """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
+        from aioqueue.telemetry.explanation import ExplainedCoordinator
+
         state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
         workers = [worker for worker in self._workers.values() if worker.is_alive()]
         return ExplainedCoordinator(

@@ -21,12 +21,12 @@ from aioqueue.errors import counted, interrupt_of
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.public_names import World, describe
-from aioqueue.telemetry.explanation import Explanation
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
 from aioqueue.waiting import Owner, end_joins_of
 
 if TYPE_CHECKING:
+    from aioqueue.telemetry.explanation import Explanation
     from aioqueue.telemetry.monitor import Monitor
 
 __all__ = ("CoordinatorFace", "CoordinatorMethods")

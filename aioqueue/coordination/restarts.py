@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
 from time import perf_counter
 from typing import Any, Final
 
@@ -123,6 +122,8 @@ class RestartPolicy:
     """
 
     def __init__(self, restart: Restart) -> None:
+        from random import Random  # most programs restart nothing
+
         self.over: Gate = Gate()
         """Open once no worker is to be started again. Workers wait at it for their restart."""
         self._restart = restart
@@ -184,6 +185,8 @@ class RestartPolicy:
         except BaseException as raised:  # nothing is awaited here, so no task was cancelled
             raise as_failure(raised, f"backoff raised {describe_exception(raised)}")  # noqa: B904
         if restart.jitter:
+            from random import Random
+
             # A text as the seed: the share depends on the worker and its failures, not on timing.
             random = self._random or Random(f"{restart.seed} {place}")
             pause *= 1 + restart.jitter * random.random()

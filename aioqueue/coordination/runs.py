@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aioqueue.arguments import EnqueueOp, function_name, name_of_work
 from aioqueue.coordination.cancellations import Call, is_cancellation
@@ -60,7 +60,6 @@ from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.queues import QueueFace
 from aioqueue.queues.core import QueueCore
-from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
 from aioqueue.telemetry.registry import StagePart, Watch
 from aioqueue.waiting import (
     Gate,
@@ -70,6 +69,9 @@ from aioqueue.waiting import (
     defers_ctrl_c,
     lets_ctrl_c_in,
 )
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
 
 __all__ = ("Run", "RunnerFace")
 
@@ -632,6 +634,8 @@ class RunnerFace:
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
         """Describe the runner and what its workers do now."""
+        from aioqueue.telemetry.explanation import ExplainedStage
+
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
         return ExplainedStage(
             f"the QueueRunner of {', '.join(ops)} ({counted(len(workers), 'worker')})",

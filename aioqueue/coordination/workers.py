@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
@@ -26,11 +26,12 @@ from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.locks import guarded, holding
 from aioqueue.telemetry import stacks
-from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.telemetry.stacks import stack_of
-from aioqueue.telemetry.wait_graph import items_in_hand
 from aioqueue.waiting import in_event_loop, loaded_trio, running_loop
 from aioqueue.waiting.waker import Owner
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 
 __all__ = (
     "RUNNER_ARGUMENTS",
@@ -311,6 +312,8 @@ class OwnTask:
 
 
 def _running(name: str, thing: object) -> ExplainedWorker:
+    from aioqueue.telemetry.explanation import ExplainedWorker
+
     return ExplainedWorker(name, "running", stack=stack_of(thing), key=id(thing))
 
 
@@ -341,6 +344,8 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
 
 def format_with_places(workers: Iterable[Worker]) -> LogLines:
     """Format one line per worker: its name, the item that it prepares, and where it is."""
+    from aioqueue.telemetry.wait_graph import items_in_hand
+
     items = items_in_hand()
     found = (
         worker.name
@@ -512,6 +517,8 @@ class WorkerPlan:
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
         """Describe what the worker does now."""
+        from aioqueue.telemetry.explanation import ExplainedWorker
+
         owner = self.owner
         if owner is None or self.has_ended:
             return ExplainedWorker(self.name, "ended" if self.has_ended else "not started")

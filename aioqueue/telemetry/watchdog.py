@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioqueue.coordination.classify import running_task
 from aioqueue.coordination.workers import Worker
@@ -22,10 +22,12 @@ from aioqueue.errors import counted
 from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
-from aioqueue.telemetry.explanation import Culprit, ExplainedWait, Explanation, seconds_told
 from aioqueue.telemetry.registry import WaitPoint, known_runs, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
 from aioqueue.waiting import Gate, Owner
+
+if TYPE_CHECKING:
+    from aioqueue.telemetry.explanation import ExplainedWait, Explanation
 
 __all__ = ("Join", "Watchdog", "WatchdogTarget", "WatchedQueues", "forgetting")
 
@@ -86,6 +88,8 @@ class Watchdog:
         return True
 
     def _warn(self, explanation: Explanation, waited: float) -> None:
+        from aioqueue.telemetry.explanation import seconds_told
+
         found = counted(len(explanation.culprits), "culprit")
         _log.warning(
             "nothing has moved for %s while someone waits (watchdog=%g), %s:%s",
@@ -149,6 +153,8 @@ class Join:
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
         """Return which caller waits in join, and for which workers."""
+        from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
+
         owner, alive = self._owner, self._alive()
         names = ", ".join(worker.name for worker in alive[:_NAMED])
         more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""

@@ -16,7 +16,6 @@ from aioqueue.api_misuse import hint_methods
 from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
-from aioqueue.inputs.comparison.contents import digest_of_arrays, digest_of_items
 from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_numbers, misplaced
@@ -256,6 +255,8 @@ class Sequential(Source[T]):
         elif isinstance(sequence, _Rows):
             found = sequence.digest()
         else:
+            from aioqueue.inputs.comparison.contents import digest_of_items
+
             found = digest_of_items(sequence)
         return {} if found is None else {"items": found}
 
@@ -596,6 +597,8 @@ class _Rows(Sequence[Any]):
 
     def digest(self) -> str | None:
         """What tells the rows from others."""
+        from aioqueue.inputs.comparison.contents import digest_of_arrays
+
         columns = [one._array if isinstance(one, _Objects) else one for one in self._columns]
         return digest_of_arrays(columns, self._names)
 

@@ -23,7 +23,6 @@ from aioqueue import InvalidArgumentError
 from aioqueue.api_misuse import hint_attributes, hint_methods
 from aioqueue.arguments import checked_count
 from aioqueue.forks import in_one_process_async
-from aioqueue.inputs.comparison.contents import digest_of_items
 from aioqueue.inputs.core.base_source import BaseSource, Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import (
@@ -597,6 +596,8 @@ class QuarantinedItems(Source[Any]):
         return len(self.records)
 
     def fingerprint(self) -> dict[str, Any]:
+        from aioqueue.inputs.comparison.contents import digest_of_items
+
         told = [(one.item, one.epoch, one.index) for one in self.records]
         return {**super().fingerprint(), "length": len(self), "items": digest_of_items(told)}
 
