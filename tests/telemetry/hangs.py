@@ -54,10 +54,13 @@ thread(lambda: [examples.dequeue() for _ in range(2)])
 """,
     ),
     "a forgotten close": (
-        "after 1 element nobody has closed it (is a close() missing?)",
+        "after 20 elements nobody has closed it (is a close() missing?)",
         """
+producer = thread(lambda: [examples.enqueue(number) for number in range(20)])
+while not examples.statistics().waiting_enqueues:
+    pass  # it waits for room, and so is known as a producer
 run(sync.QueueRunner(sync.FIFOQueue(1), lambda: examples.dequeue()))
-thread(lambda: examples.enqueue(1)).join()
+producer.join()
 """,
     ),
     "a consumer that is gone": (

@@ -6,6 +6,7 @@ memory becomes an array without a copy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -291,6 +292,11 @@ def _objects(values: list[Any]) -> NDArray[Any]:
 
 def _shaped(array: NDArray[Any], type: Any) -> NDArray[Any]:
     """Reshape rows of elements to the tensors that their type describes."""
+    if array.dtype == object and array.ndim == 1:  # one list a row: of text, say
+        flat = np.empty((len(array), math.prod(type.shape)), object)
+        for at, row in enumerate(array):
+            flat[at] = row
+        array = flat
     shaped = array.reshape(len(array), *type.shape)
     order = type.permutation
     return shaped if order is None else shaped.transpose(0, *(axis + 1 for axis in order))
