@@ -54,7 +54,7 @@ thread(lambda: [examples.dequeue() for _ in range(2)])
 """,
     ),
     "a forgotten close": (
-        "after 20 elements nobody has closed it (is a close() missing?)",
+        "who did, has ended and has not closed it",
         """
 producer = thread(lambda: [examples.enqueue(number) for number in range(20)])
 while not examples.statistics().waiting_enqueues:
