@@ -172,9 +172,11 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     holder = _gil_holder(window)
     if suspect.stage is not None and _is_in_line(suspect.stage):
         return _stage(window, suspect.stage)
-    if holder is not None and (suspect.cause == "unknown" or _is_in_thread(suspect)):
-        return _holds_gil(window, holder)
     quick = _too_quick(window)
+    # Processes would not help a stage whose calls are quicker than the hand-over of their items.
+    is_theirs = suspect.cause == "unknown" or _is_in_thread(suspect)
+    if holder is not None and holder is not quick and is_theirs:
+        return _holds_gil(window, holder)
     if quick is not None and (suspect.share < _IDLE or suspect.stage is quick):
         return _hand_overs(window, quick)
     if suspect.share < _IDLE:
