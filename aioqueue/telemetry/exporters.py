@@ -367,12 +367,8 @@ class ScalarSender:
                 f"writer: got {writer!r}; expected an object with add_scalar(tag, value, step),"
                 " such as the SummaryWriter of torch.utils.tensorboard or tensorboardX"
             )
-        self._watched = watched
-        self._writer = writer
-        self._every = checked_count(every, "every", least=1)
-        self._step = 0
-        self._has_failed = False
-        self._group = _group_of_writer(watched, writer)
+        self._watched = watched  # it lives as long as its sender
+        self._writing = _ScalarWriting(watched, writer, checked_count(every, "every", least=1))
 
     def step(self, number: int | None = None) -> None:
         """Record that a training step has ended. The first failure of the writer is logged.
@@ -380,6 +376,29 @@ class ScalarSender:
         Args:
             number: which step, from 0; `None` for the next one.
         """
+        self._writing.step(number)
+
+    def send(self, number: int) -> None:
+        """Write the scalars of this moment as those of a step.
+
+        Args:
+            number: which step, from 0.
+        """
+        self._writing.send(number)
+
+
+class _ScalarWriting:
+    """The part of a sender that its monitor keeps. It keeps no monitor: that would be a circle."""
+
+    def __init__(self, watched: MonitoredRun, writer: ScalarWriter, every: int) -> None:
+        self._watched = weakref.ref(watched)
+        self._writer = writer
+        self._every = every
+        self._step = 0
+        self._has_failed = False
+        self._group = _group_of_writer(watched, writer)
+
+    def step(self, number: int | None = None) -> None:
         number = self._step if number is None else number
         self._step = number + 1
         if self._step % self._every == 0:
@@ -395,13 +414,10 @@ class ScalarSender:
                     )
 
     def send(self, number: int) -> None:
-        """Write the scalars of this moment as those of a step.
-
-        Args:
-            number: which step, from 0.
-        """
-        for tag, value in self._watched.scalars().items():
-            self._writer.add_scalar(self._group + tag.removeprefix("data"), value, number)
+        watched = self._watched()
+        if watched is not None:
+            for tag, value in watched.scalars().items():
+                self._writer.add_scalar(self._group + tag.removeprefix("data"), value, number)
 
 
 _writers: Final[WeakKeyDictionary[Any, list[Shown]]] = WeakKeyDictionary()

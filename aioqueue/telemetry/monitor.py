@@ -284,7 +284,7 @@ class MonitorExports(ABC):
         from aioqueue.telemetry.exporters import ScalarSender
 
         sender = ScalarSender(self, writer, every)
-        self._call_on_step(sender.step)
+        self._call_on_step(sender._writing.step)
         return sender
 
 

@@ -7,7 +7,6 @@ the smallest free number, and after that one has ended the same labels as before
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -182,7 +181,6 @@ def test_scalars_of_several_monitors() -> None:
     dropped = consumed(1)
     dropped.to(writer)
     del dropped
-    gc.collect()
     writer.tags.clear()
     with consumed(1) as last:
         last.to(writer).send(0)
