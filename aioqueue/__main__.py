@@ -13,8 +13,6 @@ from aioqueue.display_text import print_to
 from aioqueue.inputs.core import journal
 from aioqueue.telemetry import explain_socket
 
-__all__ = ("main",)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code: 0, or 1 if the command failed.

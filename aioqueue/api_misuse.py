@@ -19,18 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from aioqueue.arguments import with_known_keywords
 from aioqueue.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
 
-__all__ = (
-    "Hinted",
-    "hide_names",
-    "hint_attributes",
-    "hint_keywords",
-    "hint_methods",
-    "no_name",
-    "not_searched",
-    "refuse_block",
-    "refuse_overrides",
-    "unexpected_keyword",
-)
 ClassT = TypeVar("ClassT", bound=type)
 
 _PROTOCOLS: Final = frozenset(

@@ -18,35 +18,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from aioqueue.errors import InvalidArgumentError, counted, with_article
-
-__all__ = (
-    "Answers",
-    "EnqueueOp",
-    "check_version",
-    "checked_count",
-    "checked_delay",
-    "checked_exceptions",
-    "checked_flag",
-    "checked_grace",
-    "checked_labels",
-    "checked_period",
-    "checked_positive",
-    "checked_seconds",
-    "checked_share",
-    "checked_watchdog",
-    "counted",
-    "function_name",
-    "is_async",
-    "is_coroutine_function",
-    "is_int",
-    "makes_several",
-    "name_of_work",
-    "refuse_awaitable",
-    "takes",
-    "with_article",
-    "with_known_keywords",
-)
+from aioqueue.errors import InvalidArgumentError, with_article
 
 
 def check_version(version: Any, expected: int, name: str) -> None:

@@ -19,36 +19,6 @@ from aioqueue.errors import QueueClosedError, counted, queue_label
 from aioqueue.public_names import public
 from aioqueue.storage.protocol import Held
 
-__all__ = (
-    "CLOSED",
-    "CLOSING",
-    "DEQUEUE",
-    "DONE",
-    "ENQUEUE",
-    "FAILED",
-    "GRANTED",
-    "NEITHER",
-    "OPEN",
-    "PENDING",
-    "WITHDRAWN",
-    "Attempt",
-    "AttemptState",
-    "Borrower",
-    "Host",
-    "Lines",
-    "Put",
-    "PutMany",
-    "QueueState",
-    "Side",
-    "Statistics",
-    "Take",
-    "UntilClosed",
-    "UntilDone",
-    "Waker",
-    "closed_error",
-    "join_error",
-)
-
 
 @public("aioqueue")
 class QueueState(enum.Enum):

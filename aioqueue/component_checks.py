@@ -27,20 +27,6 @@ from aioqueue.errors import InvalidArgumentError, exception_text, with_article
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = (
-    "Component",
-    "Shape",
-    "as_objects",
-    "is_strange",
-    "is_table",
-    "own_rows",
-    "plain",
-    "refuse_strange",
-    "shortly",
-    "unrolled",
-    "way_to_numpy",
-)
-
 Shape = tuple[int | None, ...]
 
 _ndarray = np.ndarray

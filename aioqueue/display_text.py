@@ -14,25 +14,6 @@ import logging
 import re
 from typing import Any, Final
 
-__all__ = (
-    "LogLines",
-    "clock",
-    "count",
-    "duration",
-    "escaped_for_xml",
-    "in_safe_lines",
-    "keep_to_lines",
-    "on_one_line",
-    "print_to",
-    "sentence",
-    "share",
-    "shortened",
-    "size",
-    "without_secrets",
-    "workers",
-)
-
-
 _HIDDEN: Final = "***"
 
 _PASSWORD: Final = re.compile(r"(?P<before>://[^\s/?#:\"<>]*:)[^\s/?#\"<>]*(?=@)")

@@ -27,33 +27,6 @@ from aioqueue.public_names import DeferredModule
 from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
 from aioqueue.trees import Kind, Path, branch_of
 
-__all__ = (
-    "Array",
-    "ArrayElements",
-    "BatchT",
-    "Columns",
-    "Component",
-    "DType",
-    "ElementSpec",
-    "ElementT",
-    "ListedElements",
-    "NamedElements",
-    "ObjectSpec",
-    "PriorityObjectSpec",
-    "Record",
-    "RecordT",
-    "Row",
-    "Spec",
-    "TreeElements",
-    "TreeSpec",
-    "TupleElements",
-    "Typed",
-    "element_spec",
-    "is_iterable",
-    "priority_spec_for",
-    "spec_for",
-)
-
 if TYPE_CHECKING:
     from aioqueue import ownership
 else:

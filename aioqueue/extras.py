@@ -10,8 +10,6 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ("command_for", "released_name", "required")
-
 _PACKAGE = "aioqueue"
 
 

@@ -24,24 +24,6 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-__all__ = (
-    "PROCESS",
-    "Forkable",
-    "ForkedQueue",
-    "LivingThings",
-    "Refusing",
-    "RefusingLock",
-    "begun_elsewhere",
-    "in_one_process",
-    "in_one_process_async",
-    "is_refusing",
-    "living_queues",
-    "note_for_forks",
-    "refuse_in_forks",
-    "refusing",
-)
-
-
 T = TypeVar("T")
 
 

@@ -45,8 +45,6 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-__all__ = ("DrawsFinder", "FinderInTurn", "WatchedFunction")
-
 _log: Final = logging.getLogger("aioqueue")
 
 _SURE: Final = {"random": 1, "numpy.random": 3, "torch": 8}

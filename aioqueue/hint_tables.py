@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-__all__ = ("ATTRIBUTES", "KEYWORDS", "NAMES")
 AdviceT = TypeVar("AdviceT", str, tuple[str, ...])
 
 

@@ -38,8 +38,6 @@ from aioqueue.inputs.pipeline.run_methods import RunMethods
 from aioqueue.telemetry.intervals import Interval
 from aioqueue.tracebacks import shorten
 
-__all__ = ("CannotInspectError", "add_command", "load")
-
 _DESCRIPTION: Final = """\
 Runs a pipeline, and shows its stages, the spec of its elements, the first of them, the rates of
 some seconds, and what limits it.

@@ -15,21 +15,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from aioqueue.arguments import is_int
 
-__all__ = (
-    "COUNT",
-    "MANIFEST",
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "DocumentError",
-    "Kind",
-    "Schema",
-    "check_fields",
-    "is_json",
-    "is_too_deep",
-    "parsed",
-    "read_document",
-)
-
 MANIFEST: Final = ".aioqueue.json"
 """The end of the name of the list of files that `Pipeline.write` or a cache has made."""
 

@@ -31,21 +31,17 @@ from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import holding
 from aioqueue.public_names import describe, public, with_sections
 from aioqueue.tracebacks import SHORTENED, shorten_again
-from aioqueue.waiting import (
-    AsyncWaker,
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import (
     CancelScope,
-    ThreadWaker,
     cancelled_by,
     current_scopes,
-    current_waker,
-    in_event_loop,
     sleep_while_pending,
     stop_scopes,
     unwatch,
     watch,
 )
-
-__all__ = ("AsyncVersions", "BlockingLatest", "Latest", "LatestFace", "Versions")
+from aioqueue.waiting.waker import AsyncWaker, ThreadWaker, in_event_loop
 
 T = TypeVar("T")
 FaceT = TypeVar("FaceT", bound="LatestFace[Any]")

@@ -21,15 +21,8 @@ from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.registry import note_waits
-from aioqueue.waiting import (
-    Owner,
-    apply_deferred,
-    deliver,
-    waited_elsewhere,
-    waits_elsewhere,
-)
-
-__all__ = ("UNSET", "LatestCore", "Reading", "Versioned")
+from aioqueue.waiting.scopes import waited_elsewhere, waits_elsewhere
+from aioqueue.waiting.waker import Owner, apply_deferred, deliver
 
 T = TypeVar("T")
 

@@ -45,25 +45,6 @@ from queue import SimpleQueue
 from types import FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
-__all__ = (
-    "COMPILED",
-    "REFUSAL",
-    "GilLock",
-    "OwnedLock",
-    "alone",
-    "alone_move",
-    "as_gil_lock",
-    "guarded",
-    "guarded_move",
-    "holding",
-    "is_held_here",
-    "machine_lock",
-    "ownership",
-    "raise_a_handlers",
-    "release_if_held",
-)
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])

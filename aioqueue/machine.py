@@ -86,9 +86,7 @@ from aioqueue.attempts import (
 from aioqueue.element_spec import Columns
 from aioqueue.errors import QueueClosedError, out_of_range_error
 from aioqueue.locks import alone, alone_move, guarded, guarded_move, raise_a_handlers
-from aioqueue.machine_state import INFINITY, NOTHING, MachineState
-
-__all__ = ("NOTHING", "Machine")
+from aioqueue.machine_state import INFINITY, MachineState
 
 
 class Machine(MachineState):

@@ -48,15 +48,6 @@ from aioqueue.meters import Counted, Durations
 from aioqueue.storage.protocol import Storage
 from aioqueue.storage.sized import rows_within
 
-__all__ = (
-    "INFINITY",
-    "NOTHING",
-    "FastPath",
-    "MachineState",
-    "Waiting",
-)
-
-
 # ruff: noqa: F821  (no statement binds the name below: in compiled code it is a C function)
 thread_ident: Callable[[], int]
 globals()["thread_ident"] = locks.thread_ident

@@ -17,22 +17,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from aioqueue.attempts import DEQUEUE, ENQUEUE, Attempt
 
-__all__ = (
-    "BOUNDS",
-    "Counted",
-    "Doing",
-    "Durations",
-    "Event",
-    "EventRing",
-    "Histogram",
-    "LockLooks",
-    "Meter",
-    "QueueWaits",
-    "Tracer",
-    "current_meter",
-)
-
-
 Doing: TypeAlias = Literal[
     "works", "works elsewhere", "next item", "waits for data", "waits for room"
 ]

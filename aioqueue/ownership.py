@@ -29,8 +29,6 @@ import numpy as np
 
 from aioqueue.trees import Registered, registered
 
-__all__ = ("FIXED", "overlap", "overlaps_itself", "private", "private_parts", "unshared")
-
 FIXED: Final = frozenset(
     {int, float, complex, bool, str, bytes, type(None), range, frozenset}
     | {kind for kind in np.sctypeDict.values() if not issubclass(kind, np.void | np.object_)}

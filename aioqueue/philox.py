@@ -21,8 +21,6 @@ from aioqueue.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("DEFAULT_GRAPH_SEED", "PhiloxWords", "Seed", "philox_blocks", "resolve_seed")
-
 Seed = int | tuple[int, int] | None
 
 DEFAULT_GRAPH_SEED: Final = 87654321

@@ -21,28 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-__all__ = (
-    "FORK_SERVER",
-    "ROOT",
-    "UNIX_SOCKETS",
-    "check_length",
-    "check_private_folder",
-    "check_private_socket",
-    "command_of",
-    "connected_socket",
-    "file_without_name",
-    "is_readable",
-    "listening_socket",
-    "lock_file",
-    "missing",
-    "own_user",
-    "peer_user",
-    "signals_blocked",
-    "state_of",
-    "unblock_signals",
-    "user_of",
-)
-
 ROOT: Final = 0
 """The user who may read everything."""
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-__all__ = ("processors", "usable_processors")
-
 _ROOT: Final = Path("/")
 
 _MOUNT: Final = re.compile(r"\S+ \S+ \S+ (\S+) (\S+) .*- (cgroup2?) \S+ (\S+)$")

@@ -22,17 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any, Final, Literal, TypeVar
 
-__all__ = (
-    "DeferredModule",
-    "PublicNames",
-    "World",
-    "describe",
-    "public",
-    "text_for",
-    "with_sections",
-)
-
-
 ClassT = TypeVar("ClassT", bound=type)
 
 

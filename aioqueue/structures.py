@@ -28,16 +28,6 @@ from aioqueue.trees import (
     record_of,
 )
 
-__all__ = (
-    "LEAF",
-    "Structure",
-    "Wording",
-    "flat_structure",
-    "keys_text",
-    "of_plain",
-    "structure_of",
-)
-
 
 class Wording(NamedTuple):
     """How messages speak of trees."""

@@ -19,9 +19,11 @@ from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.public_names import World
-from aioqueue.queues import QueueFace
+from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry import stacks
-from aioqueue.waiting import Gate, current_waker, in_event_loop
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import Gate
+from aioqueue.waiting.waker import in_event_loop
 
 __all__ = ("failing", "no_threads_left", "until_waiting", "wait_until_waiting")
 

@@ -39,20 +39,6 @@ from typing import Final, NoReturn
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import copied, counted, describe_exception
 
-__all__ = (
-    "HOUSE",
-    "SHORTENED",
-    "FailureNote",
-    "full_tracebacks",
-    "is_of_a_library",
-    "raise_again",
-    "shorten",
-    "shorten_again",
-    "show_sources",
-    "text_of",
-    "title_of",
-)
-
 HOUSE: Final = os.path.dirname(__file__)
 """Where our own files are, which tell a user nothing."""
 

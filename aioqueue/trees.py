@@ -28,25 +28,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-__all__ = (
-    "MAX_DEPTH",
-    "NAMESPACE",
-    "Branch",
-    "Kind",
-    "Path",
-    "Registered",
-    "branch_of",
-    "dict_of",
-    "fields_of_tuple",
-    "is_array_like",
-    "leaves_of",
-    "mapped",
-    "path_text",
-    "record_of",
-    "registered",
-)
-
-
 NAMESPACE: Final = "aioqueue"
 """The namespace of optree where the types for this library are registered."""
 

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.element_spec import Component, ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
+from aioqueue.component_checks import Component
+from aioqueue.element_spec import (
+    ElementSpec,
+    ObjectSpec,
+    PriorityObjectSpec,
+    Spec,
+)
 from aioqueue.errors import InvalidArgumentError
 
 

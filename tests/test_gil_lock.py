@@ -28,7 +28,7 @@ from aioqueue import locks
 from aioqueue.locks import REFUSAL, holding, is_held_here
 from aioqueue.machine import Machine
 from aioqueue.machine_state import NOTHING, FastPath
-from aioqueue.storage import ObjectStorage
+from aioqueue.storage.protocol import ObjectStorage
 from tests.proof.scheduling import Choices, ScheduleError, Scheduler, explore
 from tests.test_locks import StruckError
 

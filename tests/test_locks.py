@@ -24,7 +24,7 @@ import pytest
 
 import aioqueue
 from aioqueue.locks import guarded, holding, is_held_here, release_if_held
-from aioqueue.waiting import running_loop
+from aioqueue.waiting.waker import running_loop
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(aioqueue.__file__).parent

@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.element_spec import Component
+from aioqueue.component_checks import Component
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.philox import DEFAULT_GRAPH_SEED, philox_blocks, resolve_seed
-from aioqueue.storage import Held, ObjectShelf, PhiloxWords, Shelf, ShuffleStorage, TypedShelf
+from aioqueue.philox import DEFAULT_GRAPH_SEED, PhiloxWords, philox_blocks, resolve_seed
+from aioqueue.storage.priority_and_shuffle import (
+    ObjectShelf,
+    Shelf,
+    ShuffleStorage,
+    TypedShelf,
+)
+from aioqueue.storage.protocol import Held
 
 ONES = 0xFFFFFFFF
 

@@ -5,5 +5,3 @@ call the function, in tasks, threads or processes. The faces only wait.
 """
 
 from __future__ import annotations
-
-__all__: tuple[str, ...] = ()

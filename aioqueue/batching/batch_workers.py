@@ -30,9 +30,8 @@ from aioqueue.coordination.cancellations import is_cancellation
 from aioqueue.coordination.tasks import Tasks
 from aioqueue.coordination.workers import as_worker, when_all_ended
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty
-from aioqueue.waiting import Gate, current_worker
-
-__all__ = ("all_gone", "lose_tasks", "start_tasks", "start_threads")
+from aioqueue.waiting.scopes import Gate
+from aioqueue.waiting.waker import current_worker
 
 T = TypeVar("T")
 

@@ -24,7 +24,8 @@ from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import PENDING
 from aioqueue.batching.batch_workers import all_gone, lose_tasks, start_tasks, start_threads
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
-from aioqueue.batching.core import BatcherCore, OnFull, Request, Where
+from aioqueue.batching.core import BatcherCore, OnFull, Request
+from aioqueue.batching.function_calls import Where
 from aioqueue.coordination.cancellations import Call, ask_again, is_cancellation
 from aioqueue.coordination.shutdown import CLEAN_UP, DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
 from aioqueue.coordination.tasks import Tasks, loop_of_its_own, new_tasks, outlast
@@ -36,17 +37,11 @@ from aioqueue.locks import holding
 from aioqueue.public_names import public, with_sections
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.waiting import (
-    AsyncWaker,
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import (
     CancelScope,
-    ThreadWaker,
-    apply_deferred,
     cancelled_by,
     current_scopes,
-    current_waker,
-    in_event_loop,
-    in_trio,
-    running_loop,
     sleep_while_pending,
     stop_scopes,
     unwatch,
@@ -54,20 +49,14 @@ from aioqueue.waiting import (
     waits_elsewhere,
     watch,
 )
-
-__all__ = (
-    "BATCHER_ARGUMENTS",
-    "AsyncBatcher",
-    "Batcher",
-    "BatcherFace",
-    "BlockingBatcher",
-    "ResultT",
-    "ThreadBatcher",
-    "ValueT",
-    "leave_stragglers",
-    "warn_of_slow_end",
+from aioqueue.waiting.waker import (
+    AsyncWaker,
+    ThreadWaker,
+    apply_deferred,
+    in_event_loop,
+    in_trio,
+    running_loop,
 )
-
 
 FaceT = TypeVar("FaceT", bound="BatcherFace[Any, Any]")
 ValueT = TypeVar("ValueT")

@@ -12,8 +12,6 @@ from typing import Final
 
 from aioqueue.public_names import public
 
-__all__ = ("BatcherCounts", "BatcherState", "BatcherStatistics")
-
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets in seconds. The last bucket has none."""
 

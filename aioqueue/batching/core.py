@@ -32,7 +32,7 @@ from aioqueue.batching.function_calls import (
     checked_where,
     takes_contexts,
 )
-from aioqueue.coordination.classify import running_task
+from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
     InvalidArgumentError,
@@ -46,7 +46,7 @@ from aioqueue.errors import (
     own,
 )
 from aioqueue.locks import guarded, is_held_here
-from aioqueue.queues import QueueFace
+from aioqueue.queues.core import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
@@ -63,9 +63,8 @@ from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import Stack, place_of, stack_of
 from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
-from aioqueue.waiting import Gate, Owner, apply_deferred
-
-__all__ = ("BatcherCore", "Inspected", "OnFull", "Request", "Where")
+from aioqueue.waiting.scopes import Gate
+from aioqueue.waiting.waker import Owner, apply_deferred
 
 OnFull = Literal["wait", "refuse"]
 

@@ -21,24 +21,11 @@ from aioqueue.coordination.classify import (
     Classification,
     as_failure,
     classify,
-    describe_exception,
     is_fatal,
 )
 from aioqueue.element_spec import is_iterable
-from aioqueue.errors import InvalidArgumentError
+from aioqueue.errors import InvalidArgumentError, describe_exception
 from aioqueue.ownership import FIXED, private, private_parts
-
-__all__ = (
-    "CallsHere",
-    "FunctionCaller",
-    "Where",
-    "call",
-    "call_async",
-    "checked_function",
-    "checked_where",
-    "failure_of",
-    "takes_contexts",
-)
 
 Where = Literal["auto", "task", "thread", "process"]
 """Where the function of a batcher runs."""

@@ -46,17 +46,6 @@ from aioqueue.processes.worker import (
     not_importable,
 )
 
-__all__ = (
-    "Outcome",
-    "ProcessCaller",
-    "ProcessReply",
-    "Sent",
-    "requests_half",
-    "results_half",
-    "work",
-)
-
-
 Sent = tuple[bytes, list[Block]]
 """A request in transit: its pickle, and where its large parts are."""
 

@@ -54,9 +54,8 @@ from aioqueue.errors import InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
 from aioqueue.public_names import public, with_sections
 from aioqueue.tracebacks import SHORTENED, raise_again, shorten
-from aioqueue.waiting import current_waker, defers_ctrl_c, lets_ctrl_c_in
-
-__all__ = ("AsyncCoordinator", "LooperTask", "QueueRunner", "Startable")
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.waker import defers_ctrl_c, lets_ctrl_c_in
 
 
 class Startable(Protocol):

@@ -31,9 +31,8 @@ from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
 from aioqueue.public_names import public, with_sections
 from aioqueue.tracebacks import raise_again, shorten
-from aioqueue.waiting import CancelScope, Gate, current_scopes, in_event_loop
-
-__all__ = ("LooperThread", "QueueRunner", "ThreadCoordinator")
+from aioqueue.waiting.scopes import CancelScope, Gate, current_scopes
+from aioqueue.waiting.waker import in_event_loop
 
 
 @refuse_block(

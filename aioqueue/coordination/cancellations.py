@@ -34,30 +34,9 @@ import anyio.lowlevel
 
 from aioqueue.attempts import Attempt
 from aioqueue.errors import QueueClosedError
-from aioqueue.waiting import (
-    StopScope,
-    current_worker,
-    end_wait,
-    is_deferred,
-    loaded_trio,
-    running_loop,
-    waits_of_workers,
-)
-
-__all__ = (
-    "Call",
-    "StepByStep",
-    "WorkerScope",
-    "WorkerTask",
-    "ask_again",
-    "cancellation",
-    "is_being_cancelled",
-    "is_cancellation",
-    "is_cancelled_here",
-    "running_task",
-    "sheltered",
-    "stop_workers",
-)
+from aioqueue.waiting.asyncio import is_deferred
+from aioqueue.waiting.scopes import StopScope, end_wait, waits_of_workers
+from aioqueue.waiting.waker import current_worker, loaded_trio, running_loop
 
 _SENT_BY: Final = "cancel scope "
 """What stands before the name of a scope in the messages of anyio."""

@@ -37,37 +37,9 @@ from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
     QueueClosedError,
-    add_note,
-    describe_exception,
-    exception_text,
-    interrupt_of,
-    set_cause,
 )
-from aioqueue.waiting import current_scopes, current_worker
-
-__all__ = (
-    "Call",
-    "Classification",
-    "add_note",
-    "as_failure",
-    "cause_of",
-    "checked_clean_types",
-    "classify",
-    "describe_exception",
-    "ended_by_scope",
-    "exception_text",
-    "failures_behind",
-    "interrupt_of",
-    "is_being_cancelled",
-    "is_cancellation",
-    "is_fatal",
-    "leaves_of",
-    "owner_of_caller",
-    "part_besides",
-    "running_task",
-    "set_cause",
-    "without_stops",
-)
+from aioqueue.waiting.scopes import current_scopes
+from aioqueue.waiting.waker import current_worker
 
 _STOPPING: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
 """Exceptions that a stop raises in workers that wait for a queue or inside a scope."""

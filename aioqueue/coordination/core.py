@@ -18,7 +18,6 @@ from aioqueue.coordination.classify import (
     Classification,
     checked_clean_types,
     classify,
-    describe_exception,
     failures_behind,
     leaves_of,
     part_besides,
@@ -49,24 +48,16 @@ from aioqueue.coordination.workers import (
     when_all_ended,
 )
 from aioqueue.element_spec import is_iterable
-from aioqueue.errors import InvalidArgumentError, detached
+from aioqueue.errors import InvalidArgumentError, describe_exception, detached
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
-from aioqueue.waiting import (
-    Gate,
-    StopScope,
-    apply_deferred,
-)
+from aioqueue.waiting.scopes import Gate, StopScope
+from aioqueue.waiting.waker import apply_deferred
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
-
-__all__ = (
-    "THE_BLOCK",
-    "CoordinatorCore",
-)
 
 THE_BLOCK: Final = "the block of the coordinator"
 """The name that reports give to the code inside the block, which is no worker."""

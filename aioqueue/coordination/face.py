@@ -23,13 +23,12 @@ from aioqueue.locks import holding
 from aioqueue.public_names import World, describe
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
-from aioqueue.waiting import Owner, end_joins_of
+from aioqueue.waiting.scopes import end_joins_of
+from aioqueue.waiting.waker import Owner
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import Explanation
     from aioqueue.telemetry.monitor import Monitor
-
-__all__ = ("CoordinatorFace", "CoordinatorMethods")
 
 
 class CoordinatorMethods:

@@ -11,8 +11,6 @@ from aioqueue.coordination.blocking import ThreadCoordinator
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.public_names import public, with_sections
 
-__all__ = ("BlockingCoordinator", "Coordinator")
-
 
 @public("aioqueue", hints="coordinators")
 class Coordinator(AsyncCoordinator):

@@ -34,25 +34,12 @@ from aioqueue.arguments import (
     makes_several,
     refuse_awaitable,
 )
-from aioqueue.coordination.classify import add_note, describe_exception, running_task
+from aioqueue.coordination.cancellations import running_task
 from aioqueue.element_spec import is_iterable
-from aioqueue.errors import InvalidArgumentError, exception_text
+from aioqueue.errors import InvalidArgumentError, add_note, describe_exception, exception_text
 from aioqueue.locks import holding
-from aioqueue.queues import QueueFace
+from aioqueue.queues.core import QueueFace
 from aioqueue.tracebacks import FailureNote, shorten
-
-__all__ = (
-    "Unawaited",
-    "add_advice",
-    "call_watched",
-    "cannot_start",
-    "checked_ops",
-    "described",
-    "refuse_generators",
-    "refuse_result",
-    "say_whose",
-)
-
 
 _QUEUE: Final = r"'?(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue'?"
 

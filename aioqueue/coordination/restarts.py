@@ -24,15 +24,14 @@ from aioqueue.arguments import (
     checked_share,
     is_int,
 )
-from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.coordination.classify import as_failure
 from aioqueue.coordination.workers import WorkerPlan
-from aioqueue.errors import InvalidArgumentError, counted, detached
+from aioqueue.errors import InvalidArgumentError, add_note, counted, describe_exception, detached
 from aioqueue.meters import Meter
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten, text_of
-from aioqueue.waiting import Gate, current_waker
-
-__all__ = ("Restart", "RestartPolicy", "checked_restart")
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import Gate
 
 _log: Final = logging.getLogger("aioqueue")
 

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.arguments import EnqueueOp, function_name
 from aioqueue.meters import LockLooks, Meter, Tracer
-from aioqueue.queues import QueueFace
+from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry.registry import EndingPart
 from aioqueue.telemetry.stacks import locks_of
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.snapshots import StageNumbers, WorkerNumbers
-
-__all__ = ("OpStage", "op_stages")
 
 
 class _Plan(Protocol):
@@ -76,7 +74,8 @@ class OpStage(EndingPart):
 
     def numbers(self, now: float) -> StageNumbers:
         """Return the numbers of the stage so far."""
-        from aioqueue.telemetry.snapshots import Histogram, StageNumbers
+        from aioqueue.meters import Histogram
+        from aioqueue.telemetry.snapshots import StageNumbers
 
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
         calls = sum(meter.calls for meter in self._meters)

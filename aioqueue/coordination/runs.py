@@ -32,7 +32,6 @@ from aioqueue.coordination.classify import (
     Classification,
     cause_of,
     classify,
-    describe_exception,
     owner_of_caller,
 )
 from aioqueue.coordination.core import CoordinatorCore
@@ -55,16 +54,15 @@ from aioqueue.coordination.shutdown import (
 from aioqueue.coordination.tasks import CooperativeYield
 from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.display_text import on_one_line
-from aioqueue.errors import OutOfRangeError, counted
+from aioqueue.errors import OutOfRangeError, counted, describe_exception
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
-from aioqueue.queues import QueueFace
-from aioqueue.queues.core import QueueCore
+from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.registry import StagePart, Watch
-from aioqueue.waiting import (
-    Gate,
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import Gate
+from aioqueue.waiting.waker import (
     Owner,
-    current_waker,
     current_worker,
     defers_ctrl_c,
     lets_ctrl_c_in,
@@ -72,8 +70,6 @@ from aioqueue.waiting import (
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
-
-__all__ = ("Run", "RunnerFace")
 
 _CLOSING: Final = "that closes the queue"  # after "worker", in reports
 

@@ -50,42 +50,11 @@ from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
 from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
-from aioqueue.queues import QueueFace
-from aioqueue.queues.core import QueueCore
+from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.registry import forget_run, note_run
 from aioqueue.tracebacks import shorten, title_of
-from aioqueue.waiting import StopScope, attempts_elsewhere, in_event_loop, watch
-
-__all__ = (
-    "CLEAN_UP",
-    "DEFAULT_GRACE",
-    "LAST_CALL",
-    "SLOW_STOP",
-    "Drainable",
-    "Draining",
-    "GivenAway",
-    "Producer",
-    "Stoppable",
-    "begin_to_fill",
-    "cancel_all",
-    "close_unless_filled",
-    "end_join",
-    "end_to_fill",
-    "failure_group",
-    "is_closed_now",
-    "is_watcher",
-    "living",
-    "refuse_to_stop",
-    "still_running",
-    "stop_at_exit",
-    "stop_daemons",
-    "stop_scope_of",
-    "undelivered",
-    "warn_of_interrupt",
-    "warn_of_slow_stop",
-    "warn_of_stragglers",
-)
-
+from aioqueue.waiting.scopes import StopScope, attempts_elsewhere, watch
+from aioqueue.waiting.waker import in_event_loop
 
 CLEAN_UP: Final = 10.0
 """How many seconds tasks have at least for their clean-up, once they were cancelled again."""

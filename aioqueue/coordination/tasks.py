@@ -33,27 +33,15 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import (
-    Gate,
-    current_waker,
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import Gate
+from aioqueue.waiting.waker import (
     current_worker,
     defers_ctrl_c,
     in_trio,
     loaded_trio,
     running_loop,
 )
-
-__all__ = (
-    "CooperativeYield",
-    "Tasks",
-    "loop_of_its_own",
-    "new_tasks",
-    "note_ending",
-    "outlast",
-    "spawn",
-    "threadsafe_caller",
-)
-
 
 _BACKEND: Final = "anyio._backends._asyncio"  # imported by `anyio.run`
 

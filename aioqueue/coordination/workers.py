@@ -15,39 +15,22 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
-from aioqueue.coordination.classify import (
-    as_failure,
-    describe_exception,
-    exception_text,
-    without_stops,
-)
+from aioqueue.coordination.classify import as_failure, without_stops
 from aioqueue.coordination.misuse import described
 from aioqueue.display_text import LogLines, on_one_line
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError
+from aioqueue.errors import (
+    InvalidArgumentError,
+    OutOfRangeError,
+    describe_exception,
+    exception_text,
+)
 from aioqueue.locks import guarded, holding
 from aioqueue.telemetry import stacks
 from aioqueue.telemetry.stacks import stack_of
-from aioqueue.waiting import in_event_loop, loaded_trio, running_loop
-from aioqueue.waiting.waker import Owner
+from aioqueue.waiting.waker import Owner, in_event_loop, loaded_trio, running_loop
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
-
-__all__ = (
-    "RUNNER_ARGUMENTS",
-    "Latecomers",
-    "LoopThread",
-    "OwnTask",
-    "Worker",
-    "WorkerPlan",
-    "as_worker",
-    "current_worker_name",
-    "failure_of_worker",
-    "format_end",
-    "format_with_places",
-    "threads_of",
-    "when_all_ended",
-)
 
 
 class Worker(Protocol):

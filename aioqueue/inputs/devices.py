@@ -22,32 +22,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 import numpy as np
 
 from aioqueue import InvalidArgumentError, extras
-from aioqueue.coordination.classify import describe_exception
+from aioqueue.errors import describe_exception
 from aioqueue.trees import mapped
 
 if TYPE_CHECKING:
     import jax
     import torch
     from numpy.typing import NDArray
-
-
-__all__ = (
-    "BufferRing",
-    "Copied",
-    "CudaCopier",
-    "DeviceCopier",
-    "HostMemory",
-    "JaxCopier",
-    "JaxTarget",
-    "Slot",
-    "Target",
-    "TorchCopier",
-    "TorchTarget",
-    "is_of_numbers",
-    "numbers_of",
-    "refused",
-    "target_of",
-)
 
 
 _GROWTH: Final = 1.5

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, get
 
 from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
-from aioqueue.coordination.classify import describe_exception
 from aioqueue.display_text import on_one_line
+from aioqueue.errors import describe_exception
 from aioqueue.forks import LivingThings
 from aioqueue.json_files import parsed
 from aioqueue.locks import guarded
@@ -43,19 +43,6 @@ from aioqueue.public_names import public
 
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector
-
-__all__ = (
-    "ALARM",
-    "Notice",
-    "OnWait",
-    "Preemption",
-    "PreemptionAlarm",
-    "PreemptionSleeper",
-    "aws_notice",
-    "azure_notice",
-    "gcp_notice",
-)
-
 
 _LINK_LOCAL: Final = "http://169.254.169.254"
 _AWS_TOKEN_SECONDS: Final = 21600

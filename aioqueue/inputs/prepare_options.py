@@ -30,29 +30,6 @@ from aioqueue.arguments import (
 )
 from aioqueue.public_names import public
 
-__all__ = (
-    "Array",
-    "Autotune",
-    "BatchOptions",
-    "DType",
-    "FunctionWithRng",
-    "Items",
-    "Later",
-    "NamedTupleLike",
-    "OnError",
-    "OneComponent",
-    "PrepareFunction",
-    "PrepareOptions",
-    "Rate",
-    "Retry",
-    "UnseededOptions",
-    "Where",
-    "checked_delay",
-    "per_minute",
-    "per_second",
-)
-
-
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", contravariant=True)
 ExampleT = TypeVar("ExampleT", covariant=True)

@@ -6,14 +6,6 @@ from dataclasses import dataclass
 
 from aioqueue.public_names import public
 
-__all__ = (
-    "BatchStatistics",
-    "BucketStatistics",
-    "ConsumerStatistics",
-    "PrepareStatistics",
-    "StageStatistics",
-)
-
 
 @public("aioqueue.inputs")
 @dataclass(frozen=True)

@@ -5,5 +5,3 @@ means.
 """
 
 from __future__ import annotations
-
-__all__: tuple[str, ...] = ()

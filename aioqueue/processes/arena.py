@@ -27,8 +27,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("NONE", "Allocator", "Arena", "Block", "pack", "unpack")
-
 Block = tuple[int, int]
 """The place of a block in an arena: its first byte and its number of bytes."""
 

@@ -41,16 +41,6 @@ from aioqueue.processes.program import (
     sources,
 )
 
-__all__ = (
-    "ForkServer",
-    "Popen",
-    "Server",
-    "begin",
-    "get_ready",
-    "wanted_modules",
-)
-
-
 _MAIN: Final = "__main__"
 
 _KEY_BYTES: Final = 32

@@ -28,21 +28,6 @@ from aioqueue.errors import AsItIs, describe_exception, set_cause
 from aioqueue.processes.program import imports_main
 from aioqueue.tracebacks import shorten, text_of
 
-__all__ = (
-    "Channel",
-    "DeadProcess",
-    "RemoteTraceback",
-    "Succession",
-    "channels",
-    "failure_of_message",
-    "how_it_ended",
-    "is_daemonic",
-    "message_of_failure",
-    "refused_children",
-    "why_not_begun",
-)
-
-
 _open: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
 
 if sys.platform == "win32":

@@ -23,30 +23,6 @@ from contextlib import contextmanager
 from multiprocessing import spawn
 from typing import Any, Final, NamedTuple
 
-__all__ = (
-    "COLD",
-    "PARENT_GONE",
-    "STARTS",
-    "WARM",
-    "CannotStartError",
-    "ImportOrders",
-    "Program",
-    "changes",
-    "ensure_tracker",
-    "handing_over",
-    "has_changed",
-    "imports_main",
-    "is_ending",
-    "is_importing_main",
-    "is_python",
-    "main_module",
-    "no_more",
-    "not_in_place_of_a_worker",
-    "sources",
-    "where_main_is",
-)
-
-
 _INSTALLED: Final = tuple(
     {os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "purelib", "platlib")}
 )

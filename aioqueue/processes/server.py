@@ -41,13 +41,6 @@ from aioqueue.processes.program import (
     Program,
 )
 
-__all__ = (
-    "Seeds",
-    "left_behind",
-    "main",
-    "open_files",
-)
-
 
 def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> None:
     """Run the server until the program has ended.

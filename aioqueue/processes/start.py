@@ -44,14 +44,6 @@ from aioqueue.processes.program import (
     not_in_place_of_a_worker,
 )
 
-__all__ = (
-    "Deaf",
-    "StartedProcess",
-    "get_ready",
-    "one_at_a_time",
-    "uses_fork_server",
-)
-
 # Only threads that are made for this take this lock, and no signal handler runs in them.
 _starting: Any = threading.RLock()  # one process is started at a time
 

@@ -47,24 +47,6 @@ from aioqueue.processes.start import StartedProcess, one_at_a_time
 from aioqueue.telemetry.explanation import WorkerState
 from aioqueue.telemetry.stacks import Stack, stack_of_dump
 
-__all__ = (
-    "DumpReader",
-    "DumpWriter",
-    "HasProcesses",
-    "UnknownToOthersError",
-    "WorkerProcess",
-    "cannot_start",
-    "check_may_start",
-    "dump_pair",
-    "dumped",
-    "end_all",
-    "ended_at_exit",
-    "not_importable",
-    "pickled",
-    "state_of",
-)
-
-
 _ENDING: Final = 1.0
 """How many seconds a process has to end after it was asked to."""
 

@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.api_misuse import not_searched
+from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import (
     FAILED,
     GRANTED,
@@ -35,27 +36,27 @@ from aioqueue.attempts import (
 from aioqueue.display_text import on_one_line
 from aioqueue.element_spec import BatchT, Columns, ElementT, Typed
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
-from aioqueue.machine import NOTHING
+from aioqueue.machine_state import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
-from aioqueue.queues.core import QueueCore, QueueFace, checked_seconds, note_rows
+from aioqueue.queues.core import QueueCore, QueueFace, note_rows
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.tracebacks import shorten
-from aioqueue.waiting import (
-    AsyncWaker,
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import (
     CancelScope,
-    apply_deferred,
-    current_waker,
-    current_worker,
-    deliver,
     is_stopped,
     known_stops,
     stop_scopes,
     unwatch,
     watch,
 )
-
-__all__ = ("AsyncBatches", "AsyncMethods")
+from aioqueue.waiting.waker import (
+    AsyncWaker,
+    apply_deferred,
+    current_worker,
+    deliver,
+)
 
 T = TypeVar("T")
 

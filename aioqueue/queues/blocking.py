@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.api_misuse import not_searched
+from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import (
     PENDING,
     WITHDRAWN,
@@ -32,25 +33,25 @@ from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
-from aioqueue.machine import NOTHING
+from aioqueue.machine_state import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
-from aioqueue.queues.core import QueueFace, checked_seconds, note_rows
+from aioqueue.queues.core import QueueFace, note_rows
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.tracebacks import SHORTENED, shorten, shorten_again
-from aioqueue.waiting import (
-    ThreadWaker,
-    apply_deferred,
+from aioqueue.waiting.scopes import (
     cancelled_by,
     current_scopes,
-    deliver,
-    in_event_loop,
     least_left,
     unwatch,
     watch,
 )
-
-__all__ = ("Batches", "BlockingMethods")
+from aioqueue.waiting.waker import (
+    ThreadWaker,
+    apply_deferred,
+    deliver,
+    in_event_loop,
+)
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 import numpy as np
 
 from aioqueue.api_misuse import hint_attributes, not_searched, refuse_overrides
-from aioqueue.arguments import checked_count, checked_flag, checked_seconds, is_int
+from aioqueue.arguments import checked_count, checked_flag, is_int
 from aioqueue.attempts import (
     ENQUEUE,
     NEITHER,
@@ -35,17 +35,26 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.element_spec import Columns, Component, ElementT, Row, Spec, Typed
+from aioqueue.component_checks import Component
+from aioqueue.element_spec import (
+    Columns,
+    ElementT,
+    Row,
+    Spec,
+    Typed,
+)
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted, queue_label
 from aioqueue.forks import refuse_in_forks
 from aioqueue.locks import holding, machine_lock
-from aioqueue.machine import NOTHING, Machine
+from aioqueue.machine import Machine
+from aioqueue.machine_state import NOTHING
 from aioqueue.public_names import World, describe
 from aioqueue.queues.leases import QueueLeases, running_caller
 from aioqueue.queues.method_docstrings import QueueMethods
-from aioqueue.storage import Storage, WeighedStorage
-from aioqueue.storage.protocol import BatchCopier
-from aioqueue.waiting import (
+from aioqueue.storage.protocol import BatchCopier, Storage
+from aioqueue.storage.sized import WeighedStorage
+from aioqueue.waiting.scopes import waited_elsewhere, waits_elsewhere
+from aioqueue.waiting.waker import (
     AsyncWaker,
     CallbackWaker,
     LoopOwner,
@@ -55,19 +64,7 @@ from aioqueue.waiting import (
     deliver,
     enter,
     in_task,
-    waited_elsewhere,
-    waits_elsewhere,
     withdraw_all,
-)
-
-__all__ = (
-    "QueueCore",
-    "QueueFace",
-    "checked_bytes",
-    "checked_capacity",
-    "checked_count",
-    "checked_seconds",
-    "note_rows",
 )
 
 T = TypeVar("T")

@@ -14,8 +14,6 @@ from aioqueue.public_names import public
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 
-__all__ = ("AsyncQueue", "BlockingQueue", "PeerFace")
-
 
 @public("aioqueue")
 class AsyncQueue(AsyncMethods[ElementT]):

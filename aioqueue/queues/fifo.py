@@ -28,16 +28,6 @@ from aioqueue.storage.blocks import BlockStorage
 from aioqueue.storage.protocol import ObjectStorage, PaddedStorage, Storage
 from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
 
-__all__ = (
-    "BlockingFIFOQueue",
-    "BlockingPaddingFIFOQueue",
-    "FIFOConstructor",
-    "FIFOQueue",
-    "PaddingFIFOConstructor",
-    "PaddingFIFOQueue",
-    "fifo_storage",
-)
-
 
 def fifo_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
     """Make the FIFO that fits the elements: blocks of arrays if all rows have one fixed shape."""

@@ -26,15 +26,13 @@ import numpy as np
 from aioqueue.attempts import Borrower, Take
 from aioqueue.errors import CancelledError
 from aioqueue.forks import PROCESS
-from aioqueue.waiting import (
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.waker import (
     apply_deferred,
     current_loops,
-    current_waker,
     deliver,
     in_event_loop,
 )
-
-__all__ = ("QueueLeases", "running_caller")
 
 
 class QueueLeases:

@@ -10,8 +10,6 @@ from typing import Any, Generic
 
 from aioqueue.element_spec import ElementT
 
-__all__ = ("QueueMethods",)
-
 
 class QueueMethods(Generic[ElementT]):
     """The methods of a queue that may wait. Each face overrides all of them."""

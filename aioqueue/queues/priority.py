@@ -27,8 +27,6 @@ from aioqueue.storage.priority_and_shuffle import (
 from aioqueue.storage.protocol import Storage
 from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
 
-__all__ = ("BlockingPriorityQueue", "PriorityConstructor", "PriorityQueue", "heap_storage")
-
 
 def heap_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:
     """Make the heap that fits the elements, whose first component is the priority."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from aioqueue.arguments import checked_count
 from aioqueue.element_spec import (
     ArrayElements,
     DType,
@@ -26,19 +27,11 @@ from aioqueue.queues.core import (
     QueueFace,
     checked_bytes,
     checked_capacity,
-    checked_count,
 )
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.storage.priority_and_shuffle import ObjectShelf, ShuffleStorage, shelf_for
 from aioqueue.storage.protocol import Storage
 from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
-
-__all__ = (
-    "BlockingRandomShuffleQueue",
-    "RandomShuffleConstructor",
-    "RandomShuffleQueue",
-    "shuffle_storage",
-)
 
 
 def shuffle_storage(

@@ -43,8 +43,6 @@ from aioqueue.ray.sessions import (
     wake_in,
 )
 
-__all__ = ("QueueActor",)
-
 _IS_AWAITED: Final = attrgetter("is_awaited")
 
 

@@ -36,9 +36,8 @@ from aioqueue.processes.messages import failure_of_message, message_of_failure
 from aioqueue.ray.clients import CallerId, HandleState
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer
-from aioqueue.waiting import Gate, current_waker
-
-__all__ = ("Asking", "Client", "Connection")
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import Gate
 
 T = TypeVar("T")
 

@@ -18,15 +18,6 @@ from typing import Any, NamedTuple
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.idempotent_calls import NumberedCalls
 
-__all__ = (
-    "CallNumbers",
-    "CallerId",
-    "ClientSession",
-    "ClientSessions",
-    "ClientStanding",
-    "HandleState",
-)
-
 
 class CallerId(NamedTuple):
     """The identity of a caller."""

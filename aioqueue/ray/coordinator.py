@@ -24,9 +24,7 @@ from aioqueue.ray.link import Link, place_here, task_here
 from aioqueue.ray.members import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.queues import NAMESPACE, checked_name
 from aioqueue.ray.tasks import Elsewhere, RayTask, await_elsewhere, is_reference
-from aioqueue.waiting import Gate
-
-__all__ = ("ClusterCore", "Coordinator")
+from aioqueue.waiting.scopes import Gate
 
 _UNKNOWN: Final = -1
 """The run of a program that has no news yet."""

@@ -18,8 +18,6 @@ import numpy as np
 from aioqueue.element_spec import Columns, Spec
 from aioqueue.storage.protocol import padded
 
-__all__ = ("Handle", "Payload", "Run", "Segment", "gathered", "runs_of")
-
 _SEGMENT: Final = attrgetter("segment")
 _ROW: Final = attrgetter("row")
 

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Generic, TypeVar
 
-__all__ = ("NumberedCalls", "StaleCallError")
-
 T = TypeVar("T")
 
 

@@ -22,9 +22,6 @@ from aioqueue.errors import DataLossError, WorkerDiedError
 from aioqueue.json_files import parsed
 from aioqueue.ray.ledger import QueueLedger, Record, check_record
 
-__all__ = ("NoJournal", "QueueJournal")
-
-
 _FIRST: Final = '["aioqueue queue", 2]\n'
 
 _MANY: Final = 4096

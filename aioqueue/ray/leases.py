@@ -18,8 +18,6 @@ from aioqueue.ray.journal import NoJournal, QueueJournal
 from aioqueue.ray.ledger import ConsumerProgress, pairs_of
 from aioqueue.waiting.waker import deliver
 
-__all__ = ("DequeueWaiter", "Lease", "LeaseTable")
-
 
 class DequeueWaiter:
     """The waiter of one dequeue: calls back when the dequeue has ended or was granted.

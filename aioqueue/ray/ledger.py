@@ -13,18 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from aioqueue.arguments import is_int
 
-__all__ = (
-    "ConsumerProgress",
-    "EnqueuedBatch",
-    "Key",
-    "QueueLedger",
-    "Record",
-    "check_record",
-    "pairs_of",
-    "rows_of",
-    "said",
-)
-
 Record: TypeAlias = list[Any]
 """The kind of a record, and its values, which are valid JSON."""
 

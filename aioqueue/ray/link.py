@@ -22,8 +22,6 @@ from aioqueue.inputs.prepare.ray_cluster import connected, session_of, why_lost
 from aioqueue.ray.members import News
 from aioqueue.ray.messages import LEASE_SECONDS
 
-__all__ = ("CoordinatorView", "Link", "place_here", "task_here")
-
 _BEAT: Final = LEASE_SECONDS / 6
 _ACKNOWLEDGED_SECONDS: Final = 5.0
 

@@ -17,8 +17,6 @@ from aioqueue.errors import WorkerDiedError, counted
 from aioqueue.processes.messages import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS
 
-__all__ = ("ActiveWorker", "CoordinatorActor", "Failure", "News", "ProgramReport", "remote_class")
-
 _CALLS: Final = 100_000
 """Most calls that may wait for news."""
 

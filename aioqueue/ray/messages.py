@@ -8,8 +8,6 @@ from typing import Any, Final, NamedTuple
 import aioqueue
 from aioqueue.ray.handles import Run
 
-__all__ = ("LEASE_SECONDS", "SMALL", "Answer", "Description")
-
 SMALL: Final = 64 * 1024
 """Batches of at most this many bytes stay in the actor rather than in the object store."""
 

@@ -23,17 +23,6 @@ from aioqueue.ray.clients import CallerId
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import SMALL, Answer
 
-__all__ = (
-    "Packed",
-    "opened",
-    "packed",
-    "packed_answer",
-    "sealed",
-    "sealed_bytes",
-    "unpacked",
-    "unpacked_answer",
-)
-
 Packed: TypeAlias = bytes | tuple[bytes, Any]
 """Bytes; or bytes, and values for Ray to pickle."""
 

@@ -25,8 +25,6 @@ from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.packing import opened, sealed, sealed_bytes
 from aioqueue.ray.replayable_producers import Entry
 
-__all__ = ("QueueCalls",)
-
 
 class QueueCalls:
     """The calls to the actor, for both APIs.

@@ -22,17 +22,6 @@ from aioqueue.ray.queue_client import QueueCalls
 from aioqueue.ray.remote import remote_class
 from aioqueue.ray.replay_filler import ReplayFiller
 
-__all__ = (
-    "NAMESPACE",
-    "BlockingRayQueue",
-    "FIFOQueue",
-    "PaddingFIFOQueue",
-    "PriorityQueue",
-    "RandomShuffleQueue",
-    "RayQueue",
-    "checked_name",
-)
-
 NAMESPACE = "aioqueue"
 """The Ray namespace of the actors of queues and coordinators, whatever namespace a program uses."""
 

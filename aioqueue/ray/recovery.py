@@ -15,8 +15,6 @@ from aioqueue.ray.handles import Handle, Payload, Segment
 from aioqueue.ray.leases import LeaseTable
 from aioqueue.ray.ledger import EnqueuedBatch, Key, QueueLedger, rows_of
 
-__all__ = ("Awaited", "refilled")
-
 
 class Awaited:
     """The batches whose elements must be sent again. Used under the lock of the actor.

@@ -14,8 +14,6 @@ from aioqueue.ray.journal import QueueJournal
 from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.packing import Packed, packed, packed_answer, unpacked
 
-__all__ = ("ActorHandle", "Actors", "remote_class")
-
 _CALLS: Final = 100_000
 """Most calls that may wait in one group; Ray does not start the calls behind them."""
 

@@ -10,8 +10,6 @@ from aioqueue.ray.client import Asking
 from aioqueue.ray.messages import Answer
 from aioqueue.ray.queue_client import QueueCalls
 
-__all__ = ("ReplayFiller",)
-
 
 class ReplayFiller:
     """One run of a replayable producer; see `RayQueue.fill`.

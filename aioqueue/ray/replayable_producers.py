@@ -14,8 +14,6 @@ from weakref import WeakValueDictionary
 
 from aioqueue.ray.handles import Segment
 
-__all__ = ("RETURN_SECONDS", "Entry", "ProducerRecord")
-
 RETURN_SECONDS: Final = 20.0
 """How long consumers wait for a dead producer to restart, if it has elements that they need."""
 

@@ -34,16 +34,6 @@ from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.recovery import Awaited, refilled
 from aioqueue.ray.replayable_producers import ProducerRecord
 
-__all__ = (
-    "ActorSessions",
-    "Call",
-    "RefusedError",
-    "Wait",
-    "copied_here",
-    "told_failure",
-    "wake_in",
-)
-
 _FORGOTTEN_SECONDS: Final = 600.0
 """How long a dead client is remembered, so that it can learn why it was dismissed."""
 

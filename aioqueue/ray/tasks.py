@@ -15,8 +15,6 @@ from aioqueue.processes.messages import RemoteTraceback
 from aioqueue.ray.link import Link
 from aioqueue.ray.members import ActiveWorker
 
-__all__ = ("Elsewhere", "RayTask", "await_elsewhere", "is_reference")
-
 _COLOURS: Final = re.compile(r"\x1b\[\d*m")
 """Terminal colour codes in Ray's texts."""
 

@@ -31,25 +31,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.component_checks import unrolled
-from aioqueue.element_spec import Columns, Component, Row
+from aioqueue.component_checks import Component, unrolled
+from aioqueue.element_spec import Columns, Row
 from aioqueue.storage.protocol import Held, Storage
-
-__all__ = (
-    "LARGE_BYTES",
-    "Block",
-    "BlockStorage",
-    "RowReader",
-    "allocate",
-    "as_dtypes",
-    "blank",
-    "block_rows",
-    "common_bytes",
-    "is_large",
-    "row_bytes",
-    "row_writer",
-)
-
 
 LARGE_BYTES: Final = 2**16
 """Bytes from which a batch is copied without the lock: then the copy costs ten times the lock."""

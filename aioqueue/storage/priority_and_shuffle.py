@@ -32,7 +32,13 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from aioqueue.element_spec import Columns, Component, ElementSpec, Row, Spec
+from aioqueue.component_checks import Component
+from aioqueue.element_spec import (
+    Columns,
+    ElementSpec,
+    Row,
+    Spec,
+)
 from aioqueue.philox import PhiloxWords, Seed
 from aioqueue.storage.blocks import (
     RowReader,
@@ -45,18 +51,6 @@ from aioqueue.storage.blocks import (
     row_writer,
 )
 from aioqueue.storage.protocol import Held, Storage
-
-__all__ = (
-    "HeapStorage",
-    "HeldBatch",
-    "ObjectShelf",
-    "Shelf",
-    "ShelvedStorage",
-    "ShuffleStorage",
-    "TypedShelf",
-    "shelf_for",
-)
-
 
 Slot = Any
 _PORTION: Final = 256

@@ -56,18 +56,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.element_spec import Columns, Component, Row
+from aioqueue.component_checks import Component
+from aioqueue.element_spec import Columns, Row
 from aioqueue.locks import OwnedLock, alone, guarded
-
-__all__ = (
-    "BatchCopier",
-    "Held",
-    "ObjectStorage",
-    "PaddedStorage",
-    "Storage",
-    "padded",
-)
-
 
 _BY_TICKET: Final = itemgetter(0)
 

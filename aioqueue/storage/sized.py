@@ -25,8 +25,6 @@ from aioqueue.storage.priority_and_shuffle import HeapStorage, ShuffleStorage
 from aioqueue.storage.protocol import Held, ObjectStorage, Storage, padded
 from aioqueue.trees import branch_of
 
-__all__ = ("Weighed", "WeighedStorage", "brings_sizes", "most_rows", "rows_within", "size_of")
-
 
 def rows_within(max_bytes: int, row_bytes: int) -> int | None:
     """Return how many rows of one size fit: at least one of any size; ``None``: any number."""

@@ -7,15 +7,14 @@ import typing
 from aioqueue.public_names import PublicNames as _PublicNames
 
 if typing.TYPE_CHECKING:
+    from aioqueue.meters import BOUNDS, Histogram
     from aioqueue.telemetry.autotune import Tuner
     from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
     from aioqueue.telemetry.monitor import Monitor
     from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
     from aioqueue.telemetry.snapshots import (
-        BOUNDS,
         FUNCTION,
         FunctionNumbers,
-        Histogram,
         QueueNumbers,
         Snapshot,
         StageNumbers,
@@ -53,9 +52,9 @@ _names = _PublicNames(
     {
         "aioqueue.telemetry.autotune": "Tuner",
         "aioqueue.telemetry.bottleneck": "Advice Cause Verdict",
+        "aioqueue.meters": "BOUNDS Histogram",
         "aioqueue.telemetry.snapshots": """
-            BOUNDS FUNCTION FunctionNumbers Histogram QueueNumbers Snapshot StageNumbers
-            StepNumbers WorkerNumbers
+            FUNCTION FunctionNumbers QueueNumbers Snapshot StageNumbers StepNumbers WorkerNumbers
         """,
         "aioqueue.telemetry.monitor": "Monitor",
         "aioqueue.telemetry.registry": "EndingPart Watch WorkerChange note_waits",

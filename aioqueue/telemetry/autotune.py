@@ -23,8 +23,6 @@ from aioqueue.telemetry.monitor import Monitor
 from aioqueue.telemetry.registry import Watch, WorkerChange
 from aioqueue.telemetry.snapshots import Snapshot, StageNumbers
 
-__all__ = ("Tuner",)
-
 _SETTLE: Final = 1.0
 """Seconds after a change that are not measured."""
 

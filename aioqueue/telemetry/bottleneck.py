@@ -27,9 +27,6 @@ from aioqueue.display_text import without_secrets
 from aioqueue.telemetry.intervals import FunctionShares, IntervalShares, StageShares
 from aioqueue.telemetry.snapshots import Snapshot
 
-__all__ = ("Advice", "Cause", "Verdict", "scalars_of", "verdict_of")
-
-
 Cause = Literal["step", "stage", "source", "unknown", "nothing"]
 """The bottleneck: the training step (data is ahead), a stage, the source of the first stage, or
 something that is not measured; ``"nothing"`` while too little has happened to judge."""

@@ -17,20 +17,6 @@ from aioqueue.telemetry.intervals import Interval, QueueInterval, StageShares
 from aioqueue.telemetry.registry import Judge
 from aioqueue.telemetry.snapshots import Snapshot
 
-__all__ = (
-    "COLOURS",
-    "Chart",
-    "Colour",
-    "Layer",
-    "Panel",
-    "Period",
-    "Plot",
-    "Scale",
-    "Scheme",
-    "chart_of",
-    "time_ticks",
-)
-
 Colour: TypeAlias = Literal[
     "busy", "busy2", "starved", "blocked", "other", "rate", "fill", "step", "source"
 ]

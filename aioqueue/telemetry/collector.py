@@ -38,8 +38,6 @@ from aioqueue.telemetry.snapshots import (
     steps_since,
 )
 
-__all__ = ("Collector",)
-
 _BUDGET: Final = 0.005
 """Share of the time that making snapshots on request may take."""
 

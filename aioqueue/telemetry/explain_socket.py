@@ -37,19 +37,6 @@ from aioqueue.display_text import in_safe_lines, on_one_line, print_to
 from aioqueue.errors import AioQueueError, InvalidArgumentError
 from aioqueue.telemetry.wait_graph import explain
 
-__all__ = (
-    "LONGEST_ANSWER",
-    "PREPARE",
-    "CannotAskError",
-    "add_command",
-    "ask",
-    "explain_on_signal",
-    "folder_of",
-    "prepare_as_asked",
-    "socket_of",
-)
-
-
 PREPARE: Final = "AIOQUEUE_EXPLAIN"
 """Environment variable that makes a program listen for requests without a change to its code."""
 

@@ -16,23 +16,6 @@ from aioqueue.errors import counted
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import Stack, format_stack, named, place_of, stack_of
 
-__all__ = (
-    "Culprit",
-    "CulpritKind",
-    "ExplainedCaller",
-    "ExplainedCoordinator",
-    "ExplainedItem",
-    "ExplainedQueue",
-    "ExplainedStage",
-    "ExplainedWait",
-    "ExplainedWorker",
-    "Explanation",
-    "WorkerState",
-    "indented",
-    "loop_wait",
-    "seconds_told",
-)
-
 CulpritKind = Literal[
     "item",
     "worker",

@@ -28,6 +28,7 @@ from aioqueue.arguments import checked_count, checked_labels
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.locks import guarded
+from aioqueue.meters import BOUNDS, Histogram
 from aioqueue.telemetry.registry import MonitoredRun
 from aioqueue.telemetry.side_by_side import (
     LOCK,
@@ -38,28 +39,12 @@ from aioqueue.telemetry.side_by_side import (
     numbered,
 )
 from aioqueue.telemetry.snapshots import (
-    BOUNDS,
     FunctionNumbers,
-    Histogram,
     QueueNumbers,
     Snapshot,
     StageNumbers,
     StepNumbers,
 )
-
-__all__ = (
-    "DISTRIBUTIONS",
-    "MEASURES",
-    "Distribution",
-    "Labels",
-    "Measure",
-    "RunCollector",
-    "ScalarSender",
-    "ScalarWriter",
-    "Unit",
-    "instrument",
-)
-
 
 Labels: TypeAlias = Mapping[str, str]
 Unit: TypeAlias = Literal["", "seconds", "bytes"]

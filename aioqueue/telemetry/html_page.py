@@ -38,8 +38,6 @@ from aioqueue.telemetry.intervals import FunctionShares, Interval, QueueInterval
 from aioqueue.telemetry.registry import Judge
 from aioqueue.telemetry.snapshots import Snapshot
 
-__all__ = ("page",)
-
 _WIDTH: Final = 1000
 _HEIGHT: Final = 100
 """Height of the box for lines, in its own units; the page stretches it."""

@@ -9,26 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from aioqueue.meters import Histogram
 from aioqueue.telemetry.snapshots import (
     FunctionNumbers,
-    Histogram,
     QueueNumbers,
     Snapshot,
     StageNumbers,
     StepNumbers,
 )
-
-__all__ = (
-    "FunctionShares",
-    "Interval",
-    "IntervalShares",
-    "QueueInterval",
-    "StageShares",
-    "StepInterval",
-    "latest",
-    "recorded",
-)
-
 
 _FEW_LOOKS = 5
 """Fewer samples of a stage's workers than this are ignored."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = ("picture",)
-
 _WIDTH: Final = 10.0
 """Width of the picture in inches: 1200 pixels at the default resolution of `picture`."""
 

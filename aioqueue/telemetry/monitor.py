@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from aioqueue.telemetry.trace import Trace
 
 
-__all__ = ("Monitor", "MonitorExports")
-
-
 _PICTURES: Final = ("png", "svg", "pdf")
 
 

@@ -23,32 +23,10 @@ from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:
+    from aioqueue.meters import Histogram
     from aioqueue.telemetry.bottleneck import Verdict
     from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait
-    from aioqueue.telemetry.snapshots import Histogram, QueueNumbers, Snapshot, StageNumbers
-
-__all__ = (
-    "Coordinating",
-    "EndingPart",
-    "Judge",
-    "Listener",
-    "MonitorTarget",
-    "MonitoredRun",
-    "QueuePart",
-    "Serving",
-    "StagePart",
-    "WaitPoint",
-    "Watch",
-    "WorkerChange",
-    "forget_run",
-    "known_coordinators",
-    "known_runs",
-    "known_waits",
-    "note_coordinator",
-    "note_run",
-    "note_waits",
-)
-
+    from aioqueue.telemetry.snapshots import QueueNumbers, Snapshot, StageNumbers
 
 _TENTHS: Final = 10
 _STEP: Final = "training step"
@@ -349,7 +327,7 @@ class QueuePart(EndingPart):
 
 
 def _histogram(counted: Counted) -> Histogram:
-    from aioqueue.telemetry.snapshots import Histogram
+    from aioqueue.meters import Histogram
 
     return Histogram(*counted)
 

@@ -19,8 +19,6 @@ from weakref import WeakKeyDictionary
 
 from aioqueue.telemetry.registry import MonitoredRun
 
-__all__ = ("LOCK", "SharedCollector", "Shown", "has_ended", "in_place_of", "numbered")
-
 LOCK: Final = threading.RLock()
 """Guards who exports to which meter, registry and writer."""
 

@@ -14,29 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from aioqueue.meters import BOUNDS, Histogram
-
-__all__ = (
-    "BOUNDS",
-    "FUNCTION",
-    "NO_STEPS",
-    "FunctionNumbers",
-    "Histogram",
-    "QueueNumbers",
-    "Snapshot",
-    "StageNumbers",
-    "StepNumbers",
-    "WorkerNumbers",
-    "never_less",
-    "queue_ended",
-    "queues_added",
-    "queues_beside",
-    "stage_ended",
-    "stages_added",
-    "stages_beside",
-    "steps_beside",
-    "steps_since",
-)
+from aioqueue.meters import Histogram
 
 
 @dataclass(frozen=True, slots=True)

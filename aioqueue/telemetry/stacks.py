@@ -29,27 +29,7 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from aioqueue import locks
 from aioqueue.locks import holding
 from aioqueue.tracebacks import HOUSE, is_of_a_library
-from aioqueue.waiting import Owner
-
-__all__ = (
-    "Frame",
-    "Stack",
-    "current_frames",
-    "forget_locals",
-    "format_stack",
-    "has_struck_ours",
-    "locks_of",
-    "named",
-    "of_task",
-    "of_thread",
-    "place_of",
-    "stack_of",
-    "stack_of_dump",
-    "stack_of_traceback",
-    "undisturbed",
-    "without_outermost",
-)
-
+from aioqueue.waiting.waker import Owner
 
 P = ParamSpec("P")
 T = TypeVar("T")

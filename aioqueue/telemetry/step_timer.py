@@ -18,8 +18,6 @@ from aioqueue.meters import Durations, Meter, current_meter
 if TYPE_CHECKING:
     from aioqueue.telemetry.snapshots import StepNumbers
 
-__all__ = ("StepMeter", "StepMeters", "Steps")
-
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("aioqueue")
@@ -114,7 +112,8 @@ class StepMeter:
 
     def numbers(self, now: float) -> StepNumbers:
         """Return what it has measured."""
-        from aioqueue.telemetry.snapshots import Histogram, StepNumbers
+        from aioqueue.meters import Histogram
+        from aioqueue.telemetry.snapshots import StepNumbers
 
         waited, worked, since, is_waiting = self._state
         going_on = max(0.0, now - since) if since else 0.0

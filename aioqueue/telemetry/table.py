@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-__all__ = ("RunTable", "Waits", "line_of", "rich", "waits_column")
-
-
 _WIDE: Final = 96
 """From this many columns on, the table has room for secondary numbers."""
 

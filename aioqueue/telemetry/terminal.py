@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 
-__all__ = ("InNotebook", "Live", "Written", "is_in_notebook")
-
-
 _log: Final = logging.getLogger("aioqueue")
 
 _COLUMNS: Final = 100

@@ -24,8 +24,6 @@ from aioqueue.display_text import on_one_line
 from aioqueue.meters import Event, EventRing, Meter, Tracer
 from aioqueue.telemetry.snapshots import Snapshot
 
-__all__ = ("Trace", "Traceable", "Track", "events_of")
-
 _LOOKS: Final = 10
 """Samples of the queues per second."""
 

@@ -52,16 +52,7 @@ from aioqueue.telemetry.registry import (
     known_waits,
 )
 from aioqueue.telemetry.stacks import current_frames, place_of, stack_of
-from aioqueue.waiting import Owner
-
-__all__ = (
-    "culprits_of",
-    "explain",
-    "explain_for",
-    "hints_of",
-    "items_in_hand",
-)
-
+from aioqueue.waiting.waker import Owner
 
 _AS_OLD = 0.5
 """Also name workers whose items are at least this share of the oldest item's age."""

@@ -15,7 +15,7 @@ from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aioqueue.coordination.classify import running_task
+from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.display_text import LogLines
 from aioqueue.errors import counted
@@ -24,13 +24,11 @@ from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.registry import WaitPoint, known_runs, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
-from aioqueue.waiting import Gate, Owner
+from aioqueue.waiting.scopes import Gate
+from aioqueue.waiting.waker import Owner
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedWait, Explanation
-
-__all__ = ("Join", "Watchdog", "WatchdogTarget", "WatchedQueues", "forgetting")
-
 
 _log: Final = logging.getLogger("aioqueue")
 

@@ -21,9 +21,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ("Parcel", "SharingPickler", "is_plain", "packed", "unpacked")
-
-
 _MOST_BETWEEN: Final = 4
 """A tensor keeps its strides if its memory spans at most this many times the size of its
 numbers."""

@@ -35,20 +35,6 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from aioqueue.torch.batch_pickle import is_plain
 
-__all__ = (
-    "BatchMemory",
-    "DatasetStart",
-    "DatasetState",
-    "Exhausted",
-    "Fetcher",
-    "Gathering",
-    "Recipe",
-    "StatefulDataset",
-    "fetcher_of",
-    "gathering_for",
-)
-
-
 _MAPPED: Final = 2**20
 """Batches of at least this many bytes get a mapping of their own."""
 

@@ -59,8 +59,6 @@ from aioqueue.torch.worker_threads import Initialising
 from aioqueue.tracebacks import shorten
 from aioqueue.waiting.waker import in_event_loop
 
-__all__ = ("LoaderIterator", "LoaderPlace", "Plan", "iterator_of")
-
 _NOTHING: Final = object()
 
 _Worker = Callable[[Begin | Task], TaskReply | None]

@@ -10,7 +10,8 @@ import torch
 from torch.utils import data
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import check_version, checked_flag, counted
+from aioqueue.arguments import check_version, checked_flag
+from aioqueue.errors import counted
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.torch.collate import Recipe
 from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
@@ -27,8 +28,6 @@ from aioqueue.torch.loader_state import (
 )
 from aioqueue.torch.loader_workers import Pin, Where
 from aioqueue.torch.worker_threads import Initialising
-
-__all__ = ("DataLoader",)
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -36,22 +36,6 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import is_int
 from aioqueue.torch.collate import DatasetStart, DatasetState, StatefulDataset
 
-__all__ = (
-    "VERSION",
-    "Counters",
-    "LoaderKind",
-    "LoaderPosition",
-    "as_text",
-    "field_of",
-    "from_text",
-    "mark_of",
-    "restore_samplers",
-    "samplers_in",
-    "states_of_samplers",
-    "with_counters",
-)
-
-
 VERSION: Final = 3
 """Version of saved states."""
 

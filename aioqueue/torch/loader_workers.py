@@ -33,7 +33,7 @@ from aioqueue import (
     WorkerDiedError,
     inputs,
 )
-from aioqueue.coordination.classify import add_note, interrupt_of
+from aioqueue.errors import add_note, interrupt_of
 from aioqueue.forks import PROCESS
 from aioqueue.global_generators import DrawsFinder
 from aioqueue.processes.worker import UnknownToOthersError, dumped
@@ -58,20 +58,6 @@ from aioqueue.torch.worker_threads import (
     worker_info,
 )
 from aioqueue.tracebacks import FailureNote, raise_again, title_of
-
-__all__ = (
-    "Begin",
-    "Pin",
-    "ProcessWorker",
-    "SharedWorkerState",
-    "Stream",
-    "Streams",
-    "Task",
-    "TaskReply",
-    "ThreadWorker",
-    "Where",
-    "pickled",
-)
 
 _prepare: Final = inputs.prepare
 """It is imported when it is first looked up. The first batch would wait for that."""

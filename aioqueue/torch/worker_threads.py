@@ -59,18 +59,6 @@ from torch.utils.data import (
 from torch.utils.data import _utils as torch_utils
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
-__all__ = (
-    "Initialising",
-    "WorkerGenerators",
-    "be_the_worker",
-    "copy_for_thread",
-    "is_initialising",
-    "seeds_of",
-    "this_is_worker",
-    "worker_info",
-)
-
-
 _SEEN_BY_TORCH: Final = "_aioqueue_worker_info"
 """Name of our function in the namespace of PyTorch's function."""
 

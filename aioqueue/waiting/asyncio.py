@@ -35,8 +35,6 @@ from aioqueue.attempts import Attempt
 from aioqueue.locks import guarded
 from aioqueue.waiting.waker import in_trio, running_loop, taken_out
 
-__all__ = ("BUDGET", "AsyncioWaker", "current_asyncio_waker", "is_deferred")
-
 BUDGET: Final = 128
 """How many elements the tasks of a loop may move without waiting before one must let others run."""
 

@@ -27,28 +27,6 @@ from aioqueue.waiting.waker import (
     current_worker,
 )
 
-__all__ = (
-    "CancelScope",
-    "Gate",
-    "StopScope",
-    "attempts_elsewhere",
-    "cancelled_by",
-    "current_scopes",
-    "end_joins_of",
-    "end_wait",
-    "entered_scopes",
-    "is_stopped",
-    "known_stops",
-    "least_left",
-    "sleep_while_pending",
-    "stop_scopes",
-    "unwatch",
-    "waited_elsewhere",
-    "waits_elsewhere",
-    "waits_of_workers",
-    "watch",
-)
-
 
 class _Scopes(threading.local):
     """The scopes that the calling thread is in, outermost first."""

@@ -22,8 +22,6 @@ import trio
 from aioqueue.attempts import Attempt, AttemptState
 from aioqueue.waiting.waker import deliver, note_trio, taken_out
 
-__all__ = ("TrioWaker", "current_trio_waker")
-
 _WOKEN: Final = object()
 _here = threading.local()
 

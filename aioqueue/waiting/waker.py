@@ -48,31 +48,6 @@ from typing import Any, Final, Protocol, TypeVar
 from aioqueue.attempts import DONE, Attempt, Waker
 from aioqueue.locks import OwnedLock
 
-__all__ = (
-    "AsyncWaker",
-    "CallbackWaker",
-    "LoopOwner",
-    "Owner",
-    "ThreadWaker",
-    "apply_deferred",
-    "current_loops",
-    "current_worker",
-    "defers_ctrl_c",
-    "deliver",
-    "enter",
-    "in_event_loop",
-    "in_task",
-    "in_trio",
-    "lets_ctrl_c_in",
-    "loaded_trio",
-    "note_trio",
-    "running_loop",
-    "runs_free",
-    "taken_out",
-    "withdraw_all",
-)
-
-
 running_loop: Final[Callable[[], asyncio.AbstractEventLoop | None]] = asyncio._get_running_loop
 """The event loop of asyncio that runs in the calling thread, or ``None``.
 

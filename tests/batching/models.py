@@ -10,8 +10,9 @@ from typing import Any
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.batching.core import Where
-from aioqueue.waiting import Gate, current_waker
+from aioqueue.batching.function_calls import Where
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import Gate
 from tests.batching.functions import FileGate, modelled, noted, results
 from tests.worlds import PATIENCE, ThreadWorld, World
 

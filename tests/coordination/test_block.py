@@ -10,7 +10,7 @@ import pytest
 
 import aioqueue
 from aioqueue.errors import OutOfRangeError, QueueClosedError
-from aioqueue.waiting import Gate
+from aioqueue.waiting.scopes import Gate
 from tests.coordination.coordinators import Make, Thread, group_of, notes, same, stragglers, throw
 from tests.worlds import CancelledError, TaskWorld, TrioWorld, World, spin_until
 

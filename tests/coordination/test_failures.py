@@ -11,7 +11,7 @@ import trio
 
 import aioqueue
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.waiting import Gate
+from aioqueue.waiting.scopes import Gate
 from tests.coordination.coordinators import AwaitedCoordinator, Make, group_of, notes, same, throw
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, waiting_at
 

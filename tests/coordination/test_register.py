@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
-from aioqueue.waiting import Gate
+from aioqueue.waiting.scopes import Gate
 from tests.coordination.coordinators import Make, Thread, group_of, has_begun_to_join, notes, same
 from tests.worlds import AsyncioWorld, TaskWorld, World
 

@@ -16,7 +16,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.waiting import Gate, current_waker
+from aioqueue.waiting import current_waker
+from aioqueue.waiting.scopes import Gate
 from tests.coordination.coordinators import group_of, notes
 from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
 

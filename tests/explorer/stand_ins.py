@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aioqueue.element_spec import Columns
 from aioqueue.locks import REFUSAL
-from aioqueue.storage import Held, ObjectStorage
+from aioqueue.storage.protocol import Held, ObjectStorage
 
 
 class ViolationError(AssertionError):

@@ -22,9 +22,8 @@ from aioqueue.attempts import (
 )
 from aioqueue.element_spec import Columns
 from aioqueue.errors import OutOfRangeError, QueueClosedError
-from aioqueue.machine import NOTHING
-from aioqueue.storage import ObjectStorage
-from aioqueue.storage.protocol import BatchCopier
+from aioqueue.machine_state import NOTHING
+from aioqueue.storage.protocol import BatchCopier, ObjectStorage
 from tests.explorer.model import (
     DONE,
     FAILED,

@@ -19,11 +19,13 @@ import aioqueue
 from aioqueue import QueueFull, sync
 from aioqueue import machine as machine_module
 from aioqueue.attempts import Attempt, Put, PutMany, Take
-from aioqueue.element_spec import Component
+from aioqueue.component_checks import Component
 from aioqueue.errors import QueueClosedError
 from aioqueue.machine import Machine
-from aioqueue.storage import BlockStorage, ObjectStorage
-from aioqueue.waiting import enter, waker
+from aioqueue.storage.blocks import BlockStorage
+from aioqueue.storage.protocol import ObjectStorage
+from aioqueue.waiting import waker
+from aioqueue.waiting.waker import enter
 from tests.explorer import FakeLock
 from tests.invariants import violations
 from tests.machine.test_machine import (

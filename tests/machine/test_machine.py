@@ -26,17 +26,12 @@ from aioqueue.attempts import (
 )
 from aioqueue.element_spec import Columns, ElementSpec, Row
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
-from aioqueue.machine import NOTHING, Machine
-from aioqueue.storage import (
-    BlockStorage,
-    HeapStorage,
-    Held,
-    ObjectShelf,
-    ObjectStorage,
-    PhiloxWords,
-    ShuffleStorage,
-    Storage,
-)
+from aioqueue.machine import Machine
+from aioqueue.machine_state import NOTHING
+from aioqueue.philox import PhiloxWords
+from aioqueue.storage.blocks import BlockStorage
+from aioqueue.storage.priority_and_shuffle import HeapStorage, ObjectShelf, ShuffleStorage
+from aioqueue.storage.protocol import Held, ObjectStorage, Storage
 from tests.explorer import FakeLock
 from tests.invariants import violations
 from tests.worlds import core_of

@@ -16,8 +16,8 @@ import pytest
 import aioqueue
 from aioqueue.attempts import WITHDRAWN
 from aioqueue.machine import Machine
-from aioqueue.waiting import ThreadWaker
 from aioqueue.waiting.asyncio import AsyncioWaker
+from aioqueue.waiting.waker import ThreadWaker
 from tests.proof.books import Books
 from tests.proof.effort import EFFORT, IS_LONG
 from tests.proof.loops import SteppedLoop

@@ -23,7 +23,7 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError
-from aioqueue.coordination.classify import Call, is_being_cancelled
+from aioqueue.coordination.cancellations import Call, is_being_cancelled
 from aioqueue.waiting import asyncio as asyncio_waiting
 from aioqueue.waiting.asyncio import BUDGET, current_asyncio_waker
 from tests.queues.test_cancellation import NewLoop, nearly_used_up, new_loop

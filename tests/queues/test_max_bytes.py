@@ -11,7 +11,9 @@ import pytest
 from aioqueue import sync
 from aioqueue.attempts import QueueState
 from aioqueue.errors import InvalidArgumentError, QueueClosedError, QueueFull
-from aioqueue.storage import BlockStorage, ShuffleStorage, WeighedStorage
+from aioqueue.storage.blocks import BlockStorage
+from aioqueue.storage.priority_and_shuffle import ShuffleStorage
+from aioqueue.storage.sized import WeighedStorage
 from tests.worlds import TaskOperation, World, core_of
 
 KIB = bytes(1024)

@@ -19,20 +19,15 @@ import numpy as np
 import pytest
 
 from aioqueue.attempts import Put, PutMany, Take
-from aioqueue.element_spec import Columns, Component
+from aioqueue.component_checks import Component
+from aioqueue.element_spec import Columns
 from aioqueue.errors import OutOfRangeError
 from aioqueue.locks import OwnedLock
 from aioqueue.machine import Machine
-from aioqueue.storage import (
-    BlockStorage,
-    HeapStorage,
-    Held,
-    ShuffleStorage,
-    Storage,
-    TypedShelf,
-    blocks,
-)
-from aioqueue.storage.priority_and_shuffle import HeldBatch
+from aioqueue.storage import blocks
+from aioqueue.storage.blocks import BlockStorage
+from aioqueue.storage.priority_and_shuffle import HeapStorage, HeldBatch, ShuffleStorage, TypedShelf
+from aioqueue.storage.protocol import Held, Storage
 from tests.invariants import violations
 from tests.storage.striking import every_strike
 

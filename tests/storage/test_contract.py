@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aioqueue.component_checks import Component
 from aioqueue.element_spec import (
     Columns,
-    Component,
     ElementSpec,
     ObjectSpec,
     PriorityObjectSpec,
@@ -27,19 +27,21 @@ from aioqueue.element_spec import (
 )
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.queues.priority import heap_storage
-from aioqueue.storage import (
-    BlockStorage,
+from aioqueue.storage import blocks
+from aioqueue.storage.blocks import BlockStorage
+from aioqueue.storage.priority_and_shuffle import (
     HeapStorage,
-    Held,
     ObjectShelf,
+    ShuffleStorage,
+    TypedShelf,
+    shelf_for,
+)
+from aioqueue.storage.protocol import (
+    Held,
     ObjectStorage,
     PaddedStorage,
-    ShuffleStorage,
     Storage,
-    TypedShelf,
-    blocks,
 )
-from aioqueue.storage.priority_and_shuffle import shelf_for
 
 COMPONENTS = (
     Component("number", "int64", ()),

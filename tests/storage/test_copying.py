@@ -15,9 +15,10 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.attempts import PutMany
-from aioqueue.storage import BlockStorage, PaddedStorage
+from aioqueue.storage.blocks import BlockStorage
 from aioqueue.storage.priority_and_shuffle import ShelvedStorage
-from aioqueue.waiting import ThreadWaker
+from aioqueue.storage.protocol import PaddedStorage
+from aioqueue.waiting.waker import ThreadWaker
 from tests.worlds import LARGE, PATIENCE, core_of
 
 STORAGES: dict[str, Any] = {

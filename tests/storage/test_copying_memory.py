@@ -18,7 +18,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.attempts import Take
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting import ThreadWaker
+from aioqueue.waiting.waker import ThreadWaker
 from tests.worlds import PATIENCE, TaskWorld, core_of
 
 ROW = 1024

@@ -10,23 +10,20 @@ import numpy as np
 import pytest
 
 from aioqueue import philox
-from aioqueue.element_spec import Columns, Component, ElementSpec
+from aioqueue.component_checks import Component
+from aioqueue.element_spec import Columns, ElementSpec
 from aioqueue.philox import PhiloxWords, philox_blocks, resolve_seed
 from aioqueue.queues.fifo import fifo_storage
-from aioqueue.storage import (
-    BlockStorage,
+from aioqueue.storage import blocks, priority_and_shuffle
+from aioqueue.storage.blocks import BlockStorage, allocate, block_rows
+from aioqueue.storage.priority_and_shuffle import (
     HeapStorage,
-    Held,
     ObjectShelf,
-    ObjectStorage,
     ShuffleStorage,
-    Storage,
     TypedShelf,
-    blocks,
-    priority_and_shuffle,
+    shelf_for,
 )
-from aioqueue.storage.blocks import allocate, block_rows
-from aioqueue.storage.priority_and_shuffle import shelf_for
+from aioqueue.storage.protocol import Held, ObjectStorage, Storage
 from tests.storage.test_contract import ready
 
 NUMBER = (Component("number", "int64", ()),)

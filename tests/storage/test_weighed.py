@@ -13,7 +13,8 @@ from aioqueue.element_spec import ElementSpec, ObjectSpec, PriorityObjectSpec, S
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.queues.priority import heap_storage
 from aioqueue.queues.shuffle import shuffle_storage
-from aioqueue.storage import Held, WeighedStorage
+from aioqueue.storage.protocol import Held
+from aioqueue.storage.sized import WeighedStorage
 from tests.storage.striking import every_strike
 
 MAKERS: dict[str, tuple[Callable[[], Any], Spec]] = {

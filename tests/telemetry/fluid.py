@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aioqueue.meters import Tracer
+from aioqueue.meters import BOUNDS, Histogram, Tracer
 from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
 from aioqueue.telemetry.monitor import MonitorExports
 from aioqueue.telemetry.snapshots import (
-    BOUNDS,
     FunctionNumbers,
-    Histogram,
     QueueNumbers,
     Snapshot,
     StageNumbers,

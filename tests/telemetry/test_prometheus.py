@@ -11,8 +11,8 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import prepare
+from aioqueue.meters import BOUNDS
 from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, RunCollector
-from aioqueue.telemetry.snapshots import BOUNDS
 from tests.telemetry.fluid import Stage, Watching, history, usual
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")

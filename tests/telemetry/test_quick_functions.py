@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from aioqueue.inputs import numbers
+from aioqueue.meters import BOUNDS, Histogram
 from aioqueue.telemetry.bottleneck import verdict_of
-from aioqueue.telemetry.snapshots import BOUNDS, Histogram
 from tests.telemetry.fluid import Stage, history
 
 

@@ -27,18 +27,16 @@ from aioqueue import (
 )
 from aioqueue.attempts import Attempt, Put, Take
 from aioqueue.machine import Machine
-from aioqueue.waiting import (
-    AsyncWaker,
-    Gate,
-    ThreadWaker,
-    current_scopes,
-    current_waker,
-    in_event_loop,
-    least_left,
-    loaded_trio,
-)
+from aioqueue.waiting import current_waker
 from aioqueue.waiting import waker as base
 from aioqueue.waiting.asyncio import AsyncioWaker
+from aioqueue.waiting.scopes import Gate, current_scopes, least_left
+from aioqueue.waiting.waker import (
+    AsyncWaker,
+    ThreadWaker,
+    in_event_loop,
+    loaded_trio,
+)
 from tests.telemetry.growing import Growing
 from tests.waiting.test_scopes import Caller, blocked
 from tests.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting, waiting_at

@@ -1,5 +1,3 @@
 """Batch streams outside a pipeline: plain, shuffled, bucketed and broadcast."""
 
 from __future__ import annotations
-
-__all__: tuple[str, ...] = ()

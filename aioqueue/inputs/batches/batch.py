@@ -8,8 +8,9 @@ from typing import Any, Unpack, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, InvalidArgumentError, PaddingFIFOQueue, RandomShuffleQueue, sync
-from aioqueue.arguments import checked_count, checked_flag, checked_seconds, counted
-from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.arguments import checked_count, checked_flag, checked_seconds
+from aioqueue.coordination.classify import as_failure
+from aioqueue.errors import counted, describe_exception
 from aioqueue.inputs.batches.examples import (
     NO_POSITIONS,
     Fitting,
@@ -38,8 +39,6 @@ from aioqueue.inputs.statistics import BatchStatistics
 from aioqueue.locks import guarded
 from aioqueue.philox import Seed, resolve_seed
 from aioqueue.trees import mapped
-
-__all__ = ("BatchPipe", "Prefetching", "batch", "shuffle_batch")
 
 
 class BatchPipe:

@@ -38,8 +38,6 @@ from aioqueue.trees import mapped
 if TYPE_CHECKING:
     pass
 
-__all__ = ("Broadcaster", "Consumer", "broadcast")
-
 Policy = Literal["slowest", "drop_oldest", "sample"]
 
 

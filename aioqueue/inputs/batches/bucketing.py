@@ -12,7 +12,8 @@ from typing import Any, Final, Unpack, overload
 
 import aioqueue
 from aioqueue import FIFOQueue, QueueClosedError, sync
-from aioqueue.arguments import checked_count, checked_flag, counted
+from aioqueue.arguments import checked_count, checked_flag
+from aioqueue.errors import counted
 from aioqueue.inputs.batches.examples import (
     NO_POSITIONS,
     Delivery,
@@ -34,9 +35,6 @@ from aioqueue.inputs.core.iteration import (
 from aioqueue.inputs.pipeline.stages import Bucket
 from aioqueue.inputs.prepare_options import PrepareOptions
 from aioqueue.inputs.statistics import BucketStatistics
-
-__all__ = ("BucketPipe", "bucket_by_sequence_length")
-
 
 _EXAMPLES_AHEAD: Final = 64
 """The number of prepared examples that may wait to be sorted."""

@@ -31,8 +31,8 @@ from aioqueue.coordination.classify import (
     as_failure,
     cause_of,
     classify,
-    describe_exception,
 )
+from aioqueue.errors import describe_exception
 from aioqueue.inputs.core.iteration import (
     AnyCoordinator,
     AnyQueue,
@@ -51,24 +51,6 @@ from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.source import Source
 from aioqueue.locks import guarded
 from aioqueue.ownership import private
-
-__all__ = (
-    "NO_POSITIONS",
-    "ExampleSink",
-    "Fitting",
-    "QueueSink",
-    "SourceCarrier",
-    "checked_coordinator",
-    "consumer_gone",
-    "fill",
-    "has_fixed_shapes",
-    "is_queue",
-    "pump",
-    "refuse_options",
-    "resumable",
-    "start",
-)
-
 
 Delivery = tuple[AnyQueue, Any]
 

@@ -4,5 +4,3 @@ Caches compare them, and positions.
 """
 
 from __future__ import annotations
-
-__all__ = ()

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
-__all__ = ("Import", "Reading", "parts_of_code", "reading_of")
-
 
 class Import(NamedTuple):
     """An import statement within code."""

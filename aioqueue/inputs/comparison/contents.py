@@ -20,8 +20,6 @@ import numpy as np
 from aioqueue.inputs.comparison.values import TooLargeError, digest_of_value, is_tensor
 from aioqueue.inputs.core.positions import relative
 
-__all__ = ("MOST_BYTES", "digest_of_arrays", "digest_of_items")
-
 MOST_BYTES: Final = 2**26
 """How many bytes are looked at, about: 64 MiB."""
 _MOST_SAMPLES: Final = 1024

@@ -17,8 +17,6 @@ import types
 import weakref
 from typing import Any, Final, NamedTuple
 
-__all__ = ("OpenFile", "cure_of", "is_stateless", "open_file")
-
 _STATELESS: Final = (
     logging.Filterer,  # loggers and handlers
     type(threading.Lock()),

@@ -21,8 +21,6 @@ from typing import Any, Final, NamedTuple
 
 import aioqueue
 
-__all__ = ("Package", "file_of", "is_program", "module_name", "package_of", "resolved", "source_of")
-
 _FOLDERS: Final = {"site-packages", "dist-packages"}
 _OF_PYTHON: Final = "python"
 

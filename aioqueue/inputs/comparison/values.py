@@ -57,17 +57,6 @@ from aioqueue.inputs.comparison.programs import (
     source_of,
 )
 
-__all__ = (
-    "Leaves",
-    "Names",
-    "TooLargeError",
-    "UnknownError",
-    "Walk",
-    "described_option",
-    "digest_of_value",
-    "is_tensor",
-)
-
 _SIZE: Final = 16
 _PLAIN: Final[frozenset[type]] = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _PREFIXES: Final = {cls: f"{cls.__name__}:".encode() for cls in _PLAIN}

@@ -30,22 +30,6 @@ from aioqueue.trees import is_array_like
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = (
-    "ChangedError",
-    "array_of",
-    "array_of_column",
-    "array_of_values",
-    "cast_kept",
-    "check_unmasked",
-    "dtype_by_name",
-    "is_storable",
-    "name_of_dtype",
-    "time_scalar",
-    "typed",
-    "values_of",
-)
-
-
 _TEMPORAL: Final = "mM"
 _DAY: Final = np.timedelta64(1, "D")
 _FLOATS: Final = {"halffloat": "float16", "float": "float32", "double": "float64"}

@@ -18,19 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = (
-    "are_plain_tensors",
-    "check_cast",
-    "check_stays",
-    "check_times",
-    "instant_of",
-    "is_plain",
-    "is_same",
-    "kind_of",
-    "may_become",
-    "numpy_time",
-)
-
 _PLAIN: Final = frozenset({int, float, str, bool, bytes})
 _NUMBERS: Final = frozenset(
     np.dtype(f"{kind}{size}").type

@@ -26,8 +26,6 @@ from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_
 from aioqueue.inputs.core.positions import Place, misplaced, position_of
 from aioqueue.inputs.core.shuffling import is_seed, resolved_seed
 
-__all__ = ("BaseSource", "Determined", "asynchronous")
-
 T = TypeVar("T")
 
 

@@ -19,18 +19,6 @@ from aioqueue.inputs.core.collation import Collator, examples_in, rows_of, struc
 from aioqueue.structures import Structure
 from aioqueue.trees import MAX_DEPTH, Path, branch_of, leaves_of
 
-__all__ = (
-    "AnyOf",
-    "BatchShape",
-    "Beside",
-    "Collated",
-    "Listed",
-    "OwnBatches",
-    "Promised",
-    "container_paths",
-    "rows_in",
-)
-
 
 class BatchShape(ABC):
     """What is known of the batches at one place of a pipeline.

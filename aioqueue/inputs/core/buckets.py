@@ -22,8 +22,6 @@ from aioqueue.inputs.core.collation import Collator
 from aioqueue.inputs.core.example_components import checked_objects, values_of
 from aioqueue.inputs.statistics import BucketStatistics
 
-__all__ = ("Buckets", "Limit", "TooLong", "checked_buckets", "log_skipped")
-
 _log: Final = logging.getLogger("aioqueue")
 
 TooLong = Literal["fail", "skip"]

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.arguments import with_article
+from aioqueue.errors import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import dtype_by_name, is_storable, name_of_dtype
 from aioqueue.inputs.core.batch_shape import BatchShape, Listed, container_paths
@@ -34,14 +34,6 @@ from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.json_files import is_json, parsed
 from aioqueue.trees import Branch, branch_of, path_text, record_of
 from aioqueue.trees import Path as TreePath
-
-__all__ = (
-    "CacheSink",
-    "RowLayout",
-    "RowReader",
-    "rows_of_file",
-)
-
 
 _PURPOSE: Final = "a cache in files"
 _FIRST_ROWS: Final = 64

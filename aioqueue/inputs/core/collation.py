@@ -45,8 +45,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError, component_checks
-from aioqueue.arguments import function_name, is_coroutine_function, with_article
+from aioqueue.arguments import function_name, is_coroutine_function
 from aioqueue.component_checks import is_table, shortly
+from aioqueue.errors import with_article
 from aioqueue.inputs.core.example_components import (
     PYTHON_NUMBERS,
     SCALARS,
@@ -64,17 +65,6 @@ from aioqueue.inputs.core.example_components import (
 )
 from aioqueue.structures import Structure, Wording, structure_of
 from aioqueue.trees import Path, is_array_like, leaves_of
-
-__all__ = (
-    "Collator",
-    "Empty",
-    "Uncollated",
-    "examples_in",
-    "flattened",
-    "rows_of",
-    "structure_of_batch",
-)
-
 
 Empty: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 """Allocates uninitialised arrays of a shape and dtype."""

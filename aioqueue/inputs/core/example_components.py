@@ -23,30 +23,9 @@ from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError, component_checks
 from aioqueue.component_checks import shortly
-from aioqueue.coordination.classify import exception_text
+from aioqueue.errors import exception_text
 from aioqueue.structures import Structure, Wording, flat_structure, of_plain, structure_of
 from aioqueue.trees import Path, branch_of, is_array_like, leaves_of, path_text
-
-__all__ = (
-    "PYTHON_NUMBERS",
-    "SCALARS",
-    "WORDING",
-    "ExampleComponent",
-    "Layout",
-    "Objects",
-    "ValueLayout",
-    "array_of",
-    "as_array",
-    "checked_objects",
-    "components_of",
-    "dtype_of",
-    "is_one_array",
-    "layout_of",
-    "no_array",
-    "text_of",
-    "values_of",
-)
-
 
 _ONE: Final = "one"
 _TREE: Final = "tree"

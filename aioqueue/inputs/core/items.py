@@ -37,43 +37,6 @@ from aioqueue.locks import holding
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten, text_of
 
-__all__ = (
-    "GONE",
-    "UNKNOWN",
-    "ClosingRun",
-    "Cut",
-    "Delivered",
-    "Entry",
-    "EpochEnd",
-    "Item",
-    "ItemCounts",
-    "ItemFailure",
-    "ItemLabel",
-    "ItemLoan",
-    "ItemTicket",
-    "LoanKeeper",
-    "Origin",
-    "PlacedEntry",
-    "Prepared",
-    "ProvenanceListener",
-    "Quarantined",
-    "Reordering",
-    "RowOrigin",
-    "brief",
-    "closing_run",
-    "finish",
-    "items_of",
-    "joined",
-    "loaned",
-    "make_none",
-    "named",
-    "safe_repr",
-    "share",
-    "split",
-    "unbatched",
-    "value_told",
-)
-
 
 class _Repr(reprlib.Repr):
     """Hides passwords in URLs, before it shortens them."""

@@ -31,27 +31,13 @@ from aioqueue import (
     sync,
 )
 from aioqueue.api_misuse import not_searched
-from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.coordination.classify import as_failure
+from aioqueue.errors import describe_exception
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten
-
-__all__ = (
-    "AnyCoordinator",
-    "AnyQueue",
-    "AsyncBatchStream",
-    "AtHand",
-    "BatchStream",
-    "PreparationInfo",
-    "ReadAhead",
-    "ResumablePipe",
-    "Stream",
-    "StreamPipe",
-    "resumable_stream",
-)
-
 
 AnyCoordinator = Coordinator | sync.Coordinator
 AnyQueue = AsyncQueue | sync.BlockingQueue

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ("Journal", "JournalEntry", "JournalWriter", "add_command", "read_journal")
-
 _log: Final = logging.getLogger("aioqueue")
 
 _MAGIC: Final = b"aioqueue journal 1\n"

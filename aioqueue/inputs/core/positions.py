@@ -39,28 +39,6 @@ from aioqueue.json_files import (
 )
 from aioqueue.public_names import public
 
-__all__ = (
-    "Place",
-    "Position",
-    "bounded",
-    "check_same",
-    "check_seal",
-    "checked_numbers",
-    "checked_place",
-    "differences",
-    "digest_of",
-    "fingerprint_in",
-    "load_position",
-    "misplaced",
-    "plain_int",
-    "position_of",
-    "refusing_wrong_values",
-    "relative",
-    "save_position",
-    "sealed",
-)
-
-
 Place: TypeAlias = Any
 """Ints, strings, ``None``, and lists or tuples of them; ``None`` is the beginning."""
 

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
-__all__ = ("ItemQuota", "QuotaGate")
-
 T = TypeVar("T")
 
 _ANY: Final = sys.maxsize

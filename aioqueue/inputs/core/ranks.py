@@ -26,9 +26,6 @@ from aioqueue.inputs.core.iteration import ReadAhead
 from aioqueue.inputs.core.positions import Place
 from aioqueue.inputs.core.quota import ItemQuota, QuotaGate
 
-__all__ = ("WHOLE", "EpochEntries", "EpochStart", "Rank", "RemainingItems", "Uneven", "aclosed")
-
-
 T = TypeVar("T")
 
 

@@ -30,25 +30,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import counted, is_int
+from aioqueue.arguments import is_int
+from aioqueue.errors import counted
 from aioqueue.philox import philox_blocks, resolve_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-__all__ = (
-    "LONGEST_TABLE",
-    "bounds_of",
-    "checked_weights",
-    "derive_seed",
-    "feistel",
-    "indices",
-    "indices_at",
-    "is_seed",
-    "resolved_seed",
-    "rng",
-)
-
 
 LONGEST_TABLE: Final = 2**22
 """The most items that are shuffled by means of a table (of 32 MiB then)."""

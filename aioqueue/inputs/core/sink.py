@@ -41,17 +41,6 @@ from aioqueue.inputs.core.positions import differences, load_position, save_posi
 from aioqueue.json_files import COUNT, MANIFEST, DocumentError, Schema, check_fields
 from aioqueue.public_names import public
 
-__all__ = (
-    "Job",
-    "Manifest",
-    "Part",
-    "PartFolder",
-    "ProgressBar",
-    "RowWriter",
-    "Sink",
-    "WriteThread",
-)
-
 
 class RowWriter(ABC):
     """Writes rows into one file after another. One thread at a time uses it."""

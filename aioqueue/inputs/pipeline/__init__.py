@@ -1,5 +1,3 @@
 """Pipelines: stages become nodes, queues and workers, which epochs go through."""
 
 from __future__ import annotations
-
-__all__: tuple[str, ...] = ()

@@ -59,20 +59,6 @@ from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.telemetry import Watch
 
-__all__ = (
-    "AnyRunner",
-    "Builder",
-    "WorkerStage",
-    "checked",
-    "is_elastic",
-    "length_of",
-    "most_empty",
-    "once_only",
-    "sources_of",
-    "told_stage",
-    "warn_if_reiterated",
-)
-
 PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
 
 _log: Final = logging.getLogger("aioqueue")

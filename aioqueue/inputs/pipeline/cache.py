@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.arguments import checked_count
-from aioqueue.coordination.classify import add_note
+from aioqueue.errors import add_note
 from aioqueue.inputs.core.base_source import BaseSource, Determined
 from aioqueue.inputs.core.batch_shape import BatchShape, Promised
 from aioqueue.inputs.core.cache_file import CacheSink, rows_of_file
@@ -46,16 +46,6 @@ from aioqueue.inputs.pipeline.stages import Prepare, Shard, ToDevice
 from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill, taken
 from aioqueue.ownership import unshared
 from aioqueue.tracebacks import raise_again, shorten
-
-__all__ = (
-    "CacheStore",
-    "CachedSource",
-    "FileStore",
-    "MemoryStore",
-    "OnStale",
-    "of",
-)
-
 
 _TAG: Final = int.from_bytes(b"cache", "little")
 

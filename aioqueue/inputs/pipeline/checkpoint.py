@@ -52,19 +52,6 @@ from aioqueue.inputs.pipeline.state_document import (
 )
 from aioqueue.json_files import COUNT, Schema, check_fields
 
-__all__ = (
-    "PipelinePositions",
-    "checked_standing",
-    "fingerprint_of",
-    "identity_in",
-    "is_merged",
-    "merged_position",
-    "of_any_rank",
-    "rest_from",
-    "standing_in",
-)
-
-
 _HEAD: Final = Schema(
     {"epoch": COUNT, "batches": COUNT, "skip": COUNT, "handed": COUNT, "run": str, "stages": list},
     is_open=True,

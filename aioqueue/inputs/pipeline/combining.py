@@ -35,20 +35,6 @@ from aioqueue.inputs.pipeline.stages import ToDevice, as_pipeline, length_of_sou
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform, failure_in
 from aioqueue.philox import PhiloxWords
 
-__all__ = (
-    "CombiningNode",
-    "CombiningStage",
-    "Concat",
-    "ConcatNode",
-    "Mix",
-    "MixNode",
-    "Stop",
-    "Tokens",
-    "Zip",
-    "ZipNode",
-)
-
-
 Stop = Literal["first", "all"]
 
 Tokens = Callable[[Any], int]

@@ -23,8 +23,6 @@ from aioqueue.inputs.pipeline.description import BasePipeline, BaseStage
 from aioqueue.inputs.pipeline.stages import Batch, Prefetch, Prepare, Read, Shard, ToDevice
 from aioqueue.inputs.prepare_options import Retry
 
-__all__ = ("code_of", "options_of", "times_of")
-
 _NOT_COMPARED: Final = (Prefetch, Read, Shard, ToDevice)
 """Stages that change no element; what a shard is, the position and the names of files say."""
 

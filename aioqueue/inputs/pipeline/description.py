@@ -41,19 +41,6 @@ from aioqueue.waiting.waker import in_event_loop
 if TYPE_CHECKING:
     from aioqueue.inputs.pipeline.node import Node
 
-__all__ = (
-    "ArraySpec",
-    "BasePipeline",
-    "BaseStage",
-    "BuildContext",
-    "Spec",
-    "gives_batches",
-    "refuse_in_loop",
-    "spec_of_all",
-    "watch_of",
-)
-
-
 T_co = TypeVar("T_co", covariant=True)
 
 

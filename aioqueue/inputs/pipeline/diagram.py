@@ -15,8 +15,6 @@ from aioqueue.display_text import on_one_line
 from aioqueue.inputs.pipeline.build import length_of
 from aioqueue.inputs.pipeline.description import BasePipeline
 
-__all__ = ("svg", "text")
-
 _WIDTH: Final = 360
 _HEIGHT: Final = 44
 _GAP: Final = 18

@@ -35,8 +35,6 @@ from aioqueue.waiting.waker import in_event_loop
 if TYPE_CHECKING:
     from aioqueue.telemetry import Monitor, Watch
 
-__all__ = ("Epoch", "Epochs")
-
 RunT = TypeVar("RunT", ThreadRun, AsyncRun)
 T = TypeVar("T")
 

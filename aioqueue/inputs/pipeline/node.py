@@ -40,45 +40,11 @@ from typing import (
 import anyio
 
 from aioqueue import OutOfRangeError
-from aioqueue.coordination.classify import as_failure, describe_exception
+from aioqueue.coordination.classify import as_failure
+from aioqueue.errors import describe_exception
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief, finish
 from aioqueue.locks import holding
-
-__all__ = (
-    "END",
-    "ROW_INDEX",
-    "ROW_NUMBER",
-    "ROW_ORIGIN",
-    "ROW_SUB",
-    "ROW_VALUE",
-    "Demand",
-    "EpochRange",
-    "Flow",
-    "Id",
-    "LazyRows",
-    "NoPositionError",
-    "Node",
-    "Row",
-    "RunLock",
-    "RunOver",
-    "State",
-    "Stepping",
-    "Taken",
-    "WantedRows",
-    "briefly",
-    "drive",
-    "drive_async",
-    "failure_of_step",
-    "id_in",
-    "number_of",
-    "origin_of",
-    "reraise_unexpected_end",
-    "sub_of",
-    "told_apart",
-    "value_of",
-)
-
 
 T = TypeVar("T")
 

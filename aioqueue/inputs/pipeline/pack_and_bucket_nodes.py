@@ -32,9 +32,6 @@ from aioqueue.inputs.statistics import BucketStatistics
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("SEGMENT_IDS", "BucketNode", "PackNode", "TooLong")
-
-
 TooLong = Literal["fail", "skip", "split"]
 
 SEGMENT_IDS: Final = "segment_ids"

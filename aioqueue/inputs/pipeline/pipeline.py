@@ -45,8 +45,6 @@ else:
     take_skip_window = DeferredModule("aioqueue.inputs.pipeline.take_skip_window")
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
 
-__all__ = ("Pipeline", "Stages")
-
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
 K = TypeVar("K")

@@ -48,30 +48,6 @@ if TYPE_CHECKING:
 
     from aioqueue.inputs.core.journal import JournalWriter
 
-__all__ = (
-    "NUMBER",
-    "ArrivedItems",
-    "DeferredState",
-    "DeliveredRows",
-    "FinishedItems",
-    "KeptItems",
-    "PartialItem",
-    "ProgressCounter",
-    "ResumePoint",
-    "StateMarks",
-    "first_epoch_of",
-    "id_of",
-    "id_text",
-    "made",
-    "packed",
-    "packed_within",
-    "plain",
-    "settled",
-    "unpacked",
-    "unpacked_array",
-)
-
-
 _EVERY: Final = 256
 """The least number of rows between two marks."""
 

@@ -22,8 +22,6 @@ from aioqueue.ownership import private
 
 _BEGINNING: Final = EpochStart()
 
-__all__ = ("Leases", "LentEntries", "LentRun", "RunLoans")
-
 
 class Leases(Protocol):
     """The leases of one queue; see `aioqueue.queues.leases.QueueLeases`."""

@@ -17,7 +17,8 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_flag, with_article
+from aioqueue.arguments import checked_flag
+from aioqueue.errors import with_article
 from aioqueue.inputs.core.example_components import Layout
 from aioqueue.inputs.core.items import Cut
 from aioqueue.inputs.core.positions import (
@@ -36,8 +37,6 @@ from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.progress import ResumePoint, packed, unpacked
 from aioqueue.inputs.pipeline.rank_state import MOST_APART, cut_of, cut_state, rest_of, start_of
 from aioqueue.inputs.pipeline.state_document import shard_in
-
-__all__ = ("merge_positions",)
 
 _NO_LEDGER: Final = "only `async for` can iterate over its source"
 

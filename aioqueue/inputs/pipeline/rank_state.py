@@ -36,21 +36,6 @@ from aioqueue.inputs.pipeline.progress import DeferredState, id_of, id_text, pac
 from aioqueue.inputs.pipeline.transform_nodes import HoldingTransform
 from aioqueue.locks import guarded
 
-__all__ = (
-    "MOST_APART",
-    "DeliveryNode",
-    "ItemNames",
-    "RankLedger",
-    "RankPadding",
-    "RunItemNames",
-    "RunLedgers",
-    "cut_of",
-    "cut_state",
-    "rest_of",
-    "start_of",
-)
-
-
 MOST_APART: Final = 16
 """How many epochs one rank may be ahead of another."""
 

@@ -60,8 +60,6 @@ from aioqueue.inputs.pipeline.progress import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("Columns", "HoldingNode", "KnownNames", "NameColumns", "ReplayLog")
-
 _AT_ONCE: Final = 256
 """How many rows to take again together. With more, Python's garbage collector would scan them."""
 

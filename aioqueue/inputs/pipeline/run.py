@@ -24,8 +24,10 @@ import anyio
 
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
-from aioqueue.coordination.classify import ended_by_scope, interrupt_of, running_task
+from aioqueue.coordination.cancellations import running_task
+from aioqueue.coordination.classify import ended_by_scope
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
+from aioqueue.errors import interrupt_of
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.pipeline.build import Builder
@@ -53,8 +55,6 @@ from aioqueue.waiting.waker import current_loops, in_event_loop, running_loop
 
 if TYPE_CHECKING:
     from aioqueue.inputs.core.journal import JournalWriter
-
-__all__ = ("AsyncRun", "ThreadRun")
 
 _log: Final = logging.getLogger("aioqueue")
 

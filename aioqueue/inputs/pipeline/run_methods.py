@@ -50,8 +50,6 @@ else:
     stages = DeferredModule("aioqueue.inputs.pipeline.stages")
     writing = DeferredModule("aioqueue.inputs.pipeline.writing")
 
-__all__ = ("IterablePipeline", "RunMethods", "methods_of")
-
 T_co = TypeVar("T_co", covariant=True)
 
 

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias
 
 from aioqueue import OutOfRangeError
-from aioqueue.coordination.classify import add_note
+from aioqueue.errors import add_note
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import UNKNOWN, ClosingRun, Entry, EpochEnd, RowOrigin
@@ -53,8 +53,6 @@ from aioqueue.inputs.pipeline.queue_loans import LentEntries, LentRun
 from aioqueue.inputs.pipeline.rank_state import ItemNames, RankLedger
 from aioqueue.locks import guarded
 from aioqueue.tracebacks import FailureNote
-
-__all__ = ("SourceNode", "StageInput", "closing_of")
 
 
 class SourceNode(Node):

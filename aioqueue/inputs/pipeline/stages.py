@@ -32,27 +32,6 @@ from aioqueue.inputs.prepare.calls_and_retries import takes_rng
 from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.prepare_options import PrepareOptions
 
-__all__ = (
-    "Batch",
-    "Bucket",
-    "Filter",
-    "Flat",
-    "MapBatches",
-    "Pack",
-    "Prefetch",
-    "Prepare",
-    "Read",
-    "Shard",
-    "Shuffle",
-    "ToDevice",
-    "Unbatch",
-    "as_pipeline",
-    "check_collate",
-    "length_behind",
-    "length_of_source",
-    "rank_of",
-)
-
 _LEAST_AHEAD: Final = 64
 """The least number of prepared examples that may wait behind a stage."""
 

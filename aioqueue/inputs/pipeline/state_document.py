@@ -24,31 +24,6 @@ from aioqueue.inputs.pipeline.node import State
 from aioqueue.inputs.pipeline.progress import made, plain
 from aioqueue.json_files import DocumentError
 
-__all__ = (
-    "MAKING",
-    "RANK_FIELDS",
-    "READ",
-    "RUN_FIELDS",
-    "VERSION",
-    "WORKING",
-    "blank_entry",
-    "blank_read",
-    "blank_rest",
-    "check_values",
-    "cleared",
-    "identity",
-    "is_begun",
-    "node_in",
-    "read_layouts",
-    "read_rest",
-    "read_tallies",
-    "shard_in",
-    "write_layouts",
-    "write_node",
-    "write_rest",
-    "write_tallies",
-)
-
 VERSION: Final = 3
 """The version of the states of pipelines. A state of another version is refused by name."""
 

@@ -65,16 +65,6 @@ from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
 from aioqueue.locks import holding
 from aioqueue.philox import PhiloxWords, Seed, resolve_seed
 
-__all__ = (
-    "CarryStage",
-    "DrawStage",
-    "Streaming",
-    "WholeRun",
-    "as_in_source",
-    "whole_run",
-)
-
-
 T = TypeVar("T")
 
 _BITS: Final = 128

@@ -32,18 +32,6 @@ from aioqueue.inputs.pipeline.stages import check_collate
 from aioqueue.inputs.pipeline.transform_nodes import BatchNode, Transform
 from aioqueue.ownership import unshared
 
-__all__ = (
-    "Enumerate",
-    "EnumerateNode",
-    "Skip",
-    "SkipNode",
-    "Take",
-    "TakeNode",
-    "Window",
-    "WindowNode",
-)
-
-
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to leave them out."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue.arguments import Answers, function_name, refuse_awaitable
-from aioqueue.coordination.classify import add_note
+from aioqueue.errors import add_note
 from aioqueue.inputs.core.batch_shape import BatchShape, Collated, OwnBatches, rows_in
 from aioqueue.inputs.core.collation import Collator, Uncollated
 from aioqueue.inputs.core.items import (
@@ -55,20 +55,6 @@ from aioqueue.ownership import private
 from aioqueue.philox import PhiloxWords
 from aioqueue.tracebacks import FailureNote
 from aioqueue.trees import mapped
-
-__all__ = (
-    "BatchNode",
-    "DeviceArrivalNode",
-    "DeviceCopyNode",
-    "FilterNode",
-    "HoldingTransform",
-    "MakingTransform",
-    "ShuffleNode",
-    "Transform",
-    "UnbatchNode",
-    "failure_in",
-)
-
 
 _PLAIN: Final = frozenset({int, np.bool_})  # what predicates usually return, besides a bool
 

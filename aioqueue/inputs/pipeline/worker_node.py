@@ -57,8 +57,6 @@ from aioqueue.inputs.pipeline.source_node import StageInput
 from aioqueue.inputs.prepare.flow_control import OutputBuffer
 from aioqueue.locks import guarded
 
-__all__ = ("QueueNode",)
-
 _AT_ONCE: Final = 32
 """How many items to take out together, if so many are there, also if fewer are needed."""
 

@@ -23,7 +23,7 @@ from anyio import to_thread
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.coordination.classify import add_note
+from aioqueue.errors import add_note
 from aioqueue.inputs.core.collation import rows_of
 from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.core.sink import (
@@ -51,8 +51,6 @@ from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.stages import rank_of
 from aioqueue.public_names import public
 from aioqueue.tracebacks import SHORTENED, FailureNote, raise_again, title_of
-
-__all__ = ("Existing", "LeftError", "Writing", "Written", "awrite", "fill", "taken", "write")
 
 Existing: TypeAlias = Literal["resume", "replace", "fail"]
 

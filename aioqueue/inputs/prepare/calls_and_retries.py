@@ -27,31 +27,26 @@ from weakref import ref
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import counted, function_name, is_async, is_int, refuse_awaitable, takes
-from aioqueue.coordination.classify import add_note, as_failure, describe_exception
+from aioqueue.arguments import (
+    checked_delay,
+    function_name,
+    is_async,
+    is_int,
+    refuse_awaitable,
+    takes,
+)
+from aioqueue.coordination.classify import as_failure
 from aioqueue.coordination.misuse import Unawaited
+from aioqueue.errors import add_note, counted, describe_exception
 from aioqueue.global_generators import DrawsFinder, FinderInTurn
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined
 from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
-from aioqueue.inputs.prepare_options import Retry, checked_delay
+from aioqueue.inputs.prepare_options import Retry
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import guarded
 from aioqueue.ownership import FIXED, private
 from aioqueue.tracebacks import FailureNote
-
-__all__ = (
-    "FailurePolicy",
-    "FirstCall",
-    "ItemCall",
-    "PrepareProgress",
-    "Quarantine",
-    "QuarantineList",
-    "WatchedCall",
-    "failure_of",
-    "takes_rng",
-)
-
 
 _END: Final = object()
 

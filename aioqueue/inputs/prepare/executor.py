@@ -6,8 +6,6 @@ from typing import Protocol
 
 from aioqueue.arguments import EnqueueOp
 
-__all__ = ("Executor",)
-
 
 class Executor(Protocol):
     """Runs the function of one `Job` for its items, in one kind of worker.

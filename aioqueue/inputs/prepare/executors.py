@@ -36,9 +36,9 @@ from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple, get_args
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import EnqueueOp, counted, function_name, is_async
-from aioqueue.coordination.classify import add_note
+from aioqueue.arguments import EnqueueOp, function_name, is_async
 from aioqueue.display_text import LogLines, on_one_line
+from aioqueue.errors import add_note, counted
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
 from aioqueue.inputs.prepare.executor import Executor
@@ -56,16 +56,6 @@ from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
 from aioqueue.inputs.prepare_options import Where
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.waiting.waker import runs_free
-
-__all__ = (
-    "PLACES",
-    "ExecutorChoice",
-    "InterpreterExecutor",
-    "LeftBehind",
-    "ThreadExecutor",
-    "TimedThreadExecutor",
-    "checked_place",
-)
 
 
 class LeftBehind(BaseException):  # not a failure

@@ -19,17 +19,6 @@ from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.locks import guarded, holding, release_if_held
 
-__all__ = (
-    "NOTE_OF_KEY",
-    "InFlightWindow",
-    "LeavingItems",
-    "OutputBuffer",
-    "Pending",
-    "ReadPace",
-    "Tally",
-)
-
-
 _WEIGHT = 1 / 16  # the weight of the latest size in the mean
 
 

@@ -17,7 +17,7 @@ from random import Random
 from time import monotonic, perf_counter
 from typing import Any, Final, Protocol
 
-from aioqueue.arguments import counted
+from aioqueue.errors import counted
 from aioqueue.inputs.core.items import EpochEnd, Item, value_told
 from aioqueue.inputs.prepare import source_reader
 from aioqueue.inputs.prepare.job import Job
@@ -30,9 +30,6 @@ from aioqueue.telemetry.explanation import (
     ExplainedWorker,
 )
 from aioqueue.telemetry.stacks import Stack, stack_of
-
-__all__ = ("JobStage", "NodePart", "explained_item", "explained_stage")
-
 
 _PATIENCE = 0.5
 """Seconds that all processes of a stage together have to report their stacks."""

@@ -16,13 +16,12 @@ from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedE
 from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import (
     Classification,
-    add_note,
     as_failure,
     cause_of,
     classify,
-    describe_exception,
     is_fatal,
 )
+from aioqueue.errors import add_note, describe_exception
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared, Reordering
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall, PrepareProgress
 from aioqueue.inputs.prepare.executor import Executor
@@ -33,8 +32,6 @@ from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
 from aioqueue.locks import guarded, release_if_held
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
-
-__all__ = ("Dismissed", "Job", "NothingMore", "RunOfJob", "WorkerRoster")
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error

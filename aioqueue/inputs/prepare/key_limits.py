@@ -19,13 +19,12 @@ from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import Any, Final
 
-from aioqueue.arguments import Answers, counted
+from aioqueue.arguments import Answers
+from aioqueue.errors import counted
 from aioqueue.inputs.core.items import EpochEnd
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare_options import Rate
 from aioqueue.meters import current_meter
-
-__all__ = ("Inbox", "KeyLimit", "TokenBuckets")
 
 _FEW: Final = 1024
 """With so many keys it is not yet worth looking for those that can be forgotten."""

@@ -23,7 +23,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from aioqueue import WorkerDiedError
 from aioqueue.arguments import EnqueueOp
-from aioqueue.coordination.classify import add_note
+from aioqueue.errors import add_note
 from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.introspection import explained_item
@@ -59,8 +59,6 @@ from aioqueue.processes.worker import (
     pickled,
 )
 from aioqueue.telemetry.explanation import ExplainedWorker
-
-__all__ = ("Clock", "PreparingProcess", "ProcessExecutor", "Timed")
 
 
 class Timed(Protocol):

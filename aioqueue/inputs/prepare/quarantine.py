@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.arguments import counted
+from aioqueue.errors import counted
 from aioqueue.inputs.core.items import Item, Quarantined, safe_repr
 from aioqueue.json_files import (
     COUNT,
@@ -43,20 +43,6 @@ from aioqueue.json_files import (
     parsed,
     read_document,
 )
-
-__all__ = (
-    "SIGN",
-    "DamagedFiles",
-    "OnDamage",
-    "QuarantineFile",
-    "QuarantineLine",
-    "QuarantinePath",
-    "as_json",
-    "lines_of",
-    "record_of",
-    "signed_in",
-)
-
 
 SIGN: Final = "run"
 """The field of a line that tells which run has written it."""

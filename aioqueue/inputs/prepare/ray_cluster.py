@@ -19,34 +19,11 @@ from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError, extras
-from aioqueue.arguments import counted
-from aioqueue.coordination.classify import describe_exception, exception_text
+from aioqueue.errors import counted, describe_exception, exception_text
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
 from aioqueue.processes.messages import message_of_failure
 from aioqueue.telemetry.stacks import Stack, stack_of
-
-__all__ = (
-    "ActorReport",
-    "Doing",
-    "ItemActor",
-    "Outcome",
-    "Sent",
-    "checked_options",
-    "connected",
-    "is_loss",
-    "is_own_death",
-    "log",
-    "not_connected",
-    "plain",
-    "remote_class",
-    "required_ray",
-    "session_of",
-    "was_refused",
-    "why_failed",
-    "why_lost",
-)
-
 
 log: Final = logging.getLogger("aioqueue")
 

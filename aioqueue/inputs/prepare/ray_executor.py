@@ -23,8 +23,8 @@ from time import monotonic
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
-from aioqueue.arguments import EnqueueOp, counted, function_name
-from aioqueue.coordination.classify import add_note, exception_text
+from aioqueue.arguments import EnqueueOp, function_name
+from aioqueue.errors import add_note, counted, exception_text
 from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
@@ -59,8 +59,6 @@ from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
-
-__all__ = ("RayExecutor",)
 
 _CHUNK_SECONDS: Final = 0.05
 """The seconds of work that a chunk should take; a call costs about a millisecond."""

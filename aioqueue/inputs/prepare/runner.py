@@ -52,8 +52,6 @@ from aioqueue.telemetry import Watch
 if TYPE_CHECKING:
     from aioqueue.telemetry import Tuner
 
-__all__ = ("AsyncPrepareRunner", "PrepareRunner", "prepare", "prepare_items")
-
 T = TypeVar("T")
 
 

@@ -28,31 +28,17 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import (
     Classification,
-    add_note,
     as_failure,
     cause_of,
     classify,
-    describe_exception,
 )
 from aioqueue.coordination.tasks import note_ending
+from aioqueue.errors import add_note, describe_exception
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
 from aioqueue.ownership import private
 from aioqueue.tracebacks import FailureNote
-
-__all__ = (
-    "SOURCE_NOTE",
-    "AsyncReader",
-    "SourceReader",
-    "aclose",
-    "close",
-    "close_items",
-    "combine_errors",
-    "failure_of_clean_up",
-    "next_at_hand",
-    "next_of",
-)
 
 T = TypeVar("T")
 

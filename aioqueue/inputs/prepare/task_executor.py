@@ -19,8 +19,9 @@ from aioqueue.coordination.cancellations import (
     running_task,
     stop_workers,
 )
-from aioqueue.coordination.classify import Classification, add_note, classify
+from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.tasks import note_ending, threadsafe_caller
+from aioqueue.errors import add_note
 from aioqueue.inputs.core.items import Item, Prepared
 from aioqueue.inputs.prepare.flow_control import NOTE_OF_KEY, Pending
 from aioqueue.inputs.prepare.job import Dismissed, Job
@@ -29,8 +30,6 @@ from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, n
 from aioqueue.inputs.prepare.worker_timing import Clocked, InProgress, WorkerGauge
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
 from aioqueue.waiting.waker import current_worker
-
-__all__ = ("TaskExecutor",)
 
 
 class TaskExecutor:

@@ -17,7 +17,8 @@ from typing import Any
 
 from aioqueue import QueueClosedError, sync
 from aioqueue.arguments import EnqueueOp
-from aioqueue.coordination.classify import Classification, add_note, classify
+from aioqueue.coordination.classify import Classification, classify
+from aioqueue.errors import add_note
 from aioqueue.inputs.core.items import EpochEnd, Item, Prepared
 from aioqueue.inputs.prepare.flow_control import (
     NOTE_OF_KEY,
@@ -32,8 +33,6 @@ from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
-
-__all__ = ("LineDelivery", "ThreadDelivery", "ThreadInbox", "ThreadSource", "WorkerThreads")
 
 
 class ThreadSource:

@@ -25,7 +25,7 @@ from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue import ItemTimeoutError
-from aioqueue.coordination.classify import add_note, describe_exception
+from aioqueue.errors import add_note, describe_exception
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
@@ -34,9 +34,6 @@ from aioqueue.processes.messages import Channel, message_of_failure
 from aioqueue.processes.program import (
     PARENT_GONE,
 )
-
-__all__ = ("Assignments", "Loss", "Outcome", "SendPace", "Sent", "WorkerReport", "work")
-
 
 _MOST_BYTES: Final = 1024 * 1024
 """The bytes of examples that a worker may hold before it sends them."""

@@ -26,8 +26,6 @@ from aioqueue.meters import BOUNDS, Counted, Durations, LockLooks, Meter, curren
 from aioqueue.telemetry import WorkerNumbers
 from aioqueue.telemetry.stacks import locks_of
 
-__all__ = ("Clocked", "Gauge", "InProgress", "InProgressTable", "Spent", "WorkerGauge")
-
 
 class InProgress:
     """What one worker has in progress. Only that worker writes it; any thread may read it.

@@ -1,5 +1,3 @@
 """Readers: sources that yield the contents of files."""
 
 from __future__ import annotations
-
-__all__: tuple[str, ...] = ()

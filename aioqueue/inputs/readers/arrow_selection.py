@@ -28,15 +28,6 @@ from aioqueue.inputs.readers.files import path_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = (
-    "FileSelection",
-    "Portion",
-    "Selection",
-    "beginning_at",
-    "of_size",
-)
-
-
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 _ROW: Final = "aioqueue row number"

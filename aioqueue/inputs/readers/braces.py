@@ -16,8 +16,6 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.display_text import without_secrets
 
-__all__ = ("MOST_NAMES", "expanded", "names_of")
-
 MOST_NAMES: Final = 1_000_000
 """The most names that one pattern may stand for: a larger range is probably a slip."""
 

@@ -22,16 +22,6 @@ from urllib.parse import urlsplit
 from aioqueue import InvalidArgumentError
 from aioqueue.extras import required
 
-__all__ = (
-    "checked_compression",
-    "checked_kind",
-    "compressed",
-    "decompressed",
-    "is_damage",
-    "required",
-    "suffix_of",
-)
-
 _BY_SUFFIX: Final = {
     ".gz": "gzip",
     ".tgz": "gzip",

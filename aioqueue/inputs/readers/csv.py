@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, overload
 import numpy as np
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.arguments import checked_count, counted, is_int
+from aioqueue.arguments import checked_count, is_int
+from aioqueue.errors import counted
 from aioqueue.inputs.prepare.quarantine import OnDamage, QuarantinePath
 from aioqueue.inputs.prepare_options import Array, DType
 from aioqueue.inputs.readers.csv_parsing import (
@@ -32,8 +33,6 @@ from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-__all__ = ("read_csv",)
 
 TRUE: Final = ("1", "true", "True", "TRUE")
 FALSE: Final = ("0", "false", "False", "FALSE")

@@ -23,22 +23,6 @@ from aioqueue.inputs.readers.reader import Mark
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = (
-    "Fields",
-    "Header",
-    "RowBlock",
-    "Syntax",
-    "Tokens",
-    "checked_dtype",
-    "checked_fill",
-    "holds_null",
-    "is_blank",
-    "null_of",
-    "parsed_dtype",
-    "row_blocks",
-)
-
-
 _OBJECT: Final = np.dtype(object)
 _PARSED: Final = "biufcSUOmM"
 """The kinds of dtypes that a text field can be parsed as."""

@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import checked_count, checked_flag, with_article
+from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.display_text import on_one_line
+from aioqueue.errors import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.comparison.contents import digest_of_items
 from aioqueue.inputs.core.base_source import Determined
@@ -30,15 +31,6 @@ from aioqueue.inputs.sources.sequences import Sequential, Shard
 from aioqueue.inputs.sources.source import Source
 from aioqueue.ownership import private
 from aioqueue.public_names import public
-
-__all__ = (
-    "HuggingFaceRows",
-    "HuggingFaceStream",
-    "RayDataset",
-    "huggingface_dataset",
-    "ray_dataset",
-)
-
 
 _GROUP: Final = 64
 """The rows that are read together."""

@@ -19,8 +19,8 @@ from typing import IO, Any, Final, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import checked_count
-from aioqueue.coordination.classify import add_note
 from aioqueue.display_text import without_secrets
+from aioqueue.errors import add_note
 from aioqueue.extras import required
 from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.positions import digest_of, misplaced, relative
@@ -35,26 +35,6 @@ from aioqueue.inputs.sources.mixture import Mixture
 from aioqueue.inputs.sources.sequences import Sequential, Shard
 from aioqueue.inputs.sources.source import Source
 from aioqueue.json_files import MANIFEST
-
-__all__ = (
-    "MAX_LINE_BYTES",
-    "MAX_RECORD_BYTES",
-    "FilePath",
-    "Files",
-    "StorageOptions",
-    "checked_limit",
-    "create",
-    "exceeds",
-    "files",
-    "forward",
-    "is_path",
-    "listing_of",
-    "open_for_reading",
-    "path_name",
-    "paths_of",
-    "read_up_to",
-    "times_of",
-)
 
 FilePath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 StorageOptions: TypeAlias = Mapping[str, Any] | None

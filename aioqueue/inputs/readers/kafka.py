@@ -27,8 +27,6 @@ from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
 from aioqueue.waiting.waker import running_loop
 
-__all__ = ("Kafka", "KafkaRecord", "Order", "Start", "kafka")
-
 Offsets: TypeAlias = dict[int, int]
 """The offset of the next record, by partition."""
 

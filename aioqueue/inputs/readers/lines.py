@@ -23,19 +23,6 @@ from aioqueue.inputs.readers.files import (
 )
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
-__all__ = (
-    "AHEAD",
-    "Decoder",
-    "LineBlock",
-    "blocks_of",
-    "checked_end",
-    "decoder_of",
-    "line_end_option",
-    "read_json_lines",
-    "read_lines",
-)
-
-
 AHEAD: Final = 4096
 """The number of lines, or rows, that async iteration may read ahead."""
 

@@ -35,8 +35,6 @@ from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ("read_arrow", "read_parquet")
-
 _ROWS: Final = 1024
 """The number of rows to convert at a time."""
 _AHEAD_ROWS: Final = 2048

@@ -55,15 +55,6 @@ from aioqueue.inputs.sources.sequences import Sequential
 from aioqueue.inputs.sources.source import Source
 from aioqueue.public_names import public
 
-__all__ = (
-    "Mark",
-    "Paths",
-    "Reader",
-    "Records",
-    "read_records",
-    "read_whole_files",
-)
-
 T = TypeVar("T")
 
 Paths: TypeAlias = FilePath | Source[Any] | Iterable[Any]

@@ -28,9 +28,6 @@ from aioqueue.inputs.readers.files import (
 )
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 
-__all__ = ("Member", "members", "read_tar", "sample_and_extension")
-
-
 _BLOCK: Final = 512
 _ZEROS: Final = bytes(_BLOCK)
 _CHECKSUM: Final = slice(148, 156)

@@ -40,15 +40,6 @@ from aioqueue.inputs.readers.files import (
 from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
 from aioqueue.public_names import public
 
-__all__ = (
-    "TFRecordWriter",
-    "masked_crc32c",
-    "read_record",
-    "read_tfrecords",
-    "required_crc32c",
-    "write_record",
-)
-
 _LENGTH: Final = struct.Struct("<Q")
 _HEADER: Final = struct.Struct("<QI")
 _CHECKSUM: Final = struct.Struct("<I")

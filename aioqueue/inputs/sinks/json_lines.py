@@ -16,8 +16,6 @@ from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import checked_kind, suffix_of
 from aioqueue.inputs.readers.files import create
 
-__all__ = ("check_keys", "to_json_lines")
-
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 

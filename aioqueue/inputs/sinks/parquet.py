@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import with_article
+from aioqueue.errors import with_article
 from aioqueue.extras import required
 from aioqueue.inputs.core.arrow import (
     array_of_column,
@@ -23,8 +23,6 @@ from aioqueue.inputs.core.arrow import (
 from aioqueue.inputs.core.arrow_exact import check_stays, is_plain
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.trees import is_array_like
-
-__all__ = ("to_parquet",)
 
 _PURPOSE: Final = "writing Parquet files"
 _CODECS: Final = ("snappy", "gzip", "brotli", "zstd", "lz4")

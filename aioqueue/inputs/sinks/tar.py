@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import is_int, with_article
+from aioqueue.arguments import is_int
+from aioqueue.errors import with_article
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import checked_kind, suffix_of
 from aioqueue.inputs.readers.files import create
 from aioqueue.inputs.readers.tar import sample_and_extension
 from aioqueue.inputs.sinks.json_lines import check_keys
-
-__all__ = ("to_tar",)
 
 
 def to_tar(

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import with_article
+from aioqueue.errors import with_article
 from aioqueue.inputs.core.sink import RowWriter, Sink
 from aioqueue.inputs.readers.compression import checked_kind, suffix_of
 from aioqueue.inputs.readers.tfrecord import TFRecordWriter, required_crc32c
-
-__all__ = ("to_tfrecord",)
 
 
 def to_tfrecord(

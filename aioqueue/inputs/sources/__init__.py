@@ -1,5 +1,3 @@
 """Where items come from: sequences, iterables, mixtures, and sources of one's own."""
 
 from __future__ import annotations
-
-__all__: tuple[str, ...] = ()

@@ -26,9 +26,10 @@ from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 import numpy as np
 
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
-from aioqueue.arguments import checked_flag, function_name, with_article
+from aioqueue.arguments import checked_flag, function_name
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
+from aioqueue.errors import with_article
 from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
 from aioqueue.inputs.comparison.contents import digest_of_items
 from aioqueue.inputs.core.base_source import Determined
@@ -42,18 +43,6 @@ from aioqueue.inputs.core.positions import (
 from aioqueue.inputs.sources.sequences import rows_of_table
 from aioqueue.inputs.sources.source import Source
 from aioqueue.ownership import private
-
-__all__ = (
-    "OfIterable",
-    "Placing",
-    "Replay",
-    "Stateful",
-    "decoded",
-    "encoded",
-    "from_iterable",
-    "is_stateful",
-)
-
 
 _log: Final = logging.getLogger("aioqueue")
 

@@ -21,13 +21,6 @@ from aioqueue.inputs.core.shuffling import bounds_of, checked_weights, derive_se
 from aioqueue.inputs.sources.source import Source
 from aioqueue.philox import PhiloxWords, Seed
 
-__all__ = (
-    "Interleaved",
-    "Mixture",
-    "mix",
-)
-
-
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")
 

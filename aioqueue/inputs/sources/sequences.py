@@ -23,8 +23,6 @@ from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
 from aioqueue.ownership import FIXED, private, unshared
 
-__all__ = ("Indexed", "Sequential", "Shard", "arrays", "items", "numbers", "rows_of_table")
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

@@ -36,15 +36,6 @@ from aioqueue.inputs.pipeline.description import BaseStage
 from aioqueue.inputs.pipeline.pipeline import Pipeline, Stages
 from aioqueue.public_names import DeferredModule, public
 
-__all__ = (
-    "QuarantinedItems",
-    "Resumed",
-    "Source",
-    "checked_split_seed",
-    "parts_of",
-    "read_quarantine",
-)
-
 if TYPE_CHECKING:
     from aioqueue.inputs.pipeline import node
 else:

@@ -15,7 +15,7 @@ import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.coordination import shutdown
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.waiting import Gate
+from aioqueue.waiting.scopes import Gate
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated
 from tests.inputs.prepare.preparing import in_loop
