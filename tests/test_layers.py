@@ -397,6 +397,7 @@ PUBLIC = {
 }
 RULES = {
     "aioqueue.arguments",
+    "aioqueue.errors",
     "aioqueue.component_checks",
     "aioqueue.coordination.cancellations",
     "aioqueue.coordination.tasks",

@@ -30,6 +30,7 @@ MODULES = [
     if name not in NEED_EXTRAS or importlib.util.find_spec(NEED_EXTRAS[name]) is not None
 ]
 FACES = (aioqueue, sync)
+PUBLIC = [module for module in MODULES if hasattr(module, "__all__")]
 PROPERTIES = (property, PeerFace)
 MADE = re.compile(r"^(?:async def|def|class) ([A-Za-z]\w*)", re.MULTILINE)
 """A definition with a public name, at the top level of a file."""
@@ -145,7 +146,7 @@ class TestModules:
 
     def test_all_is_a_tuple_of_what_is_there(self) -> None:
         wrong: list[str] = []
-        for module in MODULES:
+        for module in PUBLIC:
             exported = module.__all__
             if not isinstance(exported, tuple) or len(set(exported)) != len(exported):
                 wrong.append(f"{module.__name__}: not a tuple of different names")
@@ -160,11 +161,19 @@ class TestModules:
         """Classes and functions that are made here, and have a public name."""
         wrong = [
             f"{module.__name__}: {name}"
-            for module in MODULES
+            for module in PUBLIC
             for name in MADE.findall(inspect.getsource(module))
             if name in vars(module) and name not in module.__all__
         ]
         assert not wrong
+
+    def test_only_modules_that_users_import_have_all(self) -> None:
+        """Each import names the module that defines, so that no private module exports again."""
+        page = (Path(aioqueue.__file__).parents[1] / "docs/stability.md").read_text()
+        imported = set(re.findall(r"^\| `(aioqueue[\w.]*)` \|", page, re.MULTILINE))
+        imported |= {f"aioqueue.{name}" for name in ("errors", "prometheus", "telemetry")}
+        found = {module.__name__ for module in PUBLIC if ".compat." not in module.__name__}
+        assert found == {name for name in imported if ".compat." not in name}
 
 
 class TestNames:
