@@ -35,7 +35,7 @@ from aioqueue.errors import AioQueueError, with_article
 from aioqueue.inputs.core.items import value_told
 from aioqueue.inputs.pipeline.description import ArraySpec, spec_of_all
 from aioqueue.inputs.pipeline.run_methods import RunMethods
-from aioqueue.telemetry.intervals import Interval
+from aioqueue.telemetry.metrics.intervals import Interval
 from aioqueue.tracebacks import shorten
 
 _DESCRIPTION: Final = """\

@@ -20,7 +20,7 @@ from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.locks import holding
 from aioqueue.public_names import World
 from aioqueue.queues.core import QueueFace
-from aioqueue.telemetry import stacks
+from aioqueue.telemetry.explain import stacks
 from aioqueue.waiting import current_waker
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import in_event_loop

@@ -341,8 +341,10 @@ def part(module: str) -> str:
 
 OUTER = {"inputs", "compat", "prometheus", "torch", "asgi"}
 SENDERS = {
-    f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "matplotlib_picture", "side_by_side", "table", "terminal")
+    name
+    for name in MODULES
+    if name.startswith(("aioqueue.telemetry.export", "aioqueue.telemetry.views"))
+    or name == "aioqueue.telemetry.monitor"
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -418,9 +420,9 @@ RULES = {
     "aioqueue.trees",
     "aioqueue.storage.sized",
     "aioqueue.structures",
-    "aioqueue.telemetry.explanation",
-    "aioqueue.telemetry.side_by_side",
-    "aioqueue.telemetry.stacks",
+    "aioqueue.telemetry.explain.explanation",
+    "aioqueue.telemetry.export.side_by_side",
+    "aioqueue.telemetry.explain.stacks",
     "aioqueue.tracebacks",
     "aioqueue.waiting.waker",
 }

@@ -51,7 +51,7 @@ from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.storage.sized import size_of
-from aioqueue.telemetry.explanation import (
+from aioqueue.telemetry.explain.explanation import (
     Culprit,
     CulpritKind,
     ExplainedWait,
@@ -59,9 +59,9 @@ from aioqueue.telemetry.explanation import (
     WorkerState,
     seconds_told,
 )
-from aioqueue.telemetry.registry import note_waits
-from aioqueue.telemetry.stacks import Stack, place_of, stack_of
-from aioqueue.telemetry.wait_graph import explain
+from aioqueue.telemetry.explain.stacks import Stack, place_of, stack_of
+from aioqueue.telemetry.explain.wait_graph import explain
+from aioqueue.telemetry.metrics.watch import note_waits
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import Owner, apply_deferred

@@ -21,13 +21,13 @@ from aioqueue.errors import counted, interrupt_of
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.locks import holding
 from aioqueue.public_names import World, describe
-from aioqueue.telemetry.registry import Watch
+from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
 from aioqueue.waiting.scopes import end_joins_of
 from aioqueue.waiting.waker import Owner
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import Explanation
+    from aioqueue.telemetry.explain.explanation import Explanation
     from aioqueue.telemetry.monitor import Monitor
 
 

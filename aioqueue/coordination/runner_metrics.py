@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from aioqueue.arguments import EnqueueOp, function_name
 from aioqueue.meters import LockLooks, Meter, Tracer
 from aioqueue.queues.core import QueueFace
-from aioqueue.telemetry.registry import EndingPart
-from aioqueue.telemetry.stacks import locks_of
+from aioqueue.telemetry.explain.stacks import locks_of
+from aioqueue.telemetry.metrics.watch import EndingPart
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.snapshots import StageNumbers, WorkerNumbers
+    from aioqueue.telemetry.metrics.snapshots import StageNumbers, WorkerNumbers
 
 
 class _Plan(Protocol):
@@ -75,7 +75,7 @@ class OpStage(EndingPart):
     def numbers(self, now: float) -> StageNumbers:
         """Return the numbers of the stage so far."""
         from aioqueue.meters import Histogram
-        from aioqueue.telemetry.snapshots import StageNumbers
+        from aioqueue.telemetry.metrics.snapshots import StageNumbers
 
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
         calls = sum(meter.calls for meter in self._meters)
@@ -130,7 +130,7 @@ def _busy(meter: Meter, now: float) -> float:
 
 
 def _numbers(meter: Meter, now: float) -> WorkerNumbers:
-    from aioqueue.telemetry.snapshots import WorkerNumbers
+    from aioqueue.telemetry.metrics.snapshots import WorkerNumbers
 
     busy = _busy(meter, now)
     return WorkerNumbers(

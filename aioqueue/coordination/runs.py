@@ -58,7 +58,7 @@ from aioqueue.errors import OutOfRangeError, counted, describe_exception
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.telemetry.registry import StagePart, Watch
+from aioqueue.telemetry.metrics.watch import StagePart, Watch
 from aioqueue.waiting import current_waker
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import (
@@ -69,7 +69,7 @@ from aioqueue.waiting.waker import (
 )
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
+    from aioqueue.telemetry.explain.explanation import ExplainedStage, ExplainedWorker
 
 _CLOSING: Final = "that closes the queue"  # after "worker", in reports
 
@@ -630,7 +630,7 @@ class RunnerFace:
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
         """Describe the runner and what its workers do now."""
-        from aioqueue.telemetry.explanation import ExplainedStage
+        from aioqueue.telemetry.explain.explanation import ExplainedStage
 
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
         return ExplainedStage(

@@ -44,8 +44,8 @@ from aioqueue.processes.program import (
     where_main_is,
 )
 from aioqueue.processes.start import StartedProcess, one_at_a_time
-from aioqueue.telemetry.explanation import WorkerState
-from aioqueue.telemetry.stacks import Stack, stack_of_dump
+from aioqueue.telemetry.explain.explanation import WorkerState
+from aioqueue.telemetry.explain.stacks import Stack, stack_of_dump
 
 _ENDING: Final = 1.0
 """How many seconds a process has to end after it was asked to."""

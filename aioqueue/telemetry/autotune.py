@@ -17,11 +17,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from aioqueue.telemetry.bottleneck import Verdict, verdict_of
-from aioqueue.telemetry.intervals import IntervalShares
+from aioqueue.telemetry.metrics.intervals import IntervalShares
+from aioqueue.telemetry.metrics.snapshots import Snapshot, StageNumbers
+from aioqueue.telemetry.metrics.watch import Watch, WorkerChange
 from aioqueue.telemetry.monitor import Monitor
-from aioqueue.telemetry.registry import Watch, WorkerChange
-from aioqueue.telemetry.snapshots import Snapshot, StageNumbers
+from aioqueue.telemetry.verdict.bottleneck import Verdict, verdict_of
 
 _SETTLE: Final = 1.0
 """Seconds after a change that are not measured."""

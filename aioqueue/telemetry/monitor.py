@@ -22,20 +22,20 @@ from aioqueue.arguments import checked_flag, checked_period, checked_seconds
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.meters import Tracer
 from aioqueue.public_names import public
-from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
-from aioqueue.telemetry.collector import Collector
-from aioqueue.telemetry.registry import MonitorTarget, Watch, WorkerChange
-from aioqueue.telemetry.snapshots import Snapshot
-from aioqueue.telemetry.step_timer import Steps
+from aioqueue.telemetry.metrics.collector import Collector
+from aioqueue.telemetry.metrics.snapshots import Snapshot
+from aioqueue.telemetry.metrics.step_timer import Steps
+from aioqueue.telemetry.metrics.watch import MonitorTarget, Watch, WorkerChange
+from aioqueue.telemetry.verdict.bottleneck import Verdict, scalars_of, verdict_of
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
-    from aioqueue.telemetry.exporters import RunCollector, ScalarSender, ScalarWriter
-    from aioqueue.telemetry.table import RunTable, Waits
-    from aioqueue.telemetry.terminal import Live
-    from aioqueue.telemetry.trace import Trace
+    from aioqueue.telemetry.export.exporters import RunCollector, ScalarSender, ScalarWriter
+    from aioqueue.telemetry.views.table import RunTable, Waits
+    from aioqueue.telemetry.views.terminal import Live
+    from aioqueue.telemetry.views.trace import Trace
 
 
 _PICTURES: Final = ("png", "svg", "pdf")
@@ -106,7 +106,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: an argument is not a number of seconds > 0.
         """
-        from aioqueue.telemetry.terminal import Live
+        from aioqueue.telemetry.views.terminal import Live
 
         return Live(
             self,
@@ -129,7 +129,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: `seconds` is not a number > 0.
             ImportError: rich is not installed.
         """
-        from aioqueue.telemetry.table import RunTable
+        from aioqueue.telemetry.views.table import RunTable
 
         return RunTable(self, checked_period(seconds, "seconds"))
 
@@ -157,15 +157,15 @@ class MonitorExports(ABC):
             raise InvalidArgumentError(
                 f"path: got {str(path)!r}; expected one that ends in .html, .png, .svg or .pdf"
             )
-        from aioqueue.telemetry.intervals import recorded
+        from aioqueue.telemetry.metrics.intervals import recorded
 
         snapshots = recorded(self.history, self.snapshot())
         if kind == "html":
-            from aioqueue.telemetry.html_page import page
+            from aioqueue.telemetry.views.html_page import page
 
             path.write_text(page(snapshots, self.verdict(), verdict_of), encoding="utf-8")
         else:
-            from aioqueue.telemetry.matplotlib_picture import picture
+            from aioqueue.telemetry.views.matplotlib_picture import picture
 
             path.write_bytes(picture(snapshots, self.verdict(), verdict_of, kind=kind, dark=dark))
 
@@ -188,7 +188,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: `seconds` is not a number > 0.
         """
-        from aioqueue.telemetry.trace import Trace
+        from aioqueue.telemetry.views.trace import Trace
 
         return Trace(self, path, checked_period(seconds, "seconds"))
 
@@ -201,7 +201,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: `seconds` is not a number > 0.
         """
-        from aioqueue.telemetry.table import Waits
+        from aioqueue.telemetry.views.table import Waits
 
         return Waits(self, checked_period(seconds, "seconds"))
 
@@ -215,7 +215,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: `seconds` is not a number > 0.
             ImportError: rich is not installed.
         """
-        from aioqueue.telemetry.table import waits_column
+        from aioqueue.telemetry.views.table import waits_column
 
         return waits_column(self, checked_period(seconds, "seconds"))
 
@@ -234,7 +234,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: ``labels`` is no mapping, or Prometheus does not allow a name.
             ImportError: ``prometheus_client`` is not installed.
         """
-        from aioqueue.telemetry.exporters import RunCollector
+        from aioqueue.telemetry.export.exporters import RunCollector
 
         return RunCollector(self, labels)
 
@@ -256,7 +256,7 @@ class MonitorExports(ABC):
             ImportError: ``opentelemetry-api`` is not installed.
             InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
         """
-        from aioqueue.telemetry.exporters import instrument
+        from aioqueue.telemetry.export.exporters import instrument
 
         instrument(self, meter, attributes)
 
@@ -278,7 +278,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: an argument is not as described.
         """
-        from aioqueue.telemetry.exporters import ScalarSender
+        from aioqueue.telemetry.export.exporters import ScalarSender
 
         sender = ScalarSender(self, writer, every)
         self._call_on_step(sender._writing.step)

@@ -22,13 +22,13 @@ from aioqueue.errors import counted
 from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
-from aioqueue.telemetry.registry import WaitPoint, known_runs, known_waits
-from aioqueue.telemetry.stacks import place_of, stack_of
+from aioqueue.telemetry.explain.stacks import place_of, stack_of
+from aioqueue.telemetry.metrics.watch import WaitPoint, known_runs, known_waits
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import Owner
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedWait, Explanation
+    from aioqueue.telemetry.explain.explanation import ExplainedWait, Explanation
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -86,7 +86,7 @@ class Watchdog:
         return True
 
     def _warn(self, explanation: Explanation, waited: float) -> None:
-        from aioqueue.telemetry.explanation import seconds_told
+        from aioqueue.telemetry.explain.explanation import seconds_told
 
         found = counted(len(explanation.culprits), "culprit")
         _log.warning(
@@ -151,7 +151,7 @@ class Join:
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
         """Return which caller waits in join, and for which workers."""
-        from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
+        from aioqueue.telemetry.explain.explanation import Culprit, ExplainedWait, seconds_told
 
         owner, alive = self._owner, self._alive()
         names = ", ".join(worker.name for worker in alive[:_NAMED])

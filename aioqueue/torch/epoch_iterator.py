@@ -26,7 +26,7 @@ from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeErro
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.locks import holding
 from aioqueue.telemetry import note_waits
-from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
+from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
 from aioqueue.torch.collate import (
     BatchMemory,
     DatasetStart,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioqueue.locks import is_held_here
-from aioqueue.telemetry.stacks import of_thread, undisturbed
+from aioqueue.telemetry.explain.stacks import of_thread, undisturbed
 from tests.storage.striking import every_strike
 from tests.worlds import PATIENCE
 
@@ -24,8 +24,8 @@ pauses = pytest.mark.skipif(
 
 CRASHES = """
 import gc, sys, threading, time
-from aioqueue.telemetry.stacks import of_thread
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.telemetry.explain.stacks import of_thread
+from aioqueue.telemetry.explain.stacks import stack_of
 
 class Garbage:
     alive = 0
@@ -129,7 +129,7 @@ class TestTheCollector:
 
     @pauses
     def test_it_goes_on_whenever_a_signal_strikes(self) -> None:
-        from aioqueue.telemetry.stacks import _onlookers
+        from aioqueue.telemetry.explain.stacks import _onlookers
 
         def case() -> tuple[Callable[[], Any], Callable[[], None]]:
             def check() -> None:

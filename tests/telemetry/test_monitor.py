@@ -24,7 +24,7 @@ from aioqueue import InvalidArgumentError, Monitor, inputs, sync
 from aioqueue.telemetry import Snapshot
 from aioqueue.testing import wait_until_waiting
 from tests.inputs.functions import double
-from tests.telemetry.fluid import usual
+from tests.telemetry.fluid_model import usual
 from tests.telemetry.growing import Growing
 from tests.worlds import PATIENCE, TaskWorld, spin_until
 

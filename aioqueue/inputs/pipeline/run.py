@@ -48,8 +48,8 @@ from aioqueue.inputs.pipeline.queue_loans import RunLoans
 from aioqueue.inputs.preemption import ALARM
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
-from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
-from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
+from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
+from aioqueue.telemetry.explain.stacks import forget_locals, has_struck_ours, without_outermost
 from aioqueue.tracebacks import raise_again
 from aioqueue.waiting.waker import current_loops, in_event_loop, running_loop
 

@@ -54,7 +54,7 @@ from aioqueue.inputs.prepare.thread_common import (
 )
 from aioqueue.inputs.prepare.worker_timing import InProgress, WorkerGauge
 from aioqueue.inputs.prepare_options import Where
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.waiting.waker import runs_free
 
 

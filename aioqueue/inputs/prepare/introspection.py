@@ -24,12 +24,12 @@ from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.worker_timing import InProgress
 from aioqueue.meters import Durations, Tracer
 from aioqueue.telemetry import FUNCTION, EndingPart, Histogram, StageNumbers
-from aioqueue.telemetry.explanation import (
+from aioqueue.telemetry.explain.explanation import (
     ExplainedItem,
     ExplainedStage,
     ExplainedWorker,
 )
-from aioqueue.telemetry.stacks import Stack, stack_of
+from aioqueue.telemetry.explain.stacks import Stack, stack_of
 
 _PATIENCE = 0.5
 """Seconds that all processes of a stage together have to report their stacks."""

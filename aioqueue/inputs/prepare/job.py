@@ -31,7 +31,7 @@ from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, com
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
 from aioqueue.locks import guarded, release_if_held
 from aioqueue.storage.sized import size_of
-from aioqueue.telemetry.stacks import Stack, place_of
+from aioqueue.telemetry.explain.stacks import Stack, place_of
 
 
 class NothingMore(OutOfRangeError):  # noqa: N818  # it is no error

@@ -58,7 +58,7 @@ from aioqueue.processes.worker import (
     not_importable,
     pickled,
 )
-from aioqueue.telemetry.explanation import ExplainedWorker
+from aioqueue.telemetry.explain.explanation import ExplainedWorker
 
 
 class Timed(Protocol):

@@ -58,7 +58,7 @@ from aioqueue.inputs.prepare.worker_process import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
-from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
+from aioqueue.telemetry.explain.explanation import ExplainedWorker, WorkerState
 
 _CHUNK_SECONDS: Final = 0.05
 """The seconds of work that a chunk should take; a call costs about a millisecond."""

@@ -28,7 +28,7 @@ from aioqueue.inputs.prepare.job import Dismissed, Job
 from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.inputs.prepare.source_reader import close_items, combine_errors, next_at_hand, next_of
 from aioqueue.inputs.prepare.worker_timing import Clocked, InProgress, WorkerGauge
-from aioqueue.telemetry.stacks import Stack, stack_of_traceback
+from aioqueue.telemetry.explain.stacks import Stack, stack_of_traceback
 from aioqueue.waiting.waker import current_worker
 
 

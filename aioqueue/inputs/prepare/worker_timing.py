@@ -24,7 +24,7 @@ from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.locks import guarded, holding
 from aioqueue.meters import BOUNDS, Counted, Durations, LockLooks, Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.stacks import locks_of
+from aioqueue.telemetry.explain.stacks import locks_of
 
 
 class InProgress:
@@ -555,7 +555,7 @@ class Clocked(Generic[T]):
     __slots__ = ("_coroutine", "cpu")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
+        self._coroutine = coroutine  # `aioqueue.telemetry.explain.stacks` looks for this name
         self.cpu: float = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:

@@ -10,7 +10,7 @@ import pytest
 from aioqueue import Coordinator, Monitor, inputs
 from aioqueue.inputs.prepare import worker_timing as room
 from aioqueue.inputs.prepare.worker_timing import Clocked
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.telemetry.explain.stacks import stack_of
 from tests.worlds import StillClock, TaskOperation, TaskWorld
 
 

@@ -1,0 +1,161 @@
+"""Several monitors on one registry, meter or writer: how you tell them apart.
+
+One registry, meter or writer may have any number of monitors. A number distinguishes those with
+equal labels: the first has none, each further one gets the smallest that no open monitor has.
+So a monitor that begins after another has ended goes on under the same labels, and the ended one is
+no longer shown (`in_place_of`).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import count
+from types import FrameType
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from aioqueue.telemetry.metrics.watch import MonitoredRun
+
+LOCK: Final = threading.RLock()
+"""Guards who exports to which meter, registry and writer."""
+
+
+class Shown(NamedTuple):
+    """Something that is exported, beside others."""
+
+    labels: Hashable
+    """Its labels. Those with equal ones get different numbers."""
+    watched: Any
+    """A monitor, or a batcher."""
+    has_ended: Callable[[], bool]
+    number: int = 1
+    """Which one of those with these labels it is; the first needs no mark."""
+
+
+def has_ended(watched: MonitoredRun) -> bool:
+    """Return whether a monitor has been closed."""
+    closed = getattr(watched, "_closed", None)
+    return closed is not None and closed.is_set()
+
+
+def numbered(one: Shown, others: Iterable[Shown]) -> Shown:
+    """Return it with the smallest number that no other one has that goes on."""
+    taken = set()
+    for other in others:
+        if other.labels == one.labels:
+            if other.watched == one.watched:
+                return one._replace(number=other.number)
+            if not other.has_ended():
+                taken.add(other.number)
+    return one._replace(number=next(n for n in count(1) if n not in taken))
+
+
+def in_place_of(one: Shown, others: Iterable[Shown]) -> list[Shown]:
+    """Return the others, without those in whose place this one is shown from now on."""
+    return [o for o in others if (o.labels, o.number) != (one.labels, one.number)]
+
+
+class SharedCollector(ABC):
+    """A collector that shares its metrics with others of its class in a registry.
+
+    Prometheus wants all lines of a metric together, and its registries refuse a second collector
+    with the same names. So the first of them has the names, and shows what all of them show. Which
+    registry asks, only its frame on the stack tells: it passes no argument.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: WeakKeyDictionary[Any, list[Shown]] = WeakKeyDictionary()
+
+    @abstractmethod
+    def _shows(self) -> list[Shown]:
+        """Return what it shows, each with its labels."""
+
+    @abstractmethod
+    def _families(self, numbers: list[int]) -> Iterator[Any]:
+        """Yield the metric families. They are the same ones each time.
+
+        Args:
+            numbers: the number of each of `_shows`; 0 for those that are not shown any more.
+        """
+
+    def describe(self) -> Iterator[Any]:
+        """Return the names of the metrics without reading any; the registry calls this."""
+        registry = _asking_registry()
+        if not any(one is not self for one in self._peers(registry)):
+            yield from self._families([0] * len(self._shows()))
+        if registry is not None:
+            self._numbered(registry)
+
+    def collect(self) -> Iterator[Any]:
+        """Return the metric families; the registry calls this at every scrape."""
+        registry = _asking_registry()
+        peers = self._peers(registry)
+        if self not in peers:
+            yield from self._families([1] * len(self._shows()))
+            return
+        if peers[0] is not self:
+            return
+        with LOCK:
+            shown = [(peer, peer._numbered(registry)) for peer in peers]
+        places = [(one.labels, one.number) for _, ones in shown for one in ones]
+        merged: list[Any] = []
+        at = 0
+        for peer, ones in shown:
+            numbers = []
+            for one in ones:
+                at += 1
+                # A later one with the same labels and number is shown in its place.
+                numbers.append(0 if (one.labels, one.number) in places[at:] else one.number)
+            families = list(peer._families(numbers))
+            if not merged:
+                merged = families
+            else:
+                for family, more in zip(merged, families, strict=True):
+                    family.samples += more.samples
+        yield from merged
+
+    def _peers(self, registry: Any) -> list[Any]:
+        """Return the collectors of this class that are registered there, in that order."""
+        registered = list(getattr(registry, "_collector_to_names", ()))
+        return [one for one in registered if type(one) is type(self)]
+
+    def _numbered(self, registry: Any) -> list[Shown]:
+        """Return what it shows with its numbers in a registry; the first call chooses them."""
+        with LOCK:
+            if registry not in self._numbers:
+                others = [
+                    shown
+                    for peer in self._peers(registry)
+                    if peer is not self
+                    for shown in peer._numbers.get(registry, ())
+                ]
+                found: list[Shown] = []
+                for one in self._shows():
+                    found.append(numbered(one, [*others, *found]))
+                self._numbers[registry] = found
+            return self._numbers[registry]
+
+
+def _asking_registry() -> Any:
+    """Return the registry of Prometheus that has made the call; ``None`` if none has."""
+    from prometheus_client import registry
+
+    restricted = getattr(registry, "RestrictedRegistry", ())
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_NEAR):
+        if frame is None:
+            break
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, restricted):
+            return caller._registry
+        if isinstance(caller, registry.CollectorRegistry):
+            return caller
+        frame = frame.f_back
+    return None
+
+
+_NEAR: Final = 4
+"""How many frames above a call to look at."""
