@@ -20,7 +20,7 @@ from aioqueue.locks import alone, guarded, is_held_here
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.telemetry.explain.explanation import ExplainedWait
-from aioqueue.telemetry.metrics.watch import note_waits
+from aioqueue.telemetry.explain.registry import note_waits
 from aioqueue.waiting.scopes import waited_elsewhere, waits_elsewhere
 from aioqueue.waiting.waker import Owner, apply_deferred, deliver
 

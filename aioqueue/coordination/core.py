@@ -50,8 +50,9 @@ from aioqueue.coordination.workers import (
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, detached
 from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.telemetry.explain.registry import note_coordinator, note_waits
 from aioqueue.telemetry.explain.stacks import forget_locals
-from aioqueue.telemetry.metrics.watch import Watch, note_coordinator, note_waits
+from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
 from aioqueue.waiting.scopes import Gate, StopScope
 from aioqueue.waiting.waker import apply_deferred

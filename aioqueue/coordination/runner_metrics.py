@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.arguments import EnqueueOp, function_name
-from aioqueue.meters import LockLooks, Meter, Tracer
+from aioqueue.meters import LockSamples, Meter, Tracer
 from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry.explain.stacks import locks_of
 from aioqueue.telemetry.metrics.watch import EndingPart
@@ -43,7 +43,7 @@ class OpStage(EndingPart):
         self._where = where
         self._meters = meters
         self._queue = queue
-        self._locks = LockLooks()
+        self._locks = LockSamples()
 
     @property
     def is_over(self) -> bool:
@@ -54,16 +54,16 @@ class OpStage(EndingPart):
         """Return the queue that they fill."""
         return [self._queue]
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Sample which of the workers wait for a lock."""
         working = (
             meter.owner()
             for meter in self._meters
             if meter.owner is not None and not meter.ended and not meter.waits.since
         )
-        self._locks.see(locks_of(working))
+        self._locks.add(locks_of(working))
 
-    def look_no_more(self) -> None:
+    def stop_sampling(self) -> None:
         """Do nothing: sampling leaves nothing behind."""
 
     def trace(self, tracer: Tracer | None) -> None:
@@ -105,8 +105,8 @@ class OpStage(EndingPart):
             ordered=False,
             busy=busy,
             alive=sum((meter.ended or now) - meter.began for meter in self._meters if meter.began),
-            looks=self._locks.looks,
-            in_line=self._locks.in_line,
+            looks=self._locks.count,
+            in_line=self._locks.waiting,
             lock=self._locks.lock,
             deaths=sum(meter.restarts for meter in self._meters),
         )

@@ -51,7 +51,7 @@ from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
 from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.telemetry.metrics.watch import forget_run, note_run
+from aioqueue.telemetry.explain.registry import forget_run, note_run
 from aioqueue.tracebacks import shorten, title_of
 from aioqueue.waiting.scopes import StopScope, attempts_elsewhere, watch
 from aioqueue.waiting.waker import in_event_loop

@@ -9,6 +9,7 @@ from aioqueue.public_names import PublicNames as _PublicNames
 if typing.TYPE_CHECKING:
     from aioqueue.meters import BOUNDS, Histogram
     from aioqueue.telemetry.autotune import Tuner
+    from aioqueue.telemetry.explain.registry import note_waits
     from aioqueue.telemetry.metrics.snapshots import (
         FUNCTION,
         FunctionNumbers,
@@ -19,7 +20,7 @@ if typing.TYPE_CHECKING:
         WorkerNumbers,
     )
     from aioqueue.telemetry.metrics.step_timer import StepMeter, StepMeters, Steps
-    from aioqueue.telemetry.metrics.watch import EndingPart, Watch, WorkerChange, note_waits
+    from aioqueue.telemetry.metrics.watch import EndingPart, Watch, WorkerChange
     from aioqueue.telemetry.monitor import Monitor
     from aioqueue.telemetry.verdict.bottleneck import Advice, Cause, Verdict
 
@@ -57,7 +58,8 @@ _names = _PublicNames(
             FUNCTION FunctionNumbers QueueNumbers Snapshot StageNumbers StepNumbers WorkerNumbers
         """,
         "aioqueue.telemetry.monitor": "Monitor",
-        "aioqueue.telemetry.metrics.watch": "EndingPart Watch WorkerChange note_waits",
+        "aioqueue.telemetry.explain.registry": "note_waits",
+        "aioqueue.telemetry.metrics.watch": "EndingPart Watch WorkerChange",
         "aioqueue.telemetry.metrics.step_timer": "StepMeter StepMeters Steps",
     },
 )

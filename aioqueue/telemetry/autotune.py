@@ -235,7 +235,7 @@ class Tuner:
             self._ceiling, self._trial = (before, now + self._patience), None
             _log.warning("cannot give %s %d workers: %s", self._stage, count, error)
             return
-        self._watch.note(WorkerChange(now, self._stage, before, count, why))
+        self._watch.add_change(WorkerChange(now, self._stage, before, count, why))
         _log.info("changed the workers of %s from %d to %d: %s", self._stage, before, count, why)
 
 

@@ -70,7 +70,7 @@ class MonitorExports(ABC):
         """Return the size of each queue, by name."""
 
     @abstractmethod
-    def _trace_no_more(self, tracer: Tracer) -> None:
+    def _stop_tracing(self, tracer: Tracer) -> None:
         """Stop reporting workers."""
 
     @abstractmethod
@@ -333,7 +333,7 @@ class Monitor(MonitorExports):
         self._watch: Watch = of._watched()
         self._logs = checked_flag(log, "log")
         self._collector = Collector(self._watch)
-        if self._watch.comes_again:
+        if self._watch.is_repeatable:
             self._watch.watch_steps()  # so that the watch meters the steps
         self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_HISTORY)
         self._calls: list[Callable[[int], None]] = []  # ours among those of the watch
@@ -367,15 +367,15 @@ class Monitor(MonitorExports):
         closed = getattr(self, "_closed", None)
         if closed is not None:
             closed.set()
-            self._collector.look_no_more()
-            self._collector.end()
+            self._collector.stop_sampling()
+            self._collector.detach()
 
     def close(self) -> None:
         """Stop watching. You can call it repeatedly, from any thread."""
         if not self._closed.is_set():
             self._history.append(self._collector.snapshot())
         self._closed.set()
-        self._collector.look_no_more()
+        self._collector.stop_sampling()
         for call in self._calls:
             with suppress(ValueError):  # another thread closes it, too
                 self._watch.on_step.remove(call)
@@ -385,7 +385,7 @@ class Monitor(MonitorExports):
 
         If you call it hundreds of times a second, it repeats a snapshot for a few milliseconds.
         """
-        return self._collector.shared()
+        return self._collector.recent_snapshot()
 
     @property
     def history(self) -> Sequence[Snapshot]:
@@ -468,8 +468,8 @@ class Monitor(MonitorExports):
     def _trace(self, tracer: Tracer) -> None:
         self._watch.trace(tracer)
 
-    def _trace_no_more(self, tracer: Tracer) -> None:
-        self._watch.trace_no_more(tracer)
+    def _stop_tracing(self, tracer: Tracer) -> None:
+        self._watch.stop_tracing(tracer)
 
     def _call_on_step(self, call: Callable[[int], None]) -> None:
         if not self._closed.is_set():
@@ -507,7 +507,7 @@ class Monitor(MonitorExports):
 
     def _look(self, count: int) -> None:
         """Run the sampling thread, step by step."""
-        self._collector.look()
+        self._collector.sample()
         if count % _LOOKS == 0:
             self._history.append(self._collector.snapshot())
             self._each_second()

@@ -22,8 +22,8 @@ from aioqueue.errors import counted
 from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
+from aioqueue.telemetry.explain.registry import WaitPoint, known_runs, known_waits
 from aioqueue.telemetry.explain.stacks import place_of, stack_of
-from aioqueue.telemetry.metrics.watch import WaitPoint, known_runs, known_waits
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import Owner
 

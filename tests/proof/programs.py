@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 )
 
 from aioqueue.locks import COMPILED
-from aioqueue.telemetry.metrics.watch import QueuePart
+from aioqueue.telemetry.metrics.queue_samples import QueuePart
 from tests.invariants import violations
 from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of
 from tests.proof.effort import IS_LONG

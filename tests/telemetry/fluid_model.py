@@ -265,7 +265,7 @@ class Watching(MonitorExports):
     def _trace(self, tracer: Tracer) -> None:
         pass
 
-    def _trace_no_more(self, tracer: Tracer) -> None:
+    def _stop_tracing(self, tracer: Tracer) -> None:
         pass
 
     def _call_on_step(self, call: Callable[[int], None]) -> None:

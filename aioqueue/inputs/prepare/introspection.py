@@ -144,11 +144,11 @@ class JobStage(EndingPart):
         feed, into = self._job.feed, self._job.into
         return [into] if feed.queue is None else [feed.queue, into]
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Sample its workers, and have them measure their turns."""
         self._job.gauge.look(now)
 
-    def look_no_more(self) -> None:
+    def stop_sampling(self) -> None:
         """Stop measuring turns, as nothing monitors it any more."""
         self._job.gauge.is_on = False
 
@@ -190,8 +190,8 @@ class JobStage(EndingPart):
             deaths=total.deaths,
             limit_bytes=job.window.limit_bytes,
             seconds_bytes_full=gauge.bytes_full_until(now),
-            looks=gauge.locks.looks,
-            in_line=gauge.locks.in_line,
+            looks=gauge.locks.count,
+            in_line=gauge.locks.waiting,
             lock=gauge.locks.lock,
             max_per_key=None if keys is None else keys.max_per_key,
             seconds_keys_full=0.0 if keys is None else keys.seconds_short(now),
@@ -261,7 +261,7 @@ class NodePart(EndingPart):
         """Its queues: a node has none."""
         return []
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Start to measure the node."""
         if not self._is_on:
             self._is_on = True
@@ -269,7 +269,7 @@ class NodePart(EndingPart):
             for name in self._methods if node is not None else ():
                 setattr(node, name, self._measured(getattr(type(node), name)))
 
-    def look_no_more(self) -> None:
+    def stop_sampling(self) -> None:
         """Stop measuring the node."""
         node = self._node()
         if self._is_on and node is not None:

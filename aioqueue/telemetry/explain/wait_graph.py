@@ -44,14 +44,14 @@ from aioqueue.telemetry.explain.explanation import (
     Explanation,
     seconds_told,
 )
-from aioqueue.telemetry.explain.stacks import current_frames, place_of, stack_of
-from aioqueue.telemetry.metrics.watch import (
+from aioqueue.telemetry.explain.registry import (
     Coordinating,
     Serving,
     known_coordinators,
     known_runs,
     known_waits,
 )
+from aioqueue.telemetry.explain.stacks import current_frames, place_of, stack_of
 from aioqueue.waiting.waker import Owner
 
 _AS_OLD = 0.5

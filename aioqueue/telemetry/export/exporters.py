@@ -44,7 +44,7 @@ from aioqueue.telemetry.metrics.snapshots import (
     StageNumbers,
     StepNumbers,
 )
-from aioqueue.telemetry.metrics.watch import MonitoredRun
+from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 
 Labels: TypeAlias = Mapping[str, str]
 Unit: TypeAlias = Literal["", "seconds", "bytes"]

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from aioqueue.telemetry.metrics.watch import MonitoredRun
+from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 
 LOCK: Final = threading.RLock()
 """Guards who exports to which meter, registry and writer."""

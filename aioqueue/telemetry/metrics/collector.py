@@ -1,4 +1,4 @@
-"""Collects snapshots: which queues and stages a run has, their order, names and numbers."""
+"""Makes snapshots: which queues and stages a run has, their order, names and numbers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from aioqueue.display_text import on_one_line
 from aioqueue.locks import guarded
 from aioqueue.processors import processors
 from aioqueue.queues.core import QueueCore
+from aioqueue.telemetry.metrics.counters import concurrent, consecutive, difference, never_less
+from aioqueue.telemetry.metrics.queue_samples import QueuePart
 from aioqueue.telemetry.metrics.snapshots import (
     FUNCTION,
     NO_STEPS,
@@ -26,147 +28,144 @@ from aioqueue.telemetry.metrics.snapshots import (
     Snapshot,
     StageNumbers,
     StepNumbers,
-    never_less,
-    queue_ended,
-    queues_added,
-    queues_beside,
-    stage_ended,
-    stages_added,
-    stages_beside,
-    steps_beside,
-    steps_since,
+    final_queue_numbers,
+    final_stage_numbers,
 )
-from aioqueue.telemetry.metrics.watch import QueuePart, StagePart, Watch
+from aioqueue.telemetry.metrics.watch import StagePart, Watch
 
 _BUDGET: Final = 0.005
 """Share of the time that making snapshots on request may take."""
 
-_SAVED: Final = 0.01
+_MOST_CREDIT: Final = 0.01
 """Processor seconds of that budget that can accumulate: enough for some hundred snapshots in a
 row."""
 
-_MANY: Final = 256
+_LABEL_LIMIT: Final = 256
 """Number of queue labels from which on those of dropped queues are removed."""
 
-_BLINK: Final = 1e-5
+_GIL_PROBE: Final = 1e-5
 """Seconds for which a thread releases the GIL to see whether it gets it back."""
 
 NumbersT = TypeVar("NumbersT", QueueNumbers, StageNumbers)
 
 
-class _Live(Generic[NumbersT]):
-    """A part that is in a place now; not kept alive.
+class _Member(Generic[NumbersT]):
+    """A stage or a queue in a series. It is not kept alive.
 
     Args:
-        part: a stage or a queue.
-        now: since when it has been there.
+        part: the stage or the queue.
+        now: since when it belongs to the series.
     """
 
     def __init__(self, part: Any, now: float) -> None:
-        self.part = weakref.ref(part)
-        self.since = now
-        self._last: deque[tuple[NumbersT, float]] = (
-            deque()
-        )  # the last numbers, once the part has gone
-        self._heir = _heir_of(self._last)
-        part.bequeath(self._heir)
+        self._part = weakref.ref(part)
+        self._since = now
+        # A finalizer fills this, in any thread and at any allocation, perhaps while this very
+        # thread holds the collector's lock: so it takes no lock. Appending to a deque is atomic.
+        self._last: deque[tuple[NumbersT, float]] = deque()
+        self._finalizer = _storing_in(self._last)
+        part.add_finalizer(self._finalizer)
 
-    def left(self) -> tuple[NumbersT, float] | None:
-        """Return its last numbers and their time, if it has gone."""
-        return self._last[0] if self._last else None
+    def part(self) -> Any:
+        """Return the part; ``None`` if it was dropped."""
+        return self._part()
 
-    def drop(self) -> None:
+    def numbers(self, now: float) -> NumbersT | None:
+        """Return the numbers of the part; ``None`` if it was dropped."""
+        part = self._part()
+        return None if part is None else self._with_lifetime(part.numbers(now), now)
+
+    def last_numbers(self, now: float) -> NumbersT | None:
+        """Return the final numbers of the part; ``None`` while it goes on."""
+        if self._last:
+            return self._with_lifetime(*self._last[0])
+        part = self._part()
+        # With neither, the garbage collector has cleared the reference, and another thread runs the
+        # finalizer now: the numbers come with the next reading.
+        if part is None or not part.is_over:
+            return None
+        self.detach()
+        return self._with_lifetime(part.numbers(now), now)
+
+    def detach(self) -> None:
         """Stop watching the part."""
-        part = self.part()
+        part = self._part()
         if part is not None:
-            part.disinherit(self._heir)
+            part.remove_finalizer(self._finalizer)
+
+    def _with_lifetime(self, numbers: NumbersT, now: float) -> NumbersT:
+        if isinstance(numbers, StageNumbers):
+            return replace(numbers, runs=now - self._since)
+        return numbers
 
 
-def _heir_of(last: deque[Any]) -> Callable[[Any, float], object]:
-    """Return a callback that stores the last numbers; a finalizer calls it, so it takes no lock."""
+def _storing_in(last: deque[Any]) -> Callable[[Any, float], object]:
+    """Return a finalizer that stores the last numbers. It refers to nothing else: the part keeps
+    it, and must not keep the collector."""
     return lambda numbers, now: last.append((numbers, now))
 
 
-class _Place(Generic[NumbersT]):
-    """The parts in one place of a run, and the sum of those that have ended.
-
-    It keeps no part alive. There are several at once where several runs overlap.
+class _Series(Generic[NumbersT]):
+    """The numbers under one name: of all stages, or queues, that have it, one after another or at
+    the same time, where several runs overlap.
 
     Args:
-        name: the name of all of them.
-        after: adds the numbers of a part to those of earlier ones.
-        beside: adds the numbers of two parts that exist at the same time.
-        ended: returns the final numbers of a part that has ended.
+        name: the name.
+        finalize: returns what remains of a part that has ended, from its last numbers.
     """
 
-    def __init__(
-        self,
-        name: str,
-        after: Callable[[NumbersT, NumbersT], NumbersT],
-        beside: Callable[[NumbersT, NumbersT], NumbersT],
-        ended: Callable[[NumbersT], NumbersT],
-    ) -> None:
+    def __init__(self, name: str, finalize: Callable[[NumbersT], NumbersT]) -> None:
         self.name = name
-        self._after: Callable[[NumbersT, NumbersT], NumbersT] = after
-        self._beside: Callable[[NumbersT, NumbersT], NumbersT] = beside
-        self._ended: Callable[[NumbersT], NumbersT] = ended
-        self._live: list[_Live[NumbersT]] = []
-        self._before: NumbersT | None = None
-        self._previous: NumbersT | None = None
-        self._runs = 0.0  # total lifetime of the parts that have ended
+        self._finalize: Callable[[NumbersT], NumbersT] = finalize
+        self._members: list[_Member[NumbersT]] = []
+        self._ended: NumbersT | None = None  # the parts that have ended, together
+        self._previous: NumbersT | None = None  # the last reading
 
-    def take(self, part: Any, now: float) -> None:
-        """Add a part to this place."""
+    def add(self, part: Any, now: float) -> None:
+        """Add a part."""
         self.sweep(now)
-        self._live.append(_Live(part, now))
+        self._members.append(_Member(part, now))
 
     def parts(self) -> list[Any]:
         """Return the current parts."""
-        found = [one.part() for one in self._live]
-        return [one for one in found if one is not None]
+        found = [member.part() for member in self._members]
+        return [part for part in found if part is not None]
 
     def sweep(self, now: float) -> list[Any]:
-        """Add parts that have ended to the sum; return those of them that still exist."""
-        live, over = [], []
-        for one in self._live:
-            part, left = one.part(), one.left()
-            if left is None and part is not None and part.is_over:
-                left = part.numbers(now), now
-                one.drop()
+        """Add up the parts that have ended; return those of them that still exist."""
+        members, over = [], []
+        for member in self._members:
+            last = member.last_numbers(now)
+            if last is None:
+                members.append(member)
+                continue
+            last = self._finalize(last)
+            self._ended = last if self._ended is None else consecutive(self._ended, last)
+            part = member.part()
+            if part is not None:
                 over.append(part)
-            if left is not None:
-                self._add(left[0])
-                self._runs += left[1] - one.since
-            elif part is not None:
-                live.append(one)
-        self._live = live
+        self._members = members
         return over
 
-    def _add(self, numbers: NumbersT) -> None:
-        numbers = self._ended(numbers)
-        self._before = numbers if self._before is None else self._after(self._before, numbers)
-
     def numbers(self, now: float) -> NumbersT | None:
-        """Return the numbers of all parts together; ``None`` if there are none."""
+        """Return the numbers of all parts together; ``None`` if there were none."""
         self.sweep(now)
-        numbers, runs = self._before, self._runs
-        told = [(part, one.since) for one in self._live if (part := one.part()) is not None]
-        if told:
-            numbers = reduce(self._beside, [part.numbers(now) for part, _ in told])
-            runs += sum(now - since for _, since in told)
-            if self._before is not None:
-                numbers = self._after(self._before, numbers)
-        if isinstance(numbers, StageNumbers):
-            numbers = replace(numbers, runs=runs)
+        found = [member.numbers(now) for member in self._members]
+        live = [numbers for numbers in found if numbers is not None]
+        numbers = self._ended
+        if live:
+            numbers = reduce(concurrent, live)
+            if self._ended is not None:
+                numbers = consecutive(self._ended, numbers)
         if numbers is not None and self._previous is not None:
             numbers = never_less(self._previous, numbers)
         self._previous = numbers
         return numbers
 
-    def drop(self) -> None:
+    def detach(self) -> None:
         """Stop watching all parts."""
-        for one in self._live:
-            one.drop()
+        for member in self._members:
+            member.detach()
 
 
 class Collector:
@@ -179,131 +178,135 @@ class Collector:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._lock = threading.RLock()  # guards all below
-        self._stages: dict[Hashable, _Place[StageNumbers]] = {}
-        self._queues: dict[Hashable, _Place[QueueNumbers]] = {}
+        self._stages: dict[Hashable, _Series[StageNumbers]] = {}
+        self._queues: dict[Hashable, _Series[QueueNumbers]] = {}
         self._labels: dict[str, str] = {}  # of queues whose name here differs from their own
-        self._many = _MANY
+        self._label_limit = _LABEL_LIMIT
         self._cores: Final = processors()
-        self._gil_looks = self._gil_taken = 0
-        self._is_looking = True
-        self._latest: tuple[float, Snapshot | None] = (0.0, None)  # until when to reuse it
-        self._last: Snapshot | None = None  # the last one made
-        self._credit, self._credited = _SAVED, perf_counter()
-        self._earlier = _all_steps(watch)  # of loops under earlier monitors
-        watch.tell(self)
+        self._gil_samples = self._gil_taken = 0
+        self._is_sampling = True
+        self._cached: tuple[float, Snapshot | None] = (0.0, None)  # until when to reuse it
+        self._last: Snapshot | None = None
+        self._credit, self._credited = _MOST_CREDIT, perf_counter()
+        self._steps_before = _all_steps(watch)  # of loops under earlier monitors
+        watch.add_listener(self)
 
     @guarded
-    def take(self, stage: StagePart) -> None:
-        """Add a stage, which may follow another one in the same place."""
+    def stage_added(self, stage: StagePart) -> None:
+        """Watch a stage, which may continue the series of another one."""
         now = perf_counter()
-        self._stage_place(stage, now).take(stage, now)
-        if self._is_looking:
-            stage.look(now)  # so that its workers measure from the beginning
-        if self._latest[0] < inf:
-            self._latest = (0.0, None)  # the cached snapshot lacks the new stage
+        self._stage_series(stage, now).add(stage, now)
+        if self._is_sampling:
+            stage.sample(now)  # so that its workers measure from the beginning
+        if self._cached[0] < inf:
+            self._cached = (0.0, None)  # the cached snapshot lacks the new stage
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Sample how full queues are and what workers do; called from time to time."""
-        is_taken = _is_taken()
-        self._look(is_taken)
+        is_taken = _is_gil_taken()  # without the lock: it may wait for milliseconds
+        self._sample(is_taken)
 
     @guarded
-    def _look(self, is_taken: bool) -> None:
+    def _sample(self, is_gil_taken: bool) -> None:
         now = perf_counter()
-        self._gil_looks += 1
-        self._gil_taken += is_taken
+        self._gil_samples += 1
+        self._gil_taken += is_gil_taken
         for queues in self._queues.values():
             parts = queues.parts()
             for part in parts:
-                part.look(now, 1 / len(parts))
+                part.sample(now, 1 / len(parts))
             for part in queues.sweep(now):
                 part.leave()
         for stages in self._stages.values():
             for stage in stages.parts():
-                stage.look(now)
+                stage.sample(now)
             stages.sweep(now)
 
     @guarded
-    def look_no_more(self) -> None:
-        """Stop sampling."""
-        self._is_looking = False
-        for place in self._stages.values():
-            for part in place.parts():
-                part.look_no_more()
+    def stop_sampling(self) -> None:
+        """Let workers measure themselves no more."""
+        self._is_sampling = False
+        for series in self._stages.values():
+            for part in series.parts():
+                part.stop_sampling()
 
     @guarded
-    def end(self) -> None:
+    def detach(self) -> None:
         """Stop watching all parts."""
         for stages in self._stages.values():
-            stages.drop()
+            stages.detach()
         for queues in self._queues.values():
-            queues.drop()
+            queues.detach()
             for part in queues.parts():
                 part.leave()
 
-    def shared(self) -> Snapshot:
+    def recent_snapshot(self) -> Snapshot:
         """Return a snapshot, which is reused if making one per call would exceed `_BUDGET`."""
-        until, latest = self._latest  # without the lock, since callers may be many
-        if latest is not None and perf_counter() < until:
-            return latest
-        return self._made_anew()
+        until, cached = self._cached  # without the lock, since callers may be many
+        if cached is not None and perf_counter() < until:
+            return cached
+        return self._renewed_snapshot()
 
     @guarded
-    def _made_anew(self) -> Snapshot:
+    def _renewed_snapshot(self) -> Snapshot:
         now = perf_counter()
-        until, latest = self._latest
-        if latest is not None and now < until:
-            return latest  # another thread has made one in the meantime
-        self._credit = min(_SAVED, self._credit + _BUDGET * (now - self._credited))
+        until, cached = self._cached
+        if cached is not None and now < until:
+            return cached  # another thread made one while this one waited for the lock
+        # A token bucket of processor time: it fills at the rate of the budget, and a snapshot
+        # empties it by what it took. In debt, the snapshot is reused until the debt is paid.
+        self._credit = min(_MOST_CREDIT, self._credit + _BUDGET * (now - self._credited))
         self._credited = now
         began = thread_time()
-        latest = self.snapshot()
+        snapshot = self.snapshot()
         self._credit -= thread_time() - began
-        self._latest = (now + max(0.0, -self._credit) / _BUDGET, latest)
-        return latest
+        self._cached = (now + max(0.0, -self._credit) / _BUDGET, snapshot)
+        return snapshot
 
     @guarded
     def sizes(self) -> dict[str, int]:
         """Return the size of each queue, by its name in snapshots."""
-        places = list(self._queues.values())
-        names = _apart(place.name for place in places)
-        sizes = [sum(part.size for part in place.parts()) for place in places]
+        queues = list(self._queues.values())
+        names = _unique(series.name for series in queues)
+        sizes = [sum(part.size for part in series.parts()) for series in queues]
         return dict(zip(names, sizes, strict=True))
 
     def freeze(self) -> None:
         """Keep the last snapshot for good, for a fork in which nothing runs."""
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # a thread that the fork lacks may hold the old one
         self._stages, self._queues = {}, {}
         if self._last is not None:
-            self._latest = (inf, self._last)
+            self._cached = (inf, self._last)
 
     @guarded
     def snapshot(self) -> Snapshot:
         """Return all numbers as of now."""
-        until, frozen = self._latest
+        until, frozen = self._cached
         if until == inf and frozen is not None:
             return frozen
-        self._last = self._made()
+        self._last = self._new_snapshot()
         return self._last
 
-    def _made(self) -> Snapshot:
+    def _new_snapshot(self) -> Snapshot:
         now = perf_counter()
-        told = [(key, place.name, place.numbers(now)) for key, place in self._stages.items()]
-        found = [(key, name, self._labelled(one)) for key, name, one in told if one is not None]
+        read = [(key, series.name, series.numbers(now)) for key, series in self._stages.items()]
+        found = [(key, name, self._labelled(one)) for key, name, one in read if one is not None]
         working = [(key, name, one) for key, name, one in found if one.where != FUNCTION]
-        stages = _named_apart((name, one) for _, name, one in working)
-        functions = _named_apart((name, one) for _, name, one in found if one.where == FUNCTION)
+        stages = _uniquely_named((name, one) for _, name, one in working)
+        functions = _uniquely_named((name, one) for _, name, one in found if one.where == FUNCTION)
         names = {key: one.name for (key, _, _), one in zip(working, stages, strict=True)}
-        queues = _named_apart((place.name, place.numbers(now)) for place in self._queues.values())
+        queues = _uniquely_named(
+            (series.name, series.numbers(now)) for series in self._queues.values()
+        )
         return Snapshot(
             seconds=now - self._watch.began,
             time=time(),
             cores=self._cores,
             process_cpu=process_time(),
-            queues=_in_order(queues, stages),
+            queues=_queues_in_order(queues, stages),
             stages=_stages_in_order(stages),
             steps=self._steps(),
-            gil_looks=self._gil_looks,
+            gil_looks=self._gil_samples,
             gil_taken=self._gil_taken,
             functions=tuple(_function(one, names) for one in functions),
         )
@@ -319,87 +322,75 @@ class Collector:
         return replace(numbers, into=into, source=source)
 
     def _steps(self) -> StepNumbers | None:
-        told = None if self._last is None else self._last.steps
+        before = None if self._last is None else self._last.steps
         if self._watch.steps is None:
             return None
-        numbers = steps_since(self._earlier, _all_steps(self._watch))
+        numbers = difference(self._steps_before, _all_steps(self._watch))
         if self._watch.last_queue is not None:
             numbers = replace(numbers, queue=self._watch.last_queue)
-        return numbers if told is None else never_less(told, numbers)
+        return numbers if before is None else never_less(before, numbers)
 
-    def _stage_place(self, stage: StagePart, now: float) -> _Place[StageNumbers]:
-        """Return the place of a stage: that of earlier stages of its name with the same queues."""
+    def _stage_series(self, stage: StagePart, now: float) -> _Series[StageNumbers]:
+        """Return the series of a stage: that of earlier stages of its name with the same queues."""
         queues = tuple(self._queue_key(face._core, now) for face in stage.queues())
-        key = stage.key if self._watch.comes_again else (stage.name, queues)
-        return self._place(
-            self._stages,
-            key,
-            # The places must not hold the collector: it holds them.
-            lambda: _Place(
-                stage.name,
-                stages_added,
-                stages_beside,
-                partial(_stage_ended, weakref.ref(self)),
-            ),
-        )
+        key = stage.key if self._watch.is_repeatable else (stage.name, queues)
+        if key not in self._stages:
+            # The series must not hold the collector, which holds them.
+            finalize = partial(_final_stage_numbers, weakref.ref(self))
+            self._stages[key] = _Series(stage.name, finalize)
+        return self._stages[key]
 
     def _queue_key(self, core: QueueCore, now: float) -> Hashable:
-        """Return the key of a queue's place: that of its name, or for an unnamed queue the first
-        place for its kind where no stage is active."""
+        """Return the key of a queue's series, which is its name.
+
+        An unnamed queue continues the first series of its kind that no active stage uses: so the
+        queues of consecutive runs have one series, and those of concurrent runs have several.
+        """
         if core.is_named:
-            self._put(core, core.name, now)
+            self._add_queue(core, core.name, now)
             return core.name
         for number in count():
             key = (core.kind, number)
             parts = self._queues[key].parts() if key in self._queues else []
             if any(part.is_of(core) for part in parts) or not self._are_in_use(parts, now):
-                self._put(core, key, now)
+                self._add_queue(core, key, now)
                 return key
         raise AssertionError("count() never ends")
 
-    def _put(self, core: QueueCore, key: Hashable, now: float) -> None:
-        place = self._place(
-            self._queues, key, lambda: _Place(core.name, queues_added, queues_beside, queue_ended)
-        )
-        if core.name != place.name:
-            self._labels[core.name] = place.name
+    def _add_queue(self, core: QueueCore, key: Hashable, now: float) -> None:
+        if key not in self._queues:
+            self._queues[key] = _Series(core.name, final_queue_numbers)
+        series = self._queues[key]
+        if core.name != series.name:
+            self._labels[core.name] = series.name
             self._forget_labels()
-        if not any(part.is_of(core) for part in place.parts()):
+        if not any(part.is_of(core) for part in series.parts()):
             part = QueuePart(core, now)
             core.parts.append(part)
-            place.take(part, now)
+            series.add(part, now)
 
     def _forget_labels(self) -> None:
         """Occasionally remove the labels of dropped queues."""
-        if len(self._labels) > self._many:
-            live = {part.name for place in self._queues.values() for part in place.parts()}
-            self._labels = {name: told for name, told in self._labels.items() if name in live}
-            self._many = max(_MANY, 2 * len(self._labels))
+        if len(self._labels) > self._label_limit:
+            live = {part.name for series in self._queues.values() for part in series.parts()}
+            self._labels = {name: label for name, label in self._labels.items() if name in live}
+            self._label_limit = max(_LABEL_LIMIT, 2 * len(self._labels))
 
     def _are_in_use(self, parts: list[Any], now: float) -> bool:
         """Return whether active stages use these queues."""
         if not parts:
             return False
-        for place in self._stages.values():
-            place.sweep(now)
-        stages = [stage for place in self._stages.values() for stage in place.parts()]
+        for series in self._stages.values():
+            series.sweep(now)
+        stages = [stage for series in self._stages.values() for stage in series.parts()]
         cores = [face._core for stage in stages for face in stage.queues()]
         return any(part.is_of(core) for part in parts for core in cores)
 
-    @staticmethod
-    def _place(
-        places: dict[Hashable, _Place[NumbersT]],
-        key: Hashable,
-        make: Callable[[], _Place[NumbersT]],
-    ) -> _Place[NumbersT]:
-        if key not in places:
-            places[key] = make()
-        return places[key]
 
-
-def _stage_ended(collector: weakref.ref[Collector], last: StageNumbers) -> StageNumbers:
+def _final_stage_numbers(collector: weakref.ref[Collector], last: StageNumbers) -> StageNumbers:
+    """Return what remains of a stage, with the queue names of now: labels are forgotten."""
     found = collector()
-    return stage_ended(last if found is None else found._labelled(last))
+    return final_stage_numbers(last if found is None else found._labelled(last))
 
 
 def _all_steps(watch: Watch) -> StepNumbers:
@@ -407,7 +398,7 @@ def _all_steps(watch: Watch) -> StepNumbers:
     steps = watch.steps
     if steps is None:
         return NO_STEPS
-    return reduce(steps_beside, steps.numbers(perf_counter()), NO_STEPS)
+    return reduce(concurrent, steps.numbers(perf_counter()), NO_STEPS)
 
 
 def _function(numbers: StageNumbers, names: Mapping[Hashable, str]) -> FunctionNumbers:
@@ -419,17 +410,17 @@ def _function(numbers: StageNumbers, names: Mapping[Hashable, str]) -> FunctionN
     )
 
 
-def _named_apart(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[NumbersT]:
+def _uniquely_named(numbers: Iterable[tuple[str, NumbersT | None]]) -> list[NumbersT]:
     """Return the parts that exist, with unique names."""
     found = [(name, one) for name, one in numbers if one is not None]
-    names = _apart(name for name, _ in found)
+    names = _unique(name for name, _ in found)
     return [
         one if name == one.name else replace(one, name=name)
         for name, (_, one) in zip(names, found, strict=True)
     ]
 
 
-def _apart(names: Iterable[str]) -> list[str]:
+def _unique(names: Iterable[str]) -> list[str]:
     """Return the names, with a number appended to repeated ones, and to those that look the same
     where control characters are escaped."""
     found: dict[str, str] = {}
@@ -454,7 +445,9 @@ def _stages_in_order(stages: list[StageNumbers]) -> tuple[StageNumbers, ...]:
     return tuple(ordered)
 
 
-def _in_order(queues: list[QueueNumbers], stages: list[StageNumbers]) -> tuple[QueueNumbers, ...]:
+def _queues_in_order(
+    queues: list[QueueNumbers], stages: list[StageNumbers]
+) -> tuple[QueueNumbers, ...]:
     """Return the queues in the order of the first stage that uses them."""
     names: dict[str, None] = {}
     for stage in _stages_in_order(stages):
@@ -466,9 +459,9 @@ def _in_order(queues: list[QueueNumbers], stages: list[StageNumbers]) -> tuple[Q
     return (*ordered, *by_name.values())
 
 
-def _is_taken() -> bool:
+def _is_gil_taken() -> bool:
     """Return whether a thread that releases the GIL waits long to get it back, as it does while
     others compute."""
     began = perf_counter()
-    sleep(_BLINK)
-    return perf_counter() - began > max(sys.getswitchinterval() / 2, 4 * _BLINK)
+    sleep(_GIL_PROBE)
+    return perf_counter() - began > max(sys.getswitchinterval() / 2, 4 * _GIL_PROBE)

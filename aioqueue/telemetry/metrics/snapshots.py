@@ -1,20 +1,31 @@
-"""The numbers of a run at one moment, and how to add them up.
+"""The readings of a run at one moment: a `Snapshot` of its queues, stages, functions and loops.
 
-Every count grows monotonically from the beginning of the run, so each reader can subtract any two
+Every counter only grows from the beginning of the run, so each reader can subtract any two
 snapshots, over an interval of its own choice. All other numbers (sizes, limits, waiting callers)
-are of that moment. `aioqueue.telemetry.verdict.bottleneck` interprets them.
-
-The functions at the end combine the numbers of several parts in one place, sequential or
-concurrent, and keep counts from going backwards.
+are of that moment. `aioqueue.telemetry.metrics.counters` explains the rules of the fields, and
+`aioqueue.telemetry.metrics.intervals` subtracts snapshots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 from aioqueue.meters import Histogram
+from aioqueue.telemetry.metrics.counters import (
+    ALL_LISTED,
+    COUNT,
+    DURATIONS,
+    IF_ALL,
+    LATEST_KNOWN,
+    LONGEST_FIRST,
+    SECONDS,
+    SECONDS_BY_FILL,
+    SUM,
+    SUM_IF_ALL_KNOWN,
+    SUM_OF_KNOWN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +62,22 @@ class QueueNumbers:
 
     name: str
     kind: str
-    size: int
-    capacity: int | None
-    held: int
-    bytes: int | None
-    max_bytes: int | None
-    is_closed: bool
-    enqueued: int
-    dequeued: int
-    enqueue_waits: Histogram
-    dequeue_waits: Histogram
-    enqueue_waiting: tuple[float, ...]
-    dequeue_waiting: tuple[float, ...]
-    seconds_empty: float
-    seconds_full: float
-    occupancy: tuple[float, ...]
-    unfinished: int | None = None
+    size: int = field(metadata=SUM)
+    capacity: int | None = field(metadata=SUM_IF_ALL_KNOWN)
+    held: int = field(metadata=SUM)
+    bytes: int | None = field(metadata=SUM_IF_ALL_KNOWN)
+    max_bytes: int | None = field(metadata=SUM_IF_ALL_KNOWN)
+    is_closed: bool = field(metadata=IF_ALL)
+    enqueued: int = field(metadata=COUNT)
+    dequeued: int = field(metadata=COUNT)
+    enqueue_waits: Histogram = field(metadata=DURATIONS)
+    dequeue_waits: Histogram = field(metadata=DURATIONS)
+    enqueue_waiting: tuple[float, ...] = field(metadata=LONGEST_FIRST)
+    dequeue_waiting: tuple[float, ...] = field(metadata=LONGEST_FIRST)
+    seconds_empty: float = field(metadata=SECONDS)
+    seconds_full: float = field(metadata=SECONDS)
+    occupancy: tuple[float, ...] = field(metadata=SECONDS_BY_FILL)
+    unfinished: int | None = field(default=None, metadata=SUM_OF_KNOWN)
 
     @property
     def enqueue_wait(self) -> float:
@@ -151,36 +162,36 @@ class StageNumbers:
     where: str
     source: str | None
     into: str
-    workers: tuple[WorkerNumbers, ...]
+    workers: tuple[WorkerNumbers, ...] = field(metadata=ALL_LISTED)
     resizable: bool
-    taken: int
-    delivered: int
-    skipped: int
-    retried: int
-    in_flight: int
-    in_flight_bytes: int | None
-    max_in_flight: int | None
-    service: Histogram
-    cpu_sampled: float
-    cpu: float
-    source_waits: Histogram
-    blocked: float
-    starved: float
-    seconds_window_full: float
+    taken: int = field(metadata=COUNT)
+    delivered: int = field(metadata=COUNT)
+    skipped: int = field(metadata=COUNT)
+    retried: int = field(metadata=COUNT)
+    in_flight: int = field(metadata=SUM)
+    in_flight_bytes: int | None = field(metadata=SUM_IF_ALL_KNOWN)
+    max_in_flight: int | None = field(metadata=SUM_IF_ALL_KNOWN)
+    service: Histogram = field(metadata=DURATIONS)
+    cpu_sampled: float = field(metadata=SECONDS)
+    cpu: float = field(metadata=SECONDS)
+    source_waits: Histogram = field(metadata=DURATIONS)
+    blocked: float = field(metadata=SECONDS)
+    starved: float = field(metadata=SECONDS)
+    seconds_window_full: float = field(metadata=SECONDS)
     ordered: bool
-    busy: float = 0.0
-    alive: float = 0.0
-    fed: float = 0.0
-    deaths: int = 0
-    runs: float = 0.0
-    limit_bytes: int | None = None
-    seconds_bytes_full: float = 0.0
-    looks: int = 0
-    in_line: int = 0
-    lock: str | None = None
+    busy: float = field(default=0.0, metadata=SECONDS)
+    alive: float = field(default=0.0, metadata=SECONDS)
+    fed: float = field(default=0.0, metadata=SECONDS)
+    deaths: int = field(default=0, metadata=COUNT)
+    runs: float = field(default=0.0, metadata=SECONDS)
+    limit_bytes: int | None = field(default=None, metadata=SUM_IF_ALL_KNOWN)
+    seconds_bytes_full: float = field(default=0.0, metadata=SECONDS)
+    looks: int = field(default=0, metadata=COUNT)
+    in_line: int = field(default=0, metadata=COUNT)
+    lock: str | None = field(default=None, metadata=LATEST_KNOWN)
     max_per_key: int | None = None
-    seconds_keys_full: float = 0.0
-    full_key: str | None = None
+    seconds_keys_full: float = field(default=0.0, metadata=SECONDS)
+    full_key: str | None = field(default=None, metadata=LATEST_KNOWN)
 
 
 FUNCTION: Final = "function"
@@ -203,8 +214,8 @@ class FunctionNumbers:
     name: str
     kind: str
     within: str | None
-    service: Histogram
-    busy: float
+    service: Histogram = field(metadata=DURATIONS)
+    busy: float = field(metadata=SECONDS)
 
     def __str__(self) -> str:
         return self.name if self.name == self.kind else f"{self.name} of {self.kind}"
@@ -222,11 +233,11 @@ class StepNumbers:
         queue: name of the queue that it reads; `None` if unknown.
     """
 
-    steps: int
-    waits: Histogram
-    waiting: float
-    worked: float
-    queue: str | None
+    steps: int = field(metadata=COUNT)
+    waits: Histogram = field(metadata=DURATIONS)
+    waiting: float = field(metadata=SUM)
+    worked: float = field(metadata=SECONDS)
+    queue: str | None = field(metadata=LATEST_KNOWN)
 
 
 _Numbers = TypeVar("_Numbers", QueueNumbers, StageNumbers)
@@ -252,12 +263,12 @@ class Snapshot:
     seconds: float
     time: float
     cores: float
-    process_cpu: float
+    process_cpu: float = field(metadata=SECONDS)
     queues: tuple[QueueNumbers, ...]
     stages: tuple[StageNumbers, ...]
     steps: StepNumbers | None
-    gil_looks: int = 0
-    gil_taken: int = 0
+    gil_looks: int = field(default=0, metadata=COUNT)
+    gil_taken: int = field(default=0, metadata=COUNT)
     functions: tuple[FunctionNumbers, ...] = ()
 
     def queue(self, name: str) -> QueueNumbers:
@@ -276,85 +287,13 @@ def _named(things: Sequence[_Numbers], name: str) -> _Numbers:
     raise KeyError(name)
 
 
-PartT = TypeVar("PartT", QueueNumbers, StageNumbers, StepNumbers)
-
-_SECONDS: Final[dict[type, tuple[str, ...]]] = {
-    QueueNumbers: (),  # they are counted under its lock
-    StageNumbers: (
-        *("busy", "blocked", "starved", "alive", "fed", "runs"),
-        *("seconds_window_full", "seconds_bytes_full", "seconds_keys_full"),
-    ),
-    StepNumbers: ("worked",),
-}
-"""Durations that include an interval still in progress, and so may be rounded back when it ends."""
-
-
 NO_STEPS: Final = StepNumbers(steps=0, waits=Histogram(), waiting=0.0, worked=0.0, queue=None)
-"""The numbers of a loop that has not begun."""
+"""The reading of a loop that has not begun."""
 
 
-def never_less(before: PartT, now: PartT) -> PartT:
-    """Return the numbers with no duration below its previous value.
-
-    A current call counts up to the moment of the snapshot. A call that just ended may have read the
-    clock earlier and stored it later, so a sum could shrink a little; a reader that subtracts
-    counters would take that for a restart.
-    """
-    less: dict[str, Any] = {
-        name: earlier
-        for name in _SECONDS[type(now)]
-        if getattr(now, name) < (earlier := getattr(before, name))
-    }
-    return replace(now, **less) if less else now
-
-
-def queues_added(before: QueueNumbers, now: QueueNumbers) -> QueueNumbers:
-    """Return the sum of two consecutive queues; elements left in the first count as dequeued."""
-    return replace(
-        now,
-        enqueued=before.enqueued + now.enqueued,
-        dequeued=before.dequeued + before.size + before.held + now.dequeued,
-        enqueue_waits=before.enqueue_waits.plus(now.enqueue_waits),
-        dequeue_waits=before.dequeue_waits.plus(now.dequeue_waits),
-        seconds_empty=before.seconds_empty + now.seconds_empty,
-        seconds_full=before.seconds_full + now.seconds_full,
-        occupancy=tuple(map(float.__add__, before.occupancy, now.occupancy))
-        if len(before.occupancy) == len(now.occupancy)
-        else now.occupancy,
-    )
-
-
-def stages_added(before: StageNumbers, now: StageNumbers) -> StageNumbers:
-    """Return the sum of two consecutive stages; items in flight in the first count as taken, but
-    never as delivered."""
-    return replace(
-        now,
-        taken=before.taken + now.taken,
-        delivered=before.delivered + now.delivered,
-        skipped=before.skipped + now.skipped,
-        retried=before.retried + now.retried,
-        service=before.service.plus(now.service),
-        cpu_sampled=before.cpu_sampled + now.cpu_sampled,
-        cpu=before.cpu + now.cpu,
-        busy=before.busy + now.busy,
-        alive=before.alive + now.alive,
-        fed=before.fed + now.fed,
-        source_waits=before.source_waits.plus(now.source_waits),
-        blocked=before.blocked + now.blocked,
-        starved=before.starved + now.starved,
-        seconds_window_full=before.seconds_window_full + now.seconds_window_full,
-        deaths=before.deaths + now.deaths,
-        seconds_bytes_full=before.seconds_bytes_full + now.seconds_bytes_full,
-        looks=before.looks + now.looks,
-        in_line=before.in_line + now.in_line,
-        lock=now.lock or before.lock,
-        seconds_keys_full=before.seconds_keys_full + now.seconds_keys_full,
-        full_key=now.full_key or before.full_key,
-    )
-
-
-def queue_ended(last: QueueNumbers) -> QueueNumbers:
-    """Return the final numbers of a dropped queue; its elements count as dequeued."""
+def final_queue_numbers(last: QueueNumbers) -> QueueNumbers:
+    """Return what remains of a queue that is over or was dropped: its elements count as
+    dequeued."""
     return replace(
         last,
         size=0,
@@ -368,69 +307,7 @@ def queue_ended(last: QueueNumbers) -> QueueNumbers:
     )
 
 
-def stage_ended(last: StageNumbers) -> StageNumbers:
-    """Return the final numbers of a stage that has ended, without workers. If it failed, its items
-    in flight are never delivered."""
+def final_stage_numbers(last: StageNumbers) -> StageNumbers:
+    """Return what remains of a stage that has ended: it has no workers. If it failed, its items in
+    flight are never delivered."""
     return replace(last, workers=())
-
-
-def queues_beside(one: QueueNumbers, other: QueueNumbers) -> QueueNumbers:
-    """Return the sum of two queues in the same place, of concurrent runs."""
-    return replace(
-        queues_added(replace(one, size=0, held=0), other),
-        size=one.size + other.size,
-        held=one.held + other.held,
-        unfinished=_of_either(one.unfinished, other.unfinished),
-        capacity=_both(one.capacity, other.capacity),
-        bytes=_both(one.bytes, other.bytes),
-        max_bytes=_both(one.max_bytes, other.max_bytes),
-        is_closed=one.is_closed and other.is_closed,
-        enqueue_waiting=_longest_first(one.enqueue_waiting, other.enqueue_waiting),
-        dequeue_waiting=_longest_first(one.dequeue_waiting, other.dequeue_waiting),
-    )
-
-
-def stages_beside(one: StageNumbers, other: StageNumbers) -> StageNumbers:
-    """Return the sum of two stages in the same place, of concurrent runs."""
-    return replace(
-        stages_added(one, other),
-        workers=(*one.workers, *other.workers),
-        in_flight=one.in_flight + other.in_flight,
-        in_flight_bytes=_both(one.in_flight_bytes, other.in_flight_bytes),
-        max_in_flight=_both(one.max_in_flight, other.max_in_flight),
-        limit_bytes=_both(one.limit_bytes, other.limit_bytes),
-    )
-
-
-def steps_beside(one: StepNumbers, other: StepNumbers) -> StepNumbers:
-    """Return the sum of two concurrent loops."""
-    return StepNumbers(
-        steps=one.steps + other.steps,
-        waits=one.waits.plus(other.waits),
-        waiting=one.waiting + other.waiting,
-        worked=one.worked + other.worked,
-        queue=other.queue or one.queue,
-    )
-
-
-def steps_since(earlier: StepNumbers, now: StepNumbers) -> StepNumbers:
-    """Return the steps since an earlier moment."""
-    return StepNumbers(
-        steps=now.steps - earlier.steps,
-        waits=now.waits.since(earlier.waits),
-        waiting=now.waiting,
-        worked=max(0.0, now.worked - earlier.worked),
-        queue=now.queue,
-    )
-
-
-def _both(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def _of_either(one: int | None, other: int | None) -> int | None:
-    return None if one is None and other is None else (one or 0) + (other or 0)
-
-
-def _longest_first(one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(sorted((*one, *other), reverse=True))

@@ -1,6 +1,7 @@
 """Turns the snapshots of a run into charts: panels and plots as numbers, before they are drawn.
 
-`html_page` and `matplotlib_picture` draw the same panels. A value belongs to the interval between two snapshots and is drawn as a step; nothing is smoothed.
+`html_page` and `matplotlib_picture` draw the same panels. A value belongs to the interval between
+two snapshots and is drawn as a step; nothing is smoothed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from aioqueue.display_text import clock, count, duration, share, workers
 from aioqueue.telemetry.metrics.intervals import Interval, QueueInterval, StageShares
 from aioqueue.telemetry.metrics.snapshots import Snapshot
-from aioqueue.telemetry.metrics.watch import Judge
+from aioqueue.telemetry.verdict.monitored_run import Judge
 
 Colour: TypeAlias = Literal[
     "busy", "busy2", "starved", "blocked", "other", "rate", "fill", "step", "source"

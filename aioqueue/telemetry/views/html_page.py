@@ -29,8 +29,8 @@ from aioqueue.telemetry.metrics.intervals import (
     StageShares,
 )
 from aioqueue.telemetry.metrics.snapshots import Snapshot
-from aioqueue.telemetry.metrics.watch import Judge
 from aioqueue.telemetry.verdict.bottleneck import Verdict
+from aioqueue.telemetry.verdict.monitored_run import Judge
 from aioqueue.telemetry.views.chart_data import (
     COLOURS,
     Chart,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from aioqueue import extras
 from aioqueue.display_text import on_one_line, sentence, shortened
 from aioqueue.telemetry.metrics.snapshots import Snapshot
-from aioqueue.telemetry.metrics.watch import Judge
 from aioqueue.telemetry.verdict.bottleneck import Verdict
+from aioqueue.telemetry.verdict.monitored_run import Judge
 from aioqueue.telemetry.views.chart_data import (
     COLOURS,
     Chart,

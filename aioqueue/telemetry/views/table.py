@@ -24,8 +24,8 @@ from aioqueue.telemetry.metrics.intervals import (
     StageShares,
     latest,
 )
-from aioqueue.telemetry.metrics.watch import MonitoredRun
 from aioqueue.telemetry.verdict.bottleneck import Verdict
+from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

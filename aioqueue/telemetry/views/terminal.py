@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from aioqueue.locks import guarded
-from aioqueue.telemetry.metrics.watch import MonitoredRun
+from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 from aioqueue.telemetry.views.table import RunTable, line_of, rich
 
 if TYPE_CHECKING:

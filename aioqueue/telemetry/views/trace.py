@@ -54,7 +54,7 @@ class Traceable(Protocol):
     def _trace(self, tracer: Tracer) -> None:
         """Report each worker, existing or new."""
 
-    def _trace_no_more(self, tracer: Tracer) -> None:
+    def _stop_tracing(self, tracer: Tracer) -> None:
         """Stop reporting workers."""
 
 
@@ -124,7 +124,7 @@ class Trace:
         except BaseException as error:
             self._failure = error
         finally:
-            self._of._trace_no_more(self._take)
+            self._of._stop_tracing(self._take)
             for _, meter, ring in self._workers:
                 with _lock:
                     ring.traces -= 1

@@ -10,8 +10,9 @@ import pytest
 from aioqueue import sync
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio, blocking
-from aioqueue.telemetry.metrics.snapshots import QueueNumbers, queue_ended, queues_beside
-from aioqueue.telemetry.metrics.watch import QueuePart
+from aioqueue.telemetry.metrics.counters import concurrent
+from aioqueue.telemetry.metrics.queue_samples import QueuePart
+from aioqueue.telemetry.metrics.snapshots import QueueNumbers, final_queue_numbers
 from aioqueue.testing import wait_until_waiting
 from tests.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
 
@@ -293,8 +294,8 @@ def test_unfinished_elements_are_told_once_somebody_says_what_is_done() -> None:
     queue.task_done()
     now = numbers(queue, clock)
     assert now.unfinished == 2
-    assert queues_beside(now, now).unfinished == 4
-    assert queues_beside(before, now).unfinished == 2
-    assert queues_beside(before, before).unfinished is None
-    assert queue_ended(now).unfinished == 0
-    assert queue_ended(before).unfinished is None
+    assert concurrent(now, now).unfinished == 4
+    assert concurrent(before, now).unfinished == 2
+    assert concurrent(before, before).unfinished is None
+    assert final_queue_numbers(now).unfinished == 0
+    assert final_queue_numbers(before).unfinished is None

@@ -116,8 +116,8 @@ class Run:
     def _trace(self, tracer: Tracer) -> None:
         self.watch.trace(tracer)
 
-    def _trace_no_more(self, tracer: Tracer) -> None:
-        self.watch.trace_no_more(tracer)
+    def _stop_tracing(self, tracer: Tracer) -> None:
+        self.watch.stop_tracing(tracer)
 
 
 def stage(*meters: Meter) -> OpStage:

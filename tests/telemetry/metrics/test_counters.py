@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from aioqueue.telemetry.metrics.snapshots import StageNumbers, never_less, stages_added
+from aioqueue.telemetry.metrics.counters import consecutive, never_less
+from aioqueue.telemetry.metrics.snapshots import StageNumbers
 from tests.telemetry.fluid_model import usual
 
 
@@ -40,5 +41,5 @@ class TestNeverLess:
 
 
 def test_deaths_of_runs_before_are_counted(stage: StageNumbers) -> None:
-    both = stages_added(replace(stage, deaths=2), replace(stage, deaths=1))
+    both = consecutive(replace(stage, deaths=2), replace(stage, deaths=1))
     assert both.deaths == 3
