@@ -341,16 +341,17 @@ class _Inspection:
         write(f"\nrates over {seconds:.1f} s, with nothing done to the {self._unit}")
         rows = [(self._unit, f"{count(interval.step.rate)} per second")]
         for stage in interval.stages:
-            who = workers(len(stage.stage.workers), stage.stage.where)
+            who = workers(len(stage.now.workers), stage.now.where)
             mean = stage.service.mean
             each = "" if not mean else f", {duration(mean)} each"
             rows.append(
                 (
-                    stage.stage.name,
+                    stage.now.name,
                     f"{count(stage.rate)} items per second, {who}, busy {share(stage.busy)}{each}",
                 )
             )
-        rows += [(str(one.function), f"busy {share(one.busy)}") for one in interval.functions]
+        for function in interval.busiest_functions():
+            rows.append((str(function.now), f"busy {share(function.busy)}"))
         if skipped := epochs.quarantine:
             rows.append(("skipped", f"{len(skipped):,}; the first: {skipped[0].error}"))
         for line in _columns(rows):

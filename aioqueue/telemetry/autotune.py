@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from aioqueue.telemetry.metrics.intervals import IntervalShares
+from aioqueue.telemetry.metrics.intervals import Interval
 from aioqueue.telemetry.metrics.snapshots import Snapshot, StageNumbers
 from aioqueue.telemetry.metrics.watch import Watch, WorkerChange
 from aioqueue.telemetry.monitor import Monitor
@@ -121,10 +121,10 @@ class Tuner:
             return
         rate = _items(earlier, later, name) / (later.seconds - earlier.seconds)
         verdict = verdict_of(earlier, later)
-        window = IntervalShares(earlier, later)
+        interval = Interval.between(earlier, later)
         if verdict.cause == "nothing":
             return
-        is_bottleneck = _bottleneck(window, verdict) == name
+        is_bottleneck = _bottleneck(interval, verdict) == name
         if self._trial is not None:
             self._judge(self._trial, rate, verdict, later.seconds, is_bottleneck=is_bottleneck)
         elif is_bottleneck and verdict.advice in ("more workers", "fewer workers"):
@@ -279,7 +279,7 @@ def _tuning_of(watch: Watch) -> _Tuning:
     return tuning
 
 
-def _bottleneck(window: IntervalShares, verdict: Verdict) -> str | None:
+def _bottleneck(interval: Interval, verdict: Verdict) -> str | None:
     """Return the stage that is the bottleneck.
 
     Where threads hold the GIL, but not all the time, it is the busiest of their stages. Its workers
@@ -287,10 +287,10 @@ def _bottleneck(window: IntervalShares, verdict: Verdict) -> str | None:
     """
     if verdict.advice != "processes":
         return verdict.stage
-    threads = [one for one in window.stages if one.stage.where == "thread"]
-    if not threads or window.cores > _ONE_CORE:
+    threads = [one for one in interval.stages if one.now.where == "thread"]
+    if not threads or interval.cores > _ONE_CORE:
         return None
-    return max(threads, key=lambda one: one.busy).stage.name
+    return max(threads, key=lambda one: one.busy).now.name
 
 
 def _has(snapshot: Snapshot, name: str) -> bool:

@@ -23,10 +23,11 @@ from aioqueue.errors import InvalidArgumentError
 from aioqueue.meters import Tracer
 from aioqueue.public_names import public
 from aioqueue.telemetry.metrics.collector import Collector
+from aioqueue.telemetry.metrics.scalars import scalars_of
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 from aioqueue.telemetry.metrics.step_timer import Steps
 from aioqueue.telemetry.metrics.watch import MonitorTarget, Watch, WorkerChange
-from aioqueue.telemetry.verdict.bottleneck import Verdict, scalars_of, verdict_of
+from aioqueue.telemetry.verdict.bottleneck import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aioqueue.meters import BOUNDS, Histogram, Tracer
+from aioqueue.telemetry.metrics.scalars import scalars_of
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,
     QueueNumbers,
@@ -19,7 +20,7 @@ from aioqueue.telemetry.metrics.snapshots import (
     WorkerNumbers,
 )
 from aioqueue.telemetry.monitor import MonitorExports
-from aioqueue.telemetry.verdict.bottleneck import Verdict, scalars_of, verdict_of
+from aioqueue.telemetry.verdict.bottleneck import Verdict, verdict_of
 
 BEGAN = 1_795_346_580.0  # 22 November 2026, 11:23 UTC
 

@@ -1,15 +1,17 @@
-"""Turns two snapshots into an interval: rates, and the share of time spent on what.
+"""Intervals: what happened in a run between two snapshots, as rates and as shares of the time.
 
-The verdict and all views read these. Waits at a queue appear as an average number of waiting
-callers.
+The verdict, the scalars and all views read these. An interval is the difference of two snapshots
+(`aioqueue.telemetry.metrics.counters`), divided by the time in between. Waits at a queue appear as
+an average number of waiting callers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aioqueue.meters import Histogram
+from aioqueue.telemetry.metrics.counters import difference
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,
     QueueNumbers,
@@ -18,229 +20,103 @@ from aioqueue.telemetry.metrics.snapshots import (
     StepNumbers,
 )
 
-_FEW_LOOKS = 5
+_FEWEST_SAMPLES = 5
 """Fewer samples of a stage's workers than this are ignored."""
+
+_SHORTEST = 0.5
+"""A rate over fewer seconds than this means little."""
+
+_NEVER_ZERO = 1e-9
+"""Replaces a duration of 0, so that shares and rates need no special case."""
 
 
 @dataclass(frozen=True, slots=True)
-class StageShares:
+class StageInterval:
     """What the workers of a stage did in an interval; numbers are shares of their time, from 0 to
     1.
 
     Attributes:
-        stage: the stage at the end of the interval.
+        now: the stage at the end of the interval.
         workers: average number of workers.
         busy: time in the function.
         blocked: time waiting to enqueue examples.
         starved: time waiting for items.
-        on: share of the time in the function spent on a processor; `None` if unknown.
+        on_processor: share of the time in the function spent on a processor; `None` if unknown.
         source: share of the time that its source worked, without waits at a queue.
         full: share of the time that as many items as allowed were in flight.
         rate: items delivered per second.
         service: durations of the calls that ended in the interval.
         full_of_bytes: share of the time that as many bytes as allowed were in flight.
-        in_line: share of the samples in the function in which the worker waited for a lock.
+        at_lock: share of the samples in the function in which the worker waited for a lock.
         full_of_keys: share of the time that workers were idle while ``max_per_key`` deferred items.
     """
 
-    stage: StageNumbers
+    now: StageNumbers
     workers: float
     busy: float
     blocked: float
     starved: float
-    on: float | None
+    on_processor: float | None
     source: float
     full: float
     rate: float
     service: Histogram
-    full_of_bytes: float = 0.0
-    in_line: float = 0.0
-    full_of_keys: float = 0.0
+    full_of_bytes: float
+    at_lock: float
+    full_of_keys: float
+
+    @classmethod
+    def between(
+        cls, earlier: StageNumbers | None, now: StageNumbers, seconds: float
+    ) -> StageInterval:
+        """Return what a stage did between two readings; the first is `None` if it is new."""
+        change = difference(earlier, now)
+        lifetimes = max(change.alive, _NEVER_ZERO)
+        span = max(seconds, change.runs)  # the lifetimes of concurrent runs add up
+        is_sampled = change.looks >= _FEWEST_SAMPLES
+        return cls(
+            now=now,
+            workers=lifetimes / span,
+            busy=_share(change.busy, lifetimes),
+            blocked=_share(change.blocked, lifetimes),
+            starved=_share(change.starved, lifetimes),
+            on_processor=_share(change.cpu, change.cpu_sampled) if change.cpu_sampled else None,
+            source=_share(change.source_waits.seconds - change.fed, span),
+            full=_share(change.seconds_window_full, span),
+            rate=change.delivered / seconds,
+            service=change.service,
+            full_of_bytes=_share(change.seconds_bytes_full, span),
+            at_lock=change.in_line / change.looks if is_sampled else 0.0,
+            full_of_keys=_share(change.seconds_keys_full, span),
+        )
 
     @property
     def cores(self) -> float:
         """Processor cores that its function used; 0 if unknown."""
-        return (self.on or 0.0) * self.busy * self.workers
+        return (self.on_processor or 0.0) * self.busy * self.workers
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionShares:
-    """A function between stages.
+class FunctionInterval:
+    """A function between stages, in an interval.
 
     Attributes:
-        function: its numbers at the end of the interval.
+        now: its numbers at the end of the interval.
         busy: share of one thread's time that it took, from 0 to 1.
         service: durations of the calls that ended in the interval.
     """
 
-    function: FunctionNumbers
+    now: FunctionNumbers
     busy: float
     service: Histogram
 
-
-class IntervalShares:
-    """What happened between two snapshots of a run.
-
-    Args:
-        earlier: the snapshot at the beginning.
-        later: the snapshot at the end.
-
-    Attributes:
-        seconds: length of the interval.
-        stages: the stages, in order.
-        starved: share of the time that the training step waited for data, from 0 to 1.
-        own: share of the time that the loop itself took to make its batches.
-        gil: share of the samples that found the GIL held.
-        rate: batches per second; elements, if no loop is watched.
-        cores: processor cores that this process used.
-    """
-
-    def __init__(self, earlier: Snapshot, later: Snapshot) -> None:
-        self.later = later
-        self.seconds: float = max(later.seconds - earlier.seconds, 1e-9)
-        before = {stage.name: stage for stage in earlier.stages}
-        self.stages: list[StageShares] = [
-            self._stage(before.get(stage.name), stage) for stage in later.stages
-        ]
-        self.loops: float = 1.0  # average number of concurrent loops
-        if later.steps is not None:
-            spent = _spent(later.steps)
-            if earlier.steps is not None:
-                spent -= _spent(earlier.steps)
-            self.loops = max(1.0, spent / self.seconds)
-        known = {one.name: one for one in earlier.functions}
-        self.functions: list[FunctionShares] = [
-            self._function(known.get(one.name), one) for one in later.functions
-        ]
-        looks = later.gil_looks - earlier.gil_looks
-        self.gil: float = (later.gil_taken - earlier.gil_taken) / looks if looks else 0.0
-        self.cores: float = max(0.0, later.process_cpu - earlier.process_cpu) / self.seconds
-        queues = {queue.name: queue for queue in earlier.queues}
-        self.last: QueueNumbers | None = self._last_queue()
-        last_before = None if self.last is None else queues.get(self.last.name)
-        waited = _queue_wait(last_before, self.last)
-        elements = _taken(last_before, self.last)
-        self.own: float = 0.0
-        if later.steps is None:
-            self.starved: float = min(1.0, waited / self.seconds)
-            self.rate: float = elements / self.seconds
-        else:
-            waits, steps = later.steps.waits.seconds + later.steps.waiting, later.steps.steps
-            if earlier.steps is not None:
-                waits -= earlier.steps.waits.seconds + earlier.steps.waiting
-                steps -= earlier.steps.steps
-            span = self.seconds * self.loops
-            self.starved = min(1.0, max(0.0, waits / span))
-            self.rate = steps / self.seconds
-            if self.last is not None:
-                self.own = max(0.0, self.starved - waited / span)
-            else:
-                self.own = self.starved
-        self.full: float = _full(last_before, self.last) / self.seconds
-        # Ends of epochs are elements too, but no batches, where a loop is watched.
-        has_come = elements > 0 and later.steps is None
-        self.has_moved: bool = has_come or self.rate > 0 or any(one.rate for one in self.stages)
-
-    def _last_queue(self) -> QueueNumbers | None:
-        """Return the queue that the training step reads."""
-        later = self.later
-        by_name = {queue.name: queue for queue in later.queues}
-        if later.steps is not None and later.steps.queue in by_name:
-            return by_name[later.steps.queue]
-        read = {stage.source for stage in later.stages}
-        ends = [stage.into for stage in later.stages if stage.into not in read]
-        named = [by_name[name] for name in ends if name in by_name]
-        return named[-1] if named else (later.queues[-1] if later.queues else None)
-
-    def _stage(self, before: StageNumbers | None, now: StageNumbers) -> StageShares:
-        """Return what one stage did."""
-        first = before or _nothing_of(now)
-        whole = max(now.alive - first.alive, 1e-9)
-        sampled = now.cpu_sampled - first.cpu_sampled
-        span = max(self.seconds, now.runs - first.runs)  # concurrent runs add up
-        looks = now.looks - first.looks
-        busy = now.busy - first.busy
-        return StageShares(
-            stage=now,
-            workers=whole / span,
-            busy=min(1.0, max(0.0, busy / whole)),
-            blocked=min(1.0, max(0.0, (now.blocked - first.blocked) / whole)),
-            starved=min(1.0, max(0.0, (now.starved - first.starved) / whole)),
-            on=min(1.0, (now.cpu - first.cpu) / sampled) if sampled > 0 else None,
-            source=min(1.0, max(0.0, _at_work(now) - _at_work(first)) / span),
-            full=min(1.0, (now.seconds_window_full - first.seconds_window_full) / span),
-            rate=(now.delivered - first.delivered) / self.seconds,
-            service=now.service.since(first.service),
-            full_of_bytes=min(1.0, (now.seconds_bytes_full - first.seconds_bytes_full) / span),
-            in_line=(now.in_line - first.in_line) / looks if looks >= _FEW_LOOKS else 0.0,
-            full_of_keys=min(1.0, (now.seconds_keys_full - first.seconds_keys_full) / span),
-        )
-
-    def _function(self, before: FunctionNumbers | None, now: FunctionNumbers) -> FunctionShares:
-        busy, service = now.busy, now.service
-        if before is not None:
-            busy, service = busy - before.busy, service.since(before.service)
-        return FunctionShares(now, min(1.0, max(0.0, busy / self.seconds / self.loops)), service)
-
-    def functions_of(self, stage: str | None) -> list[FunctionShares]:
-        """Return the functions that a stage waits for; those that the loop waits for, if
-        ``None``."""
-        return [one for one in self.functions if one.function.within == stage]
-
-
-def _spent(steps: StepNumbers) -> float:
-    """Return the total duration of all loops in seconds."""
-    return steps.waits.seconds + steps.waiting + steps.worked
-
-
-def _at_work(stage: StageNumbers) -> float:
-    """Return for how many seconds the source worked."""
-    return stage.source_waits.seconds - stage.fed
-
-
-def _queue_wait(before: QueueNumbers | None, now: QueueNumbers | None) -> float:
-    if now is None:
-        return 0.0
-    return max(0.0, now.dequeue_wait - (0.0 if before is None else before.dequeue_wait))
-
-
-def _taken(before: QueueNumbers | None, now: QueueNumbers | None) -> int:
-    if now is None:
-        return 0
-    return now.dequeued - (0 if before is None else before.dequeued)
-
-
-def _full(before: QueueNumbers | None, now: QueueNumbers | None) -> float:
-    if now is None:
-        return 0.0
-    return now.seconds_full - (0.0 if before is None else before.seconds_full)
-
-
-def _nothing_of(stage: StageNumbers) -> StageNumbers:
-    """Return the same stage before it has done anything."""
-    return replace(
-        stage,
-        delivered=0,
-        service=Histogram(),
-        cpu_sampled=0.0,
-        cpu=0.0,
-        source_waits=Histogram(),
-        blocked=0.0,
-        starved=0.0,
-        seconds_window_full=0.0,
-        busy=0.0,
-        alive=0.0,
-        fed=0.0,
-        runs=0.0,
-        seconds_bytes_full=0.0,
-        looks=0,
-        in_line=0,
-        seconds_keys_full=0.0,
-    )
-
-
-_SHORT = 0.5
-"""A rate over fewer seconds than this means little."""
+    @classmethod
+    def between(
+        cls, earlier: FunctionNumbers | None, now: FunctionNumbers, seconds: float
+    ) -> FunctionInterval:
+        """Return what a function did between two readings; the first is `None` if it is new."""
+        change = difference(earlier, now)
+        return cls(now, _share(change.busy, seconds), change.service)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +147,28 @@ class QueueInterval:
     mean: float
     high: float
 
+    @classmethod
+    def between(
+        cls, earlier: QueueNumbers | None, now: QueueNumbers, seconds: float
+    ) -> QueueInterval:
+        """Return what a queue did between two readings; the first is `None` if it is new."""
+        change = difference(earlier, now)
+        waits = (0.0, 0.0) if earlier is None else (earlier.enqueue_wait, earlier.dequeue_wait)
+        low, mean, high = _fill(earlier, now, change.occupancy)
+        return cls(
+            now=now,
+            rate_in=max(0.0, change.enqueued / seconds),
+            rate_out=max(0.0, change.dequeued / seconds),
+            # Not of the change: these also count the waits that go on.
+            enqueue_waiting=max(0.0, (now.enqueue_wait - waits[0]) / seconds),
+            dequeue_waiting=max(0.0, (now.dequeue_wait - waits[1]) / seconds),
+            empty=_share(change.seconds_empty, seconds),
+            full=_share(change.seconds_full, seconds),
+            low=low,
+            mean=mean,
+            high=high,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class StepInterval:
@@ -279,12 +177,14 @@ class StepInterval:
     Attributes:
         rate: batches (or elements) handed over per second.
         unit: ``"batches"``, or ``"elements"`` if no loop is watched.
-        waits: share of the time spent waiting for data.
+        waits: share of the time spent waiting for data, from 0 to 1.
+        preparing: share of the time that the loop itself took to make its batches.
     """
 
     rate: float
     unit: str
     waits: float
+    preparing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,19 +193,25 @@ class Interval:
 
     Attributes:
         begin: seconds since the run began, at the first snapshot.
-        end: seconds since the run began, at the second snapshot.
+        later: the second snapshot.
         stages: in the order of the data flow.
         queues: in the order of the data flow.
+        functions: the functions between stages, in no particular order.
         step: the consumer of the data.
-        functions: the functions between stages, busiest first.
+        last_queue: the queue that the consumer reads; `None` if there is none.
+        gil: share of the samples that found the GIL held.
+        cores: processor cores that this process used.
     """
 
     begin: float
-    end: float
-    stages: tuple[StageShares, ...]
+    later: Snapshot
+    stages: tuple[StageInterval, ...]
     queues: tuple[QueueInterval, ...]
+    functions: tuple[FunctionInterval, ...]
     step: StepInterval
-    functions: tuple[FunctionShares, ...] = ()
+    last_queue: QueueInterval | None
+    gil: float
+    cores: float
 
     @classmethod
     def between(cls, earlier: Snapshot, later: Snapshot) -> Interval:
@@ -314,17 +220,33 @@ class Interval:
         A part that is only in the later snapshot starts with all counts at zero. A part that is
         only in the earlier one is left out.
         """
-        window = IntervalShares(earlier, later)
+        seconds = max(later.seconds - earlier.seconds, _NEVER_ZERO)
+        stages = {stage.name: stage for stage in earlier.stages}
+        functions = {function.name: function for function in earlier.functions}
         queues = {queue.name: queue for queue in earlier.queues}
+        ends = [
+            QueueInterval.between(queues.get(queue.name), queue, seconds) for queue in later.queues
+        ]
+        last_name = _last_queue(later)
+        last_queue = next((queue for queue in ends if queue.now.name == last_name), None)
+        loops = _concurrent_loops(earlier.steps, later.steps, seconds)
+        change = difference(earlier, later)
         return cls(
-            earlier.seconds,
-            later.seconds,
-            tuple(window.stages),
-            tuple(_queue(queues.get(now.name), now, window.seconds) for now in later.queues),
-            StepInterval(
-                window.rate, "elements" if later.steps is None else "batches", window.starved
+            begin=earlier.seconds,
+            later=later,
+            stages=tuple(
+                StageInterval.between(stages.get(stage.name), stage, seconds)
+                for stage in later.stages
             ),
-            tuple(sorted(window.functions, key=lambda one: -one.busy)),
+            queues=tuple(ends),
+            functions=tuple(
+                FunctionInterval.between(functions.get(one.name), one, seconds * loops)
+                for one in later.functions
+            ),
+            step=_step(earlier.steps, later.steps, last_queue, seconds, loops),
+            last_queue=last_queue,
+            gil=change.gil_taken / change.gil_looks if change.gil_looks else 0.0,
+            cores=change.process_cpu / seconds,
         )
 
     @classmethod
@@ -333,15 +255,84 @@ class Interval:
         the most workers that it had."""
         whole = cls.between(snapshots[0], snapshots[-1])
         stages = [
-            replace(shares, workers=float(_workers(shares.stage, snapshots)))
-            for shares in whole.stages
+            replace(stage, workers=float(_workers(stage.now, snapshots))) for stage in whole.stages
         ]
         return replace(whole, stages=tuple(stages))
 
     @property
+    def end(self) -> float:
+        """Seconds since the run began, at the second snapshot."""
+        return self.later.seconds
+
+    @property
     def seconds(self) -> float:
-        """Length of the interval."""
-        return self.end - self.begin
+        """Length of the interval; never 0."""
+        return max(self.end - self.begin, _NEVER_ZERO)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether any stage has delivered an item, or the consumer has got one.
+
+        Where a loop is watched, an element of its queue alone does not count: it may be the end of
+        an epoch, which is no batch.
+        """
+        return self.step.rate > 0 or any(stage.rate for stage in self.stages)
+
+    def functions_within(self, stage: str | None) -> list[FunctionInterval]:
+        """Return the functions that a stage waits for; those that the loop waits for, if
+        ``None``."""
+        return [one for one in self.functions if one.now.within == stage]
+
+    def busiest_functions(self) -> list[FunctionInterval]:
+        """Return the functions, busiest first."""
+        return sorted(self.functions, key=lambda one: -one.busy)
+
+
+def _last_queue(snapshot: Snapshot) -> str | None:
+    """Return the name of the queue that the consumer reads."""
+    names = {queue.name for queue in snapshot.queues}
+    if snapshot.steps is not None and snapshot.steps.queue in names:
+        return snapshot.steps.queue
+    # Nobody says which one it is: take the last one that a stage fills and no stage reads.
+    read = {stage.source for stage in snapshot.stages}
+    ends = [stage.into for stage in snapshot.stages if stage.into in names - read]
+    return ends[-1] if ends else (snapshot.queues[-1].name if snapshot.queues else None)
+
+
+def _concurrent_loops(
+    earlier: StepNumbers | None, later: StepNumbers | None, seconds: float
+) -> float:
+    """Return the average number of concurrent loops, at least 1."""
+    if later is None:
+        return 1.0
+    spent = _waited(later) + later.worked
+    if earlier is not None:
+        spent -= _waited(earlier) + earlier.worked
+    return max(1.0, spent / seconds)
+
+
+def _waited(steps: StepNumbers) -> float:
+    """Return how long all loops have waited, including current waits."""
+    return steps.waits.seconds + steps.waiting
+
+
+def _step(
+    earlier: StepNumbers | None,
+    later: StepNumbers | None,
+    last_queue: QueueInterval | None,
+    seconds: float,
+    loops: float,
+) -> StepInterval:
+    at_queue = 0.0 if last_queue is None else last_queue.dequeue_waiting
+    if later is None:
+        rate = 0.0 if last_queue is None else last_queue.rate_out
+        return StepInterval(rate, "elements", min(1.0, at_queue))
+    change = difference(earlier, later)
+    waited = _waited(later) - (0.0 if earlier is None else _waited(earlier))
+    waits = _share(waited, seconds * loops)
+    # While the loop's thread waits for a batch, but not at its queue, it makes the batch itself.
+    preparing = max(0.0, waits - at_queue / loops)
+    return StepInterval(change.steps / seconds, "batches", waits, preparing)
 
 
 def latest(history: Sequence[Snapshot], now: Snapshot, seconds: float) -> Interval:
@@ -360,10 +351,10 @@ def recorded(history: Sequence[Snapshot], now: Snapshot) -> list[Snapshot]:
     """Return all snapshots of a run, up to now, with one at its beginning if the history goes back
     that far. A run that has only just begun has a single one."""
     found = [snapshot for snapshot in history if snapshot.seconds < now.seconds]
-    if len(found) > 1 and now.seconds - found[-1].seconds < _SHORT:
+    if len(found) > 1 and now.seconds - found[-1].seconds < _SHORTEST:
         found.pop()  # extends the last interval, which would be too short
     found.append(now)
-    if _SHORT / 2 < found[0].seconds < 1 + _SHORT:
+    if _SHORTEST / 2 < found[0].seconds < 1 + _SHORTEST:
         found.insert(0, _beginning(now))
     return found
 
@@ -386,42 +377,29 @@ def _workers(stage: StageNumbers, snapshots: Sequence[Snapshot]) -> int:
     )
 
 
-def _queue(then: QueueNumbers | None, now: QueueNumbers, seconds: float) -> QueueInterval:
-    def added(of: Callable[[QueueNumbers], float]) -> float:
-        return max(0.0, (of(now) - (0.0 if then is None else of(then))) / seconds)
+def _fill(
+    earlier: QueueNumbers | None, now: QueueNumbers, spent: Sequence[float]
+) -> tuple[float, float, float]:
+    """Return the share of a queue's capacity in use: 10th percentile, mean and 90th percentile.
 
-    low, mean, high = _fill(then, now)
-    return QueueInterval(
-        now=now,
-        rate_in=added(lambda queue: queue.enqueued),
-        rate_out=added(lambda queue: queue.dequeued),
-        enqueue_waiting=added(lambda queue: queue.enqueue_wait),
-        dequeue_waiting=added(lambda queue: queue.dequeue_wait),
-        empty=_bounded(added(lambda queue: queue.seconds_empty)),
-        full=_bounded(added(lambda queue: queue.seconds_full)),
-        low=low,
-        mean=mean,
-        high=high,
-    )
-
-
-def _fill(then: QueueNumbers | None, now: QueueNumbers) -> tuple[float, float, float]:
-    """Return the share of a queue's capacity in use: 10th percentile, mean and 90th percentile."""
-    earlier = (0.0,) * len(now.occupancy) if then is None else then.occupancy
-    spent = [max(0.0, after - before) for after, before in zip(now.occupancy, earlier, strict=True)]
+    Args:
+        earlier: the queue at the beginning of the interval; `None` if it is new.
+        now: the queue at its end.
+        spent: how many seconds its size was in each tenth of its capacity.
+    """
     total = sum(spent)
     if not total:  # there was no sample in between
-        at_end = _bounded(now.size / now.capacity) if now.capacity else 0.0
+        at_end = _share(now.size, now.capacity) if now.capacity else 0.0
         return at_end, at_end, at_end
     mean = sum((tenth + 0.5) * time for tenth, time in enumerate(spent)) / len(spent) / total
     # A size that did not change is exact, rather than the middle of its tenth.
-    if then is not None and now.size == then.size and spent.count(0.0) == len(spent) - 1:
-        mean = _bounded(now.size / now.capacity) if now.capacity else mean
+    if earlier is not None and now.size == earlier.size and spent.count(0.0) == len(spent) - 1:
+        mean = _share(now.size, now.capacity) if now.capacity else mean
         return mean, mean, mean
-    return _reached(spent, 0.1 * total), mean, _reached(spent, 0.9 * total)
+    return _quantile(spent, 0.1 * total), mean, _quantile(spent, 0.9 * total)
 
 
-def _reached(spent: Sequence[float], wanted: float) -> float:
+def _quantile(spent: Sequence[float], wanted: float) -> float:
     """Return the share at or below which the queue spent a given time, interpolated within a
     tenth."""
     below = 0.0
@@ -432,6 +410,6 @@ def _reached(spent: Sequence[float], wanted: float) -> float:
     return 1.0
 
 
-def _bounded(share: float) -> float:
+def _share(part: float, whole: float) -> float:
     """Return a share within 0 to 1; clocks that are read one after another may exceed that."""
-    return min(1.0, max(0.0, share))
+    return min(1.0, max(0.0, part / whole))

@@ -17,14 +17,12 @@ something that is not measured.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Final, Literal, NamedTuple
 
-from aioqueue.display_text import without_secrets
-from aioqueue.telemetry.metrics.intervals import FunctionShares, IntervalShares, StageShares
+from aioqueue.telemetry.metrics.intervals import FunctionInterval, Interval, StageInterval
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 
 Cause = Literal["step", "stage", "source", "unknown", "nothing"]
@@ -84,13 +82,13 @@ class Verdict:
 _AHEAD: Final = 0.05
 """Data counts as ahead while the step waits for it for at most this share of the time."""
 
-_HARDLY: Final = 0.02
+_AHEAD_IF_SATURATED: Final = 0.02
 """The same, if some part of the pipeline works all the time."""
 
 _SATURATED: Final = 0.97
 """A part that works for at least this share of the time works all the time."""
 
-_TOGETHER: Final = 0.98
+_PAIR_WEIGHT: Final = 0.98
 """Weight of a stage and its source that are busy together, against a part that is busy alone."""
 
 _IDLE: Final = 0.6
@@ -100,51 +98,57 @@ _COMPUTES: Final = 0.6
 """A call that spends more than this share of its time on a processor computes; otherwise it waits.
 """
 
-_TAKEN: Final = 0.5
+_GIL_CONTENDED: Final = 0.5
 """Threads compete for the GIL if more than this share of the samples finds it held."""
 
 _ONE_CORE: Final = 1.6
 """Most cores that a process uses if its threads compete for the GIL."""
 
-_SOME: Final = 0.3
+_HOLDER_CORES: Final = 0.3
 """Fewest cores that a stage uses if it is the one that holds the GIL. It is well below one because
 a machine with other work gives the process less than a core."""
 
-_ON: Final = 0.85
+_MOST_ON_PROCESSOR: Final = 0.85
 """Threads that compete for the GIL spend at most this share of a call on a processor."""
 
-_IN_LINE: Final = 4.0
+_WAITERS_AT_SOURCE: Final = 4.0
 """Workers that wait at a source, for each share of the time that the source works."""
 
-_MOST_TIMES: Final = 4
+_MOST_GROWTH: Final = 4
 """Advise at most this many times the current workers at once."""
 
 
-_MOSTLY: Final = 0.5
+_MAIN_SHARE: Final = 0.5
 """A function causes the time of a loop or a source if it takes at least this share of it."""
 
-_WORTH_IT: Final = 0.2
+_PREFETCH_PAYS: Final = 0.2
 """The step must take at least this share of the time for ``prefetch`` to pay off."""
 
-_TINY: Final = 50e-6
+_TOO_SHORT_TO_WAIT: Final = 50e-6
 """Seconds of a call that is too short for any wait that another thread could use."""
 
-_QUICK: Final = 250e-6
+_SHORT_CALL: Final = 250e-6
 """Seconds of a call that costs no more than a few hand-overs of its item from thread to thread.
 If the GIL is held meanwhile, threads take turns, and each turn costs more than the call."""
 
-_HELD: Final = 0.35
+_GIL_HELD: Final = 0.35
 """Share of the samples that find the GIL held if such calls compute."""
 
-_HAND_OVER: Final = 20e-6
+_HAND_OVER_SECONDS: Final = 20e-6
 """Seconds that it takes at least to hand over an item and its example."""
 
-_TURNS: Final = 1.3
+_HIDDEN_WAIT: Final = 1.3
 """Threads take turns if they seem to compute on this many times the cores that the process used: a
 call that keeps the GIL to its end is on a processor all the time, and hides how long it waited."""
 
-_IN_A_LINE: Final = 0.3
-"""Workers queue for a lock if more than this share of the samples finds one waiting for it."""
+_LOCKED: Final = 0.3
+"""Workers mostly wait for a lock if more than this share of the samples finds one waiting."""
+
+_HELD_UP_BY_OTHERS: Final = 0.3
+"""A source or a full queue holds up the tasks of a stage from this share of the time on."""
+
+_HANDS_OVER: Final = 0.3
+"""Hand-overs of items are the bottleneck from this share of the time on."""
 
 
 class _Suspect(NamedTuple):
@@ -152,157 +156,115 @@ class _Suspect(NamedTuple):
 
     share: float
     cause: Cause
-    stage: StageShares | None = None
+    stage: StageInterval | None = None
 
 
-_NOBODY: Final = _Suspect(0.0, "nothing")
+_NO_SUSPECT: Final = _Suspect(0.0, "nothing")
 
 
 def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
     """Return the bottleneck of a run between two of its snapshots."""
-    window = IntervalShares(earlier, later)
-    if not (window.stages or window.functions) or not window.has_moved:
-        return _verdict(window, "nothing", "too little has happened yet for a verdict")
-    suspect = max(_suspects(window), key=lambda one: one.share, default=_NOBODY)
-    if window.starved <= (_AHEAD if suspect.share < _SATURATED else _HARDLY):
-        return _step(window)
-    holder = _gil_holder(window)
-    if suspect.stage is not None and _is_in_line(suspect.stage):
-        return _stage(window, suspect.stage)
-    quick = _too_quick(window)
+    interval = Interval.between(earlier, later)
+    if not (interval.stages or interval.functions) or not interval.has_moved:
+        return _verdict(interval, "nothing", "too little has happened yet for a verdict")
+    suspect = max(_suspects(interval), key=lambda one: one.share, default=_NO_SUSPECT)
+    if interval.step.waits <= (_AHEAD if suspect.share < _SATURATED else _AHEAD_IF_SATURATED):
+        return _slow_step(interval)
+    holder = _gil_holder(interval)
+    if suspect.stage is not None and _waits_for_lock(suspect.stage):
+        return _slow_stage(interval, suspect.stage)
+    quick = _short_calls_stage(interval)
     # Processes would not help a stage whose calls are quicker than the hand-over of their items.
-    is_theirs = suspect.cause == "unknown" or _is_in_thread(suspect)
+    is_theirs = suspect.cause == "unknown" or _is_short_of_processor(suspect)
     if holder is not None and holder is not quick and is_theirs:
-        return _holds_gil(window, holder)
+        return _holds_gil(interval, holder)
     if quick is not None and (suspect.share < _IDLE or suspect.stage is quick):
-        return _hand_overs(window, quick)
+        return _short_calls(interval, quick)
     if suspect.share < _IDLE:
-        return _nobody(window)
+        return _held_up(interval)
     if suspect.cause == "unknown":
-        return _loop(window)
+        return _own_loop(interval)
     assert suspect.stage is not None
     if suspect.cause == "source":
-        functions = [*window.functions_of(suspect.stage.stage.name)]
-        most = _most(functions, suspect.stage.source)
-        if most is not None and most.function.kind != "source":
-            return _function(window, most, f"{suspect.stage.stage.name} waits for it")
-        return _source(window, suspect.stage)
-    return _stage(window, suspect.stage)
+        functions = [*interval.functions_within(suspect.stage.now.name)]
+        most = _main_function(functions, suspect.stage.source)
+        if most is not None and most.now.kind != "source":
+            return _slow_function(interval, most, f"{suspect.stage.now.name} waits for it")
+        return _slow_source(interval, suspect.stage)
+    return _slow_stage(interval, suspect.stage)
 
 
-def scalars_of(earlier: Snapshot, later: Snapshot) -> dict[str, float]:
-    """Return what happened between two snapshots as a flat dict; see `Monitor.scalars`."""
-    window = IntervalShares(earlier, later)
-    scalars = {"data/rate": window.rate, "data/step_wait": window.starved}
-    before = {queue.name: queue for queue in earlier.queues}
-    tags = _tags(queue.name for queue in later.queues)
-    for queue in later.queues:
-        taken = queue.dequeued - (before[queue.name].dequeued if queue.name in before else 0)
-        fill = queue.size / queue.capacity if queue.capacity else float(queue.size)
-        name = f"data/{tags[queue.name]}"
-        scalars[f"{name}/fill"] = fill
-        scalars[f"{name}/rate"] = taken / window.seconds
-    tags = _tags(shares.stage.name for shares in window.stages)
-    for shares in window.stages:
-        name = f"data/{tags[shares.stage.name]}"
-        scalars[f"{name}/busy"] = shares.busy
-        scalars[f"{name}/blocked"] = shares.blocked
-        scalars[f"{name}/starved"] = shares.starved
-        scalars[f"{name}/rate"] = shares.rate
-        scalars[f"{name}/seconds"] = shares.service.mean
-        scalars[f"{name}/workers"] = float(len(shares.stage.workers))
-    stages = {shares.stage.name for shares in window.stages}
-    for one in window.functions:
-        function = one.function
-        apart = f"{function.name}-{function.kind}" if function.name in stages else function.name
-        name = f"data/{_tag(apart)}"
-        scalars[f"{name}/busy"] = one.busy
-        scalars[f"{name}/seconds"] = one.service.mean
-    return scalars
-
-
-def _tags(names: Iterable[str]) -> dict[str, str]:
-    """Return a tag for each name, with a number where two names would share one."""
-    found: dict[str, str] = {}
-    for name in names:
-        tag, count = _tag(name), 1
-        while tag in found.values():
-            count += 1
-            tag = f"{_tag(name)}-{count}"
-        found[name] = tag
-    return found
-
-
-def _tag(name: str) -> str:
-    """Return a name that all trackers accept as part of a tag (they reject ``<lambda>``)."""
-    return re.sub(r"[^\w\-. ]+", "_", without_secrets(name)).strip("_") or "_"
-
-
-def _suspects(window: IntervalShares) -> list[_Suspect]:
+def _suspects(interval: Interval) -> list[_Suspect]:
     """Return the parts that may be the bottleneck of a step that waits for data."""
     suspects = []
-    if window.own > _AHEAD:  # the loop's thread is at work when it does not wait at the queue
-        suspects.append(_Suspect(1 - (window.starved - window.own), "unknown"))
-    ours = {queue.name for queue in window.later.queues}
-    for shares in reversed(window.stages):  # of those that are as busy, the last one blocks all
-        if shares.stage.source not in ours or shares.source > _IDLE:
-            suspects.append(_with_source(shares, is_fed=shares.stage.source in ours))
+    if (
+        interval.step.preparing > _AHEAD
+    ):  # the loop's thread is at work when it does not wait at the queue
+        suspects.append(_Suspect(1 - (interval.step.waits - interval.step.preparing), "unknown"))
+    ours = {queue.name for queue in interval.later.queues}
+    for stage in reversed(interval.stages):  # of those that are as busy, the last one blocks all
+        if stage.now.source not in ours or stage.source > _IDLE:
+            suspects.append(_stage_or_source(stage, is_fed=stage.now.source in ours))
         else:
-            suspects.append(_Suspect(_at_work(shares), "stage", shares))
+            suspects.append(_Suspect(_utilization(stage), "stage", stage))
     return suspects
 
 
-def _at_work(shares: StageShares) -> float:
+def _utilization(stage: StageInterval) -> float:
     """Return the share of the time in which a stage could do no more.
 
     All tasks of an event loop share one thread, so their processor time adds up. Workers whose
     items are all deferred by ``max_per_key`` can do no more either.
     """
-    busy = max(shares.busy, shares.cores) if shares.stage.where == "task" else shares.busy
-    return min(1.0, max(busy, shares.full_of_keys))
+    busy = max(stage.busy, stage.cores) if stage.now.where == "task" else stage.busy
+    return min(1.0, max(busy, stage.full_of_keys))
 
 
-def _holds_up_its_loop(shares: StageShares) -> bool:
+def _blocks_its_loop(stage: StageInterval) -> bool:
     """Return whether one of several tasks is in the function at any time, while neither a source
     nor a queue holds up the others: then it does not let them run."""
-    at_once = shares.busy * shares.workers
-    is_free = max(shares.source, shares.blocked) < _IN_A_LINE
-    return shares.stage.where == "task" and shares.workers > 1.5 and is_free and 0.8 < at_once < 1.2
+    at_once = stage.busy * stage.workers
+    is_free = max(stage.source, stage.blocked) < _HELD_UP_BY_OTHERS
+    return stage.now.where == "task" and stage.workers > 1.5 and is_free and 0.8 < at_once < 1.2
 
 
-def _is_in_line(shares: StageShares) -> bool:
+def _waits_for_lock(stage: StageInterval) -> bool:
     """Return whether the workers of a stage mostly wait for a lock, by samples of their stacks."""
-    is_seen = shares.stage.where in ("thread", "task")
-    return is_seen and shares.in_line > _IN_A_LINE and shares.busy > _IDLE
+    is_seen = stage.now.where in ("thread", "task")
+    return is_seen and stage.at_lock > _LOCKED and stage.busy > _IDLE
 
 
-def _with_source(shares: StageShares, *, is_fed: bool) -> _Suspect:
+def _stage_or_source(stage: StageInterval, *, is_fed: bool) -> _Suspect:
     """Return the suspect for a stage that reads its own source directly.
 
     No buffer lies between the two, so a worker that waits for an item keeps busy together with the
     source. Which of the two is the bottleneck follows from a model: the one that would gain more
     from being twice as fast.
     """
-    share = max(_at_work(shares), shares.source)
+    share = max(_utilization(stage), stage.source)
     if not is_fed:
-        together = _at_work(shares) + min(shares.starved, shares.source * _IN_LINE)
-        share = max(share, _TOGETHER * together)
-    source, service = shares.source, shares.busy * shares.workers  # seconds per second
-    workers = round(shares.workers)
-    of_source = _pace(source / 2, service, workers)
-    of_stage = _pace(source, service / 2, workers)
+        together = _utilization(stage) + min(stage.starved, stage.source * _WAITERS_AT_SOURCE)
+        share = max(share, _PAIR_WEIGHT * together)
+    source, service = stage.source, stage.busy * stage.workers  # seconds per second
+    workers = round(stage.workers)
+    of_source = _throughput(source / 2, service, workers)
+    of_stage = _throughput(source, service / 2, workers)
     cause: Cause = "source" if of_source > of_stage else "stage"
-    return _Suspect(min(1.0, share), cause, shares)
+    return _Suspect(min(1.0, share), cause, stage)
 
 
-def _is_in_thread(suspect: _Suspect) -> bool:
+def _is_short_of_processor(suspect: _Suspect) -> bool:
     """Return whether the suspect is a stage whose threads get less processor time than they
     need."""
-    shares = suspect.stage
-    return shares is not None and shares.stage.where == "thread" and (shares.on or 1.0) < _ON
+    stage = suspect.stage
+    return (
+        stage is not None
+        and stage.now.where == "thread"
+        and (stage.on_processor or 1.0) < _MOST_ON_PROCESSOR
+    )
 
 
-def _pace(source: float, service: float, workers: int) -> float:
+def _throughput(source: float, service: float, workers: int) -> float:
     """Return the throughput of workers that share one source and then work in parallel.
 
     This is mean value analysis of a closed network (Reiser and Lavenberg, 1980).
@@ -320,290 +282,287 @@ def _pace(source: float, service: float, workers: int) -> float:
     return pace
 
 
-def _gil_holder(window: IntervalShares) -> StageShares | None:
+def _gil_holder(interval: Interval) -> StageInterval | None:
     """Return the stage that uses most processor time if threads compete for the GIL, even if the
     bottleneck is the loop."""
-    threads = [one for one in window.stages if one.stage.where == "thread" and one.on is not None]
-    if window.gil <= _TAKEN or window.cores > _ONE_CORE or not threads:
+    threads = [
+        one for one in interval.stages if one.now.where == "thread" and one.on_processor is not None
+    ]
+    if interval.gil <= _GIL_CONTENDED or interval.cores > _ONE_CORE or not threads:
         return None
     most = max(threads, key=lambda one: one.cores)
-    return most if most.cores > _SOME else None
+    return most if most.cores > _HOLDER_CORES else None
 
 
-def _stage(window: IntervalShares, shares: StageShares) -> Verdict:
+def _slow_stage(interval: Interval, stage: StageInterval) -> Verdict:
     """The bottleneck is a stage; the advice depends on what its function does, and where it
     runs."""
-    name, where = shares.stage.name, shares.stage.where
-    count = max(1, round(shares.workers))
-    who = f"{name} ({_counted(count, where)})"
-    more = _more_workers(window, count)
+    name, where = stage.now.name, stage.now.where
+    count = max(1, round(stage.workers))
+    who = f"{name} ({_count_workers(count, where)})"
+    more = _more_workers(interval, count)
     threads = _plural(where)
     more_workers = f"{more} more {threads}" if more > 1 else f"one more {where}"
-    on = shares.on
-    cores = window.later.cores
-    busiest = window.cores if where != "process" else shares.cores
-    if _is_in_line(shares):
+    on = stage.on_processor
+    cores = interval.later.cores
+    busiest = interval.cores if where != "process" else stage.cores
+    if _waits_for_lock(stage):
         what = (
-            f"{who} mostly waits for a lock, at {shares.stage.lock}: hold the lock for less time,"
+            f"{who} mostly waits for a lock, at {stage.now.lock}: hold the lock for less time,"
             " or avoid it; more workers would only wait for it too"
         )
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "less locking")
-    if shares.full_of_keys > 0.5 and shares.busy < 0.95:
-        return _keys(window, shares)
-    if shares.full_of_bytes > 0.5 and shares.busy < 0.9:
-        return _bytes(window, shares)
-    if on is not None and on > _COMPUTES and max(shares.cores, busiest) > 0.9 * cores:
+        return _verdict(interval, "stage", what, stage, "less locking")
+    if stage.full_of_keys > 0.5 and stage.busy < 0.95:
+        return _full_of_keys(interval, stage)
+    if stage.full_of_bytes > 0.5 and stage.busy < 0.9:
+        return _full_of_bytes(interval, stage)
+    if on is not None and on > _COMPUTES and max(stage.cores, busiest) > 0.9 * cores:
         what = f"{who} computes on all {cores:g} cores: use more cores, or compute less"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
-    if where == "task" and (shares.cores > 0.9 or 0.9 < window.cores < 1.35):
+        return _verdict(interval, "stage", what, stage, "more cores")
+    if where == "task" and (stage.cores > 0.9 or 0.9 < interval.cores < 1.35):
         what = f"{who} keeps the event loop busy: make it a plain function with where='process'"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
-    if on is not None and on < _COMPUTES and window.cores > 0.9 * cores:
+        return _verdict(interval, "stage", what, stage, "processes", count)
+    if on is not None and on < _COMPUTES and interval.cores > 0.9 * cores:
         what = f"{who} waits for a processor: use more cores, or compute less"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more cores")
-    if where == "thread" and window.cores > 0.5 and shares.cores > _TURNS * window.cores:
-        return _holds_gil(window, shares)
+        return _verdict(interval, "stage", what, stage, "more cores")
+    if where == "thread" and interval.cores > 0.5 and stage.cores > _HIDDEN_WAIT * interval.cores:
+        return _holds_gil(interval, stage)
     how = ""
     if on is not None:
         how = " and computes" if on > _COMPUTES else " and mostly waits"
     what = f"{who} is saturated{how}: give it {more_workers}"
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "more workers", more)
+    return _verdict(interval, "stage", what, stage, "more workers", more)
 
 
-def _holds_gil(window: IntervalShares, shares: StageShares) -> Verdict:
+def _holds_gil(interval: Interval, stage: StageInterval) -> Verdict:
     """The bottleneck is a stage whose threads keep each other, and all others, from running."""
-    count = max(1, round(shares.workers))
-    who = f"{shares.stage.name} ({_counted(count, shares.stage.where)})"
+    count = max(1, round(stage.workers))
+    who = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
     what = f"{who} is saturated and holds the GIL: use where='process'"
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "processes", count)
+    return _verdict(interval, "stage", what, stage, "processes", count)
 
 
-def _too_quick(window: IntervalShares) -> StageShares | None:
+def _short_calls_stage(interval: Interval) -> StageInterval | None:
     """Return the stage on threads whose calls are so quick that handing over their items, from
     thread to thread, takes most of the time; ``None`` if there is no such stage.
 
     Half of the calls are quick. The mean says little: a call that loses the GIL takes milliseconds.
     """
 
-    def is_quick(shares: StageShares) -> bool:
-        usual = shares.service.quantile(0.5)
-        if shares.stage.where != "thread" or not 0 < usual < _QUICK:
+    def is_quick(stage: StageInterval) -> bool:
+        usual = stage.service.quantile(0.5)
+        if stage.now.where != "thread" or not 0 < usual < _SHORT_CALL:
             return False
-        if usual >= _TINY and window.gil < _HELD:
+        if usual >= _TOO_SHORT_TO_WAIT and interval.gil < _GIL_HELD:
             return False  # they wait, for a cache in memory perhaps: others can run meanwhile
-        return shares.rate * (usual + _HAND_OVER) > _IN_A_LINE
+        return stage.rate * (usual + _HAND_OVER_SECONDS) > _HANDS_OVER
 
-    quick = [shares for shares in window.stages if is_quick(shares)]
-    return max(quick, key=lambda shares: shares.rate, default=None)
+    quick = [stage for stage in interval.stages if is_quick(stage)]
+    return max(quick, key=lambda stage: stage.rate, default=None)
 
 
-def _hand_overs(window: IntervalShares, shares: StageShares) -> Verdict:
+def _short_calls(interval: Interval, stage: StageInterval) -> Verdict:
     """The bottleneck is the hand-over of items between threads."""
-    count = max(1, round(shares.workers))
-    who = f"{shares.stage.name} ({_counted(count, shares.stage.where)})"
-    usual = _duration(shares.service.quantile(0.5))
+    count = max(1, round(stage.workers))
+    who = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
+    usual = _format_duration(stage.service.quantile(0.5))
     what = (
         f"a call of {who} takes about {usual}, no more than to hand its item from thread to thread:"
         " more threads do not help; give each call more work, such as a whole batch with"
         " map_batches(...), or do the work in vectorised code after batch(...)"
     )
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "larger items")
+    return _verdict(interval, "stage", what, stage, "larger items")
 
 
-def _most(functions: Sequence[FunctionShares], whole: float) -> FunctionShares | None:
+def _main_function(functions: Sequence[FunctionInterval], whole: float) -> FunctionInterval | None:
     """Return the function that takes most of a share of the time, if there is one."""
     most = max(functions, key=lambda one: one.busy, default=None)
-    return None if most is None or most.busy < _MOSTLY * whole else most
+    return None if most is None or most.busy < _MAIN_SHARE * whole else most
 
 
-def _loop(window: IntervalShares) -> Verdict:
+def _own_loop(interval: Interval) -> Verdict:
     """The bottleneck is the loop's own thread, which makes the batches that it waits for.
 
     A prefetch thread would work in parallel with the training step; the slower of the two would
     then set the pace.
     """
-    most = _most(window.functions_of(None), window.own)
-    is_worth_it = 1 - window.starved > _WORTH_IT
+    most = _main_function(interval.functions_within(None), interval.step.preparing)
+    is_worth_it = 1 - interval.step.waits > _PREFETCH_PAYS
     if most is None or is_worth_it:
         own = ", and spends most of that time in" if most is not None else ""
-        where = f"{own} {_described(most)}" if most is not None else ""
+        where = f"{own} {_describe(most)}" if most is not None else ""
         what = (
             f"the loop's own thread prepares its batches{where}:"
             " add prefetch(...) at the end of the pipeline, so that another thread does it"
         )
         cause: Cause = "unknown"
-        stage = None
+        name = None
         if most is not None:
-            is_source = most.function.kind == "source"
+            is_source = most.now.kind == "source"
             cause = "source" if is_source else "stage"
-            stage = None if is_source else most.function.name
-        return _verdict(window, cause, f"{_waits(window)}; {what}", advice="prefetch", stage=stage)
-    if most.function.kind == "source":
+            name = None if is_source else most.now.name
+        return _verdict(interval, cause, what, advice="prefetch", name=name)
+    if most.now.kind == "source":
         mean = most.service.mean
         what = (
-            f"the source is the bottleneck, at {_duration(mean)} an item: read several files at"
+            f"the source is the bottleneck, at {_format_duration(mean)} an item: read several files at"
             " once, or read ahead"
         )
-        return _verdict(window, "source", f"{_waits(window)}; {what}", advice="faster source")
-    return _function(window, most, "the loop's own thread calls it", gain=1 - window.starved)
+        return _verdict(interval, "source", what, advice="faster source")
+    return _slow_function(
+        interval, most, "the loop's own thread calls it", gain=1 - interval.step.waits
+    )
 
 
-def _function(
-    window: IntervalShares, shares: FunctionShares, who: str, *, gain: float | None = None
+def _slow_function(
+    interval: Interval, function: FunctionInterval, who: str, *, gain: float | None = None
 ) -> Verdict:
     """The bottleneck is a function that has no workers of its own.
 
     Args:
-        window: the interval.
-        shares: the function.
+        interval: the interval.
+        function: the function.
         who: a phrase that says who waits for it.
         gain: the largest share of the time that a thread of its own would save; ``None`` if it
             already has one.
     """
     beside = "prefetch(...) does not help"
     if gain is not None and gain >= 0.01:
-        beside = (
-            f"prefetch(...) would save at most the {_percent(gain)} that the training step takes"
-        )
+        beside = f"prefetch(...) would save at most the {_format_percent(gain)} that the training step takes"
     what = (
-        f"the bottleneck is {_described(shares)}; {who}, one thread at a time: make it faster, or"
+        f"the bottleneck is {_describe(function)}; {who}, one thread at a time: make it faster, or"
         f" move its work into prepare(...), which has workers; {beside}"
     )
-    sentence = f"{_waits(window)}; {what}"
-    return _verdict(window, "stage", sentence, advice="faster function", stage=shares.function.name)
+    return _verdict(interval, "stage", what, advice="faster function", name=function.now.name)
 
 
-def _described(shares: FunctionShares) -> str:
-    mean = _duration(shares.service.mean)
-    return f"{shares.function}, at {mean} a call"
+def _describe(function: FunctionInterval) -> str:
+    mean = _format_duration(function.service.mean)
+    return f"{function.now}, at {mean} a call"
 
 
-def _source(window: IntervalShares, shares: StageShares) -> Verdict:
+def _slow_source(interval: Interval, stage: StageInterval) -> Verdict:
     """The bottleneck is the source of a stage."""
-    mean = shares.stage.source_waits.mean
-    each = f", at {_duration(mean)} an item" if mean else ""
+    mean = stage.now.source_waits.mean
+    each = f", at {_format_duration(mean)} an item" if mean else ""
     what = (
-        f"the source of {shares.stage.name} is the bottleneck{each}: read several files at once,"
+        f"the source of {stage.now.name} is the bottleneck{each}: read several files at once,"
         " or read ahead"
     )
-    return _verdict(window, "source", f"{_waits(window)}; {what}", shares, "faster source")
+    return _verdict(interval, "source", what, stage, "faster source")
 
 
-def _step(window: IntervalShares) -> Verdict:
+def _slow_step(interval: Interval) -> Verdict:
     """Data is ahead; the training step is the bottleneck."""
-    said = (
-        f"data is ahead: the training step is the bottleneck, and waits {_percent(window.starved)}"
-        " of the time"
-    )
-    spare = [(floor(one.workers - 1.25 * one.busy * one.workers), one) for one in window.stages]
-    spare = [(min(count, len(one.stage.workers) - 1), one) for count, one in spare]
-    most, shares = max(spare, key=lambda pair: pair[0], default=(0, None))
-    if shares is None or most < 1 or window.full < 0.5:
-        return _verdict(window, "step", said)
-    of = _counted(len(shares.stage.workers), shares.stage.where)
-    said += f"; {shares.stage.name} ({of}) needs {most} fewer"
-    return _verdict(window, "step", said, shares, "fewer workers", most)
+    waits = _format_percent(interval.step.waits)
+    what = f"data is ahead: the training step is the bottleneck, and waits {waits} of the time"
+    is_last_full = interval.last_queue is not None and interval.last_queue.full >= 0.5
+    spare = [(floor(one.workers - 1.25 * one.busy * one.workers), one) for one in interval.stages]
+    spare = [(min(count, len(one.now.workers) - 1), one) for count, one in spare]
+    most, stage = max(spare, key=lambda pair: pair[0], default=(0, None))
+    if stage is None or most < 1 or not is_last_full:
+        return _verdict(interval, "step", what)
+    of = _count_workers(len(stage.now.workers), stage.now.where)
+    what += f"; {stage.now.name} ({of}) needs {most} fewer"
+    return _verdict(interval, "step", what, stage, "fewer workers", most)
 
 
-def _bytes(window: IntervalShares, shares: StageShares) -> Verdict:
+def _full_of_bytes(interval: Interval, stage: StageInterval) -> Verdict:
     """Finished examples take as many bytes as ``limit_bytes`` allows."""
-    stage = shares.stage
-    what = f"finished examples of {stage.name} fill limit_bytes: raise it above {stage.limit_bytes}"
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "higher limit_bytes")
+    now = stage.now
+    what = f"finished examples of {now.name} fill limit_bytes: raise it above {now.limit_bytes}"
+    return _verdict(interval, "stage", what, stage, "higher limit_bytes")
 
 
-def _keys(window: IntervalShares, shares: StageShares) -> Verdict:
+def _full_of_keys(interval: Interval, stage: StageInterval) -> Verdict:
     """As many items of one key are in preparation as ``max_per_key`` allows, or as many have begun
     as a rate allows."""
-    stage = shares.stage
-    key = "one key" if stage.full_key is None else f"the key {stage.full_key}"
-    if stage.max_per_key is None:
-        what = f"workers of {stage.name} are idle while rate= defers items: allow a higher one"
-        return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "higher rate")
+    now = stage.now
+    key = "one key" if now.full_key is None else f"the key {now.full_key}"
+    if now.max_per_key is None:
+        what = f"workers of {now.name} are idle while rate= defers items: allow a higher one"
+        return _verdict(interval, "stage", what, stage, "higher rate")
     what = (
-        f"workers of {stage.name} are idle while concurrency_key defers items of {key}:"
-        f" raise max_per_key above {stage.max_per_key}, or mix in items of other keys"
+        f"workers of {now.name} are idle while concurrency_key defers items of {key}:"
+        f" raise max_per_key above {now.max_per_key}, or mix in items of other keys"
     )
-    return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "wider max_per_key")
+    return _verdict(interval, "stage", what, stage, "wider max_per_key")
 
 
-def _nobody(window: IntervalShares) -> Verdict:
+def _held_up(interval: Interval) -> Verdict:
     """No part that is measured works all the time: a limit, or a slow item, holds the run up."""
-    for shares in reversed(window.stages):
-        stage = shares.stage
-        if shares.full_of_keys > 0.5 * _IDLE:
-            return _keys(window, shares)
-        if shares.full < 0.5:
+    for stage in reversed(interval.stages):
+        now = stage.now
+        if stage.full_of_keys > 0.5 * _IDLE:
+            return _full_of_keys(interval, stage)
+        if stage.full < 0.5:
             continue
-        if shares.full_of_bytes > shares.full / 2:
-            return _bytes(window, shares)
-        oldest = max(stage.workers, key=lambda one: one.seconds, default=None)
-        usual = max(10 * stage.service.quantile(0.99), 0.1)
+        if stage.full_of_bytes > stage.full / 2:
+            return _full_of_bytes(interval, stage)
+        oldest = max(now.workers, key=lambda one: one.seconds, default=None)
+        usual = max(10 * now.service.quantile(0.99), 0.1)
         is_stuck = oldest is not None and oldest.item is not None and oldest.seconds > usual
-        if stage.ordered and (is_stuck or shares.busy < 0.9):
+        if now.ordered and (is_stuck or stage.busy < 0.9):
             which = f"item {oldest.item}" if is_stuck and oldest is not None else "slow items"
             hold = "holds" if is_stuck else "hold"
             what = (
-                f"{which} of {stage.name} {hold} up finished ones:"
-                f" use ordered=False, or raise max_in_flight above {stage.max_in_flight}"
+                f"{which} of {now.name} {hold} up finished ones:"
+                f" use ordered=False, or raise max_in_flight above {now.max_in_flight}"
             )
-            return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "slow item")
+            return _verdict(interval, "stage", what, stage, "slow item")
         what = (
-            f"{stage.name} has as many items in flight as max_in_flight allows:"
-            f" raise it above {stage.max_in_flight}"
+            f"{now.name} has as many items in flight as max_in_flight allows:"
+            f" raise it above {now.max_in_flight}"
         )
-        return _verdict(
-            window, "stage", f"{_waits(window)}; {what}", shares, "higher max_in_flight"
-        )
-    for shares in reversed(window.stages):
-        if _holds_up_its_loop(shares):
-            who = f"{shares.stage.name} ({_counted(round(shares.workers), 'task')})"
+        return _verdict(interval, "stage", what, stage, "higher max_in_flight")
+    for stage in reversed(interval.stages):
+        if _blocks_its_loop(stage):
+            who = f"{stage.now.name} ({_count_workers(round(stage.workers), 'task')})"
             what = (
                 f"{who} waits without await, so one task at a time holds up their event loop: await"
                 " there, or make it a plain function, which runs on threads"
             )
-            return _verdict(window, "stage", f"{_waits(window)}; {what}", shares, "threads")
+            return _verdict(interval, "stage", what, stage, "threads")
     what = "its workers wait for something that is not measured"
-    return _verdict(window, "unknown", f"{_waits(window)}; {what}")
+    return _verdict(interval, "unknown", what)
 
 
-def _more_workers(window: IntervalShares, count: int) -> int:
+def _more_workers(interval: Interval, count: int) -> int:
     """Estimate how many more workers it takes until the step no longer waits."""
-    starved = min(window.starved, 0.99)
-    return max(1, min(ceil(count * starved / (1 - starved) - 0.05), _MOST_TIMES * count))
+    starved = min(interval.step.waits, 0.99)
+    return max(1, min(ceil(count * starved / (1 - starved) - 0.05), _MOST_GROWTH * count))
 
 
 def _verdict(
-    window: IntervalShares,
+    interval: Interval,
     cause: Cause,
-    sentence: str,
-    shares: StageShares | None = None,
+    what: str,
+    stage: StageInterval | None = None,
     advice: Advice = "none",
     workers: int = 0,
     *,
-    stage: str | None = None,
+    name: str | None = None,
 ) -> Verdict:
+    if cause not in ("step", "nothing"):
+        waits = _format_percent(interval.step.waits)
+        what = f"the training step waits for data {waits} of the time; {what}"
     return Verdict(
-        sentence=sentence,
+        sentence=what,
         cause=cause,
-        stage=stage if shares is None else shares.stage.name,
+        stage=name if stage is None else stage.now.name,
         advice=advice,
         workers=workers,
-        starved=window.starved,
-        rate=window.rate,
-        seconds=window.seconds,
+        starved=interval.step.waits,
+        rate=interval.step.rate,
+        seconds=interval.seconds,
     )
 
 
-def _waits(window: IntervalShares) -> str:
-    return f"the training step waits for data {_percent(window.starved)} of the time"
-
-
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _counted(count: int, where: str) -> str:
+def _count_workers(count: int, where: str) -> str:
     return f"{count} {where if count == 1 else _plural(where)}"
 
 
@@ -611,7 +570,7 @@ def _plural(where: str) -> str:
     return "processes" if where == "process" else f"{where}s"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{1e6 * seconds:.3g} us"
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from aioqueue.display_text import clock, count, duration, share, workers
-from aioqueue.telemetry.metrics.intervals import Interval, QueueInterval, StageShares
+from aioqueue.telemetry.metrics.intervals import Interval, QueueInterval, StageInterval
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 from aioqueue.telemetry.verdict.monitored_run import Judge
 
@@ -260,12 +260,12 @@ def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     """Return the panels of the stages, each before the queue that it fills."""
     filling: dict[str, list[Panel]] = {}
     for stage in whole.stages:
-        name = stage.stage.name
+        name = stage.now.name
         stages = [
-            next((one for one in interval.stages if one.stage.name == name), None)
+            next((one for one in interval.stages if one.now.name == name), None)
             for interval in intervals
         ]
-        filling.setdefault(stage.stage.into, []).append(_of_stage(stage, stages))
+        filling.setdefault(stage.now.into, []).append(_of_stage(stage, stages))
     panels: list[Panel] = []
     for queue in whole.queues:
         panels += filling.pop(queue.now.name, ())
@@ -278,7 +278,7 @@ def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     return [*panels, *(panel for rest in filling.values() for panel in rest)]
 
 
-def _of_stage(whole: StageShares, track: Sequence[StageShares | None]) -> Panel:
+def _of_stage(whole: StageInterval, track: Sequence[StageInterval | None]) -> Panel:
     """Return the panel of a stage: how its workers spent their time, and how long a call took."""
     layers: list[Layer] = []
     below = _zeros(track)
@@ -300,12 +300,12 @@ def _of_stage(whole: StageShares, track: Sequence[StageShares | None]) -> Panel:
         _timing(max(most)),
         is_small=True,
     )
-    who = workers(round(whole.workers), whole.stage.where)
+    who = workers(round(whole.workers), whole.now.where)
     details = f"{who}, {count(round(whole.rate, 2))} items/s"
-    return Panel(whole.stage.name, details, (times, service))
+    return Panel(whole.now.name, details, (times, service))
 
 
-_TIMES: Final[tuple[tuple[str, Colour, Callable[[StageShares], float]], ...]] = (
+_TIMES: Final[tuple[tuple[str, Colour, Callable[[StageInterval], float]], ...]] = (
     ("busy", "busy", lambda stage: stage.busy),
     ("waits for items", "starved", lambda stage: stage.starved),
     ("waits for room", "blocked", lambda stage: stage.blocked),
@@ -352,7 +352,7 @@ def _sizes(track: Sequence[QueueInterval | None]) -> Plot:
     )
 
 
-_Part = TypeVar("_Part", StageShares, QueueInterval)
+_Part = TypeVar("_Part", StageInterval, QueueInterval)
 
 
 def _values(track: Sequence[_Part | None], of: Callable[[_Part], float]) -> tuple[float, ...]:

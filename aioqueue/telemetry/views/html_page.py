@@ -23,10 +23,10 @@ from aioqueue.display_text import (
 )
 from aioqueue.display_text import escaped_for_xml as escape
 from aioqueue.telemetry.metrics.intervals import (
-    FunctionShares,
+    FunctionInterval,
     Interval,
     QueueInterval,
-    StageShares,
+    StageInterval,
 )
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 from aioqueue.telemetry.verdict.bottleneck import Verdict
@@ -254,13 +254,13 @@ def _stages(whole: Interval) -> str:
     return _table("Stages", head, [_stage_row(stage) for stage in whole.stages])
 
 
-def _stage_row(stage: StageShares) -> Iterator[str]:
-    now = stage.stage
+def _stage_row(stage: StageInterval) -> Iterator[str]:
+    now = stage.now
     yield now.name
     yield workers(round(stage.workers), now.where)
     yield count(round(stage.rate, 2))
     yield from map(share, (stage.busy, stage.starved, stage.blocked))
-    yield "–" if stage.on is None else share(stage.on)
+    yield "–" if stage.on_processor is None else share(stage.on_processor)
     yield from (duration(stage.service.quantile(part)) for part in (0.5, 0.9, 0.99))
     yield (
         f"{now.in_flight:,}"
@@ -272,12 +272,12 @@ def _stage_row(stage: StageShares) -> Iterator[str]:
 
 def _functions(whole: Interval) -> str:
     head = ("function", "of", "called by", "calls/s", "busy", "median", "P90", "P99")
-    rows = [_function_row(one, whole.seconds) for one in whole.functions]
+    rows = [_function_row(one, whole.seconds) for one in whole.busiest_functions()]
     return _table("Functions between stages", head, rows)
 
 
-def _function_row(one: FunctionShares, seconds: float) -> Iterator[str]:
-    now = one.function
+def _function_row(one: FunctionInterval, seconds: float) -> Iterator[str]:
+    now = one.now
     yield now.name
     yield now.kind
     yield "the loop" if now.within is None else now.within

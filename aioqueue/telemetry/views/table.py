@@ -18,10 +18,10 @@ from aioqueue.display_text import (
     workers,
 )
 from aioqueue.telemetry.metrics.intervals import (
-    FunctionShares,
+    FunctionInterval,
     Interval,
     QueueInterval,
-    StageShares,
+    StageInterval,
     latest,
 )
 from aioqueue.telemetry.verdict.bottleneck import Verdict
@@ -79,7 +79,7 @@ def line_of(watched: MonitoredRun, seconds: float) -> str:
     interval = latest(watched.history, now, seconds)
     step = interval.step
     stages = "".join(
-        f"; {on_one_line(stage.stage.name)} busy {share(stage.busy)}" for stage in interval.stages
+        f"; {on_one_line(stage.now.name)} busy {share(stage.busy)}" for stage in interval.stages
     )
     return (
         f"{clock(now.seconds)} {count(round(step.rate, 2))} {step.unit}/s, waits"
@@ -218,13 +218,13 @@ def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int
 def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
     """Return the stages, each before the queue that it fills, with a mark at the bottleneck."""
     limits = verdict.stage if verdict.cause == "stage" else None
-    calls: dict[str | None, list[FunctionShares]] = {}
-    for one in interval.functions:
-        if one.busy >= _SEEN or one.function.name == limits:
-            calls.setdefault(one.function.within, []).append(one)
-    filling: dict[str, list[StageShares]] = {}
+    calls: dict[str | None, list[FunctionInterval]] = {}
+    for one in interval.busiest_functions():
+        if one.busy >= _SEEN or one.now.name == limits:
+            calls.setdefault(one.now.within, []).append(one)
+    filling: dict[str, list[StageInterval]] = {}
     for stage in interval.stages:
-        filling.setdefault(stage.stage.into, []).append(stage)
+        filling.setdefault(stage.now.into, []).append(stage)
     for queue in interval.queues:
         for stage in filling.pop(queue.now.name, ()):
             yield from _with_calls(stage, calls, limits, mark, interval.seconds)
@@ -233,24 +233,24 @@ def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
         for stage in rest:
             yield from _with_calls(stage, calls, limits, mark, interval.seconds)
     for one in calls.pop(None, ()):
-        yield _function(one, mark if one.function.name == limits else " ", interval.seconds)
+        yield _function(one, mark if one.now.name == limits else " ", interval.seconds)
 
 
 def _with_calls(
-    stage: StageShares,
-    calls: dict[str | None, list[FunctionShares]],
+    stage: StageInterval,
+    calls: dict[str | None, list[FunctionInterval]],
     limits: str | None,
     mark: str,
     seconds: float,
 ) -> Iterator[_Row]:
     """Return a stage after the functions that its workers wait for."""
-    for one in calls.pop(stage.stage.name, ()):
-        yield _function(one, mark if one.function.name == limits else " ", seconds)
-    yield _stage(stage, mark if stage.stage.name == limits else " ")
+    for one in calls.pop(stage.now.name, ()):
+        yield _function(one, mark if one.now.name == limits else " ", seconds)
+    yield _stage(stage, mark if stage.now.name == limits else " ")
 
 
-def _function(one: FunctionShares, mark: str, seconds: float) -> _Row:
-    now = one.function
+def _function(one: FunctionInterval, mark: str, seconds: float) -> _Row:
+    now = one.now
     return _Row(
         mark=f"{mark} ",
         name=now.name,
@@ -265,8 +265,8 @@ def _function(one: FunctionShares, mark: str, seconds: float) -> _Row:
     )
 
 
-def _stage(stage: StageShares, mark: str) -> _Row:
-    now = stage.stage
+def _stage(stage: StageInterval, mark: str) -> _Row:
+    now = stage.now
     return _Row(
         mark=f"{mark} ",
         name=now.name,

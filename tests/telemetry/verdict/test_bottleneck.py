@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from aioqueue.telemetry import FunctionNumbers, Histogram, Snapshot, Verdict
-from aioqueue.telemetry.verdict.bottleneck import scalars_of, verdict_of
+from aioqueue.telemetry.metrics.scalars import scalars_of
+from aioqueue.telemetry.verdict.bottleneck import verdict_of
 from tests.proof.verdicts import is_true
 from tests.telemetry.advised_pipelines import Advised
 from tests.telemetry.real_pipelines import measured
