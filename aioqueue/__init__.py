@@ -46,7 +46,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.queues.shuffle import RandomShuffleQueue
     from aioqueue.telemetry.explain.explain_socket import explain_on_signal
     from aioqueue.telemetry.explain.explanation import Culprit, Explanation
-    from aioqueue.telemetry.explain.wait_graph import explain
+    from aioqueue.telemetry.explain.gather import explain
     from aioqueue.telemetry.monitor import Monitor
     from aioqueue.tracebacks import full_tracebacks
 
@@ -124,7 +124,7 @@ _names = _PublicNames(
         "aioqueue.telemetry.explain.explain_socket": "explain_on_signal",
         "aioqueue.telemetry.explain.explanation": "Culprit Explanation",
         "aioqueue.telemetry.monitor": "Monitor",
-        "aioqueue.telemetry.explain.wait_graph": "explain",
+        "aioqueue.telemetry.explain.gather": "explain",
         "aioqueue.tracebacks": "full_tracebacks",
     },
 )

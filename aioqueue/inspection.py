@@ -350,8 +350,8 @@ class _Inspection:
                     f"{count(stage.rate)} items per second, {who}, busy {share(stage.busy)}{each}",
                 )
             )
-        for function in interval.busiest_functions():
-            rows.append((str(function.now), f"busy {share(function.busy)}"))
+        functions = interval.busiest_functions()
+        rows += [(str(one.now), f"busy {share(one.busy)}") for one in functions]
         if skipped := epochs.quarantine:
             rows.append(("skipped", f"{len(skipped):,}; the first: {skipped[0].error}"))
         for line in _columns(rows):

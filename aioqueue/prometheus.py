@@ -14,7 +14,8 @@ from typing import Any, Final
 import aioqueue
 from aioqueue import extras, sync
 from aioqueue.display_text import on_one_line
-from aioqueue.telemetry.export.side_by_side import SharedCollector, Shown
+from aioqueue.telemetry.export.numbering import Shown
+from aioqueue.telemetry.export.shared_collector import SharedCollector
 
 __all__ = ("BatcherCollector",)
 

@@ -59,9 +59,9 @@ from aioqueue.telemetry.explain.explanation import (
     WorkerState,
     seconds_told,
 )
+from aioqueue.telemetry.explain.gather import explain
 from aioqueue.telemetry.explain.registry import note_waits
 from aioqueue.telemetry.explain.stacks import Stack, place_of, stack_of
-from aioqueue.telemetry.explain.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import Owner, apply_deferred

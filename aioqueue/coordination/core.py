@@ -50,8 +50,8 @@ from aioqueue.coordination.workers import (
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, detached
 from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.telemetry.explain.frame_cleanup import forget_locals
 from aioqueue.telemetry.explain.registry import note_coordinator, note_waits
-from aioqueue.telemetry.explain.stacks import forget_locals
 from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
 from aioqueue.waiting.scopes import Gate, StopScope
@@ -115,7 +115,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def explain(self) -> Explanation:
         """Return the wait graph: which worker waits for which, and what this coordinator knows."""
-        from aioqueue.telemetry.explain.wait_graph import explain_for
+        from aioqueue.telemetry.explain.gather import explain_for
 
         return explain_for([self])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from aioqueue.arguments import EnqueueOp, function_name
 from aioqueue.meters import LockSamples, Meter, Tracer
 from aioqueue.queues.core import QueueFace
-from aioqueue.telemetry.explain.stacks import locks_of
+from aioqueue.telemetry.explain.lock_waits import locks_of
 from aioqueue.telemetry.metrics.watch import EndingPart
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
-    from aioqueue.telemetry.export.exporters import RunCollector, ScalarSender, ScalarWriter
+    from aioqueue.telemetry.export.prometheus import RunCollector
+    from aioqueue.telemetry.export.tensorboard import ScalarSender, ScalarWriter
     from aioqueue.telemetry.views.table import RunTable, Waits
     from aioqueue.telemetry.views.terminal import Live
     from aioqueue.telemetry.views.trace import Trace
@@ -235,7 +236,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: ``labels`` is no mapping, or Prometheus does not allow a name.
             ImportError: ``prometheus_client`` is not installed.
         """
-        from aioqueue.telemetry.export.exporters import RunCollector
+        from aioqueue.telemetry.export.prometheus import RunCollector
 
         return RunCollector(self, labels)
 
@@ -257,7 +258,7 @@ class MonitorExports(ABC):
             ImportError: ``opentelemetry-api`` is not installed.
             InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
         """
-        from aioqueue.telemetry.export.exporters import instrument
+        from aioqueue.telemetry.export.opentelemetry import instrument
 
         instrument(self, meter, attributes)
 
@@ -279,7 +280,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: an argument is not as described.
         """
-        from aioqueue.telemetry.export.exporters import ScalarSender
+        from aioqueue.telemetry.export.tensorboard import ScalarSender
 
         sender = ScalarSender(self, writer, every)
         self._call_on_step(sender._writing.step)

@@ -221,7 +221,7 @@ class TestPlaces:
 
     def test_of_our_own_code_alone(self) -> None:
         place = stacks.of_thread(threading.current_thread())
-        assert re.search(rf"stacks\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
+        assert re.search(rf"frames\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
 
     def test_where_python_cannot_tell(self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delattr("sys._current_frames")

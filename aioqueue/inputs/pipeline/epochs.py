@@ -28,7 +28,7 @@ from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.locks import holding
 from aioqueue.public_names import public
-from aioqueue.telemetry.explain.stacks import forget_locals
+from aioqueue.telemetry.explain.frame_cleanup import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
 from aioqueue.waiting.waker import in_event_loop
 

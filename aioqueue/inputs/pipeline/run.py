@@ -49,7 +49,11 @@ from aioqueue.inputs.preemption import ALARM
 from aioqueue.inputs.statistics import StageStatistics
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
-from aioqueue.telemetry.explain.stacks import forget_locals, has_struck_ours, without_outermost
+from aioqueue.telemetry.explain.frame_cleanup import (
+    forget_locals,
+    interrupts_aioqueue,
+    without_outermost,
+)
 from aioqueue.tracebacks import raise_again
 from aioqueue.waiting.waker import current_loops, in_event_loop, running_loop
 
@@ -483,7 +487,7 @@ class ThreadRun(_Run):
         # loop. But the garbage collector may drop the run in any thread: one that must not wait, a
         # worker, or one that holds a lock which workers need. Then a thread of its own waits.
         is_here = self._taker == threading.get_ident() and not in_event_loop()
-        if is_here and not has_struck_ours():
+        if is_here and not interrupts_aioqueue():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
                 return

@@ -24,7 +24,7 @@ from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.locks import guarded, holding
 from aioqueue.meters import BOUNDS, Counted, Durations, LockSamples, Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.explain.stacks import locks_of
+from aioqueue.telemetry.explain.lock_waits import locks_of
 
 
 class InProgress:

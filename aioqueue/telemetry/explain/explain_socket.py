@@ -35,7 +35,7 @@ from typing import Any, Final, NoReturn, TextIO
 
 from aioqueue.display_text import in_safe_lines, on_one_line, print_to
 from aioqueue.errors import AioQueueError, InvalidArgumentError
-from aioqueue.telemetry.explain.wait_graph import explain
+from aioqueue.telemetry.explain.gather import explain
 
 PREPARE: Final = "AIOQUEUE_EXPLAIN"
 """Environment variable that makes a program listen for requests without a change to its code."""

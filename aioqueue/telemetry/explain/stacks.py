@@ -2,118 +2,29 @@
 
 All stacks are read from outside while their owners continue, so they show where an owner has just
 been. Reading one stops nobody, waits for nobody, and costs those not examined nothing.
-
-Frames of other threads are read while garbage collection is off (`undisturbed`). In CPython 3.11,
-the first access creates the frame object, which may trigger a collection, whose finalizers let
-other threads run. If such a thread leaves that very frame, the object refers to memory that others
-overwrite, and the interpreter crashes sooner or later. Since 3.12, garbage is collected only
-between two instructions.
 """
 
 from __future__ import annotations
 
-import dis
 import gc
 import inspect
 import linecache
-import os
 import re
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from aioqueue import locks
-from aioqueue.locks import holding
+from aioqueue.telemetry.explain.frames import coroutine_of, current_frames, without_collection
 from aioqueue.tracebacks import HOUSE, is_of_a_library
 from aioqueue.waiting.waker import Owner
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 _Place = tuple[CodeType, int]
-
-_COLLECTS_ANYWHERE: Final = sys.implementation.name == "cpython" and sys.version_info < (3, 12)
-
-
-class _Onlookers:
-    """Counts the threads that read frames now. While there is one, automatic collection is off."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._all: set[object] = set()
-        self._was_enabled = False
-
-    def come(self, one: object) -> None:
-        if not self._all:
-            self._was_enabled = gc.isenabled()
-        self._all.add(one)
-        gc.disable()
-
-    def go(self, one: object) -> None:
-        self._all.discard(one)
-        if not self._all and self._was_enabled:
-            gc.enable()
-
-    def forget(self) -> None:
-        """Forget the other threads in a fork, where they do not exist."""
-        self.lock = threading.RLock()
-        if self._all:
-            self._all.clear()
-            self.go(None)
-
-
-_onlookers: Final = _Onlookers()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_onlookers.forget)
-
-
-def undisturbed(look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Read frames of other threads and tasks safely.
-
-    Args:
-        look: reads them, quickly.
-        args: positional arguments for it.
-        kwargs: keyword arguments for it.
-    """
-    if not _COLLECTS_ANYWHERE:
-        return look(*args, **kwargs)
-    one = object()
-    try:
-        holding(_onlookers.lock, _onlookers.come, one)
-        found = look(*args, **kwargs)
-    finally:
-        try:
-            holding(_onlookers.lock, _onlookers.go, one)
-        except BaseException:  # a signal handler raised, perhaps before `look` began
-            holding(_onlookers.lock, _onlookers.go, one)
-            raise
-    return found
-
-
-class current_frames:  # noqa: N801 - read as a call: `with current_frames() as frames`
-    """The frame of each thread, by its ident; none if this Python does not provide them.
-
-    They are gone after the block: one of them is this thread's own, which refers to all of them.
-    That cycle would keep what any thread works with alive until the garbage collector runs.
-    (No generator: a frame that has yielded does not lead to its caller.)
-    """
-
-    def __enter__(self) -> Mapping[int, FrameType]:
-        ask = getattr(sys, "_current_frames", None)
-        self._frames: dict[int, FrameType] = {} if ask is None else undisturbed(ask)
-        return self._frames
-
-    def __exit__(self, *_: object) -> None:
-        self._frames.clear()
 
 
 def of_thread(thread: threading.Thread) -> str:
     """Return where a thread is: ``file:line function``; empty if unknown."""
-    return _format_places(undisturbed(_places_of, thread))
+    return _format_places(without_collection(_places_of, thread))
 
 
 def _places_of(thread: threading.Thread) -> list[_Place]:
@@ -130,7 +41,7 @@ def of_task(task: Any) -> str:
     """Return where a task of asyncio or trio is: ``file:line function``; empty if unknown."""
     get_coro = getattr(task, "get_coro", None)
     coroutine = getattr(task, "coro", None) if get_coro is None else get_coro()
-    return _format_places(undisturbed(list, _awaits(coroutine))[::-1])
+    return _format_places(without_collection(list, _awaits(coroutine))[::-1])
 
 
 def _awaits(awaited: Any) -> Iterator[_Place]:
@@ -160,26 +71,6 @@ def _one(place: _Place) -> str:
 
 _DEEPEST: Final = 200
 """Longest chain of awaits to follow: a broken one might be endless."""
-
-_SUSPENDABLE: Final = (
-    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-    if sys.version_info < (3, 13)
-    else 0  # a suspended frame refuses to be cleared
-)
-"""Kinds of frames to clear only after they have ended, since clearing would close them."""
-
-_LOCKS: Final = frozenset(
-    ("SemLock.__enter__", "Semaphore.acquire", "Condition.__enter__", "_RLock.acquire")
-)
-"""Functions of the standard library that wait for a lock."""
-
-_LOCKS_OF_TASKS: Final = re.compile(r"(Lock|Semaphore|Limiter|Condition)\.(acquire\w*|__aenter__)$")
-"""Functions of asyncio, anyio and trio that wait for a lock."""
-
-_MOST_SEEN: Final = 32
-"""Most workers to examine per sample, since there may be thousands of tasks."""
-
-_LOCKS_DEEP: Final = 3
 
 _IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 """A line of `faulthandler` output."""
@@ -221,136 +112,26 @@ def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack
         frames: those of `current_frames`, to examine many threads at one moment.
     """
     if frames is not None:
-        return undisturbed(_stack_of, thing, frames)
+        return without_collection(_stack_of, thing, frames)
     with current_frames() as known:
-        return undisturbed(_stack_of, thing, known)
+        return without_collection(_stack_of, thing, known)
 
 
 def _stack_of(thing: Any, known: Mapping[int, FrameType]) -> Stack:
     if isinstance(thing, threading.Thread):
         return _of_frame(known.get(thing.ident or 0))
-    coroutine = _coroutine_of(thing)
+    coroutine = coroutine_of(thing)
     if coroutine is None:
         return ()
     if getattr(coroutine, "cr_running", False):
         return _of_running(coroutine.cr_frame, known)
-    return tuple(_framed(frame) for frame in reversed(list(_awaited_by(coroutine))))
+    return tuple(_framed(frame) for frame in reversed(list(awaited_frames(coroutine))))
 
 
 def named(thing: Any) -> tuple[str, int]:
     """Return the name of a thread or a task, and a key that identifies it."""
     owner = Owner(thing)
     return owner.name, owner.key
-
-
-def locks_of(workers: Iterable[Any]) -> list[str | None]:
-    """Return where each thread (by ident) and each task waits for a lock, as ``file:line``.
-
-    The value is ``None`` if it seems not to wait for one. Threads and tasks that have gone are left
-    out; ``0`` and ``None`` are ignored.
-    """
-    some = [worker for worker in workers if worker][:_MOST_SEEN]
-    if not some:
-        return []
-    with current_frames() as frames:
-        return undisturbed(_locks_of, some, frames)
-
-
-def _locks_of(workers: Sequence[Any], known: Mapping[int, FrameType]) -> list[str | None]:
-    found: list[str | None] = []
-    for worker in workers:
-        if isinstance(worker, int):
-            frame = known.get(worker)
-            if frame is not None:
-                found.append(_lock_of(frame))
-            continue
-        coroutine = _coroutine_of(worker)
-        if getattr(coroutine, "cr_running", False):
-            found.append(None)
-        elif coroutine is not None:
-            found.append(_lock_of_task(list(_awaited_by(coroutine))))
-    return found
-
-
-def _lock_of_task(frames: Sequence[FrameType]) -> str | None:
-    """Return the place in user code if the task awaits a library's lock."""
-    is_waiting = False
-    for frame in reversed(frames):
-        code = frame.f_code
-        if not is_of_a_library(code.co_filename):
-            return f"{code.co_filename}:{frame.f_lineno}" if is_waiting else None
-        is_waiting = is_waiting or _LOCKS_OF_TASKS.search(code.co_qualname) is not None
-    return None
-
-
-def _lock_of(innermost: FrameType) -> str | None:
-    if _is_ours(innermost):
-        return None  # it waits in our own code, such as at a queue
-    frame: FrameType | None = innermost
-    # Waits for an event use locks, too; function names tell the two apart.
-    is_waiting = innermost.f_code.co_filename != threading.__file__ and _takes_lock(innermost)
-    for _ in range(_LOCKS_DEEP):  # Python's locks may consist of others
-        if frame is None or is_waiting:
-            break
-        if not is_of_a_library(frame.f_code.co_filename):
-            return None
-        is_waiting = frame.f_code.co_qualname in _LOCKS
-        frame = frame.f_back
-    while frame is not None and is_of_a_library(frame.f_code.co_filename):
-        frame = frame.f_back
-    if not is_waiting or frame is None:
-        return None
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def has_struck_ours() -> bool:
-    """Return whether a finalizer has interrupted our own code, which may hold locks.
-
-    That happens when garbage is collected in the middle of it. An object that a user drops is
-    finalized in user code, or in a generator of ours that is being closed.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame) and frame.f_code.co_name != "__del__":
-        frame = frame.f_back
-    if frame is None or not _is_ours(frame):
-        return False
-    while frame is not None and is_of_a_library(frame.f_code.co_filename):
-        code = frame.f_code
-        is_expected = code.co_name == "__del__" or code.co_flags & inspect.CO_GENERATOR
-        if _is_ours(frame) and (code.co_filename == locks.__file__ or not is_expected):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(HOUSE + os.sep)
-
-
-def _takes_lock(frame: FrameType) -> bool:
-    """Return whether the call in progress in a frame, of a function not in Python, takes a lock: it
-    enters a ``with``, or is named ``acquire``."""
-    return frame.f_lasti in _lock_calls(frame.f_code)
-
-
-@lru_cache(maxsize=1024)
-def _lock_calls(code: CodeType) -> frozenset[int]:
-    found: set[int] = set()
-    begins: set[tuple[int | None, int | None]] = set()  # positions of calls with such a name
-    is_entering = False
-    for one in dis.get_instructions(code):
-        where = (None, None) if one.positions is None else one.positions[::2]
-        if one.opname == "BEFORE_WITH":  # up to Python 3.13
-            found.add(one.offset)
-        elif one.opname.startswith("LOAD_SPECIAL"):
-            is_entering = "enter" in one.argrepr
-        elif one.opname in ("LOAD_METHOD", "LOAD_ATTR") and one.argval == "acquire":
-            begins.add(where)
-        elif one.opname.startswith("CALL"):
-            if is_entering or where in begins:
-                found.add(one.offset)
-            is_entering = False
-    return frozenset(found)
 
 
 def stack_of_dump(text: str) -> Stack:
@@ -384,48 +165,6 @@ def format_stack(stack: Stack, indent: str = "") -> str:
     return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
 
 
-def forget_locals(failure: BaseException) -> None:
-    """Clear the local variables of our own functions in the traceback of a failure.
-
-    They refer to queues, coordinators and items, and some of those refer to the failure. Such a
-    cycle would live until the garbage collector runs. The traceback itself stays, and so do the
-    locals of other code.
-
-    Args:
-        failure: the failure of workers that have all ended, or a group of such failures.
-    """
-    seen: set[int] = set()
-    pending: list[tuple[BaseException | None, bool]] = [(failure, True)]
-    while pending:
-        error, has_ended = pending.pop()
-        if error is None or id(error) in seen:
-            continue
-        seen.add(id(error))
-        if isinstance(error, BaseExceptionGroup):
-            pending.extend((one, has_ended) for one in error.exceptions)
-        # Causes may belong to workers that still run.
-        pending += [(error.__cause__, False), (error.__context__, False)]
-        traceback = error.__traceback__
-        while traceback is not None:
-            _clear(traceback.tb_frame, has_ended=has_ended)
-            traceback = traceback.tb_next
-
-
-def without_outermost(failure: Exception) -> Exception:
-    """Return the failure with a traceback that does not begin at the frame that caught it.
-
-    A coroutine may wait while its failure is reported; `forget_locals` would end that coroutine.
-    """
-    traceback = failure.__traceback__
-    return failure.with_traceback(None if traceback is None else traceback.tb_next)
-
-
-def _clear(frame: FrameType, *, has_ended: bool) -> None:
-    if _is_ours(frame) and (has_ended or not frame.f_code.co_flags & _SUSPENDABLE):
-        with suppress(RuntimeError):  # a running frame cannot be cleared
-            frame.clear()
-
-
 def _of_frame(frame: FrameType | None) -> Stack:
     found: list[Frame] = []
     while frame is not None:
@@ -452,12 +191,7 @@ def _framed(frame: FrameType) -> Frame:
     return Frame(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname)
 
 
-def _coroutine_of(task: Any) -> Any:
-    get_coro = getattr(task, "get_coro", None)
-    return getattr(task, "coro", None) if get_coro is None else get_coro()
-
-
-def _awaited_by(awaited: Any) -> Iterator[FrameType]:
+def awaited_frames(awaited: Any) -> Iterator[FrameType]:
     """Return the chain of what a coroutine awaits, outermost first."""
     for _ in range(_DEEPEST):
         if awaited is None:
@@ -480,7 +214,7 @@ def _behind(awaitable: Any) -> Any:
     for other in gc.get_referents(awaitable):
         if inspect.isasyncgen(other) or inspect.iscoroutine(other):
             return other
-        coroutine = _coroutine_of(other)
+        coroutine = coroutine_of(other)
         if coroutine is not None:
             return coroutine
     return None

@@ -403,10 +403,10 @@ def _own_loop(interval: Interval) -> Verdict:
             name = None if is_source else most.now.name
         return _verdict(interval, cause, what, advice="prefetch", name=name)
     if most.now.kind == "source":
-        mean = most.service.mean
+        mean = _format_duration(most.service.mean)
         what = (
-            f"the source is the bottleneck, at {_format_duration(mean)} an item: read several files at"
-            " once, or read ahead"
+            f"the source is the bottleneck, at {mean} an item: read several files at once,"
+            " or read ahead"
         )
         return _verdict(interval, "source", what, advice="faster source")
     return _slow_function(
@@ -428,7 +428,8 @@ def _slow_function(
     """
     beside = "prefetch(...) does not help"
     if gain is not None and gain >= 0.01:
-        beside = f"prefetch(...) would save at most the {_format_percent(gain)} that the training step takes"
+        saved = _format_percent(gain)
+        beside = f"prefetch(...) would save at most the {saved} that the training step takes"
     what = (
         f"the bottleneck is {_describe(function)}; {who}, one thread at a time: make it faster, or"
         f" move its work into prepare(...), which has workers; {beside}"

@@ -15,17 +15,17 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.telemetry.explain.gather import items_in_hand
+from aioqueue.telemetry.explain.lock_waits import locks_of
 from aioqueue.telemetry.explain.stacks import (
     Frame,
     format_stack,
-    locks_of,
     of_thread,
     place_of,
     stack_of,
     stack_of_dump,
     stack_of_traceback,
 )
-from aioqueue.telemetry.explain.wait_graph import items_in_hand
 from aioqueue.testing import wait_until_waiting
 from aioqueue.waiting import current_waker
 from aioqueue.waiting.waker import Owner

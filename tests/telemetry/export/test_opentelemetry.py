@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.telemetry.export.exporters import DISTRIBUTIONS, MEASURES, instrument
+from aioqueue.telemetry.export.metrics import DISTRIBUTIONS, MEASURES
+from aioqueue.telemetry.export.opentelemetry import instrument
 from tests.telemetry.fluid_model import Watching, usual
 
 sdk = pytest.importorskip("opentelemetry.sdk.metrics", reason="needs opentelemetry-sdk")

@@ -12,7 +12,8 @@ import pytest
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import prepare
 from aioqueue.meters import BOUNDS
-from aioqueue.telemetry.export.exporters import DISTRIBUTIONS, MEASURES, RunCollector
+from aioqueue.telemetry.export.metrics import DISTRIBUTIONS, MEASURES
+from aioqueue.telemetry.export.prometheus import RunCollector
 from tests.telemetry.fluid_model import Stage, Watching, history, usual
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.telemetry.export.exporters import ScalarSender
+from aioqueue.telemetry.export.tensorboard import ScalarSender
 from tests.telemetry.fluid_model import usual
 
 

@@ -1,0 +1,53 @@
+"""Numbers that distinguish several monitors with equal labels on one registry, meter or writer.
+
+The first monitor has no number. Each further one gets the smallest that no open monitor has. So a
+monitor that begins after another has ended continues under the same labels, and the ended one is no
+longer shown (`in_place_of`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
+
+LOCK: Final = threading.RLock()
+"""Guards who exports to which meter, registry and writer."""
+
+
+class Shown(NamedTuple):
+    """Something that is exported, beside others."""
+
+    labels: Hashable
+    """Its labels. Those with equal ones get different numbers."""
+    watched: Any
+    """A monitor, or a batcher."""
+    has_ended: Callable[[], bool]
+    number: int = 1
+    """Which one of those with these labels it is; the first needs no mark."""
+
+
+def has_ended(watched: MonitoredRun) -> bool:
+    """Return whether a monitor has been closed."""
+    closed = getattr(watched, "_closed", None)
+    return closed is not None and closed.is_set()
+
+
+def numbered(one: Shown, others: Iterable[Shown]) -> Shown:
+    """Return it with the smallest number that no other one has that goes on."""
+    taken = set()
+    for other in others:
+        if other.labels == one.labels:
+            if other.watched == one.watched:
+                return one._replace(number=other.number)
+            if not other.has_ended():
+                taken.add(other.number)
+    return one._replace(number=next(n for n in count(1) if n not in taken))
+
+
+def in_place_of(one: Shown, others: Iterable[Shown]) -> list[Shown]:
+    """Return the others, without those in whose place this one is shown from now on."""
+    return [o for o in others if (o.labels, o.number) != (one.labels, one.number)]
