@@ -139,6 +139,6 @@ def __dir__() -> list[str]:
 
 
 if _environ.get("AIOQUEUE_EXPLAIN"):
-    from aioqueue.telemetry.explain.explain_socket import prepare_as_asked as _prepare_as_asked
+    from aioqueue.telemetry.explain.explain_socket import listen_if_enabled as _prepare_as_asked
 
     _prepare_as_asked()

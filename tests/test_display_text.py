@@ -28,7 +28,7 @@ from aioqueue.telemetry.export.prometheus import RunCollector
 from aioqueue.telemetry.metrics.intervals import recorded
 from aioqueue.telemetry.verdict.bottleneck import verdict_of
 from aioqueue.telemetry.views.html_page import page
-from aioqueue.telemetry.views.table import line_of
+from aioqueue.telemetry.views.table import status_line
 from tests.telemetry.fluid_model import Stage, Watching, history
 
 SECRET = "hunter2"
@@ -241,7 +241,7 @@ def test_names_do_no_harm_in_drawings_pages_and_tables(name: str) -> None:
     html.encode()
     assert "<script" not in html
     assert all(line.isprintable() for line in html.split("\n"))
-    assert line_of(watching, 5.0).isprintable()
+    assert status_line(watching, 5.0).isprintable()
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -57,7 +57,7 @@ from aioqueue.telemetry.explain.explanation import (
     ExplainedWait,
     Explanation,
     WorkerState,
-    seconds_told,
+    format_seconds,
 )
 from aioqueue.telemetry.explain.gather import explain
 from aioqueue.telemetry.explain.registry import note_waits
@@ -561,13 +561,13 @@ class BatcherCore:
         callers = counted(waiting, "caller")
         what = f"{'waits' if waiting == 1 else 'wait'} for {self}"
         queued = self.aio.size()
-        step = f"{callers} {what}, for {seconds_told(seconds)}"
+        step = f"{callers} {what}, for {format_seconds(seconds)}"
         if queued:
             step += f"; {queued} more in line behind"
         culprit = Culprit(
             kind,
             f"{self}: {name}{state} has been at a batch of {len(batch)} for"
-            f" {seconds_told(seconds)}{at}",
+            f" {format_seconds(seconds)}{at}",
             (step,),
             queue=self.aio.name,
             stage=function_name(self.function),

@@ -327,9 +327,9 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
 
 def format_with_places(workers: Iterable[Worker]) -> LogLines:
     """Format one line per worker: its name, the item that it prepares, and where it is."""
-    from aioqueue.telemetry.explain.gather import items_in_hand
+    from aioqueue.telemetry.explain.gather import items_in_progress
 
-    items = items_in_hand()
+    items = items_in_progress()
     found = (
         worker.name
         + (f" at {item}" if (item := items.get(worker.key)) else "")

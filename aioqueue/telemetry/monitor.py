@@ -289,14 +289,14 @@ class MonitorExports(ABC):
 
 T = TypeVar("T")
 
-_LOOKS: Final = 10
+_SAMPLES_PER_SECOND: Final = 10
 """Samples of queues and workers per second."""
 
-_HISTORY: Final = 300
+_MOST_SNAPSHOTS: Final = 300
 """Snapshots to keep, one per second."""
 
 _MINUTE: Final = 60
-_LATE: Final = 0.10
+_LATE_SHARE: Final = 0.10
 """Share of a minute that the training step may wait for data before the log warns."""
 
 _log: Final = logging.getLogger("aioqueue")
@@ -337,17 +337,17 @@ class Monitor(MonitorExports):
         self._collector = Collector(self._watch)
         if self._watch.is_repeatable:
             self._watch.watch_steps()  # so that the watch meters the steps
-        self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_HISTORY)
-        self._calls: list[Callable[[int], None]] = []  # ours among those of the watch
+        self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_MOST_SNAPSHOTS)
+        self._step_callbacks: list[Callable[[int], None]] = []  # ours among those of the watch
         self._closed = threading.Event()
-        self._looker = threading.Thread(
-            target=_look_on,
+        self._sampler = threading.Thread(
+            target=_sample_until_closed,
             args=(weakref.ref(self), self._closed),
             name="aioqueue-monitor",
             daemon=True,
         )
         _monitors.add(self)
-        self._looker.start()
+        self._sampler.start()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "running"
@@ -378,7 +378,7 @@ class Monitor(MonitorExports):
             self._history.append(self._collector.snapshot())
         self._closed.set()
         self._collector.stop_sampling()
-        for call in self._calls:
+        for call in self._step_callbacks:
             with suppress(ValueError):  # another thread closes it, too
                 self._watch.on_step.remove(call)
 
@@ -392,7 +392,7 @@ class Monitor(MonitorExports):
     @property
     def history(self) -> Sequence[Snapshot]:
         """Snapshots of the last five minutes, one per second, oldest first; at least one."""
-        return tuple(self._seen())
+        return tuple(self._snapshots())
 
     @property
     def changes(self) -> Sequence[WorkerChange]:
@@ -464,7 +464,7 @@ class Monitor(MonitorExports):
     def _sizes(self) -> dict[str, int]:
         return self._collector.sizes()
 
-    def _seen(self) -> list[Snapshot]:
+    def _snapshots(self) -> list[Snapshot]:
         return list(self._history.copy())  # `copy` is atomic; without a GIL, `list` is not
 
     def _trace(self, tracer: Tracer) -> None:
@@ -475,11 +475,11 @@ class Monitor(MonitorExports):
 
     def _call_on_step(self, call: Callable[[int], None]) -> None:
         if not self._closed.is_set():
-            self._calls.append(call)
+            self._step_callbacks.append(call)
             self._watch.on_step.append(call)
 
     def _window(self, seconds: float | None) -> tuple[Snapshot, Snapshot]:
-        seen = self._seen()
+        seen = self._snapshots()
         if not self._closed.is_set():
             seen.append(self.snapshot())
         while len(seen) > 1 and not _is_active(seen[-2], seen[-1]):
@@ -498,7 +498,7 @@ class Monitor(MonitorExports):
             return first, later  # most batches had come by then
         return flowing, later
 
-    def _was_forked(self) -> None:
+    def _close_in_fork(self) -> None:
         """Close this copy in a forked process.
 
         A fork has no sampling thread and no run to watch, and may hold locks that nobody releases.
@@ -507,24 +507,24 @@ class Monitor(MonitorExports):
         self._closed.set()
         self._collector.freeze()
 
-    def _look(self, count: int) -> None:
+    def _take_sample(self, count: int) -> None:
         """Run the sampling thread, step by step."""
         self._collector.sample()
-        if count % _LOOKS == 0:
+        if count % _SAMPLES_PER_SECOND == 0:
             self._history.append(self._collector.snapshot())
             self._each_second()
-        if self._logs and count % (_LOOKS * _MINUTE) == 0:
-            self._write_log()
+        if self._logs and count % (_SAMPLES_PER_SECOND * _MINUTE) == 0:
+            self._log_verdict()
 
     def _each_second(self) -> None:
         """Hook for monitors that act on what they see."""
 
-    def _write_log(self) -> None:
+    def _log_verdict(self) -> None:
         verdict = self.verdict(_MINUTE)
         if verdict.cause == "nothing":
             return
         _log.info("%.4g per second; %s", verdict.rate, verdict)
-        if verdict.starved > _LATE:
+        if verdict.starved > _LATE_SHARE:
             _log.warning(
                 "the training step waited for data %.0f %% of the last minute: %s",
                 100 * verdict.starved,
@@ -532,16 +532,16 @@ class Monitor(MonitorExports):
             )
 
 
-def _look_on(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
+def _sample_until_closed(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
     """Sample periodically until the monitor is closed or dropped."""
     count = 0
-    while not closed.wait(1 / _LOOKS):
+    while not closed.wait(1 / _SAMPLES_PER_SECOND):
         count += 1
         one = monitor()
         if one is None:
             return
         try:
-            one._look(count)
+            one._take_sample(count)
         except Exception:
             with suppress(Exception):  # if it is the log's handler that fails
                 _log.exception("a monitor failed to take a sample; it continues")
@@ -562,10 +562,12 @@ def _count_arrived(snapshot: Snapshot) -> int:
 
 def _is_active(earlier: Snapshot, later: Snapshot) -> bool:
     """Return whether anything has moved in between, or a caller waits."""
-    return _marks(earlier) != _marks(later) or any(one.dequeue_waiting for one in later.queues)
+    return _progress_marks(earlier) != _progress_marks(later) or any(
+        one.dequeue_waiting for one in later.queues
+    )
 
 
-def _marks(snapshot: Snapshot) -> list[Any]:
+def _progress_marks(snapshot: Snapshot) -> list[Any]:
     steps = snapshot.steps
     counts = [(one.enqueued, one.dequeued) for one in snapshot.queues]
     if steps is None:
@@ -575,7 +577,7 @@ def _marks(snapshot: Snapshot) -> list[Any]:
 
 def _after_fork() -> None:
     for monitor in _monitors:
-        monitor._was_forked()
+        monitor._close_in_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -86,12 +86,12 @@ class Watchdog:
         return True
 
     def _warn(self, explanation: Explanation, waited: float) -> None:
-        from aioqueue.telemetry.explain.explanation import seconds_told
+        from aioqueue.telemetry.explain.explanation import format_seconds
 
         found = counted(len(explanation.culprits), "culprit")
         _log.warning(
             "nothing has moved for %s while someone waits (watchdog=%g), %s:%s",
-            seconds_told(waited),
+            format_seconds(waited),
             self._seconds,
             found,
             LogLines(f"\n{explanation}"),
@@ -151,13 +151,13 @@ class Join:
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
         """Return which caller waits in join, and for which workers."""
-        from aioqueue.telemetry.explain.explanation import Culprit, ExplainedWait, seconds_told
+        from aioqueue.telemetry.explain.explanation import Culprit, ExplainedWait, format_seconds
 
         owner, alive = self._owner, self._alive()
         names = ", ".join(worker.name for worker in alive[:_NAMED])
         more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
         what = f"waits in join for {names}{more}"
-        waits = f"{owner.name} {what}, for {seconds_told(self.seconds)}"
+        waits = f"{owner.name} {what}, for {format_seconds(self.seconds)}"
         culprits = []
         for worker in self.alone():
             place = place_of(worker.explained().stack)

@@ -794,7 +794,7 @@ class TestWhatItSays:
             reader = threading.Thread(target=lambda: list(monitor.steps(sync.FIFOQueue(1))))
             del reader
             with caplog.at_level(logging.INFO, "aioqueue"):
-                monitor._look(20 * 60)
+                monitor._take_sample(20 * 60)
         texts = [record.message for record in caplog.records if "per second" in record.message]
         assert len(texts) == 1
 

@@ -273,7 +273,7 @@ class _Run(ABC):
             return
         self._end(_DROPPED)
         if self.steps is not None:
-            self.steps.gives_up(self.loop)
+            self.steps.stop(self.loop)
         # A fork has no threads to stop, nor an event loop that would run on.
         if self._process == os.getpid():
             self._stop_quietly()

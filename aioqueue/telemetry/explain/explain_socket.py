@@ -37,7 +37,7 @@ from aioqueue.display_text import in_safe_lines, on_one_line, print_to
 from aioqueue.errors import AioQueueError, InvalidArgumentError
 from aioqueue.telemetry.explain.gather import explain
 
-PREPARE: Final = "AIOQUEUE_EXPLAIN"
+ENABLING_VARIABLE: Final = "AIOQUEUE_EXPLAIN"
 """Environment variable that makes a program listen for requests without a change to its code."""
 
 LONGEST_ANSWER: Final = 1 << 22
@@ -47,18 +47,18 @@ _log: Final = logging.getLogger("aioqueue")
 
 _WAKE: Final = b"e"
 
-_CUT: Final = "\n... (the rest is too long for an answer)\n"
+_TRUNCATED: Final = "\n... (the rest is too long for an answer)\n"
 
 _MOST_CLIENTS: Final = 64
 """How many clients may read their answers at the same time. One more takes the oldest's place."""
 
-_READING: Final = 60.0
+_MOST_READING_SECONDS: Final = 60.0
 """How many seconds a client has to read its answer."""
 
-_PAUSE: Final = 0.1
+_DESCRIPTOR_PAUSE: Final = 0.1
 """How many seconds to wait for a descriptor when this process has none left for a client."""
 
-_WRITING: Final = 1.0
+_MOST_WRITING_SECONDS: Final = 1.0
 """How many seconds `undo` waits for an explanation that is being written to a file."""
 
 
@@ -94,14 +94,14 @@ def explain_on_signal(
         )
     if signum is None:
         signum = getattr(signal, "SIGUSR2", None)
-        if signum is None and _lacking():
+        if signum is None and _missing_features():
             raise OSError(
                 "explain_on_signal: this system has neither SIGUSR2 nor Unix sockets, so nobody"
                 " could ask; pass a signal that it has, such as signum=signal.SIGBREAK, or call"
                 " aioqueue.explain() in the program"
             )
     listener = _Listener(file)
-    undo_signal = _handled(signum, listener)
+    undo_signal = _install_handler(signum, listener)
     listener.start()
 
     def undo() -> None:
@@ -111,17 +111,19 @@ def explain_on_signal(
     return undo
 
 
-def prepare_as_asked() -> None:
+def listen_if_enabled() -> None:
     """Do what the environment variable says, except in worker processes."""
     processes = sys.modules.get("multiprocessing")
     is_worker = processes is not None and processes.parent_process() is not None
     is_main = threading.current_thread() is threading.main_thread()
-    if os.environ.get(PREPARE, "0") in ("", "0") or is_worker or not is_main:
+    if os.environ.get(ENABLING_VARIABLE, "0") in ("", "0") or is_worker or not is_main:
         return
     try:
         explain_on_signal()
     except OSError as error:  # the program must run all the same
-        _log.warning("%s is set, but this process cannot listen for requests: %s", PREPARE, error)
+        _log.warning(
+            "%s is set, but this process cannot listen for requests: %s", ENABLING_VARIABLE, error
+        )
 
 
 def folder_of(uid: int) -> Path:
@@ -134,7 +136,7 @@ def socket_of(pid: int, uid: int) -> Path:
     return folder_of(uid) / f"{pid}.sock"
 
 
-def _handled(signum: int | None, listener: _Listener) -> Callable[[], None]:
+def _install_handler(signum: int | None, listener: _Listener) -> Callable[[], None]:
     """Make a signal wake the listener; return a function that undoes it."""
     if signum is None:
         return lambda: None
@@ -161,7 +163,7 @@ def _handled(signum: int | None, listener: _Listener) -> Callable[[], None]:
     return undo
 
 
-def _lacking() -> tuple[str, ...]:
+def _missing_features() -> tuple[str, ...]:
     """Return what this system lacks for the socket."""
     from aioqueue import posix  # only when used
 
@@ -176,17 +178,17 @@ class _Listener:
     """
 
     def __init__(self, file: TextIO | None) -> None:
-        self._writer = _Writer(file)
+        self._writer = _FileWriter(file)
         self._pid = os.getpid()
         self._path: Path | None = None
         self._clients: dict[socket.socket, _Client] = {}  # the oldest first
         with ExitStack() as undo:  # closes all if there is no descriptor left for the next
             self._selector = undo.enter_context(selectors.DefaultSelector())
-            self._mine, self._theirs = socket.socketpair()
-            undo.callback(self._mine.close)
-            undo.callback(self._theirs.close)
-            self._theirs.setblocking(False)  # a signal handler must not block
-            self._server = None if _lacking() else self._served()
+            self._wake_receiver, self._wake_sender = socket.socketpair()
+            undo.callback(self._wake_receiver.close)
+            undo.callback(self._wake_sender.close)
+            self._wake_sender.setblocking(False)  # a signal handler must not block
+            self._server = None if _missing_features() else self._listening_socket()
             undo.pop_all()
         self._thread = threading.Thread(target=self._listen, name="aioqueue-explain", daemon=True)
         atexit.register(self._unlink)
@@ -199,7 +201,7 @@ class _Listener:
         """Make it write to its file. Safe in a signal handler: it neither waits nor takes a
         lock."""
         try:
-            self._theirs.send(_WAKE)
+            self._wake_sender.send(_WAKE)
         except OSError:
             pass  # the pipe is full, so the thread wakes anyway; or it is closed
 
@@ -207,14 +209,14 @@ class _Listener:
         """Stop listening."""
         atexit.unregister(self._unlink)
         self._unlink()
-        self._theirs.close()  # ends the thread
+        self._wake_sender.close()  # ends the thread
         if self._thread.ident is not None:
             self._thread.join()
         else:
             self._close_all()
-        self._writer.join(_WRITING)
+        self._writer.join(_MOST_WRITING_SECONDS)
 
-    def _served(self) -> socket.socket:
+    def _listening_socket(self) -> socket.socket:
         """Return a listening socket in the user's own folder.
 
         Raises:
@@ -228,7 +230,7 @@ class _Listener:
         with suppress(FileExistsError):  # be it a link that leads nowhere
             folder.mkdir(mode=0o700)
         posix.check_private_folder(folder, user)
-        _tidy(folder)
+        _remove_stale_sockets(folder)
         path = socket_of(self._pid, user)
         path.unlink(missing_ok=True)  # left by an earlier process of this pid
         server = posix.listening_socket(path)
@@ -244,20 +246,20 @@ class _Listener:
 
     def _listen(self) -> None:
         try:
-            self._selector.register(self._mine, selectors.EVENT_READ)
+            self._selector.register(self._wake_receiver, selectors.EVENT_READ)
             if self._server is not None:
                 self._selector.register(self._server, selectors.EVENT_READ)
             while True:
                 for key, _ in self._selector.select(self._seconds_left()):
-                    if key.fileobj is self._mine:
-                        if not self._mine.recv(4096):
+                    if key.fileobj is self._wake_receiver:
+                        if not self._wake_receiver.recv(4096):
                             return
-                        self._writer.ask()
+                        self._writer.request()
                     elif key.fileobj is self._server:
                         self._accept()
                     elif key.fileobj in self._clients:  # it may have been dropped for another
                         self._send(key.data)
-                self._drop_the_slow()
+                self._drop_slow_clients()
         finally:
             self._close_all()
 
@@ -265,7 +267,7 @@ class _Listener:
         for client in list(self._clients.values()):
             self._drop(client)
         self._selector.close()
-        for end in (self._mine, self._theirs, self._server):
+        for end in (self._wake_receiver, self._wake_sender, self._server):
             if end is not None:
                 end.close()
 
@@ -278,7 +280,7 @@ class _Listener:
             connection, _ = self._server.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                sleep(_PAUSE)  # the client is still waiting, and would wake us at once
+                sleep(_DESCRIPTOR_PAUSE)  # the client is still waiting, and would wake us at once
             return  # or it has gone
         connection.setblocking(False)
         with suppress(OSError):
@@ -310,7 +312,7 @@ class _Listener:
         oldest = next(iter(self._clients.values()))
         return max(0.0, oldest.deadline - monotonic())
 
-    def _drop_the_slow(self) -> None:
+    def _drop_slow_clients(self) -> None:
         now = monotonic()
         for client in list(self._clients.values()):
             if client.deadline > now:
@@ -328,15 +330,15 @@ class _Client:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        answer = _explained().encode("utf-8", "replace")
+        answer = _explanation_text().encode("utf-8", "replace")
         if len(answer) > LONGEST_ANSWER:
-            cut = answer[: LONGEST_ANSWER - len(_CUT)].decode("utf-8", "ignore")
-            answer = (cut + _CUT).encode()
+            cut = answer[: LONGEST_ANSWER - len(_TRUNCATED)].decode("utf-8", "ignore")
+            answer = (cut + _TRUNCATED).encode()
         self.rest = memoryview(answer)
-        self.deadline = monotonic() + _READING
+        self.deadline = monotonic() + _MOST_READING_SECONDS
 
 
-class _Writer:
+class _FileWriter:
     """Writes explanations to a file, in a thread of its own: the file may be a pipe that is full.
 
     Args:
@@ -346,13 +348,13 @@ class _Writer:
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
         self._lock = threading.Lock()  # guards the next two
-        self._is_asked = False
+        self._is_requested = False
         self._thread: threading.Thread | None = None
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Have one more explanation written, unless one is waiting to be written already."""
         with self._lock:
-            self._is_asked = True
+            self._is_requested = True
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._write_all, name="aioqueue-explain-writer", daemon=True
@@ -369,17 +371,17 @@ class _Writer:
     def _write_all(self) -> None:
         while True:
             with self._lock:
-                if not self._is_asked:
+                if not self._is_requested:
                     self._thread = None
                     return
-                self._is_asked = False
+                self._is_requested = False
             file: Any = sys.stderr if self._file is None else self._file
             with suppress(OSError, ValueError, AttributeError):  # it may be closed or missing
-                file.write(_explained() + "\n")
+                file.write(_explanation_text() + "\n")
                 file.flush()
 
 
-def _tidy(folder: Path) -> None:
+def _remove_stale_sockets(folder: Path) -> None:
     """Remove the sockets of processes that were killed."""
     for path in folder.glob("*.sock"):
         try:
@@ -391,16 +393,16 @@ def _tidy(folder: Path) -> None:
             pass  # there is one
 
 
-def _explained() -> str:
+def _explanation_text() -> str:
     try:
         return str(explain())
     except Exception:
         return f"aioqueue: the explanation failed\n{traceback.format_exc()}"
 
 
-_LONGEST: Final = 86_400.0  # seconds
+_LONGEST_TIMEOUT: Final = 86_400.0  # seconds
 
-_EXPLAIN: Final = """\
+_COMMAND_DESCRIPTION: Final = """\
 Shows why a running process waits: which callers wait, for what and for how long, and the root
 cause, with queues, workers, their items and lines of code. The process keeps running.
 
@@ -408,7 +410,7 @@ The process must listen for requests: call aioqueue.explain_on_signal() in it, o
 AIOQUEUE_EXPLAIN=1 in its environment.
 """
 
-_STATES = {
+_PROCESS_STATES = {
     "T": "is stopped (SIGSTOP); `kill -CONT {pid}` resumes it",
     "t": "is stopped by a debugger",
     "D": "waits in the kernel for a disk or a network file system",
@@ -444,20 +446,20 @@ def ask(pid: int, timeout: float) -> str:
             peer = posix.peer_user(connection)
             if peer not in (None, user):
                 raise PermissionError(f"{path}: user {peer} answers there")
-            return in_safe_lines(_all_of(connection, monotonic() + timeout))
+            return in_safe_lines(_read_answer(connection, monotonic() + timeout))
     except (FileNotFoundError, ConnectionRefusedError):
-        _not_prepared(pid, str(path))
+        _raise_not_listening(pid, str(path))
     except ConnectionError:
         raise CannotAskError(f"process {pid} has ended the connection") from None
     except TimeoutError:
-        _no_answer(pid, timeout)
+        _raise_no_answer(pid, timeout)
     except OSError as error:
         raise CannotAskError(
             f"process {pid} of user {user} cannot be asked: {on_one_line(str(error))}"
         ) from None
 
 
-def _all_of(connection: socket.socket, deadline: float) -> str:
+def _read_answer(connection: socket.socket, deadline: float) -> str:
     answer = bytearray()
     while len(answer) <= LONGEST_ANSWER:
         left = deadline - monotonic()
@@ -492,22 +494,24 @@ def _user_of(pid: int) -> int:
         ) from None
 
 
-def _not_prepared(pid: int, path: str) -> NoReturn:
+def _raise_not_listening(pid: int, path: str) -> NoReturn:
     from aioqueue import posix  # only when used
 
     command = on_one_line(posix.command_of(pid))
     command = f" ({command[:60]}{'...' if len(command) > 60 else ''})" if command else ""
     raise CannotAskError(
-        f"process {pid}{command} does not listen for requests: call"
-        f" aioqueue.explain_on_signal() in it, or start it with {PREPARE}=1 in its environment"
-        f" (there is no {on_one_line(path)})"
+        f"process {pid}{command} does not listen for requests: call aioqueue.explain_on_signal() in"
+        f" it, or start it with {ENABLING_VARIABLE}=1 in its environment (there is no"
+        f" {on_one_line(path)})"
     )
 
 
-def _no_answer(pid: int, timeout: float) -> NoReturn:
+def _raise_no_answer(pid: int, timeout: float) -> NoReturn:
     from aioqueue import posix  # only when used
 
-    why = _STATES.get(posix.state_of(pid), "may be in a call that holds the GIL").format(pid=pid)
+    why = _PROCESS_STATES.get(posix.state_of(pid), "may be in a call that holds the GIL").format(
+        pid=pid
+    )
     raise CannotAskError(f"process {pid} did not answer within {timeout:g} s: it {why}")
 
 
@@ -516,7 +520,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser(
         "explain",
         help="show why a running process hangs",
-        description=_EXPLAIN,
+        description=_COMMAND_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("pid", type=_pid, metavar="PID", help="the process")
@@ -551,6 +555,6 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds <= _LONGEST:
+    if not 0 < seconds <= _LONGEST_TIMEOUT:
         raise argparse.ArgumentTypeError(f"got {text!r}; expected a number of seconds > 0")
     return seconds

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from aioqueue.display_text import in_safe_lines, on_one_line
 from aioqueue.errors import counted
 from aioqueue.public_names import public
-from aioqueue.telemetry.explain.stacks import Stack, format_stack, named, place_of, stack_of
+from aioqueue.telemetry.explain.stacks import Stack, format_stack, name_and_key, place_of, stack_of
 
 CulpritKind = Literal[
     "item",
@@ -38,7 +38,7 @@ WorkerState = Literal[
 ]
 
 
-class _OnOneLine:
+class _SingleLineTexts:
     """A record whose texts of users, such as names, are on one line: nobody forges another one."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class _OnOneLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedCaller(_OnOneLine):
+class ExplainedCaller(_SingleLineTexts):
     """A caller that waits at a queue.
 
     Attributes:
@@ -75,7 +75,7 @@ class ExplainedCaller(_OnOneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedQueue(_OnOneLine):
+class ExplainedQueue(_SingleLineTexts):
     """A queue.
 
     Attributes:
@@ -148,14 +148,14 @@ class ExplainedQueue(_OnOneLine):
             waits = "was served but has not run" if caller.is_granted else "waits"
             yield (
                 f"  {caller.name} {waits} {what} {counted(caller.elements, 'element')},"
-                f" for {seconds_told(caller.seconds)}{format_stack(caller.stack, '      ')}"
+                f" for {format_seconds(caller.seconds)}{format_stack(caller.stack, '      ')}"
             )
         if not self.callers and self.last_end is not None:
             yield f"  the last runner that filled it has ended: {self.last_end}"
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedItem(_OnOneLine):
+class ExplainedItem(_SingleLineTexts):
     """An item in preparation.
 
     Attributes:
@@ -182,7 +182,7 @@ class ExplainedItem(_OnOneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedWorker(_OnOneLine):
+class ExplainedWorker(_SingleLineTexts):
     """A worker.
 
     Attributes:
@@ -213,7 +213,7 @@ class ExplainedWorker(_OnOneLine):
         """What it does, in words."""
         words = "" if self.state == "running" else f" {self.state}"
         if self.item is not None:
-            words += f" has been at {self.item} for {seconds_told(self.item.seconds)}"
+            words += f" has been at {self.item} for {format_seconds(self.item.seconds)}"
         elif self.is_at_source:
             words += " waits for the source"
         return words + (f": {self.note}" if self.note else "")
@@ -224,7 +224,7 @@ class ExplainedWorker(_OnOneLine):
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedStage(_OnOneLine):
+class ExplainedStage(_SingleLineTexts):
     """A stage that fills a queue: a `QueueRunner`, or a ``prepare`` stage.
 
     Attributes:
@@ -300,7 +300,9 @@ class ExplainedCoordinator:
         failures = counted(len(self.failures), "failure") if self.failures else "no failures"
         stop = ""
         if self.stopped_by is not None:
-            stop = f", stop requested by {self.stopped_by} {seconds_told(self.stopped_seconds)} ago"
+            stop = (
+                f", stop requested by {self.stopped_by} {format_seconds(self.stopped_seconds)} ago"
+            )
         yield f"{self.state}, {failures}{stop}"
         for failure in self.failures:
             yield f"  {failure}"
@@ -342,7 +344,7 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedWait(_OnOneLine):
+class ExplainedWait(_SingleLineTexts):
     """A wait other than in a queue's line: in a join, of workers or of a queue, for the answer of a
     batcher, or in functions of a pipeline that the loop's own thread calls.
 
@@ -367,7 +369,7 @@ class ExplainedWait(_OnOneLine):
     def lines(self) -> Iterator[str]:
         """Yield lines that say who waits, and for what."""
         yield (
-            f"{self.name} {self.what}, for {seconds_told(self.seconds)}"
+            f"{self.name} {self.what}, for {format_seconds(self.seconds)}"
             f"{format_stack(self.stack, '    ')}"
         )
 
@@ -433,15 +435,15 @@ def loop_wait(
         frames: the current frames of all threads.
         what: a description of the wait.
     """
-    name, key = named(loop)
+    name, key = name_and_key(loop)
     stack = stack_of(loop, frames)
     place = place_of(stack)
     at = "" if place is None else f", at {place}"
     culprit = Culprit(
         "worker",
         f"{name} makes the next batch itself, and has been busy with it for"
-        f" {seconds_told(seconds)}{at}",
-        (f"{name} {what}, for {seconds_told(seconds)}",),
+        f" {format_seconds(seconds)}{at}",
+        (f"{name} {what}, for {format_seconds(seconds)}",),
         worker=name,
     )
     return ExplainedWait(name, what, seconds, (culprit,), stack, key=key)
@@ -453,7 +455,7 @@ def indented(lines: Iterator[str], indent: str) -> Iterator[str]:
         yield indent + line.replace("\n", f"\n{indent}")
 
 
-def seconds_told(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Return a duration as text."""
     if seconds < 120:
         return f"{seconds:.1f} s"

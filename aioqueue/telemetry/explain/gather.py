@@ -24,7 +24,7 @@ from aioqueue.telemetry.explain.explanation import (
     ExplainedQueue,
     ExplainedWait,
     Explanation,
-    seconds_told,
+    format_seconds,
 )
 from aioqueue.telemetry.explain.registry import (
     Coordinating,
@@ -51,12 +51,12 @@ def explain() -> Explanation:
     return explain_for(known_coordinators())
 
 
-def items_in_hand() -> dict[int, str]:
+def items_in_progress() -> dict[int, str]:
     """Return descriptions of the items in preparation, by the key of their thread or task."""
     with current_frames() as frames:
         workers = [worker for run in known_runs() for worker in run.explained(frames).workers]
     return {
-        key: f"{worker.item} for {seconds_told(worker.item.seconds)}"
+        key: f"{worker.item} for {format_seconds(worker.item.seconds)}"
         for worker in workers
         if worker.item is not None
         for key in (worker.key, worker.registered)
@@ -67,11 +67,11 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
     """Like `explain`, for the given coordinators."""
     with current_frames() as frames:
         stages = tuple(run.explained(frames) for run in known_runs())
-        named = {key for stage in stages for key in (stage.into_key, stage.source_key)}
-        queues = tuple(_explained_queues(named, frames))
+        known = {key for stage in stages for key in (stage.into_key, stage.source_key)}
+        queues = tuple(_queues(known, frames))
         waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
-        waits += tuple(_explained_joins(frames))
-        hand_filled = _is_anybody_left(queues, waits, frames)
+        waits += tuple(_join_waits(frames))
+        hand_filled = _could_anybody_fill(queues, waits, frames)
     workers = [worker for stage in stages for worker in stage.workers]
     belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
     return Explanation(
@@ -85,13 +85,13 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
     )
 
 
-def _explained_joins(frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
+def _join_waits(frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
     """Yield the calls that wait until all elements of a queue are done with."""
     for core in living_queues():
-        yield from _explained_joins_of(core, frames)
+        yield from _join_waits_of(core, frames)
 
 
-def _explained_joins_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
+def _join_waits_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:
     joins = core.machine.joins()
     if not joins:
         return
@@ -110,14 +110,14 @@ def _explained_joins_of(core: Any, frames: Mapping[int, FrameType]) -> Iterator[
         owner: Owner | None = attempt.owner
         name = "somebody" if owner is None else owner.name
         seconds = max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0
-        chain = (f"{name} {what}, for {seconds_told(seconds)}",)
+        chain = (f"{name} {what}, for {format_seconds(seconds)}",)
         culprit = Culprit("unfinished", sentence, chain, queue=core.name)
         stack = () if owner is None else stack_of(owner.thing, frames)
         key = 0 if owner is None else owner.key
         yield ExplainedWait(name, what, seconds, (culprit,), stack, True, key=key)
 
 
-def _is_anybody_left(
+def _could_anybody_fill(
     queues: Iterable[ExplainedQueue],
     waits: Iterable[ExplainedWait],
     frames: Mapping[int, FrameType],
@@ -146,26 +146,24 @@ def _is_in_join(frame: FrameType | None) -> bool:
     return False
 
 
-def _explained_queues(
-    named: Iterable[int], frames: Mapping[int, FrameType]
-) -> Iterable[ExplainedQueue]:
-    named = set(named)
+def _queues(known: Iterable[int], frames: Mapping[int, FrameType]) -> Iterable[ExplainedQueue]:
+    known = set(known)
     batchers = {one.serves: str(one) for one in known_waits() if isinstance(one, Serving)}
     for core in living_queues():
         waiting = core.machine.waiting()
         served_by = batchers.get(id(core))
         if served_by is not None and all(attempt.side is DEQUEUE for attempt in waiting):
             continue  # its own workers, which are idle
-        if waiting or id(core) in named:
-            yield _explained_queue(core, waiting, frames, served_by)
+        if waiting or id(core) in known:
+            yield _queue(core, waiting, frames, served_by)
 
 
-def _explained_queue(
+def _queue(
     core: Any, waiting: Iterable[Attempt], frames: Mapping[int, FrameType], served_by: str | None
 ) -> ExplainedQueue:
     statistics = core.machine.statistics()
-    taker: Owner | None = core.last_dequeuer
-    giver: Owner | None = core.last_enqueuer
+    dequeuer: Owner | None = core.last_dequeuer
+    enqueuer: Owner | None = core.last_enqueuer
     return ExplainedQueue(
         core.name,
         core.kind,
@@ -176,27 +174,27 @@ def _explained_queue(
         core.machine.state.value,
         statistics.enqueued,
         statistics.dequeued,
-        tuple(_explained_caller(attempt, frames) for attempt in waiting),
-        last_dequeuer=None if taker is None else taker.name,
-        last_dequeuer_ended=taker is not None and taker.has_ended(),
-        last_dequeuer_stack=() if taker is None else stack_of(taker.thing, frames),
-        last_enqueuer=None if giver is None else giver.name,
-        last_enqueuer_ended=giver is not None and giver.has_ended(),
+        tuple(_caller(attempt, frames) for attempt in waiting),
+        last_dequeuer=None if dequeuer is None else dequeuer.name,
+        last_dequeuer_ended=dequeuer is not None and dequeuer.has_ended(),
+        last_dequeuer_stack=() if dequeuer is None else stack_of(dequeuer.thing, frames),
+        last_enqueuer=None if enqueuer is None else enqueuer.name,
+        last_enqueuer_ended=enqueuer is not None and enqueuer.has_ended(),
         last_end=core.last_end,
         granted=statistics.granted,
         served_by=served_by,
         key=id(core),
-        last_dequeuer_key=0 if taker is None else taker.key,
-        last_enqueuer_key=0 if giver is None else giver.key,
+        last_dequeuer_key=0 if dequeuer is None else dequeuer.key,
+        last_enqueuer_key=0 if enqueuer is None else enqueuer.key,
     )
 
 
-def _explained_caller(attempt: Attempt, frames: Mapping[int, FrameType]) -> ExplainedCaller:
+def _caller(attempt: Attempt, frames: Mapping[int, FrameType]) -> ExplainedCaller:
     owner: Owner | None = attempt.owner
     return ExplainedCaller(
         "somebody" if owner is None else owner.name,
         _SIDES[attempt.side],
-        _elements_of(attempt),
+        _missing_elements(attempt),
         max(0.0, perf_counter() - attempt.began) if attempt.began else 0.0,
         attempt.state is GRANTED,
         () if owner is None else stack_of(owner.thing, frames),
@@ -204,7 +202,7 @@ def _explained_caller(attempt: Attempt, frames: Mapping[int, FrameType]) -> Expl
     )
 
 
-def _elements_of(attempt: Attempt) -> int:
+def _missing_elements(attempt: Attempt) -> int:
     if isinstance(attempt, PutMany):
         return attempt.n - attempt.done
     return max(1, attempt.n - attempt.held.count) if isinstance(attempt, Take) else 1

@@ -19,18 +19,20 @@ from aioqueue.telemetry.explain.frames import (
 from aioqueue.telemetry.explain.stacks import awaited_frames
 from aioqueue.tracebacks import is_of_a_library
 
-_LOCKS: Final = frozenset(
+_LOCK_FUNCTIONS: Final = frozenset(
     ("SemLock.__enter__", "Semaphore.acquire", "Condition.__enter__", "_RLock.acquire")
 )
 """Functions of the standard library that wait for a lock."""
 
-_LOCKS_OF_TASKS: Final = re.compile(r"(Lock|Semaphore|Limiter|Condition)\.(acquire\w*|__aenter__)$")
+_ASYNC_LOCK_FUNCTIONS: Final = re.compile(
+    r"(Lock|Semaphore|Limiter|Condition)\.(acquire\w*|__aenter__)$"
+)
 """Functions of asyncio, anyio and trio that wait for a lock."""
 
-_MOST_SEEN: Final = 32
+_MOST_WORKERS: Final = 32
 """Most workers to examine per sample, since there may be thousands of tasks."""
 
-_LOCKS_DEEP: Final = 3
+_MOST_LOCK_FRAMES: Final = 3
 
 
 def locks_of(workers: Iterable[Any]) -> list[str | None]:
@@ -39,18 +41,18 @@ def locks_of(workers: Iterable[Any]) -> list[str | None]:
     The value is ``None`` if it seems not to wait for one. Threads and tasks that have gone are left
     out; ``0`` and ``None`` are ignored.
     """
-    some = [worker for worker in workers if worker][:_MOST_SEEN]
-    if not some:
+    sampled = [worker for worker in workers if worker][:_MOST_WORKERS]
+    if not sampled:
         return []
     with current_frames() as frames:
-        return without_collection(_locks_of, some, frames)
+        return without_collection(_locks_of, sampled, frames)
 
 
-def _locks_of(workers: Sequence[Any], known: Mapping[int, FrameType]) -> list[str | None]:
+def _locks_of(workers: Sequence[Any], frames: Mapping[int, FrameType]) -> list[str | None]:
     found: list[str | None] = []
     for worker in workers:
         if isinstance(worker, int):
-            frame = known.get(worker)
+            frame = frames.get(worker)
             if frame is not None:
                 found.append(_lock_of(frame))
             continue
@@ -69,7 +71,7 @@ def _lock_of_task(frames: Sequence[FrameType]) -> str | None:
         code = frame.f_code
         if not is_of_a_library(code.co_filename):
             return f"{code.co_filename}:{frame.f_lineno}" if is_waiting else None
-        is_waiting = is_waiting or _LOCKS_OF_TASKS.search(code.co_qualname) is not None
+        is_waiting = is_waiting or _ASYNC_LOCK_FUNCTIONS.search(code.co_qualname) is not None
     return None
 
 
@@ -79,12 +81,12 @@ def _lock_of(innermost: FrameType) -> str | None:
     frame: FrameType | None = innermost
     # Waits for an event use locks, too; function names tell the two apart.
     is_waiting = innermost.f_code.co_filename != threading.__file__ and _takes_lock(innermost)
-    for _ in range(_LOCKS_DEEP):  # Python's locks may consist of others
+    for _ in range(_MOST_LOCK_FRAMES):  # Python's locks may consist of others
         if frame is None or is_waiting:
             break
         if not is_of_a_library(frame.f_code.co_filename):
             return None
-        is_waiting = frame.f_code.co_qualname in _LOCKS
+        is_waiting = frame.f_code.co_qualname in _LOCK_FUNCTIONS
         frame = frame.f_back
     while frame is not None and is_of_a_library(frame.f_code.co_filename):
         frame = frame.f_back
@@ -102,7 +104,7 @@ def _takes_lock(frame: FrameType) -> bool:
 @lru_cache(maxsize=1024)
 def _lock_calls(code: CodeType) -> frozenset[int]:
     found: set[int] = set()
-    begins: set[tuple[int | None, int | None]] = set()  # positions of calls with such a name
+    acquires: set[tuple[int | None, int | None]] = set()  # positions of calls with such a name
     is_entering = False
     for one in dis.get_instructions(code):
         where = (None, None) if one.positions is None else one.positions[::2]
@@ -111,9 +113,9 @@ def _lock_calls(code: CodeType) -> frozenset[int]:
         elif one.opname.startswith("LOAD_SPECIAL"):
             is_entering = "enter" in one.argrepr
         elif one.opname in ("LOAD_METHOD", "LOAD_ATTR") and one.argval == "acquire":
-            begins.add(where)
+            acquires.add(where)
         elif one.opname.startswith("CALL"):
-            if is_entering or where in begins:
+            if is_entering or where in acquires:
                 found.add(one.offset)
             is_entering = False
     return frozenset(found)

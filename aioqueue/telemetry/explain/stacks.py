@@ -51,28 +51,28 @@ def _awaits(awaited: Any) -> Iterator[_Place]:
         if frame is not None and frame.f_lineno is not None:
             yield frame.f_code, frame.f_lineno
         inner = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-        awaited = _behind(awaited) if inner is None and frame is None else inner
+        awaited = _hidden_coroutine(awaited) if inner is None and frame is None else inner
 
 
 def _format_places(places: list[_Place]) -> str:
     """Return the innermost place; if it is in a library, also the user code that called it."""
     if not places:
         return ""
-    own = next((place for place in places if not is_of_a_library(place[0].co_filename)), None)
-    if own is None or own is places[0]:
-        return _one(places[0])
-    return f"{_one(places[0])}, called from {_one(own)}"
+    user_code = next((place for place in places if not is_of_a_library(place[0].co_filename)), None)
+    if user_code is None or user_code is places[0]:
+        return _format_place(places[0])
+    return f"{_format_place(places[0])}, called from {_format_place(user_code)}"
 
 
-def _one(place: _Place) -> str:
+def _format_place(place: _Place) -> str:
     code, line = place
     return f"{code.co_filename}:{line} {code.co_qualname}"
 
 
-_DEEPEST: Final = 200
+_MOST_AWAITS: Final = 200
 """Longest chain of awaits to follow: a broken one might be endless."""
 
-_IN_DUMP: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_DUMP_LINE: Final = re.compile(r'^\s+File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 """A line of `faulthandler` output."""
 
 
@@ -84,20 +84,20 @@ class Frame(NamedTuple):
     function: str
 
     @property
-    def is_own(self) -> bool:
+    def is_user_code(self) -> bool:
         """Whether it is user code rather than a library's."""
         return self.file != "<string>" and not is_of_a_library(self.file)
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line} in {self.function}"
-        text = linecache.getline(self.file, self.line).strip() if self.is_own else ""
+        text = linecache.getline(self.file, self.line).strip() if self.is_user_code else ""
         return f"{place}: {text}" if text else place
 
 
 Stack: TypeAlias = tuple[Frame, ...]
 """Calls, innermost first; empty if unknown."""
 
-_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "StepByStep")
+_OPAQUE_AWAITABLES: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "StepByStep")
 """Suffixes of type names for awaitables that do not reveal which coroutine or async generator they
 run."""
 
@@ -113,22 +113,22 @@ def stack_of(thing: Any, frames: Mapping[int, FrameType] | None = None) -> Stack
     """
     if frames is not None:
         return without_collection(_stack_of, thing, frames)
-    with current_frames() as known:
-        return without_collection(_stack_of, thing, known)
+    with current_frames() as frames:
+        return without_collection(_stack_of, thing, frames)
 
 
-def _stack_of(thing: Any, known: Mapping[int, FrameType]) -> Stack:
+def _stack_of(thing: Any, frames: Mapping[int, FrameType]) -> Stack:
     if isinstance(thing, threading.Thread):
-        return _of_frame(known.get(thing.ident or 0))
+        return _stack_of_frame(frames.get(thing.ident or 0))
     coroutine = coroutine_of(thing)
     if coroutine is None:
         return ()
     if getattr(coroutine, "cr_running", False):
-        return _of_running(coroutine.cr_frame, known)
-    return tuple(_framed(frame) for frame in reversed(list(awaited_frames(coroutine))))
+        return _stack_of_running_task(coroutine.cr_frame, frames)
+    return tuple(_frame_record(frame) for frame in reversed(list(awaited_frames(coroutine))))
 
 
-def named(thing: Any) -> tuple[str, int]:
+def name_and_key(thing: Any) -> tuple[str, int]:
     """Return the name of a thread or a task, and a key that identifies it."""
     owner = Owner(thing)
     return owner.name, owner.key
@@ -136,14 +136,14 @@ def named(thing: Any) -> tuple[str, int]:
 
 def stack_of_dump(text: str) -> Stack:
     """Return the stack of one thread in `faulthandler` output."""
-    return tuple(Frame(file, int(line), name) for file, line, name in _IN_DUMP.findall(text))
+    return tuple(Frame(file, int(line), name) for file, line, name in _DUMP_LINE.findall(text))
 
 
 def stack_of_traceback(traceback: TracebackType | None) -> Stack:
     """Return the stack in which an exception was raised, as far as it has propagated."""
     found: list[Frame] = []
     while traceback is not None:
-        frame = _framed(traceback.tb_frame)
+        frame = _frame_record(traceback.tb_frame)
         found.append(frame._replace(line=traceback.tb_lineno or frame.line))
         traceback = traceback.tb_next
     return tuple(reversed(found))
@@ -151,49 +151,49 @@ def stack_of_traceback(traceback: TracebackType | None) -> Stack:
 
 def place_of(stack: Stack) -> Frame | None:
     """Return the place to look at first: the innermost call of user code, or else of any code."""
-    return next((frame for frame in stack if frame.is_own), stack[0] if stack else None)
+    return next((frame for frame in stack if frame.is_user_code), stack[0] if stack else None)
 
 
 def format_stack(stack: Stack, indent: str = "") -> str:
-    """Return the calls as lines in traceback order, without our own."""
-    ours = [frame for frame in stack if frame.is_own]
+    """Return the calls as lines in traceback order, without those of libraries."""
+    shown = [frame for frame in stack if frame.is_user_code]
     place = place_of(stack)
-    if place is not None and place not in ours:
-        ours = [place]
-    if stack and stack[0] not in ours and not stack[0].file.startswith(HOUSE):
-        ours.insert(0, stack[0])  # the library call that the user's code made
-    return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
+    if place is not None and place not in shown:
+        shown = [place]
+    if stack and stack[0] not in shown and not stack[0].file.startswith(HOUSE):
+        shown.insert(0, stack[0])  # the library call that the user's code made
+    return "".join(f"\n{indent}{frame}" for frame in reversed(shown))
 
 
-def _of_frame(frame: FrameType | None) -> Stack:
+def _stack_of_frame(frame: FrameType | None) -> Stack:
     found: list[Frame] = []
     while frame is not None:
-        found.append(_framed(frame))
+        found.append(_frame_record(frame))
         frame = frame.f_back
     return tuple(found)
 
 
-def _of_running(outermost: FrameType | None, known: Mapping[int, FrameType]) -> Stack:
+def _stack_of_running_task(outermost: FrameType | None, frames: Mapping[int, FrameType]) -> Stack:
     """Return the stack of the task that is running: its part of the stack of its loop's thread."""
-    for innermost in known.values():
+    for innermost in frames.values():
         found: list[Frame] = []
         frame: FrameType | None = innermost
         while frame is not None:
-            found.append(_framed(frame))
+            found.append(_frame_record(frame))
             if frame is outermost:
                 return tuple(found)
             frame = frame.f_back
     return ()
 
 
-def _framed(frame: FrameType) -> Frame:
+def _frame_record(frame: FrameType) -> Frame:
     code = frame.f_code
     return Frame(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname)
 
 
 def awaited_frames(awaited: Any) -> Iterator[FrameType]:
     """Return the chain of what a coroutine awaits, outermost first."""
-    for _ in range(_DEEPEST):
+    for _ in range(_MOST_AWAITS):
         if awaited is None:
             return
         for kind in ("cr", "ag", "gi"):
@@ -203,13 +203,13 @@ def awaited_frames(awaited: Any) -> Iterator[FrameType]:
                 awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
                 break
         else:
-            awaited = _behind(awaited)
+            awaited = _hidden_coroutine(awaited)
 
 
-def _behind(awaitable: Any) -> Any:
+def _hidden_coroutine(awaitable: Any) -> Any:
     """Return what runs behind an awaitable that hides it: a step of an async generator, or the
     iterator of a task."""
-    if not type(awaitable).__name__.endswith(_RUN_OTHERS):
+    if not type(awaitable).__name__.endswith(_OPAQUE_AWAITABLES):
         return None
     for other in gc.get_referents(awaitable):
         if inspect.isasyncgen(other) or inspect.iscoroutine(other):

@@ -29,15 +29,15 @@ from aioqueue.telemetry.explain.explanation import (
     ExplainedStage,
     ExplainedWait,
     ExplainedWorker,
-    seconds_told,
+    format_seconds,
 )
 from aioqueue.telemetry.explain.stacks import place_of
 
-_AS_OLD = 0.5
+_NEARLY_OLDEST = 0.5
 """Also name workers whose items are at least this share of the oldest item's age."""
 
-Path = tuple[str, ...]
-Been = frozenset[tuple[int, str]]
+_Path = tuple[str, ...]
+_Visited = frozenset[tuple[int, str]]
 
 
 def culprits_of(
@@ -56,7 +56,7 @@ def culprits_of(
         could_fill: whether code that is not known here could fill a queue. Then queues that are
             only empty are left out; `hints_of` has them.
     """
-    found = _without_twins(_Search(queues, stages, waits).culprits())
+    found = _distinct(_Walk(queues, stages, waits).culprits())
     return tuple(one for one in found if not (could_fill and _may_be_idle(one, queues)))
 
 
@@ -66,7 +66,7 @@ def hints_of(
     waits: Sequence[ExplainedWait] = (),
 ) -> tuple[Culprit, ...]:
     """Return the queues that are empty, and perhaps rightly so, each once."""
-    found = _without_twins(_Search(queues, stages, waits).culprits())
+    found = _distinct(_Walk(queues, stages, waits).culprits())
     return tuple(
         replace(
             one,
@@ -89,7 +89,7 @@ def _may_be_idle(culprit: Culprit, queues: Sequence[ExplainedQueue]) -> bool:
     )
 
 
-def _without_twins(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
+def _distinct(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
     seen = set()
     for culprit in culprits:
         key = (culprit.kind, culprit.queue, culprit.stage, culprit.worker)
@@ -100,7 +100,7 @@ def _without_twins(culprits: Iterable[Culprit]) -> Iterator[Culprit]:
             yield culprit
 
 
-class _Search:
+class _Walk:
     """A walk over all known queues, callers and workers."""
 
     def __init__(
@@ -113,7 +113,7 @@ class _Search:
         self._waits = sorted(waits, key=lambda one: -one.seconds)
         self._stages = [stage for stage in stages if stage.is_alive]
         self._by_key = {queue.key: queue for queue in queues}
-        self._at = {
+        self._waiting = {
             caller.key: (queue, caller)
             for queue in queues
             for caller in queue.callers
@@ -125,7 +125,7 @@ class _Search:
 
     def culprits(self) -> Iterator[Culprit]:
         # A wait that ends at a queue is followed from that queue, below.
-        waits = [one for one in self._waits if not one.key or one.key not in self._at]
+        waits = [one for one in self._waits if not one.key or one.key not in self._waiting]
         for wait in waits:
             if not wait.is_join:
                 yield from wait.culprits
@@ -137,7 +137,7 @@ class _Search:
                 yield from self._of_workers(stage, (), frozenset(), is_asked=False)
         for wait in waits:
             if wait.is_join:
-                yield from (one for one in wait.culprits if one.key not in self._at)
+                yield from (one for one in wait.culprits if one.key not in self._waiting)
 
     def _rank(self, call: tuple[ExplainedQueue, ExplainedCaller]) -> tuple[bool, bool, float]:
         """Sort the training step (a consumer that is no worker) first, then by time waited."""
@@ -145,37 +145,37 @@ class _Search:
         return caller.key in self._workers, caller.side == "enqueue", -caller.seconds
 
     def _of_caller(
-        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: _Path, visited: _Visited
     ) -> Iterator[Culprit]:
         what = "room for" if caller.side == "enqueue" else ""
         step = (
             f"{caller.name} waits for {what} {counted(caller.elements, 'element')} in"
-            f" '{queue.name}' ({queue.fill}), for {seconds_told(caller.seconds)}"
+            f" '{queue.name}' ({queue.fill}), for {format_seconds(caller.seconds)}"
         ).replace("  ", " ")
         path = (*path, step)
         if caller.is_granted:
             yield self._blocked_loop(queue, caller, path)
             return
-        if (caller.key or id(caller), caller.side) in been:
+        if (caller.key or id(caller), caller.side) in visited:
             yield Culprit(
                 "cycle",
                 "these wait for each other: " + "; ".join(dict.fromkeys(path)),
                 queue=queue.name,
             )
             return
-        been = been | {(caller.key or id(caller), caller.side)}
+        visited = visited | {(caller.key or id(caller), caller.side)}
         if caller.side == "dequeue":
-            yield from self._of_consumer(queue, caller, path, been)
+            yield from self._of_consumer(queue, caller, path, visited)
         else:
-            yield from self._of_producer(queue, caller, path, been)
+            yield from self._of_producer(queue, caller, path, visited)
 
     def _of_consumer(
-        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: _Path, visited: _Visited
     ) -> Iterator[Culprit]:
         """A consumer waits for those that fill the queue."""
         if queue.served_by is not None:
             return  # an idle worker of a batcher
-        fillers = [stage for stage in self._stages if stage.into_key == queue.key]
+        filling = [stage for stage in self._stages if stage.into_key == queue.key]
         blocked = [other for other in queue.callers if other.side == "enqueue"]
         if blocked:
             yield Culprit(
@@ -188,20 +188,20 @@ class _Search:
                 queue=queue.name,
             )
             return
-        for stage in fillers:
+        for stage in filling:
             step = f"'{queue.name}' is filled by {stage.name}"
-            yield from self._of_workers(stage, (*path, step), been)
-        if fillers:
+            yield from self._of_workers(stage, (*path, step), visited)
+        if filling:
             return
-        other = self._at.get(queue.last_enqueuer_key)
+        other = self._waiting.get(queue.last_enqueuer_key)
         if other is not None and queue.last_enqueuer_key != caller.key:
             step = f"'{queue.name}' was filled by {queue.last_enqueuer}"
-            yield from self._of_caller(*other, (*path, step), been)
+            yield from self._of_caller(*other, (*path, step), visited)
             return
-        yield self._crossed(queue, caller, path) or self._unfilled(queue, path)
+        yield self._suspected_cycle(queue, caller, path) or self._nobody_fills(queue, path)
 
     def _of_producer(
-        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path, been: Been
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: _Path, visited: _Visited
     ) -> Iterator[Culprit]:
         """A producer waits for those that empty the queue."""
         if queue.served_by is not None:  # callers of a batcher wait for the batches before theirs
@@ -211,18 +211,18 @@ class _Search:
         takers = [stage for stage in self._stages if stage.source_key == queue.key]
         for stage in takers:
             step = f"'{queue.name}' is emptied by {stage.name}"
-            yield from self._of_workers(stage, (*path, step), been)
+            yield from self._of_workers(stage, (*path, step), visited)
         if takers:
             return
-        other = self._at.get(queue.last_dequeuer_key)
+        other = self._waiting.get(queue.last_dequeuer_key)
         if other is not None and queue.last_dequeuer_key != caller.key:
             step = f"'{queue.name}' was emptied by {queue.last_dequeuer}"
-            yield from self._of_caller(*other, (*path, step), been)
+            yield from self._of_caller(*other, (*path, step), visited)
             return
-        yield self._crossed(queue, caller, path) or self._unemptied(queue, path)
+        yield self._suspected_cycle(queue, caller, path) or self._nobody_takes(queue, path)
 
     def _of_workers(
-        self, stage: ExplainedStage, path: Path, been: Been, *, is_asked: bool = True
+        self, stage: ExplainedStage, path: _Path, visited: _Visited, *, is_asked: bool = True
     ) -> Iterator[Culprit]:
         """A caller that waits for a stage waits for its busy workers.
 
@@ -230,19 +230,20 @@ class _Search:
         source or in other code; if all wait at queues, the walk continues there.
         """
         busy = [worker for worker in stage.workers if worker.item is not None]
-        busy = [worker for worker in busy if worker.key not in self._at or not worker.key]
+        busy = [worker for worker in busy if worker.key not in self._waiting or not worker.key]
         if busy:
             yield from self._of_items(stage, busy, path)
             return
-        active = [one for one in stage.workers if one.state != "ended" and one.key not in self._at]
+        alive = [worker for worker in stage.workers if worker.state != "ended"]
+        active = [worker for worker in alive if worker.key not in self._waiting]
         at_source = [worker for worker in active if worker.is_at_source]
         if at_source and stage.source_key not in self._by_key:
             for worker in at_source:
                 yield self._source(stage, worker, path)
             return
-        waiting = [self._at[one.key] for one in stage.workers if one.key in self._at]
+        waiting = [self._waiting[one.key] for one in stage.workers if one.key in self._waiting]
         for queue, caller in waiting:
-            yield from self._of_caller(queue, caller, path, been)
+            yield from self._of_caller(queue, caller, path, visited)
         if waiting or not is_asked:
             return
         for worker in active:
@@ -256,12 +257,12 @@ class _Search:
             )
 
     def _of_items(
-        self, stage: ExplainedStage, busy: list[ExplainedWorker], path: Path
+        self, stage: ExplainedStage, busy: list[ExplainedWorker], path: _Path
     ) -> Iterator[Culprit]:
         ages = [worker.item.seconds for worker in busy if worker.item is not None]
         oldest = max(ages)
         for worker, age in sorted(zip(busy, ages, strict=True), key=lambda pair: -pair[1]):
-            if age < _AS_OLD * oldest:
+            if age < _NEARLY_OLDEST * oldest:
                 continue
             yield Culprit(
                 "item" if worker.state == "running" else "process",
@@ -273,9 +274,9 @@ class _Search:
                 item=worker.item,
             )
 
-    def _source(self, stage: ExplainedStage, worker: ExplainedWorker, path: Path) -> Culprit:
+    def _source(self, stage: ExplainedStage, worker: ExplainedWorker, path: _Path) -> Culprit:
         seconds = stage.idle_seconds
-        since = "" if seconds is None else f" for {seconds_told(seconds)}"
+        since = "" if seconds is None else f" for {format_seconds(seconds)}"
         return Culprit(
             "source",
             f"the source of {stage.name} has yielded nothing{since}: {worker.name} waits for it"
@@ -286,7 +287,7 @@ class _Search:
             worker=worker.name,
         )
 
-    def _unfilled(self, queue: ExplainedQueue, path: Path) -> Culprit:
+    def _nobody_fills(self, queue: ExplainedQueue, path: _Path) -> Culprit:
         if queue.last_end is not None:
             why = f"its runner has ended: {queue.last_end}, and has not closed it"
         elif queue.last_enqueuer is not None and queue.last_enqueuer_ended:
@@ -302,7 +303,7 @@ class _Search:
             "nobody fills", f"nobody fills '{queue.name}': {why}", path, queue=queue.name
         )
 
-    def _unemptied(self, queue: ExplainedQueue, path: Path) -> Culprit:
+    def _nobody_takes(self, queue: ExplainedQueue, path: _Path) -> Culprit:
         worker = queue.last_dequeuer
         if worker is None:
             why = "nobody has ever waited to take from it"
@@ -315,14 +316,14 @@ class _Search:
         sentence = f"nobody takes from '{queue.name}', which is full ({queue.fill}): {why}"
         return Culprit("nobody takes", sentence, path, queue=queue.name, worker=worker)
 
-    def _crossed(
-        self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path
+    def _suspected_cycle(
+        self, queue: ExplainedQueue, caller: ExplainedCaller, path: _Path
     ) -> Culprit | None:
         """Guess a cycle where the responsible caller is unknown and another one is blocked
         elsewhere."""
         others = [
             (place, one)
-            for place, one in self._at.values()
+            for place, one in self._waiting.values()
             if one.key != caller.key and place.key != queue.key and one.side == "enqueue"
         ]
         if not others:
@@ -333,13 +334,13 @@ class _Search:
             "cycle",
             f"{caller.name} and {other.name} wait for each other, if it is {other.name} that {act}"
             f" '{queue.name}': it waits for room in '{place.name}' ({place.fill}), for"
-            f" {seconds_told(other.seconds)}",
+            f" {format_seconds(other.seconds)}",
             path,
             queue=queue.name,
             worker=other.name,
         )
 
-    def _blocked_loop(self, queue: ExplainedQueue, caller: ExplainedCaller, path: Path) -> Culprit:
+    def _blocked_loop(self, queue: ExplainedQueue, caller: ExplainedCaller, path: _Path) -> Culprit:
         return Culprit(
             "loop",
             f"{caller.name} was served by '{queue.name}', but has not run since: its event loop is"
@@ -356,7 +357,7 @@ def _describe_item(stage: ExplainedStage, worker: ExplainedWorker) -> str:
     assert item is not None
     state = "" if worker.state == "running" else f" ({_describe_state(worker)})"
     sentence = (
-        f"{stage.name} is stuck in {item} for {seconds_told(item.seconds)}, in"
+        f"{stage.name} is stuck in {item} for {format_seconds(item.seconds)}, in"
         f" {worker.name}{state}" + _at_place(worker)
     )
     finished = stage.in_flight - sum(one.item is not None for one in stage.workers)

@@ -58,7 +58,7 @@ class Distribution:
     read: Callable[[Snapshot], Iterable[tuple[Labels, Histogram]]]
 
 
-def _of_queues(of: Callable[[QueueNumbers], float | None]) -> Callable[[Snapshot], Values]:
+def _per_queue(of: Callable[[QueueNumbers], float | None]) -> Callable[[Snapshot], Values]:
     def read(snapshot: Snapshot) -> Values:
         for queue in snapshot.queues:
             value = of(queue)
@@ -68,27 +68,27 @@ def _of_queues(of: Callable[[QueueNumbers], float | None]) -> Callable[[Snapshot
     return read
 
 
-def _of_stages(of: Callable[[StageNumbers], float | None]) -> Callable[[Snapshot], Values]:
+def _per_stage(of: Callable[[StageNumbers], float | None]) -> Callable[[Snapshot], Values]:
     def read(snapshot: Snapshot) -> Values:
         for stage in snapshot.stages:
             value = of(stage)
             if value is not None:
-                yield _stage(stage), value
+                yield _stage_labels(stage), value
 
     return read
 
 
-def _of_functions(
+def _per_function(
     of: Callable[[FunctionNumbers], float],
 ) -> Callable[[Snapshot], Values]:
     def read(snapshot: Snapshot) -> Values:
         for function in snapshot.functions:
-            yield _function(function), of(function)
+            yield _function_labels(function), of(function)
 
     return read
 
 
-def _of_step(of: Callable[[StepNumbers], float]) -> Callable[[Snapshot], Values]:
+def _of_loop(of: Callable[[StepNumbers], float]) -> Callable[[Snapshot], Values]:
     def read(snapshot: Snapshot) -> Values:
         if snapshot.steps is not None:
             yield {}, of(snapshot.steps)
@@ -99,164 +99,164 @@ def _of_step(of: Callable[[StepNumbers], float]) -> Callable[[Snapshot], Values]
 def _items(snapshot: Snapshot) -> Values:
     for stage in snapshot.stages:
         for outcome in ("delivered", "skipped"):
-            yield {**_stage(stage), "outcome": outcome}, getattr(stage, outcome)
+            yield {**_stage_labels(stage), "outcome": outcome}, getattr(stage, outcome)
 
 
-def _stage(stage: StageNumbers) -> Labels:
+def _stage_labels(stage: StageNumbers) -> Labels:
     return {"stage": stage.name, "where": stage.where}
 
 
-def _function(function: FunctionNumbers) -> Labels:
+def _function_labels(function: FunctionNumbers) -> Labels:
     return {"function": function.name, "kind": function.kind, "within": function.within or ""}
 
 
 MEASURES: Final = (
-    Measure("queue.size", False, "", "Elements in the queue.", _of_queues(lambda q: q.size)),
+    Measure("queue.size", False, "", "Elements in the queue.", _per_queue(lambda q: q.size)),
     Measure(
         "queue.capacity",
         False,
         "",
         "Most elements that the queue holds; absent if it is unbounded.",
-        _of_queues(lambda q: q.capacity),
+        _per_queue(lambda q: q.capacity),
     ),
     Measure(
         "queue.memory",
         False,
         "bytes",
         "Bytes of the elements in the queue.",
-        _of_queues(lambda q: q.bytes),
+        _per_queue(lambda q: q.bytes),
     ),
     Measure(
         "queue.held",
         False,
         "",
         "Elements that dequeues have taken which have not ended.",
-        _of_queues(lambda q: q.held),
+        _per_queue(lambda q: q.held),
     ),
     Measure(
         "queue.unfinished",
         False,
         "",
         "Elements enqueued without a task_done yet; absent until one is called.",
-        _of_queues(lambda q: q.unfinished),
+        _per_queue(lambda q: q.unfinished),
     ),
-    Measure("queue.enqueued", True, "", "Elements enqueued.", _of_queues(lambda q: q.enqueued)),
-    Measure("queue.dequeued", True, "", "Elements dequeued.", _of_queues(lambda q: q.dequeued)),
+    Measure("queue.enqueued", True, "", "Elements enqueued.", _per_queue(lambda q: q.enqueued)),
+    Measure("queue.dequeued", True, "", "Elements dequeued.", _per_queue(lambda q: q.dequeued)),
     Measure(
         "queue.enqueue_waiting",
         False,
         "",
         "Callers that wait to enqueue.",
-        _of_queues(lambda q: len(q.enqueue_waiting)),
+        _per_queue(lambda q: len(q.enqueue_waiting)),
     ),
     Measure(
         "queue.dequeue_waiting",
         False,
         "",
         "Callers that wait to dequeue.",
-        _of_queues(lambda q: len(q.dequeue_waiting)),
+        _per_queue(lambda q: len(q.dequeue_waiting)),
     ),
     Measure(
         "queue.longest_wait",
         False,
         "seconds",
         "How long the longest-waiting caller has waited.",
-        _of_queues(lambda q: max((*q.enqueue_waiting, *q.dequeue_waiting), default=0.0)),
+        _per_queue(lambda q: max((*q.enqueue_waiting, *q.dequeue_waiting), default=0.0)),
     ),
     Measure(
         "queue.empty",
         True,
         "seconds",
         "How long the queue was empty.",
-        _of_queues(lambda q: q.seconds_empty),
+        _per_queue(lambda q: q.seconds_empty),
     ),
     Measure(
         "queue.full",
         True,
         "seconds",
         "How long the queue was full.",
-        _of_queues(lambda q: q.seconds_full),
+        _per_queue(lambda q: q.seconds_full),
     ),
-    Measure("stage.workers", False, "", "Workers.", _of_stages(lambda s: len(s.workers))),
+    Measure("stage.workers", False, "", "Workers.", _per_stage(lambda s: len(s.workers))),
     Measure("stage.items", True, "", "Items delivered or skipped.", _items),
-    Measure("stage.retried", True, "", "Calls retried.", _of_stages(lambda s: s.retried)),
+    Measure("stage.retried", True, "", "Calls retried.", _per_stage(lambda s: s.retried)),
     Measure(
         "stage.in_flight",
         False,
         "",
         "Items taken from the source and not yet delivered.",
-        _of_stages(lambda s: s.in_flight),
+        _per_stage(lambda s: s.in_flight),
     ),
     Measure(
         "stage.max_in_flight",
         False,
         "",
         "Most items in flight; absent if there is no bound.",
-        _of_stages(lambda s: s.max_in_flight),
+        _per_stage(lambda s: s.max_in_flight),
     ),
     Measure(
         "stage.starved",
         True,
         "seconds",
         "How long workers waited for items, summed over workers.",
-        _of_stages(lambda s: s.starved),
+        _per_stage(lambda s: s.starved),
     ),
     Measure(
         "stage.blocked",
         True,
         "seconds",
         "How long workers waited for room, summed over workers.",
-        _of_stages(lambda s: s.blocked),
+        _per_stage(lambda s: s.blocked),
     ),
     Measure(
         "stage.full",
         True,
         "seconds",
         "How long max_in_flight or limit_bytes kept further items out.",
-        _of_stages(lambda s: s.seconds_window_full),
+        _per_stage(lambda s: s.seconds_window_full),
     ),
     Measure(
         "stage.bytes_full",
         True,
         "seconds",
         "How long limit_bytes kept further items out.",
-        _of_stages(lambda s: s.seconds_bytes_full),
+        _per_stage(lambda s: s.seconds_bytes_full),
     ),
     Measure(
         "stage.keys_full",
         True,
         "seconds",
         "How long workers were idle while concurrency_key deferred items.",
-        _of_stages(lambda s: s.seconds_keys_full),
+        _per_stage(lambda s: s.seconds_keys_full),
     ),
     Measure(
         "stage.deaths",
         True,
         "",
         "Workers that died and were replaced.",
-        _of_stages(lambda s: s.deaths),
+        _per_stage(lambda s: s.deaths),
     ),
     Measure(
         "function.busy",
         True,
         "seconds",
         "Time in a function between stages, including the current call.",
-        _of_functions(lambda f: f.busy),
+        _per_function(lambda f: f.busy),
     ),
-    Measure("step.batches", True, "", "Batches handed over.", _of_step(lambda step: step.steps)),
+    Measure("step.batches", True, "", "Batches handed over.", _of_loop(lambda step: step.steps)),
     Measure(
         "step.worked",
         True,
         "seconds",
         "Time in the body of the training loop.",
-        _of_step(lambda step: step.worked),
+        _of_loop(lambda step: step.worked),
     ),
     Measure(
         "step.waiting",
         False,
         "seconds",
         "How long the training loop has been waiting; 0 while it works.",
-        _of_step(lambda step: step.waiting),
+        _of_loop(lambda step: step.waiting),
     ),
 )
 
@@ -274,17 +274,17 @@ DISTRIBUTIONS: Final = (
     Distribution(
         "stage.service",
         "How long a call of the function took.",
-        lambda snapshot: [(_stage(s), s.service) for s in snapshot.stages],
+        lambda snapshot: [(_stage_labels(s), s.service) for s in snapshot.stages],
     ),
     Distribution(
         "stage.source_wait",
         "How long the source took to yield an item.",
-        lambda snapshot: [(_stage(s), s.source_waits) for s in snapshot.stages],
+        lambda snapshot: [(_stage_labels(s), s.source_waits) for s in snapshot.stages],
     ),
     Distribution(
         "function.service",
         "How long a call of a function between stages took.",
-        lambda snapshot: [(_function(f), f.service) for f in snapshot.functions],
+        lambda snapshot: [(_function_labels(f), f.service) for f in snapshot.functions],
     ),
     Distribution(
         "step.wait",

@@ -2,7 +2,7 @@
 
 The first monitor has no number. Each further one gets the smallest that no open monitor has. So a
 monitor that begins after another has ended continues under the same labels, and the ended one is no
-longer shown (`in_place_of`).
+longer shown (`without_replaced`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCK: Final = threading.RLock()
 """Guards who exports to which meter, registry and writer."""
 
 
-class Shown(NamedTuple):
+class Exported(NamedTuple):
     """Something that is exported, beside others."""
 
     labels: Hashable
@@ -36,7 +36,7 @@ def has_ended(watched: MonitoredRun) -> bool:
     return closed is not None and closed.is_set()
 
 
-def numbered(one: Shown, others: Iterable[Shown]) -> Shown:
+def with_number(one: Exported, others: Iterable[Exported]) -> Exported:
     """Return it with the smallest number that no other one has that goes on."""
     taken = set()
     for other in others:
@@ -48,6 +48,6 @@ def numbered(one: Shown, others: Iterable[Shown]) -> Shown:
     return one._replace(number=next(n for n in count(1) if n not in taken))
 
 
-def in_place_of(one: Shown, others: Iterable[Shown]) -> list[Shown]:
+def without_replaced(one: Exported, others: Iterable[Exported]) -> list[Exported]:
     """Return the others, without those in whose place this one is shown from now on."""
     return [o for o in others if (o.labels, o.number) != (one.labels, one.number)]

@@ -26,12 +26,18 @@ from aioqueue.telemetry.export.metrics import (
     Unit,
     Values,
 )
-from aioqueue.telemetry.export.numbering import LOCK, Shown, has_ended, in_place_of, numbered
+from aioqueue.telemetry.export.numbering import (
+    LOCK,
+    Exported,
+    has_ended,
+    with_number,
+    without_replaced,
+)
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 
 _UNITS: Final[dict[Unit, str]] = {"seconds": "s", "bytes": "By", "": "1"}
-_FRESH: Final = 0.2
+_REUSED_SECONDS: Final = 0.2
 """Seconds for which a snapshot is reused: an export reads all instruments one after another."""
 
 
@@ -55,7 +61,7 @@ def instrument(
         ImportError: `opentelemetry-api` is not installed.
         InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
     """
-    metrics = _metrics()
+    metrics = _opentelemetry_metrics()
     meter = _default_meter(metrics) if meter is None else meter
     if not isinstance(meter, metrics.Meter):
         raise InvalidArgumentError(f"meter: got {meter!r}; expected a Meter of OpenTelemetry")
@@ -63,7 +69,7 @@ def instrument(
     with LOCK:
         runs = _meters.get(meter)
         if runs is None:
-            runs = _Runs(metrics.Observation)
+            runs = _ExportedRuns(metrics.Observation)
             for name, kind, read, unit, meaning in runs.instruments():
                 create = getattr(meter, f"create_observable_{kind}")
                 create(name, callbacks=[read], unit=unit, description=meaning)
@@ -71,8 +77,8 @@ def instrument(
         runs.add(watched, common)
 
 
-_meters: Final[WeakKeyDictionary[Any, _Runs]] = WeakKeyDictionary()
-_stand_ins: Final[list[Any]] = []
+_meters: Final[WeakKeyDictionary[Any, _ExportedRuns]] = WeakKeyDictionary()
+_proxy_meters: Final[list[Any]] = []
 
 
 def _default_meter(metrics: Any) -> Any:
@@ -83,16 +89,16 @@ def _default_meter(metrics: Any) -> Any:
     """
     meter = metrics.get_meter("aioqueue")
     with LOCK:
-        if type(meter).__name__ == "_ProxyMeter" and not _stand_ins:
-            _stand_ins.append(meter)
-        return _stand_ins[0] if _stand_ins and isinstance(meter, metrics.Meter) else meter
+        if type(meter).__name__ == "_ProxyMeter" and not _proxy_meters:
+            _proxy_meters.append(meter)
+        return _proxy_meters[0] if _proxy_meters and isinstance(meter, metrics.Meter) else meter
 
 
-_MOST_ENDED: Final = 100
+_MOST_ENDED_RUNS: Final = 100
 """How many monitors that have ended a meter goes on showing."""
 
 
-class _Runs:
+class _ExportedRuns:
     """The runs that the instruments of one meter show. Thread-safe.
 
     OpenTelemetry keeps the first instrument of a name, and drops the callbacks of a second one. So
@@ -104,38 +110,41 @@ class _Runs:
 
     def __init__(self, observation: Callable[[float, Mapping[str, Any]], Any]) -> None:
         self._observation = observation
-        self._shown: list[tuple[Shown, Mapping[str, Any], _Fresh]] = []
+        self._exported_runs: list[tuple[Exported, Mapping[str, Any], _SharedSnapshot]] = []
 
     def add(self, watched: MonitoredRun, common: Mapping[str, Any]) -> None:
         """Show a run, too, with these attributes."""
         key = frozenset((name, str(value)) for name, value in common.items())
-        others = [shown for shown, _, _ in self._shown]
-        shown = numbered(Shown(key, watched, lambda: has_ended(watched)), others)
+        others = [shown for shown, _, _ in self._exported_runs]
+        shown = with_number(Exported(key, watched, lambda: has_ended(watched)), others)
         if shown.number > 1:
             common = {**common, "aioqueue.monitor": str(shown.number)}
-        kept = in_place_of(shown, others)
+        kept = without_replaced(shown, others)
         ended = [one for one in kept if one.has_ended()]
-        dropped = ended[:-_MOST_ENDED]
-        self._shown = [
-            one for one in self._shown if any(one[0] is k for k in kept) and one[0] not in dropped
+        dropped = ended[:-_MOST_ENDED_RUNS]
+        self._exported_runs = [
+            one
+            for one in self._exported_runs
+            if any(one[0] is k for k in kept) and one[0] not in dropped
         ]
-        self._shown.append((shown, common, _Fresh(watched)))
+        self._exported_runs.append((shown, common, _SharedSnapshot(watched)))
 
     def instruments(self) -> Iterator[tuple[str, str, Callable[[Any], Any], str, str]]:
         """Yield the name, kind, callback, unit and meaning of each instrument."""
         for measure in MEASURES:
             kind = "counter" if measure.is_counter else "gauge"
             unit = _UNITS[measure.unit]
-            yield f"aioqueue.{measure.name}", kind, self._of(measure.read), unit, measure.meaning
+            name, read = f"aioqueue.{measure.name}", self._callback(measure.read)
+            yield name, kind, read, unit, measure.meaning
         for distribution in DISTRIBUTIONS:
             for ending, number, unit in (
                 ("time", _seconds_of(distribution), "s"),
                 ("count", _count_of(distribution), "1"),
             ):
                 name = f"aioqueue.{distribution.name}.{ending}"
-                yield name, "counter", self._of(number), unit, distribution.meaning
+                yield name, "counter", self._callback(number), unit, distribution.meaning
 
-    def _of(
+    def _callback(
         self, read: Callable[[Snapshot], Iterable[tuple[Labels, float]]]
     ) -> Callable[[Any], Iterable[Any]]:
         """Return the callback of an instrument."""
@@ -143,8 +152,8 @@ class _Runs:
         def observe(options: Any) -> Iterable[Any]:
             return [
                 self._observation(value, {**common, **_attributes(labels)})
-                for _, common, fresh in self._shown
-                for labels, value in read(fresh.snapshot())
+                for _, common, shared in self._exported_runs
+                for labels, value in read(shared.snapshot())
             ]
 
         return observe
@@ -170,7 +179,7 @@ def _count_of(distribution: Distribution) -> Callable[[Snapshot], Values]:
     return read
 
 
-class _Fresh:
+class _SharedSnapshot:
     """Shares one snapshot among the instruments of an export. Thread-safe."""
 
     def __init__(self, watched: MonitoredRun) -> None:
@@ -184,11 +193,11 @@ class _Fresh:
         now = time.monotonic()
         if self._latest is None or now > self._until:
             self._latest = self._watched.snapshot()
-            self._until = now + _FRESH
+            self._until = now + _REUSED_SECONDS
         return self._latest
 
 
-def _metrics() -> Any:
+def _opentelemetry_metrics() -> Any:
     """Import and return the API of OpenTelemetry.
 
     Raises:

@@ -17,12 +17,12 @@ from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.meters import BOUNDS, Histogram
 from aioqueue.telemetry.export.metrics import DISTRIBUTIONS, MEASURES, Distribution, Labels, Measure
-from aioqueue.telemetry.export.numbering import Shown, has_ended
+from aioqueue.telemetry.export.numbering import Exported, has_ended
 from aioqueue.telemetry.export.shared_collector import SharedCollector
 from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 
-_LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OURS: Final = frozenset(
+_LABEL_PATTERN: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_RESERVED_LABELS: Final = frozenset(
     {"function", "kind", "le", "monitor", "outcome", "queue", "stage", "where", "within"}
 )
 
@@ -96,15 +96,15 @@ class RunCollector(SharedCollector):
             for name, value in checked_labels(labels, "labels").items()
         }
         for name in self._labels:
-            if not _LABEL.fullmatch(name) or name in _OURS:
+            if not _LABEL_PATTERN.fullmatch(name) or name in _RESERVED_LABELS:
                 raise InvalidArgumentError(
                     f"labels: got the name {name!r}; expected letters, digits and underscores, and"
-                    f" none of {', '.join(sorted(_OURS))}"
+                    f" none of {', '.join(sorted(_RESERVED_LABELS))}"
                 )
 
-    def _shows(self) -> list[Shown]:
+    def _exported(self) -> list[Exported]:
         labels = frozenset(self._labels.items())
-        return [Shown(labels, self._watched, lambda: has_ended(self._watched))]
+        return [Exported(labels, self._watched, lambda: has_ended(self._watched))]
 
     def _families(self, numbers: list[int]) -> Iterator[Any]:
         (number,) = numbers
@@ -129,14 +129,14 @@ class RunCollector(SharedCollector):
         return kind(
             f"{_name(measure.name)}{unit}",
             measure.meaning,
-            labels=[*common, *_own_labels(measure.name)],
+            labels=[*common, *_label_names(measure.name)],
         )
 
     def _histogram(self, distribution: Distribution, common: Labels) -> Any:
         return _families().HistogramMetricFamily(
             f"{_name(distribution.name)}_seconds",
             distribution.meaning,
-            labels=[*common, *_own_labels(distribution.name)],
+            labels=[*common, *_label_names(distribution.name)],
         )
 
 
@@ -144,7 +144,7 @@ def _values(common: Labels, labels: Labels) -> list[str]:
     return [*common.values(), *map(on_one_line, labels.values())]
 
 
-_LABELS: Final[dict[str, tuple[str, ...]]] = {
+_LABELS_BY_PART: Final[dict[str, tuple[str, ...]]] = {
     "queue": ("queue",),
     "stage": ("stage", "where"),
     "function": ("function", "kind", "within"),
@@ -156,9 +156,9 @@ def _name(name: str) -> str:
     return f"aioqueue_{name.replace('.', '_')}"
 
 
-def _own_labels(name: str) -> tuple[str, ...]:
+def _label_names(name: str) -> tuple[str, ...]:
     """Return the label names of a measure, in the order in which it yields them."""
-    of = _LABELS[name.split(".")[0]]
+    of = _LABELS_BY_PART[name.split(".")[0]]
     return (*of, "outcome") if name == "stage.items" else of
 
 

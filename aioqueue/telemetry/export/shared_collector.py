@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from aioqueue.telemetry.export.numbering import LOCK, Shown, numbered
+from aioqueue.telemetry.export.numbering import LOCK, Exported, with_number
 
 
 class SharedCollector(ABC):
@@ -21,10 +21,10 @@ class SharedCollector(ABC):
     """
 
     def __init__(self) -> None:
-        self._numbers: WeakKeyDictionary[Any, list[Shown]] = WeakKeyDictionary()
+        self._numbers: WeakKeyDictionary[Any, list[Exported]] = WeakKeyDictionary()
 
     @abstractmethod
-    def _shows(self) -> list[Shown]:
+    def _exported(self) -> list[Exported]:
         """Return what it shows, each with its labels."""
 
     @abstractmethod
@@ -32,28 +32,28 @@ class SharedCollector(ABC):
         """Yield the metric families. They are the same ones each time.
 
         Args:
-            numbers: the number of each of `_shows`; 0 for those that are not shown any more.
+            numbers: the number of each of `_exported`; 0 for those that are not shown any more.
         """
 
     def describe(self) -> Iterator[Any]:
         """Return the names of the metrics without reading any; the registry calls this."""
-        registry = _asking_registry()
+        registry = _calling_registry()
         if not any(one is not self for one in self._peers(registry)):
-            yield from self._families([0] * len(self._shows()))
+            yield from self._families([0] * len(self._exported()))
         if registry is not None:
-            self._numbered(registry)
+            self._with_numbers(registry)
 
     def collect(self) -> Iterator[Any]:
         """Return the metric families; the registry calls this at every scrape."""
-        registry = _asking_registry()
+        registry = _calling_registry()
         peers = self._peers(registry)
         if self not in peers:
-            yield from self._families([1] * len(self._shows()))
+            yield from self._families([1] * len(self._exported()))
             return
         if peers[0] is not self:
             return
         with LOCK:
-            shown = [(peer, peer._numbered(registry)) for peer in peers]
+            shown = [(peer, peer._with_numbers(registry)) for peer in peers]
         places = [(one.labels, one.number) for _, ones in shown for one in ones]
         merged: list[Any] = []
         at = 0
@@ -76,7 +76,7 @@ class SharedCollector(ABC):
         registered = list(getattr(registry, "_collector_to_names", ()))
         return [one for one in registered if type(one) is type(self)]
 
-    def _numbered(self, registry: Any) -> list[Shown]:
+    def _with_numbers(self, registry: Any) -> list[Exported]:
         """Return what it shows with its numbers in a registry; the first call chooses them."""
         with LOCK:
             if registry not in self._numbers:
@@ -86,20 +86,20 @@ class SharedCollector(ABC):
                     if peer is not self
                     for shown in peer._numbers.get(registry, ())
                 ]
-                found: list[Shown] = []
-                for one in self._shows():
-                    found.append(numbered(one, [*others, *found]))
+                found: list[Exported] = []
+                for one in self._exported():
+                    found.append(with_number(one, [*others, *found]))
                 self._numbers[registry] = found
             return self._numbers[registry]
 
 
-def _asking_registry() -> Any:
+def _calling_registry() -> Any:
     """Return the registry of Prometheus that has made the call; ``None`` if none has."""
     from prometheus_client import registry
 
     restricted = getattr(registry, "RestrictedRegistry", ())
     frame: FrameType | None = sys._getframe(2)
-    for _ in range(_NEAR):
+    for _ in range(_MOST_FRAMES):
         if frame is None:
             break
         caller = frame.f_locals.get("self")
@@ -111,5 +111,5 @@ def _asking_registry() -> Any:
     return None
 
 
-_NEAR: Final = 4
+_MOST_FRAMES: Final = 4
 """How many frames above a call to look at."""

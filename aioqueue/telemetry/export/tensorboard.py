@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from aioqueue.arguments import checked_count
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.telemetry.export.numbering import LOCK, Shown, in_place_of, numbered
+from aioqueue.telemetry.export.numbering import LOCK, Exported, with_number, without_replaced
 from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 
 _log: Final = logging.getLogger("aioqueue")
@@ -95,7 +95,7 @@ class _ScalarWriting:
                 self._writer.add_scalar(self._group + tag.removeprefix("data"), value, number)
 
 
-_writers: Final[WeakKeyDictionary[Any, list[Shown]]] = WeakKeyDictionary()
+_writers: Final[WeakKeyDictionary[Any, list[Exported]]] = WeakKeyDictionary()
 
 
 def _group_of_writer(watched: MonitoredRun, writer: ScalarWriter) -> str:
@@ -112,6 +112,6 @@ def _group_of_writer(watched: MonitoredRun, writer: ScalarWriter) -> str:
         def is_over() -> bool:
             return alive() is None or (closed is not None and closed.is_set())
 
-        shown = numbered(Shown((), id(watched), is_over), others)
-        others[:] = [*in_place_of(shown, others), shown]
+        shown = with_number(Exported((), id(watched), is_over), others)
+        others[:] = [*without_replaced(shown, others), shown]
     return "data" if shown.number == 1 else f"data-{shown.number}"

@@ -58,32 +58,32 @@ class StepMeter:
         """Name of the queue that the loop reads, if known."""
         self._waits = Durations()
         self._state = _State()
-        self._reader = Meter("training step")
+        self._meter = Meter("training step")
 
     @property
     def meter(self) -> Meter:
         """The meter of the loop as a worker."""
-        return self._reader
+        return self._meter
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the loop is not running."""
         return not self._state.since
 
-    def asks(self) -> None:
-        """Note that the loop asks for a batch."""
+    def wait_started(self) -> None:
+        """Note that the loop begins to wait for a batch."""
         if self._on_step and self._state.since and not self._state.is_waiting:
-            self._tell()
+            self._report_step()
         now = perf_counter()
         waited, worked, since, is_waiting = self._state
         if since and not is_waiting:
             worked += now - since
-            ring = self._reader.ring
+            ring = self._meter.ring
             if ring is not None:
                 ring.worked(since, now, self.steps - 1)
         self._state = _State(waited, worked, now, True)
 
-    def _tell(self) -> None:
+    def _report_step(self) -> None:
         number = (self.steps if self._count is None else self._count()) - 1
         for call in tuple(self._on_step):  # a monitor that is closed removes its own
             try:
@@ -91,18 +91,18 @@ class StepMeter:
             except Exception:
                 _log.exception("a callback for the end of a training step failed")
 
-    def has(self) -> None:
+    def batch_received(self) -> None:
         """Note that the loop has a batch, and begins to work on it."""
         now = perf_counter()
         waited, worked, since, _ = self._state
         self._waits.add(now - since)
         self.steps += 1
         self._state = _State(waited + now - since, worked, now, False)
-        ring = self._reader.ring
+        ring = self._meter.ring
         if ring is not None:
             ring.waited("next item", since, now)
 
-    def gives_up(self) -> None:
+    def stop(self) -> None:
         """Note that there is no batch: the loop has ended, or its wait was cut short."""
         now = perf_counter()
         waited, worked, since, is_waiting = self._state
@@ -116,15 +116,15 @@ class StepMeter:
         from aioqueue.telemetry.metrics.snapshots import StepNumbers
 
         waited, worked, since, is_waiting = self._state
-        going_on = max(0.0, now - since) if since else 0.0
+        current = max(0.0, now - since) if since else 0.0
         counted = Histogram(*self._waits.counted())
         return StepNumbers(
             steps=self.steps,
             # The sum includes waits that ended without a batch.
             waits=Histogram(counted.counts, waited, counted.longest),
-            waiting=going_on if is_waiting else 0.0,
-            worked=worked if is_waiting else worked + going_on,
-            queue=self.queue or self._reader.reads,
+            waiting=current if is_waiting else 0.0,
+            worked=worked if is_waiting else worked + current,
+            queue=self.queue or self._meter.reads,
         )
 
 
@@ -157,39 +157,39 @@ class StepMeters:
         Args:
             owner: the loop.
         """
-        meter = holding(self._lock, self._asks, owner)
+        meter = holding(self._lock, self._wait_started, owner)
         token = current_meter.set(meter.meter)
         try:
             yield
         except BaseException:
-            meter.gives_up()
+            meter.stop()
             raise
         else:
-            meter.has()
+            meter.batch_received()
         finally:
             current_meter.reset(token)
 
-    def gives_up(self, owner: object) -> None:
+    def stop(self, owner: object) -> None:
         """Note that a loop has ended, or was left."""
         meter = self._of(owner)
         if meter is not None:
-            meter.gives_up()
+            meter.stop()
 
     def _of(self, owner: object) -> StepMeter | None:
         return next((meter for meter in self._meters if meter.owner is owner), None)
 
-    def _asks(self, owner: object) -> StepMeter:
+    def _wait_started(self, owner: object) -> StepMeter:
         """Return the meter of a loop that asks for a batch. A new loop reuses a meter at rest."""
         meter = self._of(owner)
         if meter is None:
-            meter = next((one for one in self._meters if one.is_at_rest), None)
+            meter = next((one for one in self._meters if one.is_idle), None)
         if meter is None:
             meter = StepMeter(self._on_step, partial(_steps_of, ref(self)))
             self._meters = [*self._meters, meter]
             if self.tracer is not None:
                 self.tracer(meter)
         meter.owner = owner
-        meter.asks()
+        meter.wait_started()
         return meter
 
     def numbers(self, now: float) -> list[StepNumbers]:
@@ -237,7 +237,7 @@ class Steps(Generic[T]):
                     return
                 yield batch
         finally:
-            self._meters.gives_up(batches)
+            self._meters.stop(batches)
 
     async def __aiter__(self) -> AsyncIterator[T]:
         batches = aiter(self._batches)
@@ -250,4 +250,4 @@ class Steps(Generic[T]):
                     return
                 yield batch
         finally:
-            self._meters.gives_up(batches)
+            self._meters.stop(batches)

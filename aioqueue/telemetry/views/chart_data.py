@@ -193,24 +193,24 @@ def chart_of(snapshots: Sequence[Snapshot], judge: Judge) -> Chart:
         times=tuple(snapshot.seconds for snapshot in snapshots),
         began=last.time - last.seconds,
         periods=tuple(_periods(snapshots, judge)),
-        panels=(*_of_step(intervals, whole), *_of_flow(intervals, whole)),
+        panels=(*_step_panels(intervals, whole), *_flow_panels(intervals, whole)),
         whole=whole,
     )
 
 
-_CAUSES: Final[dict[str, tuple[str, Colour]]] = {
+_CAUSE_LABELS: Final[dict[str, tuple[str, Colour]]] = {
     "step": ("data is ahead", "step"),
     "source": ("the source", "source"),
     "unknown": ("not measured", "other"),
 }
-_STAGES: Final[tuple[Colour, ...]] = ("busy", "busy2")
-_PERIODS: Final = 60
+_STAGE_COLOURS: Final[tuple[Colour, ...]] = ("busy", "busy2")
+_MOST_PERIODS: Final = 60
 """Compute at most this many verdicts, since a picture cannot show more."""
 
 
 def _periods(snapshots: Sequence[Snapshot], judge: Judge) -> Iterator[Period]:
     """Yield the bottleneck over time; periods without a verdict are left out."""
-    every = math.ceil((len(snapshots) - 1) / _PERIODS)
+    every = math.ceil((len(snapshots) - 1) / _MOST_PERIODS)
     marks = [*snapshots[:-1:every], snapshots[-1]]
     shades: dict[str, Colour] = {}
     latest: Period | None = None
@@ -220,9 +220,9 @@ def _periods(snapshots: Sequence[Snapshot], judge: Judge) -> Iterator[Period]:
             continue
         if verdict.cause == "stage":
             label = verdict.stage or "a stage"
-            colour = shades.setdefault(label, _STAGES[len(shades) % len(_STAGES)])
+            colour = shades.setdefault(label, _STAGE_COLOURS[len(shades) % len(_STAGE_COLOURS)])
         else:
-            label, colour = _CAUSES[verdict.cause]
+            label, colour = _CAUSE_LABELS[verdict.cause]
         begin = earlier.seconds
         if latest is not None:
             if (latest.label, latest.end) == (label, begin):
@@ -234,7 +234,7 @@ def _periods(snapshots: Sequence[Snapshot], judge: Judge) -> Iterator[Period]:
         yield latest
 
 
-def _of_step(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
+def _step_panels(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     """Return the panels for throughput, and for how long the reader waited for data."""
     step = whole.step
     rates = tuple(interval.step.rate for interval in intervals)
@@ -243,12 +243,12 @@ def _of_step(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     throughput = Plot(
         f"{count(round(step.rate, 2))} {step.unit}/s on average",
         (Layer(f"{step.unit}/s", "rate", rates),),
-        _counting(max(rates)),
+        _count_scale(max(rates)),
     )
     waiting = Plot(
         f"share of time; {share(step.waits)} on average",
         (Layer("waits for data", "starved", waits, _zeros(waits)),),
-        _SHARES,
+        _SHARE_SCALE,
     )
     return [
         Panel("Throughput", f"{step.unit} per second", (throughput,)),
@@ -256,7 +256,7 @@ def _of_step(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     ]
 
 
-def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
+def _flow_panels(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     """Return the panels of the stages, each before the queue that it fills."""
     filling: dict[str, list[Panel]] = {}
     for stage in whole.stages:
@@ -265,7 +265,7 @@ def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
             next((one for one in interval.stages if one.now.name == name), None)
             for interval in intervals
         ]
-        filling.setdefault(stage.now.into, []).append(_of_stage(stage, stages))
+        filling.setdefault(stage.now.into, []).append(_stage_panel(stage, stages))
     panels: list[Panel] = []
     for queue in whole.queues:
         panels += filling.pop(queue.now.name, ())
@@ -274,22 +274,24 @@ def _of_flow(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
             next((one for one in interval.queues if one.now.name == name), None)
             for interval in intervals
         ]
-        panels.append(_of_queue(queue, queues))
+        panels.append(_queue_panel(queue, queues))
     return [*panels, *(panel for rest in filling.values() for panel in rest)]
 
 
-def _of_stage(whole: StageInterval, track: Sequence[StageInterval | None]) -> Panel:
+def _stage_panel(whole: StageInterval, track: Sequence[StageInterval | None]) -> Panel:
     """Return the panel of a stage: how its workers spent their time, and how long a call took."""
     layers: list[Layer] = []
     below = _zeros(track)
-    for label, colour, of in _TIMES:
+    for label, colour, of in _STAGE_LAYERS:
         tops = tuple(
             min(1.0, base + value) for base, value in zip(below, _values(track, of), strict=True)
         )
         layers.append(Layer(label, colour, tops, below))
         below = tops
     times = Plot(
-        f"share of the workers' time; busy {share(whole.busy)} on average", tuple(layers), _SHARES
+        f"share of the workers' time; busy {share(whole.busy)} on average",
+        tuple(layers),
+        _SHARE_SCALE,
     )
     halves = _values(track, lambda stage: stage.service.quantile(0.5))
     most = _values(track, lambda stage: stage.service.quantile(0.9))
@@ -297,7 +299,7 @@ def _of_stage(whole: StageInterval, track: Sequence[StageInterval | None]) -> Pa
         f"time per call; median {duration(whole.service.quantile(0.5))},"
         f" P90 {duration(whole.service.quantile(0.9))}",
         (Layer("P90", "other", most), Layer("median", "busy", halves)),
-        _timing(max(most)),
+        _duration_scale(max(most)),
         is_small=True,
     )
     who = workers(round(whole.workers), whole.now.where)
@@ -305,31 +307,31 @@ def _of_stage(whole: StageInterval, track: Sequence[StageInterval | None]) -> Pa
     return Panel(whole.now.name, details, (times, service))
 
 
-_TIMES: Final[tuple[tuple[str, Colour, Callable[[StageInterval], float]], ...]] = (
+_STAGE_LAYERS: Final[tuple[tuple[str, Colour, Callable[[StageInterval], float]], ...]] = (
     ("busy", "busy", lambda stage: stage.busy),
     ("waits for items", "starved", lambda stage: stage.starved),
     ("waits for room", "blocked", lambda stage: stage.blocked),
 )
 
 
-def _of_queue(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Panel:
+def _queue_panel(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Panel:
     """Return the panel of a queue: how full it was, and how many callers waited."""
     now = whole.now
     bound = "no bound" if now.capacity is None else f"capacity {now.capacity:,}"
-    fill = _sizes(track) if now.capacity is None else _fills(whole, track)
+    fill = _size_plot(track) if now.capacity is None else _fill_plot(whole, track)
     into = _values(track, lambda queue: queue.enqueue_waiting)
     out = _values(track, lambda queue: queue.dequeue_waiting)
     waiting = Plot(
         f"waiting callers; on average {count(round(whole.enqueue_waiting, 2))} to enqueue,"
         f" {count(round(whole.dequeue_waiting, 2))} to dequeue",
         (Layer("to enqueue", "blocked", into), Layer("to dequeue", "starved", out)),
-        _counting(max(1.0, *into, *out)),
+        _count_scale(max(1.0, *into, *out)),
         is_small=True,
     )
     return Panel(now.name, f"{now.kind}, {bound}", (fill, waiting))
 
 
-def _fills(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Plot:
+def _fill_plot(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Plot:
     lows = _values(track, lambda queue: queue.low)
     means = _values(track, lambda queue: queue.mean)
     highs = _values(track, lambda queue: queue.high)
@@ -339,16 +341,16 @@ def _fills(whole: QueueInterval, track: Sequence[QueueInterval | None]) -> Plot:
             Layer("in 80 % of the time", "fill", highs, lows, is_faint=True),
             Layer("mean", "fill", means),
         ),
-        _SHARES,
+        _SHARE_SCALE,
     )
 
 
-def _sizes(track: Sequence[QueueInterval | None]) -> Plot:
+def _size_plot(track: Sequence[QueueInterval | None]) -> Plot:
     values = _values(track, lambda queue: float(queue.now.size))
     return Plot(
         f"elements in the queue; {count(values[-1])} at the end",
         (Layer("size", "fill", values),),
-        _counting(max(values)),
+        _count_scale(max(values)),
     )
 
 
@@ -363,27 +365,27 @@ def _zeros(track: Sequence[object]) -> tuple[float, ...]:
     return (0.0,) * len(track)
 
 
-_SHARES: Final = Scale(1.0, ((0.0, "0"), (0.5, "50 %"), (1.0, "100 %")))
+_SHARE_SCALE: Final = Scale(1.0, ((0.0, "0"), (0.5, "50 %"), (1.0, "100 %")))
 
 
-def _counting(most: float) -> Scale:
+def _count_scale(most: float) -> Scale:
     """Return an axis for counts; its top is a round number at or above the largest."""
     top = _round_up(most)
-    return Scale(top, ((0.0, "0"), (top / 2, _tick(top / 2)), (top, _tick(top))))
+    return Scale(top, ((0.0, "0"), (top / 2, _tick_label(top / 2)), (top, _tick_label(top))))
 
 
-def _timing(most: float) -> Scale:
+def _duration_scale(most: float) -> Scale:
     """Return an axis for durations, in the unit of the largest."""
     unit, name = next(((unit, name) for unit, name in _UNITS if most < 1000 * unit), (1.0, "s"))
     top = _round_up(most / unit) * unit
-    ticks = ((0.0, "0"), (top, f"{_tick(top / unit)} {name}"))
+    ticks = ((0.0, "0"), (top, f"{_tick_label(top / unit)} {name}"))
     return Scale(top, ticks)
 
 
 _UNITS: Final = ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
 
 
-def _tick(value: float) -> str:
+def _tick_label(value: float) -> str:
     if value >= 10_000:
         return f"{value / 1000:,.10g} k"
     return f"{value:,.10g}"
@@ -404,22 +406,22 @@ def time_ticks(begin: float, end: float) -> list[tuple[float, str, bool]]:
     """Return the ticks of the time axis: the second, its label, and whether a narrow picture shows
     it too."""
     span = max(end - begin, 1e-3)
-    every = next((step for step in _STEPS if span / step <= 10), 3600.0)
+    every = next((step for step in _TICK_STEPS if span / step <= 10), 3600.0)
     near = 0.02 * span  # a tick this close to an end is drawn at the end
     first = math.ceil((begin - near) / every)
     last = math.floor((end + near) / every)
     return [
         (
             min(max(tick * every, begin), end),
-            _moment(tick * every, every),
+            _time_label(tick * every, every),
             tick % 2 == 0 or last - first < 5,
         )
         for tick in range(first, last + 1)
     ]
 
 
-_STEPS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800)
+_TICK_STEPS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800)
 
 
-def _moment(seconds: float, every: float) -> str:
+def _time_label(seconds: float, every: float) -> str:
     return f"{seconds:.1f} s" if every < 1 else clock(seconds)

@@ -65,7 +65,7 @@ def page(snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge) -> str:
     chart = chart_of(snapshots, judge)
     parts = [
         _header(chart, verdict, snapshots),
-        _strip(chart),
+        _bottleneck_band(chart),
         '<div class="panels">',
         *[_panel(panel, chart.times) for panel in chart.panels],
         "</div>",
@@ -105,16 +105,16 @@ def _header(chart: Chart, verdict: Verdict, snapshots: Sequence[Snapshot]) -> st
     )
     return (
         f'<header>\n<p class="when">Run of {began.day} {began:%B %Y, %H:%M:%S}</p>\n'
-        f"<h1>{_unbroken(sentence(str(verdict)))}</h1>\n<dl>{tiles}</dl>\n</header>"
+        f"<h1>{_with_hard_spaces(sentence(str(verdict)))}</h1>\n<dl>{tiles}</dl>\n</header>"
     )
 
 
-def _unbroken(text: str) -> str:
+def _with_hard_spaces(text: str) -> str:
     """Return a sentence in which a line break never separates a number from its unit."""
     return escape(text).replace(" %", "&nbsp;%")
 
 
-def _strip(chart: Chart) -> str:
+def _bottleneck_band(chart: Chart) -> str:
     """Return the bottleneck over time as a band, with the total time of each."""
     begin, end = chart.times[0], chart.times[-1]
     spans = "".join(_period(period, begin, end - begin) for period in chart.periods)
@@ -203,15 +203,15 @@ def _drawing(plot: Plot, times: Sequence[float]) -> str:
 
 
 def _shape(layer: Layer, xs: Sequence[float], top: float) -> str:
-    upper = _steps(layer.tops, xs, top)
+    upper = _stair_path(layer.tops, xs, top)
     if layer.bottoms is None:
         return f'<path class="line {layer.colour}" d="{upper}"/>'
-    lower = _steps(layer.bottoms[::-1], xs[::-1], top).replace("M", "L", 1)
+    lower = _stair_path(layer.bottoms[::-1], xs[::-1], top).replace("M", "L", 1)
     faint = " faint" if layer.is_faint else ""
     return f'<path class="band {layer.colour}{faint}" d="{upper}{lower}Z"/>'
 
 
-def _steps(values: Sequence[float], xs: Sequence[float], top: float) -> str:
+def _stair_path(values: Sequence[float], xs: Sequence[float], top: float) -> str:
     """Return a line with one value from each of ``xs`` to the next; equal ones are merged."""
     parts: list[str] = []
     latest = ""

@@ -33,19 +33,19 @@ _WIDTH: Final = 10.0
 
 _HEAD: Final = 1.45
 _TITLE: Final = 0.42
-_TALL: Final = 1.65
-_SMALL: Final = 0.95
-_TIMES: Final = 0.3
+_PLOT: Final = 1.65
+_SMALL_PLOT: Final = 0.95
+_TIME_AXIS: Final = 0.3
 """Heights in inches: the verdict with its band; the title of a panel; a plot with its caption and
 legend; a small plot; the axis below."""
 
 _CAPTION: Final = 0.15
 _LEGEND: Final = 0.34
-_LINES: Final = 0.44
+_LINES_TOP: Final = 0.44
 """Distances in inches from the top of a plot: the middle of its caption, the bottom of its legend,
 and the top of its lines."""
 
-_PIXELS: Final = 120
+_DOTS_PER_INCH: Final = 120
 _NARROW: Final = 0.09
 
 
@@ -79,7 +79,9 @@ def picture(
             figure = _figure(chart_of(snapshots, judge), verdict, scheme)
         written = io.BytesIO()
         metadata = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-        figure.savefig(written, format=kind, dpi=_PIXELS, facecolor=scheme.page, metadata=metadata)
+        figure.savefig(
+            written, format=kind, dpi=_DOTS_PER_INCH, facecolor=scheme.page, metadata=metadata
+        )
     return written.getvalue()
 
 
@@ -126,15 +128,16 @@ def _figure(chart: Chart, verdict: Verdict, scheme: Scheme) -> Figure:
 
 
 def _height(panel: Panel) -> float:
-    return _TITLE + sum(_SMALL if plot.is_small else _TALL for plot in panel.plots) + _TIMES
+    plots = sum(_SMALL_PLOT if plot.is_small else _PLOT for plot in panel.plots)
+    return _TITLE + plots + _TIME_AXIS
 
 
 def _draw_head(part: SubFigure, chart: Chart, verdict: Verdict, scheme: Scheme) -> None:
     began = datetime.fromtimestamp(chart.began).astimezone()
     when = f"Run of {began.day} {began:%B %Y, %H:%M:%S}"
     part.text(0.03, 0.9, when, color=scheme.muted, size=8.5, va="center")
-    told = textwrap.shorten(sentence(str(verdict)), 190, placeholder=" …")
-    lines = textwrap.fill(told, 95)
+    text = textwrap.shorten(sentence(str(verdict)), 190, placeholder=" …")
+    lines = textwrap.fill(text, 95)
     part.text(0.03, 0.67, lines, color=scheme.text, size=11.5, weight="bold", va="center")
     axes = part.add_axes((0.03, 0.2, 0.94, 0.24))
     begin, end = chart.times[0], chart.times[-1]
@@ -164,7 +167,7 @@ def _draw_panel(part: SubFigure, panel: Panel, times: Sequence[float], scheme: S
     )
     bottom = height - _TITLE
     for plot in panel.plots:
-        size = _SMALL if plot.is_small else _TALL
+        size = _SMALL_PLOT if plot.is_small else _PLOT
         top, bottom = bottom, bottom - size
         has_legend = len(plot.layers) > 1
         below = _CAPTION if has_legend else _LEGEND - 0.05
@@ -176,7 +179,7 @@ def _draw_panel(part: SubFigure, panel: Panel, times: Sequence[float], scheme: S
             size=8,
             va="center",
         )
-        box = (0.125, bottom / height, 0.83, (size - _LINES) / height)
+        box = (0.125, bottom / height, 0.83, (size - _LINES_TOP) / height)
         axes = part.add_axes(box)
         _draw_plot(axes, plot, times, scheme)
         if has_legend:

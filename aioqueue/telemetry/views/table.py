@@ -39,11 +39,11 @@ _WIDE: Final = 96
 _NARROW: Final = 64
 """Below this many columns, the table has no room for bars."""
 
-_BAR: Final = 8
-_SEEN: Final = 0.01
+_BAR_WIDTH: Final = 8
+_SHOWN_FROM: Final = 0.01
 """A function between stages gets a row from this share of the time on."""
 
-_LONG: Final = 0.2
+_HIGHLIGHTED_FROM: Final = 0.2
 """A wait gets a colour from this share of the time on."""
 
 
@@ -68,7 +68,7 @@ def rich() -> Any:
     return module
 
 
-def line_of(watched: MonitoredRun, seconds: float) -> str:
+def status_line(watched: MonitoredRun, seconds: float) -> str:
     """Return a run as one line, for logs: ``12:05 183 batches/s, waits 27 %; …`` and the verdict.
 
     Args:
@@ -117,13 +117,13 @@ class RunTable:
         now = self._watched.snapshot()
         interval = latest(self._watched.history, now, self._seconds)
         verdict = self._watched.verdict(self._seconds)
-        yield _head(interval, options.max_width)
+        yield _headline(interval, options.max_width)
         if interval.stages or interval.queues or interval.functions:
             yield _table(interval, verdict, options.max_width, ascii_only=options.ascii_only)
         yield Text(sentence(str(verdict)), style="bold")
 
 
-def _head(interval: Interval, width: int) -> Any:
+def _headline(interval: Interval, width: int) -> Any:
     from rich.text import Text
 
     step = interval.step
@@ -133,7 +133,7 @@ def _head(interval: Interval, width: int) -> Any:
         "  ",
         (count(round(step.rate, 2)), "bold"),
         f" {step.unit}/s   {who} waits ",
-        (share(step.waits), "bold yellow" if step.waits > _LONG else "bold"),
+        (share(step.waits), "bold yellow" if step.waits > _HIGHLIGHTED_FROM else "bold"),
     )
     rest = " of the time"
     return head.append(rest) if head.cell_len + len(rest) <= width else head
@@ -176,7 +176,7 @@ def _table(interval: Interval, verdict: Verdict, width: int, *, ascii_only: bool
     from rich import box
     from rich.table import Table
 
-    rows = list(_rows(interval, verdict, ">" if ascii_only else "▶"))
+    rows = list(_all_rows(interval, verdict, ">" if ascii_only else "▶"))
     has_bars, is_wide = width >= _NARROW, width >= _WIDE
     table = Table(
         box=box.ASCII2 if ascii_only else box.SIMPLE_HEAD,
@@ -189,19 +189,19 @@ def _table(interval: Interval, verdict: Verdict, width: int, *, ascii_only: bool
     table.add_column(no_wrap=True)
     table.add_column("per s", justify="right", no_wrap=True)
     if has_bars:
-        table.add_column("busy or", width=_BAR, justify="right")
+        table.add_column("busy or", width=_BAR_WIDTH, justify="right")
     for name in ("full" if has_bars else "busy", *(("median", "P90") if is_wide else ())):
         table.add_column(name, justify="right", no_wrap=True, min_width=len("100 %"))
     for name in ("no data", "no room"):
         table.add_column(name, justify="right", no_wrap=True)
-    letters = max(8, width - _beside_names(rows, has_bars=has_bars, is_wide=is_wide))
+    letters = max(8, width - _width_beside_names(rows, has_bars=has_bars, is_wide=is_wide))
     for row in rows:
         cells = row.cells(letters, has_bars=has_bars, is_wide=is_wide)
         table.add_row(*cells, style=row.style)
     return table
 
 
-def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int:
+def _width_beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int:
     """Return the width of all columns but the names, including separators."""
     widths = [
         max((len(row.what) for row in rows), default=0),
@@ -210,33 +210,33 @@ def _beside_names(rows: Sequence[_Row], *, has_bars: bool, is_wide: bool) -> int
         max((len("no data"), *(len(row.data) for row in rows))),
         max((len("no room"), *(len(row.room) for row in rows))),
     ]
-    widths += [_BAR] if has_bars else []
+    widths += [_BAR_WIDTH] if has_bars else []
     widths += [len("999 ms"), len("999 ms")] if is_wide else []
     return sum(widths) + len(widths)
 
 
-def _rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
+def _all_rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]:
     """Return the stages, each before the queue that it fills, with a mark at the bottleneck."""
     limits = verdict.stage if verdict.cause == "stage" else None
     calls: dict[str | None, list[FunctionInterval]] = {}
     for one in interval.busiest_functions():
-        if one.busy >= _SEEN or one.now.name == limits:
+        if one.busy >= _SHOWN_FROM or one.now.name == limits:
             calls.setdefault(one.now.within, []).append(one)
     filling: dict[str, list[StageInterval]] = {}
     for stage in interval.stages:
         filling.setdefault(stage.now.into, []).append(stage)
     for queue in interval.queues:
         for stage in filling.pop(queue.now.name, ()):
-            yield from _with_calls(stage, calls, limits, mark, interval.seconds)
-        yield _queue(queue)
+            yield from _stage_rows(stage, calls, limits, mark, interval.seconds)
+        yield _queue_row(queue)
     for rest in filling.values():
         for stage in rest:
-            yield from _with_calls(stage, calls, limits, mark, interval.seconds)
+            yield from _stage_rows(stage, calls, limits, mark, interval.seconds)
     for one in calls.pop(None, ()):
-        yield _function(one, mark if one.now.name == limits else " ", interval.seconds)
+        yield _function_row(one, mark if one.now.name == limits else " ", interval.seconds)
 
 
-def _with_calls(
+def _stage_rows(
     stage: StageInterval,
     calls: dict[str | None, list[FunctionInterval]],
     limits: str | None,
@@ -245,11 +245,11 @@ def _with_calls(
 ) -> Iterator[_Row]:
     """Return a stage after the functions that its workers wait for."""
     for one in calls.pop(stage.now.name, ()):
-        yield _function(one, mark if one.now.name == limits else " ", seconds)
-    yield _stage(stage, mark if stage.now.name == limits else " ")
+        yield _function_row(one, mark if one.now.name == limits else " ", seconds)
+    yield _stage_row(stage, mark if stage.now.name == limits else " ")
 
 
-def _function(one: FunctionInterval, mark: str, seconds: float) -> _Row:
+def _function_row(one: FunctionInterval, mark: str, seconds: float) -> _Row:
     now = one.now
     return _Row(
         mark=f"{mark} ",
@@ -265,7 +265,7 @@ def _function(one: FunctionInterval, mark: str, seconds: float) -> _Row:
     )
 
 
-def _stage(stage: StageInterval, mark: str) -> _Row:
+def _stage_row(stage: StageInterval, mark: str) -> _Row:
     now = stage.now
     return _Row(
         mark=f"{mark} ",
@@ -283,7 +283,7 @@ def _stage(stage: StageInterval, mark: str) -> _Row:
     )
 
 
-def _queue(queue: QueueInterval) -> _Row:
+def _queue_row(queue: QueueInterval) -> _Row:
     now = queue.now
     bounded = now.capacity is not None
     return _Row(
@@ -294,8 +294,8 @@ def _queue(queue: QueueInterval) -> _Row:
         part=queue.mean if bounded else None,
         median="",
         most="",
-        data=_callers(queue.dequeue_waiting),
-        room=_callers(queue.enqueue_waiting),
+        data=_format_waiting(queue.dequeue_waiting),
+        room=_format_waiting(queue.enqueue_waiting),
         style="dim",
     )
 
@@ -305,11 +305,11 @@ def _bar(part: float, is_queue: bool) -> Any:
 
     style = "green" if is_queue else "blue"
     return ProgressBar(
-        total=1.0, completed=part, width=_BAR, complete_style=style, finished_style=style
+        total=1.0, completed=part, width=_BAR_WIDTH, complete_style=style, finished_style=style
     )
 
 
-def _callers(number: float) -> str:
+def _format_waiting(number: float) -> str:
     """Return how many callers waited on average; empty if hardly any did."""
     return f"{count(round(number, 1))} wait" if number >= 0.05 else ""
 

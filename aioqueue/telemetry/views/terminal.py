@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import io
 import logging
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aioqueue.locks import guarded
 from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
-from aioqueue.telemetry.views.table import RunTable, line_of, rich
+from aioqueue.telemetry.views.redirected_stream import RedirectedStream, redirect
+from aioqueue.telemetry.views.table import RunTable, rich, status_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -63,7 +61,7 @@ class InNotebook:
     def __enter__(self) -> None:
         from IPython.display import display
 
-        self._shown: Any = display(self._drawn(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        self._shown: Any = display(self._rendered(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
         self._thread.start()
 
     def __exit__(self, *raised: object) -> None:
@@ -79,9 +77,9 @@ class InNotebook:
             _log.exception("the table of a run failed to update; it is no longer kept up to date")
 
     def _draw(self) -> None:
-        self._shown.update(self._drawn(), raw=True)
+        self._shown.update(self._rendered(), raw=True)
 
-    def _drawn(self) -> dict[str, str]:
+    def _rendered(self) -> dict[str, str]:
         """Return the current table in the formats of a notebook."""
         console = rich().console.Console(
             file=io.StringIO(), record=True, width=_COLUMNS, force_jupyter=False
@@ -92,10 +90,6 @@ class InNotebook:
             "text/plain": text,
             "text/html": console.export_html(inline_styles=True, code_format=_HTML),
         }
-
-
-_BARS: Final = 4
-"""Most lines below the table; with more, finished bars move above it."""
 
 
 class Live:
@@ -127,10 +121,10 @@ class Live:
         self._seconds = seconds
         self._log_interval = log_interval
         self._console = console
-        self._inside = ExitStack()
+        self._entered = ExitStack()
 
     def __enter__(self) -> Live:
-        stream = _living(sys.stderr)
+        stream = _unless_closed(sys.stderr)
         has_terminal = self._console is not None or (stream is not None and stream.isatty())
         with ExitStack() as entered:
             if has_terminal:
@@ -139,8 +133,8 @@ class Live:
                 table = RunTable(self._watched, self._seconds)
                 entered.enter_context(InNotebook(table, self._every))
             elif self._log_interval is not None and stream is not None:
-                entered.enter_context(_Lines(self._watched, stream, self._log_interval))
-            self._inside = entered.pop_all()
+                entered.enter_context(_PeriodicLines(self._watched, stream, self._log_interval))
+            self._entered = entered.pop_all()
         return self
 
     def __exit__(
@@ -150,33 +144,33 @@ class Live:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._inside.close()
+            self._entered.close()
         except (OSError, ValueError) as failure:
             # The terminal has been closed, say. Nobody looks, and the run goes on.
             stream = sys.stderr if self._console is None else self._console.file
-            if isinstance(failure, ValueError) and _living(stream) is not None:
+            if isinstance(failure, ValueError) and _unless_closed(stream) is not None:
                 raise
 
     def _show(self, entered: ExitStack, console: Console) -> None:
         from rich.live import Live as RichLive
 
-        table = _Kept(RunTable(self._watched, self._seconds), self._every)
-        written = Written(console.file, lambda text: _print(console, text))
+        table = _CachedTable(RunTable(self._watched, self._seconds), self._every)
+        redirected = RedirectedStream(console.file, lambda text: _print(console, text))
         shown = RichLive(
             console=console,
-            get_renderable=lambda: _Screen(table, written),
+            get_renderable=lambda: _Screen(table, redirected),
             refresh_per_second=max(4.0, 1 / self._every),
             redirect_stdout=False,
             redirect_stderr=False,
         )
         entered.enter_context(shown)
         shown.refresh()
-        entered.callback(table.renew)  # the screen keeps the final numbers
-        entered.callback(written.end)
-        entered.callback(_redirect(written, console.file))
+        entered.callback(table.expire)  # the screen keeps the final numbers
+        entered.callback(redirected.end)
+        entered.callback(redirect(redirected, console.file))
 
 
-def _living(stream: Any) -> Any:
+def _unless_closed(stream: Any) -> Any:
     """Return a stream; ``None`` if it is closed, or missing, as without a console."""
     return None if getattr(stream, "closed", False) else stream
 
@@ -192,195 +186,42 @@ def _print(console: Console, text: str) -> None:
     console.print(Text.from_ansi(text), soft_wrap=True)
 
 
-class _Kept:
+class _CachedTable:
     """A table that is recomputed only when due, however often it is drawn."""
 
     def __init__(self, table: RunTable, every: float) -> None:
         self._table = table
         self._every = every
-        self._made: list[Any] = []
+        self._rendering: list[Any] = []
         self._until = 0.0
 
-    def renew(self) -> None:
+    def expire(self) -> None:
         """Recompute the table at the next drawing."""
         self._until = 0.0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if time.monotonic() >= self._until:
-            self._made = list(self._table.__rich_console__(console, options))
+            self._rendering = list(self._table.__rich_console__(console, options))
             self._until = time.monotonic() + self._every
-        return self._made
+        return self._rendering
 
 
 class _Screen:
     """The table, and the bars below it."""
 
-    def __init__(self, table: _Kept, written: Written) -> None:
+    def __init__(self, table: _CachedTable, redirected: RedirectedStream) -> None:
         self._table = table
-        self._written = written
+        self._redirected = redirected
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
         yield self._table
-        for bar in self._written.bars():
+        for bar in self._redirected.bars():
             yield Text.from_ansi(bar, no_wrap=True, overflow="crop")
 
 
-class Written(io.TextIOBase):
-    """Replaces a stream: emits whole lines, and keeps bars. Thread-safe.
-
-    A bar is a line that a carriage return restarts, as in tqdm. It may still change, and so may
-    several bars if the cursor moves up and down between them.
-
-    Args:
-        stream: the stream that it replaces.
-        emit: called with each line that is final, without its line end.
-    """
-
-    def __init__(self, stream: Any, emit: Callable[[str], object]) -> None:
-        self._stream = stream
-        self._emit = emit
-        self._lock = threading.RLock()  # guards all below; a collected bar may write at any time
-        self._finished: list[str] = []
-        self._plain = ""  # the unfinished line, if it is no bar
-        self._bars = [""]
-        self._bar = 0  # the bar that the cursor is in
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream."""
-        return str(getattr(self._stream, "encoding", "utf-8"))
-
-    def isatty(self) -> bool:
-        """Return whether the stream is a terminal."""
-        return bool(self._stream.isatty())
-
-    def fileno(self) -> int:
-        """Return the file descriptor of the stream."""
-        return int(self._stream.fileno())
-
-    def writable(self) -> bool:
-        """Return true."""
-        return True
-
-    def write(self, text: str, /) -> int:
-        """Accept text."""
-        for line in self._finish(text):
-            self._emit(line)
-        return len(text)
-
-    @guarded
-    def bars(self) -> list[str]:
-        """Return the lines that may still change."""
-        return [bar for bar in (*self._bars, self._plain) if bar.strip()]
-
-    def end(self) -> None:
-        """Emit the rest; nothing changes any more."""
-        for line in self._finish_all():
-            self._emit(line.rstrip())
-
-    # Emit lines without the lock: drawing the bars takes rich's lock first and then this one.
-
-    @guarded
-    def _finish(self, text: str) -> list[str]:
-        is_bar = text.startswith("\r")
-        for part in _PARTS.findall(text):
-            self._take(part, is_bar)
-        while len(self._bars) > _BARS + 1:
-            self._finished.append(self._bars.pop(0).rstrip())
-            self._bar = max(0, self._bar - 1)
-        finished, self._finished = self._finished, []
-        return finished
-
-    @guarded
-    def _finish_all(self) -> list[str]:
-        finished = self.bars()
-        self._plain, self._bars, self._bar = "", [""], 0
-        return finished
-
-    def _take(self, part: str, is_bar: bool) -> None:
-        if part == "\n":
-            self._end_line()
-        elif part == "\r" or _CLEAR.fullmatch(part):
-            if self._plain:
-                self._plain = ""  # it turned out to be a bar
-            else:
-                self._bars[self._bar] = ""
-        elif _UP.fullmatch(part):
-            self._bar = max(0, self._bar - 1)
-        elif _HIDDEN.fullmatch(part):
-            pass
-        elif is_bar:
-            self._bars[self._bar] += part
-        else:
-            self._plain += part
-
-    def _end_line(self) -> None:
-        if self._plain or not any(self._bars):
-            self._finished.append(self._plain)
-            self._plain = ""
-            return
-        self._bar += 1
-        if self._bar == len(self._bars):
-            self._bars.append("")
-
-
-_UP: Final = re.compile(r"\x1b\[1?A")
-_CLEAR: Final = re.compile(r"\x1b\[[0-2]?K")
-_HIDDEN: Final = re.compile(r"\x1b\[\?\d+[hl]")
-"""Control sequences that move a cursor up a line, clear its line, and hide it."""
-
-_MOVES: Final = r"\x1b\[1?A|\x1b\[[0-2]?K|\x1b\[\?\d+[hl]"
-_PARTS: Final = re.compile(rf"\r|\n|{_MOVES}|(?:(?!{_MOVES})[^\r\n])+")
-
-
-def _redirect(written: Written, stream: Any) -> Callable[[], None]:
-    """Put `written` in the place of the terminal's streams, also for log handlers.
-
-    Returns:
-        A function that restores them, except those that other code has replaced in the meantime.
-    """
-    streams = [name for name in ("stdout", "stderr") if _shows(getattr(sys, name), stream)]
-    before = {name: getattr(sys, name) for name in streams}
-    handlers = [
-        handler for handler in _handlers() if any(handler.stream is one for one in before.values())
-    ]
-    for name in streams:
-        setattr(sys, name, written)
-    were = [(handler, handler.setStream(written)) for handler in handlers]
-
-    def put_back() -> None:
-        for name, one in before.items():
-            if getattr(sys, name) is written:
-                setattr(sys, name, one)
-        for handler, one in were:
-            if handler.stream is written:
-                handler.setStream(one)
-
-    return put_back
-
-
-def _shows(one: Any, stream: Any) -> bool:
-    """Return whether a stream writes to the same place as that of the table."""
-    if one is stream:
-        return True
-    try:
-        return bool(one.isatty() and stream.isatty())
-    except (AttributeError, ValueError):
-        return False
-
-
-def _handlers() -> Iterator[logging.StreamHandler[Any]]:
-    """Return the handlers of all loggers that write to a stream."""
-    loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
-    for logger in loggers:
-        for handler in getattr(logger, "handlers", ()):
-            if isinstance(handler, logging.StreamHandler):
-                yield handler
-
-
-class _Lines:
+class _PeriodicLines:
     """Writes a line periodically from a thread of its own, and one at the end."""
 
     def __init__(self, watched: MonitoredRun, stream: TextIO, every: float) -> None:
@@ -403,7 +244,7 @@ class _Lines:
             self._write()
 
     def _write(self) -> None:
-        line = f"aioqueue: {line_of(self._watched, self._every)}\n"
+        line = f"aioqueue: {status_line(self._watched, self._every)}\n"
         try:
             self._stream.write(line)
             self._stream.flush()

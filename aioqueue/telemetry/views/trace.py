@@ -24,7 +24,7 @@ from aioqueue.display_text import on_one_line
 from aioqueue.meters import Event, EventRing, Meter, Tracer
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 
-_LOOKS: Final = 10
+_SAMPLES_PER_SECOND: Final = 10
 """Samples of the queues per second."""
 
 
@@ -79,11 +79,11 @@ class Trace:
         self._path = Path(path)
         self._seconds = seconds
         self._workers: list[tuple[str, Meter, EventRing]] = []
-        self._looks: list[tuple[float, dict[str, int]]] = []
+        self._samples: list[tuple[float, dict[str, int]]] = []
         self._stopped = threading.Event()
         self._failure: BaseException | None = None
         self._began = perf_counter()
-        of._trace(self._take)
+        of._trace(self._add_worker)
         self._thread = threading.Thread(target=self._run, name="aioqueue-trace", daemon=True)
         self._thread.start()
 
@@ -120,11 +120,11 @@ class Trace:
     def _run(self) -> None:
         """Run the thread of the trace."""
         try:
-            self._look_on()
+            self._sample_queues()
         except BaseException as error:
             self._failure = error
         finally:
-            self._of._stop_tracing(self._take)
+            self._of._stop_tracing(self._add_worker)
             for _, meter, ring in self._workers:
                 with _lock:
                     ring.traces -= 1
@@ -135,15 +135,15 @@ class Trace:
         except BaseException as error:
             self._failure = self._failure or error
 
-    def _look_on(self) -> None:
+    def _sample_queues(self) -> None:
         end = self._began + self._seconds
         while True:  # at least once, however late a busy machine lets this thread begin
             now = perf_counter()
-            self._looks.append((now, self._of._sizes()))
-            if now >= end or self._stopped.wait(min(1 / _LOOKS, end - now)):
+            self._samples.append((now, self._of._sizes()))
+            if now >= end or self._stopped.wait(min(1 / _SAMPLES_PER_SECOND, end - now)):
                 break
 
-    def _take(self, track: str, meter: Meter) -> None:
+    def _add_worker(self, track: str, meter: Meter) -> None:
         """Give a ring to a worker, or read that of another trace."""
         if any(known is meter for _, known, _ in self._workers):
             return
@@ -158,9 +158,9 @@ class Trace:
         tracks = (  # one at a time, since all events together may be many
             track
             for of, meter, ring in self._workers
-            for track in _apart(Track(of, meter.name, ring.events()))
+            for track in _split_by_process(Track(of, meter.name, ring.events()))
         )
-        events = events_of(tracks, self._looks, self._began, ended, order)
+        events = events_of(tracks, self._samples, self._began, ended, order)
         unfinished = self._path.with_name(f"{self._path.name}.unfinished")
         with unfinished.open("w", encoding="utf-8") as file:
             file.writelines(_document(events))
@@ -181,7 +181,7 @@ def _document(events: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 def events_of(
     tracks: Iterable[Track],
-    looks: Iterable[tuple[float, Mapping[str, int]]],
+    samples: Iterable[tuple[float, Mapping[str, int]]],
     began: float,
     ended: float,
     order: Iterable[str] = (),
@@ -190,24 +190,24 @@ def events_of(
 
     Args:
         tracks: what the workers did.
-        looks: samples of the queues: the time, and the size of each queue.
+        samples: samples of the queues: the time, and the size of each queue.
         began: when the trace began.
         ended: when the trace ended.
         order: the names of the stages, in the order of the data flow.
     """
-    groups = _Groups(order)
+    ids = _TrackIds(order)
     for track in tracks:
-        process, thread = groups.of(track)
-        yield from groups.news()
+        process, thread = ids.of(track)
+        yield from ids.take_metadata()
         slices = [
             _slice(event, track.of, process, thread, began)
             for event in track.events
             if event.ended > began and event.began < ended
         ]
-        yield from sorted(slices, key=_order)
-    process = groups.queues()
-    yield from groups.news()
-    for when, sizes in looks:
+        yield from sorted(slices, key=_sort_key)
+    process = ids.queues()
+    yield from ids.take_metadata()
+    for when, sizes in samples:
         for name, size in sizes.items():
             yield {
                 "ph": "C",
@@ -219,7 +219,7 @@ def events_of(
             }
 
 
-def _apart(track: Track) -> list[Track]:
+def _split_by_process(track: Track) -> list[Track]:
     """Return the tracks of a worker. A worker process has two: its own, and that of its thread
     here."""
     elsewhere = [event for event in track.events if event.doing == "works elsewhere"]
@@ -248,7 +248,7 @@ def _slice(event: Event, of: str, process: int, thread: int, began: float) -> di
     }
 
 
-def _order(of: Mapping[str, Any]) -> tuple[float, float]:
+def _sort_key(of: Mapping[str, Any]) -> tuple[float, float]:
     """Sort events by time, and longer ones first, since shorter ones are nested in them."""
     return of["ts"], -of["dur"]
 
@@ -262,7 +262,7 @@ def _microseconds(seconds: float) -> float:
 
 
 @dataclass
-class _Groups:
+class _TrackIds:
     """Numbers the tracks, which the format calls processes, and the workers in them.
 
     Attributes:
@@ -272,7 +272,7 @@ class _Groups:
     order: Iterable[str]
     _processes: dict[str, int] = field(default_factory=dict)
     _threads: dict[str, int] = field(default_factory=dict)
-    _news: list[dict[str, Any]] = field(default_factory=list)
+    _metadata: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for track in self.order:
@@ -282,27 +282,27 @@ class _Groups:
         """Return the numbers of a worker."""
         process = self._process(track.of)
         thread = self._threads[track.of] = self._threads.get(track.of, 0) + 1
-        self._say("thread_name", process, thread, name=on_one_line(track.name))
-        self._say("thread_sort_index", process, thread, sort_index=thread)
+        self._add_metadata("thread_name", process, thread, name=on_one_line(track.name))
+        self._add_metadata("thread_sort_index", process, thread, sort_index=thread)
         return process, thread
 
     def queues(self) -> int:
         """Return the number of the queues' track."""
         return self._process("queues")
 
-    def news(self) -> list[dict[str, Any]]:
-        """Return names that have not been written yet."""
-        news, self._news = self._news, []
-        return news
+    def take_metadata(self) -> list[dict[str, Any]]:
+        """Return the events that name tracks, those that were not returned yet."""
+        metadata, self._metadata = self._metadata, []
+        return metadata
 
     def _process(self, track: str) -> int:
         if track not in self._processes:
             process = self._processes[track] = len(self._processes) + 1
-            self._say("process_name", process, 0, name=on_one_line(track))
-            self._say("process_sort_index", process, 0, sort_index=process)
+            self._add_metadata("process_name", process, 0, name=on_one_line(track))
+            self._add_metadata("process_sort_index", process, 0, sort_index=process)
         return self._processes[track]
 
-    def _say(self, what: str, process: int, thread: int, **told: object) -> None:
-        self._news.append(
-            {"ph": "M", "name": what, "pid": process, "tid": thread, "ts": 0, "args": told}
+    def _add_metadata(self, what: str, process: int, thread: int, **args: object) -> None:
+        self._metadata.append(
+            {"ph": "M", "name": what, "pid": process, "tid": thread, "ts": 0, "args": args}
         )

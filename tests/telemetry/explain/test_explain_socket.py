@@ -179,8 +179,8 @@ class TestSignals:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         folder.write_text("in the way", encoding="utf-8")
-        monkeypatch.setenv(explain_socket.PREPARE, "1")
-        explain_socket.prepare_as_asked()
+        monkeypatch.setenv(explain_socket.ENABLING_VARIABLE, "1")
+        explain_socket.listen_if_enabled()
         assert "AIOQUEUE_EXPLAIN is set, but this process cannot listen for requests" in caplog.text
 
 
@@ -275,7 +275,7 @@ def listening(text: str | None = None) -> Iterator[None]:
     """This process answers requests, with an explanation or with some other text."""
     with pytest.MonkeyPatch.context() as patch:
         if text is not None:
-            patch.setattr(explain_socket, "_explained", lambda: text)
+            patch.setattr(explain_socket, "_explanation_text", lambda: text)
         undo = aioqueue.explain_on_signal(file=io.StringIO())
         try:
             yield
@@ -339,7 +339,7 @@ class TestAskersAndAnswers:
     def test_an_asker_that_is_too_slow_is_dropped(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(explain_socket, "_READING", 0.01)
+        monkeypatch.setattr(explain_socket, "_MOST_READING_SECONDS", 0.01)
         with listening("waits\n" * 200_000), socket.socket(socket.AF_UNIX) as idle:
             idle.connect(str(explain_socket.socket_of(os.getpid(), os.getuid())))
             closed = select.poll()
@@ -350,7 +350,7 @@ class TestAskersAndAnswers:
         here, there = os.pipe()
         text = "waits\n" * 100_000
         with pytest.MonkeyPatch.context() as patch, open(there, "w", encoding="utf-8") as file:
-            patch.setattr(explain_socket, "_explained", lambda: text)
+            patch.setattr(explain_socket, "_explanation_text", lambda: text)
             undo = aioqueue.explain_on_signal(file=file)
             signal.raise_signal(signal.SIGUSR2)
             assert os.read(here, 1) == b"w"  # it is being written, and will not fit

@@ -15,7 +15,7 @@ from aioqueue.telemetry.explain.explanation import (
     ExplainedStage,
     ExplainedWorker,
     Explanation,
-    seconds_told,
+    format_seconds,
 )
 from aioqueue.telemetry.explain.stacks import Frame
 from aioqueue.telemetry.explain.wait_graph import culprits_of
@@ -192,7 +192,7 @@ class TestText:
         [(0.04, "0.0 s"), (119.9, "119.9 s"), (600, "10 min"), (9e4, "25.0 h")],
     )
     def test_of_durations(self, seconds: float, words: str) -> None:
-        assert seconds_told(seconds) == words
+        assert format_seconds(seconds) == words
 
 
 def test_names_keep_to_one_line() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.telemetry.explain.gather import items_in_hand
+from aioqueue.telemetry.explain.gather import items_in_progress
 from aioqueue.telemetry.explain.lock_waits import locks_of
 from aioqueue.telemetry.explain.stacks import (
     Frame,
@@ -35,7 +35,7 @@ HERE = Path(__file__).name
 
 
 def names(stack: tuple[Frame, ...]) -> list[str]:
-    return [frame.function.rpartition(".")[2] for frame in stack if frame.is_own]
+    return [frame.function.rpartition(".")[2] for frame in stack if frame.is_user_code]
 
 
 class TestThreads:
@@ -60,7 +60,7 @@ class TestThreads:
 
 LOOKS: dict[str, Callable[[threading.Thread], object]] = {
     "explain": lambda thread: aioqueue.explain(),
-    "items": lambda thread: items_in_hand(),
+    "items": lambda thread: items_in_progress(),
     "locks": lambda thread: locks_of([thread.ident]),
     "stack": stack_of,
     "place": of_thread,

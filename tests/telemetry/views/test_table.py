@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from aioqueue.telemetry.views.table import RunTable, line_of
+from aioqueue.telemetry.views.table import RunTable, status_line
 from tests.telemetry.fluid_model import Stage, Watching, history, usual
 
 pytest.importorskip("rich", reason="needs the extra `rich`")
@@ -92,7 +92,7 @@ def test_it_can_be_a_part_of_something_larger() -> None:
 
 
 def test_in_a_line() -> None:
-    line = line_of(slow(), 5.0)
+    line = status_line(slow(), 5.0)
     assert line.startswith("0:28 100 batches/s, waits 55 %; read busy 20 %; decode busy 90 %. ")
     assert "decode (4 threads)" in line
     assert "\n" not in line

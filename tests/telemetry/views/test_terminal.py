@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from aioqueue.telemetry.verdict.bottleneck import Verdict
-from aioqueue.telemetry.views.terminal import Live, Written
+from aioqueue.telemetry.views.redirected_stream import RedirectedStream
+from aioqueue.telemetry.views.terminal import Live
 from tests.telemetry.fluid_model import Watching, usual
 
 
@@ -27,12 +28,12 @@ def closed(stream: io.StringIO) -> io.StringIO:
     return stream
 
 
-class TestWritten:
+class TestRedirectedStream:
     """What becomes of what is written beside the table."""
 
-    def written(self) -> tuple[Written, list[str]]:
+    def written(self) -> tuple[RedirectedStream, list[str]]:
         lines: list[str] = []
-        return Written(Terminal(), lines.append), lines
+        return RedirectedStream(Terminal(), lines.append), lines
 
     def test_whole_lines_are_handed_on(self) -> None:
         written, lines = self.written()
@@ -96,7 +97,7 @@ class TestWritten:
     def test_who_writes_while_it_is_written_does_not_hang(self) -> None:
         """As a bar does that is collected meanwhile, or a handler of a signal that prints."""
         lines: list[str] = []
-        written = Written(Terminal(), lambda line: lines.append(line))
+        written = RedirectedStream(Terminal(), lambda line: lines.append(line))
 
         class Text(str):
             def startswith(self, *args: object) -> bool:

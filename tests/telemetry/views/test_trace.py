@@ -270,15 +270,15 @@ def test_tasks_of_every_world(task_world: TaskWorld, tmp_path: Path) -> None:
     assert steps == list(range(200))
 
 
-def wait_for_a_look(trace: Trace) -> None:
+def wait_for_a_sample(trace: Trace) -> None:
     """Until the queues of a run were looked at, which may be over before that."""
-    spin_until(lambda: any(sizes for _, sizes in trace._looks))
+    spin_until(lambda: any(sizes for _, sizes in trace._samples))
 
 
 def in_a_thread(pipeline: Any, trace: Trace) -> int:
     count = 0
     for batch in pipeline:
-        wait_for_a_look(trace)
+        wait_for_a_sample(trace)
         count += len(batch)
     return count
 
@@ -287,7 +287,7 @@ def in_a_loop(pipeline: Any, trace: Trace) -> int:
     async def main() -> int:
         count = 0
         async for batch in pipeline:
-            wait_for_a_look(trace)
+            wait_for_a_sample(trace)
             count += len(batch)
         return count
 
