@@ -47,15 +47,15 @@ from aioqueue.coordination.workers import (
     threads_of,
     when_all_ended,
 )
-from aioqueue.element_spec import is_iterable
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, detached
-from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.system.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.explain.frame_cleanup import forget_locals
 from aioqueue.telemetry.explain.registry import note_coordinator, note_waits
 from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
-from aioqueue.waiting.scopes import Gate, StopScope
-from aioqueue.waiting.waker import apply_deferred
+from aioqueue.worlds.scopes import Gate, StopScope
+from aioqueue.worlds.waker import apply_deferred
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explain.explanation import (

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from aioqueue.arguments import checked_flag, checked_period, checked_seconds
+from aioqueue.base.arguments import checked_flag, checked_period, checked_seconds
+from aioqueue.base.public_names import public
+from aioqueue.core.meters import Tracer
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.meters import Tracer
-from aioqueue.public_names import public
 from aioqueue.telemetry.metrics.collector import Collector
 from aioqueue.telemetry.metrics.scalars import scalars_of
 from aioqueue.telemetry.metrics.snapshots import Snapshot

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.locks import is_held_here
+from aioqueue.system.locks import is_held_here
 from aioqueue.telemetry.explain.frames import without_collection
 from aioqueue.telemetry.explain.stacks import of_thread
 from tests.storage.striking import every_strike
@@ -25,6 +25,7 @@ pauses = pytest.mark.skipif(
 
 CRASHES = """
 import gc, sys, threading, time
+from aioqueue.telemetry.explain.frames import without_collection
 from aioqueue.telemetry.explain.stacks import of_thread
 from aioqueue.telemetry.explain.stacks import stack_of
 

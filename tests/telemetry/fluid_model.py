@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aioqueue.meters import BOUNDS, Histogram, Tracer
+from aioqueue.core.meters import BOUNDS, Histogram, Tracer
 from aioqueue.telemetry.metrics.scalars import scalars_of
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,

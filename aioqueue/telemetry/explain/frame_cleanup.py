@@ -8,9 +8,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
-from aioqueue import locks
+from aioqueue.base.tracebacks import is_of_a_library
+from aioqueue.system import locks
 from aioqueue.telemetry.explain.frames import is_of_aioqueue
-from aioqueue.tracebacks import is_of_a_library
 
 _SUSPENDABLE: Final = (
     inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from aioqueue.locks import holding
-from aioqueue.tracebacks import HOUSE
+from aioqueue.base.tracebacks import HOUSE
+from aioqueue.system.locks import holding
 
 P = ParamSpec("P")
 T = TypeVar("T")

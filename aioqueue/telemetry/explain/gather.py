@@ -15,9 +15,9 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Literal
 
-from aioqueue.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
+from aioqueue.core.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
 from aioqueue.errors import counted
-from aioqueue.forks import living_queues
+from aioqueue.system.forks import living_queues
 from aioqueue.telemetry.explain.explanation import (
     Culprit,
     ExplainedCaller,
@@ -35,7 +35,7 @@ from aioqueue.telemetry.explain.registry import (
 )
 from aioqueue.telemetry.explain.stacks import current_frames, stack_of
 from aioqueue.telemetry.explain.wait_graph import culprits_of, hints_of
-from aioqueue.waiting.waker import Owner
+from aioqueue.worlds.waker import Owner
 
 
 def explain() -> Explanation:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from aioqueue.base.tracebacks import is_of_a_library
 from aioqueue.telemetry.explain.frames import (
     coroutine_of,
     current_frames,
@@ -17,7 +18,6 @@ from aioqueue.telemetry.explain.frames import (
     without_collection,
 )
 from aioqueue.telemetry.explain.stacks import awaited_frames
-from aioqueue.tracebacks import is_of_a_library
 
 _LOCK_FUNCTIONS: Final = frozenset(
     ("SemLock.__enter__", "Semaphore.acquire", "Condition.__enter__", "_RLock.acquire")

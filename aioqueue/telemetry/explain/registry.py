@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from aioqueue.forks import LivingThings
+from aioqueue.system.forks import LivingThings
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explain.explanation import ExplainedCoordinator, ExplainedWait

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from aioqueue.base.tracebacks import HOUSE, is_of_a_library
 from aioqueue.telemetry.explain.frames import coroutine_of, current_frames, without_collection
-from aioqueue.tracebacks import HOUSE, is_of_a_library
-from aioqueue.waiting.waker import Owner
+from aioqueue.worlds.waker import Owner
 
 _Place = tuple[CodeType, int]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from aioqueue.meters import Histogram
+from aioqueue.core.meters import Histogram
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,
     QueueNumbers,

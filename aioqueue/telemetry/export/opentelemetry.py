@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from aioqueue import extras
-from aioqueue.arguments import checked_labels
-from aioqueue.display_text import on_one_line
+from aioqueue.base import extras
+from aioqueue.base.arguments import checked_labels
+from aioqueue.base.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.locks import guarded
+from aioqueue.system.locks import guarded
 from aioqueue.telemetry.export.metrics import (
     DISTRIBUTIONS,
     MEASURES,

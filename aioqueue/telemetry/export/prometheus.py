@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final
 
-from aioqueue import extras
-from aioqueue.arguments import checked_labels
-from aioqueue.display_text import on_one_line
+from aioqueue.base import extras
+from aioqueue.base.arguments import checked_labels
+from aioqueue.base.display_text import on_one_line
+from aioqueue.core.meters import BOUNDS, Histogram
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.meters import BOUNDS, Histogram
 from aioqueue.telemetry.export.metrics import DISTRIBUTIONS, MEASURES, Distribution, Labels, Measure
 from aioqueue.telemetry.export.numbering import Exported, has_ended
 from aioqueue.telemetry.export.shared_collector import SharedCollector

@@ -7,7 +7,7 @@ import weakref
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from aioqueue.arguments import checked_count
+from aioqueue.base.arguments import checked_count
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.telemetry.export.numbering import LOCK, Exported, with_number, without_replaced
 from aioqueue.telemetry.verdict.monitored_run import MonitoredRun

@@ -20,7 +20,7 @@ from dataclasses import Field, dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from aioqueue.meters import Histogram
+from aioqueue.core.meters import Histogram
 
 
 class Reading(Protocol):

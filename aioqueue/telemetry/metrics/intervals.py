@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from aioqueue.meters import Histogram
+from aioqueue.core.meters import Histogram
 from aioqueue.telemetry.metrics.counters import difference
 from aioqueue.telemetry.metrics.snapshots import (
     FunctionNumbers,

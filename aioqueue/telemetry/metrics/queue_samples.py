@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Final
 
-from aioqueue.meters import Histogram
+from aioqueue.core.meters import Histogram
 from aioqueue.queues.core import QueueCore
 from aioqueue.telemetry.metrics.snapshots import QueueNumbers
 from aioqueue.telemetry.metrics.watch import EndingPart

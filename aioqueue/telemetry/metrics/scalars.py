@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from aioqueue.display_text import without_secrets
+from aioqueue.base.display_text import without_secrets
 from aioqueue.telemetry.metrics.intervals import Interval
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from aioqueue.meters import Histogram
+from aioqueue.core.meters import Histogram
 from aioqueue.telemetry.metrics.counters import (
     ALL_LISTED,
     COUNT,

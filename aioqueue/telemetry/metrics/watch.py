@@ -13,9 +13,9 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aioqueue.locks import guarded
-from aioqueue.meters import Meter, Tracer
+from aioqueue.core.meters import Meter, Tracer
 from aioqueue.queues.core import QueueFace
+from aioqueue.system.locks import guarded
 from aioqueue.telemetry.metrics.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:

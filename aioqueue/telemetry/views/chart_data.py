@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from aioqueue.display_text import clock, count, duration, share, workers
+from aioqueue.base.display_text import clock, count, duration, share, workers
 from aioqueue.telemetry.metrics.intervals import Interval, QueueInterval, StageInterval
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 from aioqueue.telemetry.verdict.monitored_run import Judge

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from aioqueue.locks import guarded
+from aioqueue.system.locks import guarded
 
 _MOST_BARS: Final = 4
 """Most lines below the table; with more, finished bars move above it."""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.core.meters import BOUNDS
 from aioqueue.inputs import prepare
-from aioqueue.meters import BOUNDS
 from aioqueue.telemetry.export.metrics import DISTRIBUTIONS, MEASURES
 from aioqueue.telemetry.export.prometheus import RunCollector
 from tests.telemetry.fluid_model import Stage, Watching, history, usual

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from aioqueue.display_text import sentence
+from aioqueue.base.display_text import sentence
 from aioqueue.telemetry.metrics.intervals import Interval, recorded
 from aioqueue.telemetry.verdict.bottleneck import verdict_of
 from aioqueue.telemetry.views.chart_data import COLOURS, chart_of, time_ticks
