@@ -26,6 +26,7 @@ from aioqueue.telemetry.explain.explanation import (
     Explanation,
     format_seconds,
 )
+from aioqueue.telemetry.explain.frames import current_frames
 from aioqueue.telemetry.explain.registry import (
     Coordinating,
     Serving,
@@ -33,7 +34,7 @@ from aioqueue.telemetry.explain.registry import (
     known_runs,
     known_waits,
 )
-from aioqueue.telemetry.explain.stacks import current_frames, stack_of
+from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.telemetry.explain.wait_graph import culprits_of, hints_of
 from aioqueue.worlds.waker import Owner
 

@@ -7,7 +7,7 @@ an average number of waiting callers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from aioqueue.core.meters import Histogram
@@ -277,6 +277,17 @@ class Interval:
         an epoch, which is no batch.
         """
         return self.step.rate > 0 or any(stage.rate for stage in self.stages)
+
+    def in_flow_order(self) -> Iterator[StageInterval | QueueInterval]:
+        """Yield the stages and the queues: each stage before the queue that it fills."""
+        filling: dict[str, list[StageInterval]] = {}
+        for stage in self.stages:
+            filling.setdefault(stage.now.into, []).append(stage)
+        for queue in self.queues:
+            yield from filling.pop(queue.now.name, ())
+            yield queue
+        for stages in filling.values():  # their queues are not watched
+            yield from stages
 
     def functions_within(self, stage: str | None) -> list[FunctionInterval]:
         """Return the functions that a stage waits for; those that the loop waits for, if

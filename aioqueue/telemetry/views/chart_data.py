@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -178,6 +179,16 @@ class Chart:
     panels: tuple[Panel, ...]
     whole: Interval
 
+    @property
+    def title(self) -> str:
+        """When the run began, in words."""
+        began = datetime.fromtimestamp(self.began).astimezone()
+        return f"Run of {began.day} {began:%B %Y, %H:%M:%S}"
+
+
+NOTHING_YET: Final = "The run has only just begun: there is nothing to show yet."
+"""What a picture of a run with a single snapshot says."""
+
 
 def chart_of(snapshots: Sequence[Snapshot], judge: Judge) -> Chart:
     """Return the chart of a run.
@@ -258,24 +269,22 @@ def _step_panels(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
 
 def _flow_panels(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     """Return the panels of the stages, each before the queue that it fills."""
-    filling: dict[str, list[Panel]] = {}
-    for stage in whole.stages:
-        name = stage.now.name
-        stages = [
-            next((one for one in interval.stages if one.now.name == name), None)
-            for interval in intervals
-        ]
-        filling.setdefault(stage.now.into, []).append(_stage_panel(stage, stages))
     panels: list[Panel] = []
-    for queue in whole.queues:
-        panels += filling.pop(queue.now.name, ())
-        name = queue.now.name
-        queues = [
-            next((one for one in interval.queues if one.now.name == name), None)
-            for interval in intervals
-        ]
-        panels.append(_queue_panel(queue, queues))
-    return [*panels, *(panel for rest in filling.values() for panel in rest)]
+    for part in whole.in_flow_order():
+        name = part.now.name
+        if isinstance(part, QueueInterval):
+            queues = [
+                next((one for one in interval.queues if one.now.name == name), None)
+                for interval in intervals
+            ]
+            panels.append(_queue_panel(part, queues))
+        else:
+            stages = [
+                next((one for one in interval.stages if one.now.name == name), None)
+                for interval in intervals
+            ]
+            panels.append(_stage_panel(part, stages))
+    return panels
 
 
 def _stage_panel(whole: StageInterval, track: Sequence[StageInterval | None]) -> Panel:

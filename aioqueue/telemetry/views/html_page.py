@@ -7,7 +7,6 @@ it has the same size on a phone and on a wide screen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
@@ -33,6 +32,7 @@ from aioqueue.telemetry.verdict.bottleneck import Verdict
 from aioqueue.telemetry.verdict.monitored_run import Judge
 from aioqueue.telemetry.views.chart_data import (
     COLOURS,
+    NOTHING_YET,
     Chart,
     Layer,
     Panel,
@@ -60,8 +60,9 @@ def page(snapshots: Sequence[Snapshot], verdict: Verdict, judge: Judge) -> str:
         judge: returns the verdict between two snapshots.
     """
     if len(snapshots) < 2:
-        body = "<h1>The run has only just begun: there is nothing to show yet.</h1>"
-        return _document(f"<header>\n{body}\n</header>", "A run that has just begun")
+        return _document(
+            f"<header>\n<h1>{NOTHING_YET}</h1>\n</header>", "A run that has just begun"
+        )
     chart = chart_of(snapshots, judge)
     parts = [
         _header(chart, verdict, snapshots),
@@ -92,7 +93,6 @@ def _document(body: str, title: str) -> str:
 def _header(chart: Chart, verdict: Verdict, snapshots: Sequence[Snapshot]) -> str:
     first, last = snapshots[0], snapshots[-1]
     whole = chart.whole
-    began = datetime.fromtimestamp(chart.began).astimezone()
     cores = (last.process_cpu - first.process_cpu) / whole.seconds
     figures = [
         (f"{count(round(whole.step.rate, 2))}/s", f"{whole.step.unit} handed over"),
@@ -104,7 +104,7 @@ def _header(chart: Chart, verdict: Verdict, snapshots: Sequence[Snapshot]) -> st
         f"<div><dt>{escape(what)}</dt><dd>{escape(value)}</dd></div>" for value, what in figures
     )
     return (
-        f'<header>\n<p class="when">Run of {began.day} {began:%B %Y, %H:%M:%S}</p>\n'
+        f'<header>\n<p class="when">{chart.title}</p>\n'
         f"<h1>{_with_hard_spaces(sentence(str(verdict)))}</h1>\n<dl>{tiles}</dl>\n</header>"
     )
 

@@ -6,7 +6,6 @@ import io
 import textwrap
 import warnings
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from aioqueue.base import extras
@@ -16,6 +15,7 @@ from aioqueue.telemetry.verdict.bottleneck import Verdict
 from aioqueue.telemetry.verdict.monitored_run import Judge
 from aioqueue.telemetry.views.chart_data import (
     COLOURS,
+    NOTHING_YET,
     Chart,
     Panel,
     Plot,
@@ -106,8 +106,7 @@ def _empty(scheme: Scheme) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEAD))
-    text = "The run has only just begun: there is nothing to show yet."
-    figure.text(0.03, 0.5, text, color=scheme.text, size=13, weight="bold", va="center")
+    figure.text(0.03, 0.5, NOTHING_YET, color=scheme.text, size=13, weight="bold", va="center")
     return figure
 
 
@@ -133,9 +132,7 @@ def _height(panel: Panel) -> float:
 
 
 def _draw_head(part: SubFigure, chart: Chart, verdict: Verdict, scheme: Scheme) -> None:
-    began = datetime.fromtimestamp(chart.began).astimezone()
-    when = f"Run of {began.day} {began:%B %Y, %H:%M:%S}"
-    part.text(0.03, 0.9, when, color=scheme.muted, size=8.5, va="center")
+    part.text(0.03, 0.9, chart.title, color=scheme.muted, size=8.5, va="center")
     text = textwrap.shorten(sentence(str(verdict)), 190, placeholder=" …")
     lines = textwrap.fill(text, 95)
     part.text(0.03, 0.67, lines, color=scheme.text, size=11.5, weight="bold", va="center")

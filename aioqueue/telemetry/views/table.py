@@ -222,16 +222,11 @@ def _all_rows(interval: Interval, verdict: Verdict, mark: str) -> Iterator[_Row]
     for one in interval.busiest_functions():
         if one.busy >= _SHOWN_FROM or one.now.name == limits:
             calls.setdefault(one.now.within, []).append(one)
-    filling: dict[str, list[StageInterval]] = {}
-    for stage in interval.stages:
-        filling.setdefault(stage.now.into, []).append(stage)
-    for queue in interval.queues:
-        for stage in filling.pop(queue.now.name, ()):
-            yield from _stage_rows(stage, calls, limits, mark, interval.seconds)
-        yield _queue_row(queue)
-    for rest in filling.values():
-        for stage in rest:
-            yield from _stage_rows(stage, calls, limits, mark, interval.seconds)
+    for part in interval.in_flow_order():
+        if isinstance(part, QueueInterval):
+            yield _queue_row(part)
+        else:
+            yield from _stage_rows(part, calls, limits, mark, interval.seconds)
     for one in calls.pop(None, ()):
         yield _function_row(one, mark if one.now.name == limits else " ", interval.seconds)
 
