@@ -116,7 +116,7 @@ class Advised:
         return made.prefetch(4) if self.prefetches else made
 
     def following(self, verdict: Verdict) -> Advised | None:
-        """The same as advised; ``None`` where it was not said what would help."""
+        """The same as advised; ``None`` if there was no advice."""
         if verdict.advice == "prefetch":
             return replace(self, prefetches=True)
         if verdict.advice in ("faster function", "less locking"):

@@ -1,4 +1,4 @@
-"""Runs that never were: their numbers, second by second, as a fluid that flows through stages.
+"""Made-up runs: their numbers, second by second, as a fluid that flows through stages.
 
 Queues are filled and emptied at the rates that workers, rooms and the training step allow. All
 sums agree, as they do in a real run: a worker is busy, starved or blocked, and nothing else.

@@ -1,4 +1,4 @@
-"""Real pipelines of parts whose speed is known: they sleep, or compute, as long as said."""
+"""Real pipelines of parts whose speed is known: they sleep, or compute, for a given time."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _items(seconds: float) -> Iterator[int]:
 
 
 def measured(pipeline: Pipeline[Any], step: float, seconds: float) -> tuple[float, Verdict]:
-    """Go through it for some seconds: batches per second of the last two thirds, and what is said
+    """Go through it for some seconds: batches per second of the last two thirds, and the verdict
     of them."""
     with Monitor(pipeline) as monitor:
         began, steps = 0.0, 0

@@ -60,8 +60,8 @@ def _at(snapshot: Snapshot, seconds: float) -> Snapshot:
     return replace(snapshot, seconds=seconds)
 
 
-class TestWhatItDoes:
-    def test_it_adds_workers_until_data_are_ahead(self) -> None:
+class TestSteadyRuns:
+    def test_it_adds_workers_until_data_is_ahead(self) -> None:
         tuned = Tuned(shape)
         tuned.goes_on(30)
         assert tuned.sizes == sorted(tuned.sizes)
@@ -73,25 +73,25 @@ class TestWhatItDoes:
         tuned.goes_on(30)
         assert tuned.count == 3
 
-    def test_it_gives_none_to_threads_that_hold_the_lock(self) -> None:
+    def test_it_adds_no_threads_that_hold_the_gil(self) -> None:
         tuned = Tuned(lambda count: shape(count, waits=0.0, computes=0.005), count=4)
         tuned.goes_on(30)
         assert tuned.sizes == []
 
-    def test_it_takes_back_what_has_not_helped(self) -> None:
-        """As long as it says that it waits; but all wait for one thing."""
+    def test_it_undoes_a_change_that_did_not_help(self) -> None:
+        """The verdict sees calls that wait, but all of them wait for one resource."""
         tuned = Tuned(lambda count: shape(count, waits=0.02 * count), count=2)
         tuned.goes_on(24)
         assert tuned.count == 2
         assert len(tuned.sizes) == 2 * (len(tuned.sizes) // 2)
         assert any("no faster" in change.why for change in tuned.watch.changes())
 
-    def test_it_leaves_a_stage_alone_that_does_not_limit(self) -> None:
+    def test_it_does_not_change_a_stage_that_is_not_the_bottleneck(self) -> None:
         tuned = Tuned(lambda count: shape(count, step=1.0), count=1)
         tuned.goes_on(30)
         assert tuned.sizes == []
 
-    def test_what_cannot_be_started_is_not_asked_for_again_at_once(self) -> None:
+    def test_workers_that_cannot_start_are_not_retried_at_once(self) -> None:
         asked: list[int] = []
 
         class Refused(Tuned):
@@ -116,8 +116,8 @@ class TestInVirtualTime:
         assert share >= ENOUGH
 
     @pytest.mark.slow
-    def test_workers_that_take_long_to_start_are_waited_for(self) -> None:
-        """Until they are there, more of them are no faster; which says nothing of them."""
+    def test_it_waits_for_workers_that_start_slowly(self) -> None:
+        """Until they have started, throughput does not show whether they help."""
         made = shape(1)
         slow = replace(made.stages[0], where="process", starts=7.0)
         run = TunedRun(replace(made, stages=(slow,)), 1)
@@ -126,7 +126,7 @@ class TestInVirtualTime:
         assert run.goes_on(10) > 0.9 * best_fixed(replace(made, stages=(slow,)), 1)
 
     @pytest.mark.slow
-    def test_a_stage_that_is_no_longer_the_one_that_limits_keeps_its_workers(self) -> None:
+    def test_a_stage_that_stops_being_the_bottleneck_keeps_its_workers(self) -> None:
         made = shape(1, step=0.004)
         twin = replace(made.stages[0], name="augment")
         run = TunedRun(replace(made, stages=(made.stages[0], twin)), 1)
@@ -134,7 +134,7 @@ class TestInVirtualTime:
         assert not [change for change in run.watch.changes() if change.after < change.before]
         assert min(run.workers) >= 8
 
-    def test_what_seems_not_to_have_helped_comes_back_if_it_is_missed(self) -> None:
+    def test_an_undone_change_is_redone_if_throughput_drops(self) -> None:
         """While four are tried the machine has other things to do, and then no longer."""
         run = TunedRun(shape(1), 1)
         [stage] = run.run.stages
@@ -149,7 +149,7 @@ class TestInVirtualTime:
         assert run.workers == (4,), "but one is slower still"
         assert "slower" in run.watch.changes()[-1].why
 
-    def test_what_was_too_much_is_tried_again_with_less(self) -> None:
+    def test_a_change_that_was_too_large_is_retried_smaller(self) -> None:
         run = TunedRun(shape(1), 1)
         [stage] = run.run.stages
         run.goes_on(3)
@@ -162,7 +162,7 @@ class TestInVirtualTime:
         assert run.workers == (2,)
 
     @pytest.mark.slow
-    def test_one_change_at_a_time_is_made_in_all_of_a_run(self) -> None:
+    def test_one_change_at_a_time_per_run(self) -> None:
         stages = tuple(replace(shape(1).stages[0], name=name) for name in ("a", "b", "c"))
         run = TunedRun(Shape(0.0, stages, 4, 0.004), 1)
         run.goes_on(30)
@@ -170,7 +170,7 @@ class TestInVirtualTime:
         assert len(times) >= 5
         assert all(later - earlier > 2.5 for earlier, later in pairwise(times))
 
-    def test_more_of_those_who_take_turns_at_a_source_are_tried(self) -> None:
+    def test_more_workers_are_tried_at_a_shared_source(self) -> None:
         """The source limits; but two can do without the time that one works after it."""
         made = replace(shape(1, waits=0.001, step=0.001), source=0.003)
         run = TunedRun(made, 1)
@@ -188,7 +188,7 @@ class TestTheOption:
     @pytest.mark.parametrize(
         ("autotune", "workers", "begins"), [((2, 8), 1, 2), ((2, 8), 9, 8), ((1, 3), 2, 2)]
     )
-    def test_says_with_how_many_it_begins(
+    def test_reports_the_initial_number_of_workers(
         self, autotune: tuple[int, int], workers: int, begins: int
     ) -> None:
         options: dict[str, Any] = {"workers": workers, "autotune": autotune}

@@ -1,4 +1,4 @@
-"""The ways to look at a run, and to send its numbers on, as methods of its monitor."""
+"""The views and exports of a run, as methods of its monitor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def double(number: int) -> int:
 
 class TestSave:
     @pytest.mark.slow
-    def test_the_ending_says_what_it_is(self, tmp_path: Path) -> None:
+    def test_the_suffix_chooses_the_format(self, tmp_path: Path) -> None:
         pytest.importorskip("matplotlib", reason="needs the extra `pictures`")
         begin = {"html": b"<!DOCTYPE html>", "png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
         for kind, first in begin.items():
@@ -35,7 +35,7 @@ class TestSave:
         assert (tmp_path / "again.HTML").exists()
 
     @pytest.mark.parametrize("name", ["run", "run.txt", "run.json", "html"])
-    def test_other_endings_are_refused(self, tmp_path: Path, name: str) -> None:
+    def test_other_suffixes_are_refused(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(InvalidArgumentError, match=r"^path: got '.*'; expected one that ends"):
             usual(5).save(tmp_path / name)
         assert list(tmp_path.iterdir()) == []
@@ -44,7 +44,7 @@ class TestSave:
         with pytest.raises(InvalidArgumentError, match=r"^dark: got 1; expected a bool$"):
             usual(5).save(tmp_path / "run.png", dark=1)  # type: ignore[arg-type]
 
-    def test_pages_need_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_pages_need_no_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         usual(5).save(tmp_path / "run.html")
         with pytest.raises(ImportError, match=r"pip install '\.\[pictures\]'.*\.html"):
@@ -68,8 +68,8 @@ def test_seconds_are_checked(seconds: Any, tmp_path: Path) -> None:
             ask(seconds)
 
 
-class TestOfARealRun:
-    def test_a_stage_that_has_come_is_seen_though_snapshots_take_long(
+class TestRealRuns:
+    def test_a_new_stage_invalidates_the_cached_snapshot(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(collector, "thread_time", itertools.count().__next__)
@@ -81,7 +81,7 @@ class TestOfARealRun:
                 assert [stage.name for stage in monitor.snapshot().stages] == ["double"]
 
     @pytest.mark.slow
-    def test_all_there_is_can_be_asked_for(self, tmp_path: Path) -> None:
+    def test_all_views_work_at_any_time(self, tmp_path: Path) -> None:
         """At any time: before the first item, in the middle, at the end, and after it."""
         pytest.importorskip("rich", reason="needs the extra `rich`")
         pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
@@ -108,7 +108,7 @@ class TestOfARealRun:
             assert "double" in ask(monitor, "at the end")
         assert "double" in ask(monitor, "after")
 
-    def test_scalars_are_written_as_the_training_goes_on(self) -> None:
+    def test_scalars_are_written_during_training(self) -> None:
         writer = Recording()
         pipeline = numbers(100).prepare(double, workers=2).batch(5)
         with pipeline.monitor() as monitor:
@@ -120,7 +120,7 @@ class TestOfARealRun:
         assert {tag for tag, _, _ in writer.written} <= tags
         assert "data/step_wait" in tags
 
-    def test_a_writer_that_fails_costs_no_batch(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_failing_writer_loses_no_batch(self, caplog: pytest.LogCaptureFixture) -> None:
         class Full:
             def add_scalar(self, tag: str, value: float, step: int | None = None) -> None:
                 raise OSError("no space left")
@@ -149,7 +149,7 @@ class TestOfARealRun:
             assert list(monitor.steps(queue)) == list(range(50))
         assert {step for _, _, step in writer.written} == {4, 9, 14, 19, 24, 29, 34, 39, 44, 49}
 
-    def test_names_are_fit_for_mlflow(self) -> None:
+    def test_names_are_valid_in_mlflow(self) -> None:
         """Which takes letters, digits and ``_-./: ``, and nothing else."""
         pipeline = numbers(20).prepare(lambda number: number + 1).batch(5)
         with pipeline.monitor() as monitor:

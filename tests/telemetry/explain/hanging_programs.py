@@ -158,7 +158,7 @@ thread(coord.join)
 """,
     ),
 }
-"""By what hangs: what the first culprit says, and the program."""
+"""By what hangs: the sentence of the first culprit, and the program."""
 
 _BEGINS: Final = """
 import sys, threading, time

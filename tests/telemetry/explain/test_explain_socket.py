@@ -1,4 +1,4 @@
-"""Being asked from outside: by a signal, and by ``python -m aioqueue explain``."""
+"""Explanations requested from outside: by a signal, and by ``python -m aioqueue explain``."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TestSignals:
             undo()
         assert "trainer waits for 1 element in 'examples' (0/8)" in file.getvalue()
 
-    def test_a_handler_that_was_there_is_called_as_well(self, folder: Path) -> None:
+    def test_an_existing_handler_is_called_too(self, folder: Path) -> None:
         calls: list[Any] = []
         before = signal.signal(signal.SIGUSR2, lambda number, frame: calls.append(number))
         try:
@@ -126,7 +126,7 @@ class TestSignals:
         assert list(folder.iterdir()) == []
 
     @pytest.mark.slow
-    def test_sockets_of_the_dead_are_taken_away(self, folder: Path) -> None:
+    def test_sockets_of_killed_processes_are_removed(self, folder: Path) -> None:
         with program("aioqueue.explain_on_signal()") as process:
             left = explain_socket.socket_of(process.pid, os.getuid())
             assert left.exists()
@@ -154,7 +154,7 @@ class TestSignals:
         thread.join(PATIENCE)
         assert "in the main thread" in str(raised[0])
 
-    def test_a_folder_that_others_can_look_into_is_refused(self, folder: Path) -> None:
+    def test_a_folder_that_others_can_read_is_refused(self, folder: Path) -> None:
         folder.mkdir(mode=0o755)
         folder.chmod(0o755)
         with pytest.raises(PermissionError, match=r"expected a folder that user \d+ owns"):
@@ -170,13 +170,13 @@ class TestSignals:
             aioqueue.explain_on_signal()
         assert target == "nothing" or not [*other.iterdir()]
 
-    def test_what_is_no_socket_of_the_dead_is_no_obstacle(self, folder: Path) -> None:
+    def test_other_files_in_the_folder_do_no_harm(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
         for name in (f"{10**30}.sock", "-x.sock"):
             (folder / name).mkdir()
         aioqueue.explain_on_signal()()
 
-    def test_a_program_that_cannot_be_prepared_runs_all_the_same(
+    def test_a_program_that_cannot_listen_runs_anyway(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         folder.write_text("in the way", encoding="utf-8")
@@ -185,7 +185,7 @@ class TestSignals:
         assert "AIOQUEUE_EXPLAIN is set, but this process cannot listen for requests" in caplog.text
 
 
-class TestTheCommand:
+class TestCommand:
     @pytest.mark.slow("environment")
     @pytest.mark.parametrize("by", ["call", "environment"])
     def test_asks_a_process(
@@ -194,22 +194,22 @@ class TestTheCommand:
         call = "aioqueue.explain_on_signal()" if by == "call" else ""
         with program(call, AIOQUEUE_EXPLAIN="1" if by == "environment" else "") as process:
             assert main(["explain", str(process.pid)]) == 0
-        told = capsys.readouterr().out
-        assert told.startswith(f"aioqueue: why process {process.pid} waits\n")
-        assert "'examples' is empty, and no runner fills it: " in told
-        assert "trainer waits for 1 element" in told
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"aioqueue: why process {process.pid} waits\n")
+        assert "'examples' is empty, and no runner fills it: " in printed
+        assert "trainer waits for 1 element" in printed
 
     @pytest.mark.slow
-    def test_a_process_that_is_not_prepared(
+    def test_a_process_that_does_not_listen(
         self, folder: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with program() as process:
             assert main(["explain", str(process.pid)]) == 1
-        told = capsys.readouterr().err
-        assert f"process {process.pid} (" in told
-        assert "does not listen for requests: call aioqueue.explain_on_signal() in it" in told
+        printed = capsys.readouterr().err
+        assert f"process {process.pid} (" in printed
+        assert "does not listen for requests: call aioqueue.explain_on_signal() in it" in printed
 
-    def test_there_is_no_such_process(self, folder: Path) -> None:
+    def test_a_process_that_does_not_exist(self, folder: Path) -> None:
         with program() as process:
             pass
         with pytest.raises(CannotAskError, match=f"^there is no process {process.pid}$"):
@@ -217,7 +217,7 @@ class TestTheCommand:
         with pytest.raises(CannotAskError, match=r"^there is no process"):
             ask(10**20, 1.0)
 
-    def test_a_process_of_somebody_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_process_of_another_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(*_: object) -> None:
             raise PermissionError
 
@@ -245,7 +245,7 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         "wrong", [["explain"], ["explain", "0"], ["explain", "-1"], ["explain", "x"], ["explian"]]
     )
-    def test_what_is_not_understood_is_refused(
+    def test_wrong_arguments_are_refused(
         self, wrong: list[str], capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(SystemExit) as ended:
@@ -312,10 +312,10 @@ def rest_of(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(1 << 20), b""))
 
 
-class TestAskersAndAnswers:
-    """Nobody who asks can hold up others, and nobody who answers can harm those who ask."""
+class TestClients:
+    """No client can hold up others, and no answer can harm the client."""
 
-    def test_an_asker_that_does_not_read_blocks_nobody(self, folder: Path) -> None:
+    def test_a_client_that_does_not_read_blocks_nobody(self, folder: Path) -> None:
         long = "waits\n" * 200_000  # more than a socket takes at once
         with listening(long), contextlib.ExitStack() as undo:
             for _ in range(3):
@@ -326,7 +326,7 @@ class TestAskersAndAnswers:
             undo.close()
             assert ask(os.getpid(), PATIENCE) == long
 
-    def test_many_who_do_not_read_make_room(
+    def test_too_many_clients_that_do_not_read_are_dropped(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(explain_socket, "_MOST_CLIENTS", 3)
@@ -337,9 +337,7 @@ class TestAskersAndAnswers:
             assert ask(os.getpid(), PATIENCE)
             assert max(len(rest_of(one)) for one in idle[:2]) < 1_200_000  # they were dropped
 
-    def test_an_asker_that_is_too_slow_is_dropped(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_slow_client_is_dropped(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(explain_socket, "_MOST_READING_SECONDS", 0.01)
         with listening("waits\n" * 200_000), socket.socket(socket.AF_UNIX) as idle:
             idle.connect(str(explain_socket.socket_of(os.getpid(), os.getuid())))
@@ -347,7 +345,7 @@ class TestAskersAndAnswers:
             closed.register(idle, 0)
             assert closed.poll(PATIENCE * 1000)
 
-    def test_a_file_that_takes_nothing_blocks_nobody(self, folder: Path) -> None:
+    def test_a_full_pipe_blocks_nobody(self, folder: Path) -> None:
         here, there = os.pipe()
         text = "waits\n" * 100_000
         with pytest.MonkeyPatch.context() as patch, open(there, "w", encoding="utf-8") as file:
@@ -364,7 +362,7 @@ class TestAskersAndAnswers:
         reader.join(PATIENCE)
         os.close(here)
 
-    def test_descriptors_above_those_that_select_takes(self, folder: Path) -> None:
+    def test_descriptors_above_the_limit_of_select(self, folder: Path) -> None:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -386,7 +384,9 @@ class TestAskersAndAnswers:
                 os.close(fd)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    def test_an_answer_is_cut(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_long_answer_is_truncated(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(explain_socket, "LONGEST_ANSWER", 1000)
         with listening("é" * 5000):
             answer = ask(os.getpid(), PATIENCE)
@@ -394,7 +394,7 @@ class TestAskersAndAnswers:
         assert answer.endswith("too long for an answer)\n")
         assert len(answer.encode()) <= 1000
 
-    def test_an_answer_without_end_is_cut(
+    def test_an_endless_answer_is_truncated(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(explain_socket, "LONGEST_ANSWER", 1 << 17)
@@ -403,7 +403,7 @@ class TestAskersAndAnswers:
         assert answer.endswith("(the answer goes on)")
         assert len(answer) < (1 << 17) + 100
 
-    def test_an_answer_that_trickles_is_not_waited_for(self, folder: Path) -> None:
+    def test_a_slow_answer_times_out(self, folder: Path) -> None:
         over = threading.Event()
         trickle = (b"x" for _ in iter(lambda: over.wait(0.01), True))
         with pretending(os.getuid(), trickle):
@@ -436,7 +436,7 @@ class TestAskersAndAnswers:
             ("peer", "user {other} answers there"),
         ],
     )
-    def test_what_others_have_put_there_is_not_believed(
+    def test_files_of_other_users_are_not_trusted(
         self, way: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """We are the other user, who pretends to be a process of somebody else."""
@@ -458,7 +458,7 @@ class TestAskersAndAnswers:
         assert f"process {os.getpid()} of user {of} cannot be asked" in str(raised.value)
         assert said.format(own=own, other=other) in str(raised.value)
 
-    def test_an_asker_of_another_user_gets_nothing(
+    def test_a_client_of_another_user_gets_no_answer(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with listening():
@@ -468,12 +468,12 @@ class TestAskersAndAnswers:
                 connection.connect(str(path))
                 assert connection.recv(1) == b""
 
-    def test_who_is_at_the_other_end(self) -> None:
+    def test_the_user_at_the_other_end_is_checked(self) -> None:
         here, there = socket.socketpair()
         with here, there:
             assert posix.peer_user(here) == os.getuid()
 
-    def test_too_long_a_folder_is_named(
+    def test_a_path_that_is_too_long_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         long = tmp_path / ("long" * 30)
@@ -486,7 +486,7 @@ class TestAskersAndAnswers:
         with pytest.raises(OSError, match=r"^TMPDIR: "):
             posix.listening_socket(long / "listener")
 
-    def test_a_system_without_either_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_signal_and_socket_it_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pair = partial(socket.socketpair, socket.AF_UNIX)  # such a system has others
         monkeypatch.setattr(socket, "socketpair", pair)
         monkeypatch.delattr(socket, "AF_UNIX")
@@ -500,10 +500,10 @@ class TestAskersAndAnswers:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", HANGS)
-def test_who_is_to_blame_is_named_by_call_by_pid_and_by_watchdog(what: str, folder: Path) -> None:
-    """By its own call the program is ready, and then it is asked from outside."""
+def test_the_root_cause_by_call_by_pid_and_by_watchdog(what: str, folder: Path) -> None:
+    """First the program calls `explain` itself; then a request comes from outside."""
     words, _ = HANGS[what]
-    file = folder.parent / "hangs.py"  # what has no file of its own is not told as the user's
+    file = folder.parent / "hangs.py"  # what has no file of its own is not printed as the user's
     file.write_text(program_of(what))
     start = f"import runpy; runpy.run_path({str(file)!r})"
     with program(text=start, AIOQUEUE_EXPLAIN="1") as process:

@@ -136,9 +136,9 @@ def check(kinds: list[str], chance: random.Random) -> None:
         for kind in kinds:
             getattr(services, kind)()
         spin_until(lambda: all(is_ready() for is_ready in services.ready))
-        told = aioqueue.explain()
-        assert not told.culprits, f"{kinds}: {told}"
-        assert "close() missing" not in str(told)
+        explanation = aioqueue.explain()
+        assert not explanation.culprits, f"{kinds}: {explanation}"
+        assert "close() missing" not in str(explanation)
 
         go = threading.Event()
 
@@ -167,7 +167,7 @@ def test_several_services(seed: int) -> None:
     check(chance.choices(KINDS, k=chance.randint(2, 5)), chance)
 
 
-def test_who_waits_for_room_in_a_batcher_waits_for_its_batch() -> None:
+def test_a_caller_that_waits_for_room_in_a_batcher_waits_for_its_batch() -> None:
     go = threading.Event()
 
     def function(rows: list[Any]) -> list[Any]:
@@ -183,15 +183,15 @@ def test_who_waits_for_room_in_a_batcher_waits_for_its_batch() -> None:
         for number in range(4):
             services.thread(lambda number=number: batcher(number))  # type: ignore[misc]
         spin_until(lambda: batcher.statistics().waiting_for_room == 2)
-        told = aioqueue.explain()
-        (culprit,) = told.culprits
+        explanation = aioqueue.explain()
+        (culprit,) = explanation.culprits
         assert culprit.kind == "worker"
         assert culprit.sentence.startswith(
             "Batcher 'scores': aioqueue-scores-0 has been at a batch"
         )
 
 
-def test_if_nobody_is_left_who_could_fill_it_the_queue_is_to_blame() -> None:
+def test_a_queue_that_no_thread_could_fill_is_a_root_cause() -> None:
     """A thread that joins another one fills nothing until that one has ended."""
     queue: sync.FIFOQueue[int] = sync.FIFOQueue(8, name="examples")
     found: list[Any] = []
@@ -217,6 +217,6 @@ def test_if_nobody_is_left_who_could_fill_it_the_queue_is_to_blame() -> None:
     watcher.start()
     watcher.join(PATIENCE)
     trainer.join(PATIENCE)
-    (told,) = found
-    assert [(one.kind, one.queue) for one in told.culprits] == [("nobody fills", "examples")]
-    assert not told.hints
+    (explanation,) = found
+    assert [(one.kind, one.queue) for one in explanation.culprits] == [("nobody fills", "examples")]
+    assert not explanation.hints

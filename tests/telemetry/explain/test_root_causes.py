@@ -1,4 +1,4 @@
-"""Whom everybody waits for in the end, of records that the test makes up: no thread waits here."""
+"""Root causes found in wait graphs that the tests make by hand: no thread waits here."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def kinds(culprits: tuple[Culprit, ...]) -> list[str]:
     return [culprit.kind for culprit in culprits]
 
 
-class TestTheWay:
-    def test_goes_through_several_stages(self) -> None:
+class TestWalk:
+    def test_leads_through_several_stages(self) -> None:
         """trainer <- q2 <- batch <- q1 <- decode: stuck in an item."""
         queues = [
             queue("q1", 1, caller("batcher", 20)),
@@ -74,7 +74,7 @@ class TestTheWay:
             "'q1' is filled by decode",
         ]
 
-    def test_begins_with_who_is_no_worker_and_has_waited_longest(self) -> None:
+    def test_begins_at_the_consumer_that_has_waited_longest(self) -> None:
         queues = [
             queue("q1", 1, caller("batcher", 20, seconds=99.0), last_end="a"),
             queue("q3", 3, caller("logger", 31, seconds=1.0), last_end="b"),
@@ -84,7 +84,7 @@ class TestTheWay:
         names = [culprit.queue for culprit in culprits_of(queues, stages)]
         assert names == ["q2", "q3", "q1"]
 
-    def test_of_several_items_the_old_ones_are_told(self) -> None:
+    def test_only_the_oldest_items_are_reported(self) -> None:
         workers = [
             worker(f"w{number}", number, item=item(str(number), seconds))
             for number, seconds in ((10, 0.01), (11, 60.0), (12, 50.0))
@@ -99,7 +99,7 @@ class TestTheWay:
         (culprit,) = culprits_of([full], stages)
         assert culprit.kind == "nobody takes"
 
-    def test_whoever_was_served_and_does_not_run_has_a_blocked_loop(self) -> None:
+    def test_a_caller_that_was_served_and_does_not_run_has_a_blocked_loop(self) -> None:
         culprits = culprits_of([queue("q1", 1, caller("task-1", 30, granted=True))], [])
         assert kinds(culprits) == ["loop"]
         assert "its event loop is blocked" in culprits[0].sentence
@@ -112,7 +112,7 @@ class TestTheWay:
         assert first.kind == "too few"
         assert "; 7 of them have to stay" in first.sentence
 
-    def test_who_took_last_and_waits_elsewhere_is_followed(self) -> None:
+    def test_the_last_consumer_is_followed_to_another_queue(self) -> None:
         """maker waits for room in q1, which trainer empties, who waits at q2, which none fills."""
         queues = [
             queue(
@@ -128,7 +128,7 @@ class TestTheWay:
         culprits = culprits_of(queues, [])
         assert kinds(culprits) == ["cycle"]  # it may well be that maker fills q2
 
-    def test_waits_that_lead_back_are_a_cycle_and_told_once(self) -> None:
+    def test_a_cycle_is_reported_once(self) -> None:
         queues = [
             queue("q1", 1, caller("a", 10, "enqueue"), size=8, last_dequeuer_key=20),
             queue("q2", 2, caller("b", 20, "enqueue"), size=8, last_dequeuer_key=10),
@@ -137,7 +137,7 @@ class TestTheWay:
         assert culprit.kind == "cycle"
         assert culprit.sentence.startswith("these wait for each other: a waits for room for")
 
-    def test_where_nobody_waits_items_in_hand_are_told(self) -> None:
+    def test_items_in_progress_are_reported_if_nobody_waits(self) -> None:
         stages = [stage("decode", 1, worker("w", 10, item=item("37", 9.0)))]
         assert kinds(culprits_of([], stages)) == ["item"]
         assert kinds(culprits_of([], [stage("decode", 1, worker("w", 10))])) == []
@@ -148,7 +148,7 @@ class TestTheWay:
         assert kinds(culprits) == ["nobody fills"]
 
     @pytest.mark.parametrize("state", ["stopped", "does not answer"])
-    def test_processes_that_are_no_longer_there(self, state: Any) -> None:
+    def test_processes_that_do_not_run(self, state: Any) -> None:
         stages = [stage("decode", 1, worker("p", 10, item=item("37", 9.0), state=state))]
         (culprit,) = culprits_of([queue("q1", 1, caller("t", 30))], stages)
         assert culprit.kind == "process"
@@ -156,7 +156,7 @@ class TestTheWay:
 
 
 class TestText:
-    def test_of_all_there_is(self) -> None:
+    def test_of_a_full_explanation(self) -> None:
         waits = queue("examples", 1, caller("trainer", 30), last_end=None)
         decode = stage("decode", 1, worker("w", 10, item=item("37", 9.0)))
         explanation = Explanation(
@@ -183,9 +183,9 @@ class TestText:
             "    OSError: x",
         ]
 
-    def test_where_nothing_is(self) -> None:
-        told = str(Explanation((), (), (), (), 42))
-        assert told == "aioqueue: why process 42 waits\n  nobody waits"
+    def test_of_an_empty_explanation(self) -> None:
+        text = str(Explanation((), (), (), (), 42))
+        assert text == "aioqueue: why process 42 waits\n  nobody waits"
 
     @pytest.mark.parametrize(
         ("seconds", "words"),
@@ -195,8 +195,8 @@ class TestText:
         assert format_seconds(seconds) == words
 
 
-def test_names_keep_to_one_line() -> None:
-    """Nobody forges lines of the log by the name of a task, a queue or an item."""
+def test_names_stay_on_one_line() -> None:
+    """The name of a task, a queue or an item cannot forge a line of the log."""
     forged = "x\nqueues\n  all is well \x1b[2J"
     item_of_user = item(forged, 7.0)
     parts = (

@@ -1,4 +1,4 @@
-"""Stacks of threads and tasks that go on meanwhile."""
+"""Stacks of threads and tasks that continue to run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names(stack: tuple[Frame, ...]) -> list[str]:
 
 
 class TestThreads:
-    def test_one_that_waits(self) -> None:
+    def test_a_waiting_thread(self) -> None:
         go = threading.Event()
 
         def inner() -> None:
@@ -54,7 +54,7 @@ class TestThreads:
         thread.join(PATIENCE)
         spin_until(lambda: stack_of(thread) == ())
 
-    def test_what_is_no_thread_nor_task_has_none(self) -> None:
+    def test_other_objects_have_no_stack(self) -> None:
         assert stack_of(None) == stack_of(3) == ()
 
 
@@ -68,11 +68,11 @@ LOOKS: dict[str, Callable[[threading.Thread], object]] = {
 
 
 class TestNothingIsKept:
-    """A look at all threads sees the one that looks, too: no cycle keeps what that works with."""
+    """Reading all threads includes the reading one: no reference cycle keeps its locals."""
 
     @pytest.mark.parametrize("look", LOOKS)
     @pytest.mark.parametrize("whose", ["own", "another"])
-    def test_of_who_looks(self, look: str, whose: str) -> None:
+    def test_of_the_reading_thread(self, look: str, whose: str) -> None:
         go = threading.Event()
         thread = threading.Thread(target=go.wait, args=(PATIENCE,))
         thread.start()
@@ -147,7 +147,7 @@ class TestTasks:
 
         AsyncioWorld().run(body)
 
-    def test_one_that_runs_is_found_in_the_thread_of_its_loop(self) -> None:
+    def test_a_running_task_is_found_in_the_thread_of_its_loop(self) -> None:
         async def body() -> None:
             def looks() -> tuple[Frame, ...]:
                 return stack_of(asyncio.current_task())
@@ -157,7 +157,7 @@ class TestTasks:
         AsyncioWorld().run(body)
 
 
-class TestWords:
+class TestFormats:
     def test_of_a_dump(self) -> None:
         dump = 'Current thread 0x1 (most recent call first):\n  File "a b.py", line 8 in f\n'
         assert stack_of_dump(dump) == (Frame("a b.py", 8, "f"),)
@@ -173,7 +173,7 @@ class TestWords:
         assert names(stack) == ["fails", "test_of_a_traceback"]
         assert "raise ValueError" in str(stack[0])
 
-    def test_own_code_goes_first_and_where_there_is_none_the_innermost(self) -> None:
+    def test_user_code_is_the_place_or_else_the_innermost_call(self) -> None:
         library = Frame(threading.__file__, 1, "wait")
         own = Frame(__file__, 1, "f")
         assert place_of((library, own)) == own
@@ -233,7 +233,7 @@ def waits_for_an_event(lock: Any) -> None:
         (waits_for_an_event, threading.Lock, False),
     ],
 )
-def test_who_waits_for_a_lock_is_told_apart(function: Any, make: Any, is_lock: bool) -> None:
+def test_waits_for_a_lock_are_recognised(function: Any, make: Any, is_lock: bool) -> None:
     lock = make()
     lock.acquire()
     thread = threading.Thread(target=function, args=(lock,))
@@ -257,7 +257,7 @@ def test_who_waits_for_a_lock_is_told_apart(function: Any, make: Any, is_lock: b
 @pytest.mark.parametrize(
     "make", [anyio.Lock, lambda: anyio.Semaphore(1), asyncio.Lock, anyio.Event]
 )
-def test_tasks_that_wait_for_a_lock_are_told_apart(task_world: TaskWorld, make: Any) -> None:
+def test_waits_of_tasks_for_a_lock_are_recognised(task_world: TaskWorld, make: Any) -> None:
     async def body() -> None:
         lock = make()
         if isinstance(lock, asyncio.Lock) and not isinstance(task_world, AsyncioWorld):
@@ -286,7 +286,7 @@ def test_tasks_that_wait_for_a_lock_are_told_apart(task_world: TaskWorld, make: 
     task_world.run(body)
 
 
-def test_a_wait_at_a_queue_of_ours_is_none_for_a_lock() -> None:
+def test_a_wait_at_a_queue_is_no_wait_for_a_lock() -> None:
     queue = sync.FIFOQueue(8)
 
     def takes() -> int:

@@ -1,4 +1,4 @@
-"""Fifteen ways to hang: in each the explanation names the culprit."""
+"""Fifteen ways to hang: in each, the explanation names the root cause."""
 
 from __future__ import annotations
 
@@ -93,41 +93,41 @@ def hang() -> Iterator[Hang]:
     one.close()
 
 
-def culprits_here(explanation: Explanation) -> list[Culprit]:
+def culprits_here(found: Explanation) -> list[Culprit]:
     """The culprits, without those of other tests."""
-    return [one for one in explanation.culprits if one.queue not in LEFT]
+    return [one for one in found.culprits if one.queue not in LEFT]
 
 
-def culprit_of(explanation: Explanation, kind: str, **named: str) -> Culprit:
-    """The first culprit, which must be as said."""
-    culprits = culprits_here(explanation)
-    assert culprits, str(explanation)
+def culprit_of(found: Explanation, kind: str, **named: str) -> Culprit:
+    """The first culprit, which must match."""
+    culprits = culprits_here(found)
+    assert culprits, str(found)
     culprit = culprits[0]
-    assert culprit.kind == kind, str(explanation)
+    assert culprit.kind == kind, str(found)
     for name, value in named.items():
-        assert value in str(getattr(culprit, name)), str(explanation)
-    assert culprit.sentence in str(explanation)
+        assert value in str(getattr(culprit, name)), str(found)
+    assert culprit.sentence in str(found)
     return culprit
 
 
 def has_waiter(name: str, side: str = "dequeue") -> Callable[[Explanation], object]:
     """Whether somebody waits at a queue."""
-    return lambda told: any(
-        caller.side == side for one in told.queues if one.name == name for caller in one.callers
+    return lambda found: any(
+        caller.side == side for one in found.queues if one.name == name for caller in one.callers
     )
 
 
 def both(*conditions: Callable[[Explanation], object]) -> Callable[[Explanation], object]:
-    return lambda told: all(condition(told) for condition in conditions)
+    return lambda found: all(condition(found) for condition in conditions)
 
 
 def in_hand(value: str, function: str) -> Callable[[Explanation], object]:
     """Whether a worker has an item, and has come to the function, where it waits."""
-    return lambda told: any(
+    return lambda found: any(
         worker.item is not None
         and worker.item.text == value
         and any(function in frame.function for frame in worker.stack)
-        for stage in told.stages
+        for stage in found.stages
         for worker in stage.workers
     )
 
@@ -142,8 +142,8 @@ class TestHangs:
         examples = hang.queue(8, "examples")
         hang.coord.start(prepare(range(100), read, into=examples, workers=2, ordered=True))
         hang.thread("trainer", lambda: [examples.dequeue() for _ in range(100)])
-        told = hang.explained(both(has_waiter("examples"), in_hand("37", "read")))
-        culprit = culprit_of(told, "item", stage="read (2 threads)", sentence="item 37 (epoch 0")
+        found = hang.explained(both(has_waiter("examples"), in_hand("37", "read")))
+        culprit = culprit_of(found, "item", stage="read (2 threads)", sentence="item 37 (epoch 0")
         assert culprit.item is not None
         assert (culprit.item.index, culprit.item.attempt) == (37, 1)
         assert f"{HERE}:" in culprit.sentence
@@ -168,12 +168,12 @@ class TestHangs:
         hang.coord.start(prepare([0, 1], take_both, into=examples, workers=2))
         hang.thread("trainer", examples.dequeue)
 
-        def is_there(told: Explanation) -> bool:
-            return str(told).count("take_both: locks[1 - number].acquire()") >= 4
+        def is_there(found: Explanation) -> bool:
+            return str(found).count("take_both: locks[1 - number].acquire()") >= 4
 
-        told = hang.explained(both(has_waiter("examples"), is_there))
-        culprit_of(told, "item", stage="take_both")
-        found = {culprit.item.text for culprit in told.culprits if culprit.item is not None}
+        found = hang.explained(both(has_waiter("examples"), is_there))
+        culprit_of(found, "item", stage="take_both")
+        found = {culprit.item.text for culprit in found.culprits if culprit.item is not None}
         assert found == {"0", "1"}  # both of them, each with its line
         for lock in locks:
             lock.release()  # to whoever waits for it
@@ -181,8 +181,8 @@ class TestHangs:
     def test_a_full_queue_that_nobody_empties(self, hang: Hang) -> None:
         examples = hang.queue(8, "examples")
         hang.coord.start(sync.QueueRunner(examples, [lambda: examples.enqueue(1)] * 2))
-        told = hang.explained(has_waiter("examples", "enqueue"))
-        culprit = culprit_of(told, "nobody takes", queue="examples", sentence="full (8/8)")
+        found = hang.explained(has_waiter("examples", "enqueue"))
+        culprit = culprit_of(found, "nobody takes", queue="examples", sentence="full (8/8)")
         assert "nobody has ever waited to take from it" in culprit.sentence
 
     def test_a_runner_that_has_ended(self, hang: Hang) -> None:
@@ -194,13 +194,13 @@ class TestHangs:
         runner = sync.QueueRunner(examples, ends, close_op=lambda: None)  # which forgets to
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
-        told = hang.explained(
-            lambda told: (
-                has_waiter("examples")(told)
-                and any(one.name == "examples" and one.last_end for one in told.queues)
+        found = hang.explained(
+            lambda found: (
+                has_waiter("examples")(found)
+                and any(one.name == "examples" and one.last_end for one in found.queues)
             )
         )
-        culprit = culprit_of(told, "nobody fills", queue="examples")
+        culprit = culprit_of(found, "nobody fills", queue="examples")
         assert culprit.sentence == (
             "nobody fills 'examples': its runner has ended: OutOfRangeError: no more files, and"
             " has not closed it"
@@ -212,37 +212,37 @@ class TestHangs:
         runner = prepare([7], functions.never_ends, into=examples, workers=1, where="process")
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
-        told = hang.explained(both(has_waiter("examples"), in_hand("7", "never_ends")))
-        culprit = culprit_of(told, "item", stage="never_ends", sentence="in never_ends")
+        found = hang.explained(both(has_waiter("examples"), in_hand("7", "never_ends")))
+        culprit = culprit_of(found, "item", stage="never_ends", sentence="in never_ends")
         pid = int(str(culprit.worker).partition("pid ")[2].rstrip(")"))
         os.kill(pid, signal.SIGSTOP)
-        told = hang.explained(lambda told: culprits_here(told)[0].kind == "process")
-        culprit = culprit_of(told, "process", sentence="is stopped (SIGSTOP)", worker=f"pid {pid}")
+        found = hang.explained(lambda found: culprits_here(found)[0].kind == "process")
+        culprit = culprit_of(found, "process", sentence="is stopped (SIGSTOP)", worker=f"pid {pid}")
         assert "item 7 (" in culprit.sentence
 
     def test_a_forgotten_close(self, hang: Hang) -> None:
         examples = hang.queue(8, "examples")
         hang.thread("reader", lambda: examples.enqueue(1)).join(PATIENCE)
         hang.thread("trainer", lambda: [examples.dequeue() for _ in range(2)])
-        told = hang.explained(has_waiter("examples"))
+        found = hang.explained(has_waiter("examples"))
         # This very thread could still fill it: then it is no root cause, but a hint.
-        assert not culprits_here(told)
-        (hint,) = (one for one in told.hints if one.queue == "examples")
+        assert not culprits_here(found)
+        (hint,) = (one for one in found.hints if one.queue == "examples")
         assert "or its producers have ended without closing it" in hint.sentence
         assert hint.chain[0].startswith("trainer waits for 1 element in 'examples' (0/8), for")
-        assert hint.sentence in str(told)
+        assert hint.sentence in str(found)
         # If no thread is left that could, it is one.
-        (culprit,) = culprits_of(told.queues, told.stages, told.waits)
+        (culprit,) = culprits_of(found.queues, found.stages, found.waits)
         assert "after 1 element nobody has closed it (is a close() missing?)" in culprit.sentence
 
-    def test_a_consumer_gone(self, hang: Hang) -> None:
+    def test_a_consumer_that_has_ended(self, hang: Hang) -> None:
         examples = hang.queue(2, "examples")
         trainer = hang.thread("trainer", examples.dequeue)
         spin_until(lambda: examples.statistics().waiting_dequeues)
         hang.coord.start(sync.QueueRunner(examples, lambda: examples.enqueue(1)))
         trainer.join(PATIENCE)
-        told = hang.explained(has_waiter("examples", "enqueue"))
-        culprit = culprit_of(told, "nobody takes", queue="examples", worker="trainer")
+        found = hang.explained(has_waiter("examples", "enqueue"))
+        culprit = culprit_of(found, "nobody takes", queue="examples", worker="trainer")
         assert "trainer, who took from it last, has ended" in culprit.sentence
 
     def test_a_cycle_of_two_queues(self, hang: Hang) -> None:
@@ -250,8 +250,8 @@ class TestHangs:
         there.enqueue(0)
         hang.coord.start(prepare(there, twice, into=back, workers=1))
         hang.coord.start(prepare(back, twice, into=there, workers=1))
-        told = hang.explained(both(has_waiter("there", "enqueue"), has_waiter("back", "enqueue")))
-        culprit = culprit_of(told, "cycle", sentence="these wait for each other")
+        found = hang.explained(both(has_waiter("there", "enqueue"), has_waiter("back", "enqueue")))
+        culprit = culprit_of(found, "cycle", sentence="these wait for each other")
         assert "'there'" in culprit.sentence
         assert "'back'" in culprit.sentence
 
@@ -265,8 +265,8 @@ class TestHangs:
 
         hang.thread("reader", fill)
         hang.thread("trainer", lambda: (labels.dequeue(), images.dequeue()))
-        told = hang.explained(both(has_waiter("images", "enqueue"), has_waiter("labels")))
-        culprit = culprit_of(told, "cycle", worker="reader")
+        found = hang.explained(both(has_waiter("images", "enqueue"), has_waiter("labels")))
+        culprit = culprit_of(found, "cycle", worker="reader")
         assert culprit.sentence.startswith("trainer and reader wait for each other")
 
     def test_a_blocked_source(self, hang: Hang) -> None:
@@ -277,10 +277,10 @@ class TestHangs:
         examples = hang.queue(8, "examples")
         hang.coord.start(prepare(lines(), float, into=examples, workers=2))
         hang.thread("trainer", lambda: [examples.dequeue() for _ in range(2)])
-        told = hang.explained(
-            lambda told: has_waiter("examples")(told) and "hang.go.wait(PATIENCE)" in str(told)
+        found = hang.explained(
+            lambda found: has_waiter("examples")(found) and "hang.go.wait(PATIENCE)" in str(found)
         )
-        culprit = culprit_of(told, "source", stage="float (2 threads)")
+        culprit = culprit_of(found, "source", stage="float (2 threads)")
         assert "the source of float (2 threads) has yielded nothing for" in culprit.sentence
         assert "lines: hang.go.wait(PATIENCE)" in culprit.sentence
 
@@ -294,10 +294,10 @@ class TestHangs:
         examples = hang.queue(8, "examples")
         hang.coord.start(sync.QueueRunner(examples, wait_for_somebody))
         hang.thread("trainer", examples.dequeue)
-        told = hang.explained(
-            lambda told: has_waiter("examples")(told) and "condition.wait" in str(told)
+        found = hang.explained(
+            lambda found: has_waiter("examples")(found) and "condition.wait" in str(found)
         )
-        culprit = culprit_of(told, "worker", stage="the QueueRunner of wait_for_somebody")
+        culprit = culprit_of(found, "worker", stage="the QueueRunner of wait_for_somebody")
         assert "wait_for_somebody: condition.wait(PATIENCE)" in culprit.sentence
         with condition:
             condition.notify_all()
@@ -321,12 +321,12 @@ class TestHangs:
         )
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
-        told = hang.explained(
-            lambda told: has_waiter("examples")(told) and "2 items put aside" in str(told)
+        found = hang.explained(
+            lambda found: has_waiter("examples")(found) and "2 items put aside" in str(found)
         )
-        culprit_of(told, "item", sentence="item 'a/0'", stage="fetch")
+        culprit_of(found, "item", sentence="item 'a/0'", stage="fetch")
         assert "concurrency_key: all 1 of key 'a' are in preparation, 2 items put aside" in str(
-            told
+            found
         )
 
     @pytest.mark.parametrize("world_type", TASK_WORLDS, ids=lambda world: world.name)
@@ -372,18 +372,18 @@ class TestPipelines:
         epochs = pipeline.epochs(1)
         hang.thread("trainer", lambda: [list(epoch) for epoch in epochs])
 
-        def is_there(told: Explanation) -> bool:
-            culprits = culprits_here(told)
+        def is_there(found: Explanation) -> bool:
+            culprits = culprits_here(found)
             return bool(culprits) and culprits[0].kind == "item"
 
         # The trainer still moves now and then, so ask once, and look at that answer.
-        told = hang.explained(is_there, epochs.explain)
-        culprit = culprit_of(told, "item", stage="decode (2 threads)")
+        found = hang.explained(is_there, epochs.explain)
+        culprit = culprit_of(found, "item", stage="decode (2 threads)")
         assert culprit.item is not None
         assert culprit.item.text == "5"
         hang.go.set()
 
-    def test_before_and_after_a_run_there_is_nothing_to_tell(self) -> None:
+    def test_nobody_waits_before_and_after_a_run(self) -> None:
         epochs = items([1]).batch(1).epochs(1)
         assert epochs.explain().pid == os.getpid()
         assert [[batch.tolist() for batch in epoch] for epoch in epochs] == [[[1]]]
@@ -391,7 +391,7 @@ class TestPipelines:
 
 
 class TestWaitsAtNoQueue:
-    """Those who wait in a batcher, in a join, or in the functions of a pipeline they go through."""
+    """Waits in a batcher, in a join, and in the functions of a pipeline."""
 
     def test_callers_of_a_batcher_whose_function_is_stuck(self, hang: Hang) -> None:
         def answer(batch: list[int]) -> list[int]:
@@ -401,8 +401,8 @@ class TestWaitsAtNoQueue:
         with sync.Batcher(answer, max_batch=1, name="model") as ask:
             for number in range(3):
                 hang.thread(f"caller-{number}", lambda: ask(1))
-            told = hang.explained(lambda told: told.waits and "answer" in str(told))
-            culprit = culprit_of(told, "worker", sentence="answer: hang.go.wait(PATIENCE)")
+            found = hang.explained(lambda found: found.waits and "answer" in str(found))
+            culprit = culprit_of(found, "worker", sentence="answer: hang.go.wait(PATIENCE)")
             assert culprit.stage is not None
             assert culprit.stage.endswith("answer")
             assert "1 caller waits for Batcher 'model'" in culprit.chain[0]
@@ -419,9 +419,9 @@ class TestWaitsAtNoQueue:
             async with aioqueue.Batcher(answer, max_batch=4, max_wait=0.05) as ask:
                 callers = [task_world.spawn(ask, number) for number in range(3)]
                 await task_world.until(lambda: "await go.wait()" in str(aioqueue.explain()))
-                told = aioqueue.explain()
-                culprit_of(told, "worker", sentence="answer: await go.wait()")
-                assert [wait.name for wait in told.waits] == ["3 callers"]
+                found = aioqueue.explain()
+                culprit_of(found, "worker", sentence="answer: await go.wait()")
+                assert [wait.name for wait in found.waits] == ["3 callers"]
                 go.set()
                 assert [await caller.result() for caller in callers] == [0, 1, 2]
 
@@ -440,8 +440,8 @@ class TestWaitsAtNoQueue:
         }
         epochs = pipelines[what].epochs(1)
         hang.thread("trainer", lambda: [list(epoch) for epoch in epochs])
-        told = hang.explained(lambda told: "stuck" in str(culprits_here(told)[:1]))
-        culprit = culprit_of(told, "worker", worker="trainer", sentence="stuck: hang.go.wait")
+        found = hang.explained(lambda found: "stuck" in str(culprits_here(found)[:1]))
+        culprit = culprit_of(found, "worker", worker="trainer", sentence="stuck: hang.go.wait")
         assert "trainer waits for the next batch of a pipeline" in culprit.chain[0]
         hang.go.set()
 
@@ -452,12 +452,12 @@ class TestWaitsAtNoQueue:
         with sync.Coordinator() as coord:
             coord.register(hang.thread("worker", work))
             hang.thread("joiner", lambda: coord.join())
-            told = hang.explained(lambda told: told.waits and "hang.go.wait" in str(told))
-            culprit = culprit_of(told, "worker", worker="worker", sentence="work: hang.go.wait")
+            found = hang.explained(lambda found: found.waits and "hang.go.wait" in str(found))
+            culprit = culprit_of(found, "worker", worker="worker", sentence="work: hang.go.wait")
             assert "joiner waits in join for worker" in culprit.chain[0]
             hang.go.set()
 
-    def test_who_leaves_a_block_whose_thread_is_stuck(self, hang: Hang) -> None:
+    def test_leaving_a_block_whose_thread_is_stuck(self, hang: Hang) -> None:
         """A stop was requested; it waits in a join all the same."""
 
         def work() -> None:
@@ -468,8 +468,8 @@ class TestWaitsAtNoQueue:
                 coord.register(hang.thread("worker", work))
 
         hang.thread("leaver", leave)
-        told = hang.explained(lambda told: told.waits and "hang.go.wait" in str(told))
-        culprit = culprit_of(told, "worker", worker="worker", sentence="work: hang.go.wait")
+        found = hang.explained(lambda found: found.waits and "hang.go.wait" in str(found))
+        culprit = culprit_of(found, "worker", worker="worker", sentence="work: hang.go.wait")
         assert "leaver waits in join for worker" in culprit.chain[0]
         hang.go.set()
 
@@ -479,12 +479,12 @@ class TestWaitsAtNoQueue:
         with sync.Coordinator() as coord:
             coord.register(hang.thread("worker", queue.dequeue))
             hang.thread("joiner", lambda: coord.join())
-            told = hang.explained(lambda told: told.waits and has_waiter("examples")(told))
-            assert not culprits_here(told)
-            assert [one.queue for one in told.hints if one.queue == "examples"] == ["examples"]
+            found = hang.explained(lambda found: found.waits and has_waiter("examples")(found))
+            assert not culprits_here(found)
+            assert [one.queue for one in found.hints if one.queue == "examples"] == ["examples"]
             queue.close()
 
-    def test_who_waits_nowhere_is_not_told(self) -> None:
+    def test_a_thread_that_does_not_wait_is_left_out(self) -> None:
         assert not aioqueue.explain().waits
 
 

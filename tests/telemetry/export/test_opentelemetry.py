@@ -33,7 +33,7 @@ def values(metric: Any) -> dict[frozenset[tuple[str, Any]], float]:
     return {frozenset(point.attributes.items()): point.value for point in metric.data.data_points}
 
 
-def test_what_is_collected_is_what_the_snapshot_says() -> None:
+def test_the_collected_values_are_those_of_the_snapshot() -> None:
     watching = usual(60)
     now = watching.now
     found = collected(watching)
@@ -52,7 +52,7 @@ def test_what_is_collected_is_what_the_snapshot_says() -> None:
     assert values(found["aioqueue.step.batches"])[frozenset()] == now.steps.steps
 
 
-def test_all_there_is_comes_with_its_unit_and_kind() -> None:
+def test_all_metrics_have_their_unit_and_kind() -> None:
     found = collected(usual(10))
     expected = {f"aioqueue.{measure.name}" for measure in MEASURES}
     for distribution in DISTRIBUTIONS:
@@ -82,7 +82,7 @@ def test_one_export_reads_one_snapshot() -> None:
     assert 1 <= watching.read <= 3, "one, or a few where the machine is slow"
 
 
-def test_ranks_are_told_apart_by_attributes() -> None:
+def test_attributes_distinguish_ranks() -> None:
     found = collected(usual(5), {"rank": 3})
     for metric in found.values():
         assert all(point.attributes["rank"] == 3 for point in metric.data.data_points)
@@ -113,7 +113,7 @@ def test_without_a_meter_it_is_that_of_the_global_provider(
     assert asked == ["aioqueue"]
 
 
-def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ImportError, match=r"pip install '\.\[opentelemetry\]'"):
         instrument(usual(3))

@@ -46,7 +46,7 @@ def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     return (f"aioqueue_{name}", frozenset(labels.items()))
 
 
-def test_a_scrape_says_what_the_snapshot_says() -> None:
+def test_the_scraped_values_are_those_of_the_snapshot() -> None:
     watching = usual(60)
     now = watching.now
     assert now.steps is not None
@@ -80,7 +80,7 @@ def test_a_scrape_says_what_the_snapshot_says() -> None:
     assert found[key("step_waiting_seconds")] == 0
 
 
-def test_buckets_hold_what_is_in_the_smaller_ones() -> None:
+def test_buckets_are_cumulative() -> None:
     watching = usual(60)
     service = watching.now.stage("decode").service
     at = {"stage": "decode", "where": "thread"}
@@ -97,7 +97,7 @@ def test_buckets_hold_what_is_in_the_smaller_ones() -> None:
     assert values[12] == sum(service.counts[:13])
 
 
-def test_names_that_look_the_same_when_they_are_escaped_are_apart() -> None:
+def test_names_that_are_equal_when_escaped_stay_distinct() -> None:
     """Prometheus refuses a scrape with two equal series."""
     queues = [sync.FIFOQueue(4, name=name) for name in ("a\nb", "a\\nb", "\ud800")]
     with sync.Coordinator() as coord, coord.monitor() as monitor:
@@ -111,7 +111,7 @@ def test_names_that_look_the_same_when_they_are_escaped_are_apart() -> None:
     assert len(set(sizes)) == 3
 
 
-def test_ranks_are_told_apart_by_labels() -> None:
+def test_labels_distinguish_ranks() -> None:
     run = usual(10)
     found = [scraped(RunCollector(run, {"rank": rank, "job": "x"})) for rank in range(2)]
     for rank, samples in enumerate(found):
@@ -119,18 +119,18 @@ def test_ranks_are_told_apart_by_labels() -> None:
 
 
 @pytest.mark.parametrize("labels", [5, "rank", [("rank", 3)], {3: "rank"}])
-def test_labels_that_are_none(labels: Any) -> None:
+def test_labels_must_be_a_mapping(labels: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^labels: got .*; expected (a mapping|text)"):
         RunCollector(usual(10), labels)
 
 
 @pytest.mark.parametrize("name", ["queue", "le", "__rank", "my rank", ""])
-def test_labels_that_cannot_be(name: str) -> None:
+def test_invalid_label_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^labels: got the name "):
         RunCollector(usual(3), {name: "1"})
 
 
-def test_what_there_is_not_is_left_out() -> None:
+def test_absent_values_are_left_out() -> None:
     run = Watching(history([Stage("decode", capacity=None)], seconds=3, loop=False))
     names = {name for name, _ in scraped(RunCollector(run))}
     assert "aioqueue_queue_size" in names
@@ -153,17 +153,17 @@ def test_registering_reads_nothing() -> None:
 
 def test_the_docstring_lists_all_metrics() -> None:
     documented = set(re.findall(r"^ *(aioqueue_\w+) ", RunCollector.__doc__ or "", re.MULTILINE))
-    told = {
+    documented = {
         f"aioqueue_{measure.name.replace('.', '_')}"
         + (f"_{measure.unit}" if measure.unit else "")
         + ("_total" if measure.is_counter else "")
         for measure in MEASURES
     }
-    told |= {f"aioqueue_{one.name.replace('.', '_')}_seconds" for one in DISTRIBUTIONS}
-    assert documented == told
+    documented |= {f"aioqueue_{one.name.replace('.', '_')}_seconds" for one in DISTRIBUTIONS}
+    assert documented == documented
 
 
-def test_without_the_package_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ImportError, match=r"pip install '\.\[prometheus\]'"):
         RunCollector(usual(3))

@@ -28,7 +28,7 @@ Seen = dict[frozenset[tuple[str, str]], float]
 
 
 class Registry:
-    """A registry of Prometheus; what it shows is what its page says."""
+    """A registry of Prometheus, read by its page."""
 
     mark = "monitor"
 
@@ -123,7 +123,7 @@ def test_each_is_shown_under_its_labels(place: Callable[[], Any], seed: int) -> 
         monitor.close()
 
 
-def test_one_that_is_unregistered_makes_room() -> None:
+def test_an_unregistered_collector_frees_its_number() -> None:
     place = Registry()
     with consumed(1) as one, consumed(2) as two, consumed(3) as three:
         first = place.add(one, {})
@@ -135,7 +135,7 @@ def test_one_that_is_unregistered_makes_room() -> None:
         assert place.seen() == {frozenset(): 3, frozenset({("monitor", "2")}): 2}
 
 
-def test_one_monitor_twice_is_one() -> None:
+def test_a_monitor_registered_twice_is_shown_once() -> None:
     place, meter = Registry(), MeterOf()
     with consumed(4) as one:
         for each in (place, meter, place, meter):
@@ -143,7 +143,7 @@ def test_one_monitor_twice_is_one() -> None:
         assert place.seen() == meter.seen() == {frozenset({("run", "train")}): 4}
 
 
-def test_a_restricted_registry_and_a_collector_alone() -> None:
+def test_a_restricted_registry_and_a_collector_without_registry() -> None:
     place = Registry()
     with consumed(1) as one, consumed(2) as two:
         place.add(one, {"run": "a"})
@@ -151,8 +151,8 @@ def test_a_restricted_registry_and_a_collector_alone() -> None:
         part = place.registry.restricted_registry(["aioqueue_step_batches_total"])
         (family,) = part.collect()
         assert [sample.value for sample in family.samples] == [1, 2]
-        alone = {family.name: family for family in collector.collect()}
-        assert [sample.value for sample in alone["aioqueue_step_batches"].samples] == [2]
+        unregistered = {family.name: family for family in collector.collect()}
+        assert [sample.value for sample in unregistered["aioqueue_step_batches"].samples] == [2]
 
 
 class Writer:
@@ -188,7 +188,7 @@ def test_scalars_of_several_monitors() -> None:
 
 
 def test_two_traces_of_one_run(tmp_path: Path) -> None:
-    """Each has what happened in its time, also if one ends while the other goes on."""
+    """Each has the events of its time, also if one ends before the other."""
     pipeline = numbers(800).prepare(abs, workers=2).batch(2)
     with pipeline.monitor() as one, pipeline.monitor() as two:
         long, short = Trace(one, tmp_path / "long", 100), Trace(two, tmp_path / "short", 100)

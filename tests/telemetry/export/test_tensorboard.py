@@ -39,7 +39,7 @@ def writers(folder: Path) -> list[Any]:
     return found
 
 
-def test_a_file_has_them_once_in_so_many_steps(tmp_path: Path) -> None:
+def test_scalars_are_written_every_few_steps(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX", reason="needs the extra `summaries`")
     watching = usual(60)
     expected = watching.scalars()
@@ -63,7 +63,7 @@ class Recording:
         self.written.append((tag, value, step))
 
 
-def test_steps_may_be_counted_by_the_training() -> None:
+def test_the_training_loop_can_count_the_steps() -> None:
     writer = Recording()
     sender = ScalarSender(usual(5), writer, every=100)
     for number in range(950, 1250):
@@ -77,12 +77,12 @@ def test_every_is_a_count(every: Any) -> None:
         ScalarSender(usual(3), Recording(), every)
 
 
-def test_a_writer_is_one_that_takes_scalars() -> None:
+def test_a_writer_must_have_add_scalar() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^writer: got 'logs'; expected an object with"):
         ScalarSender(usual(3), "logs")  # type: ignore[arg-type]
 
 
-def test_a_writer_that_fails_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_writer_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     class Full:
         calls = 0
 

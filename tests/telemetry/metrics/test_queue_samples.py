@@ -1,4 +1,4 @@
-"""How long callers wait at a queue: all of it, each wait once, and those that still go on."""
+"""How long callers wait at a queue: each wait counts once, also those in progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def numbers(queue: Any, clock: StillClock) -> QueueNumbers:
 
 
 class TestWaits:
-    def test_of_one_consumer_are_all_time_but_its_own(self, clock: StillClock) -> None:
+    def test_of_one_consumer(self, clock: StillClock) -> None:
         """Wall time less service, exactly: five seconds of waiting, three of work, each time."""
         queue = sync.FIFOQueue(2)
         began = clock.now
@@ -55,7 +55,7 @@ class TestWaits:
         consumer.join()
         assert numbers(queue, clock).dequeue_wait == clock.now - began - 10 * 3.0
 
-    def test_that_go_on_are_counted_and_told_one_by_one(self, clock: StillClock) -> None:
+    def test_waits_in_progress_are_counted_and_listed(self, clock: StillClock) -> None:
         queue = sync.FIFOQueue(1)
         threads = []
         for seconds in (4.0, 2.0, 1.0):
@@ -106,7 +106,7 @@ class TestWaits:
         assert numbers(queue, clock).dequeue_waits.count == 1
         assert numbers(queue, clock).dequeue_wait == 2.0
 
-    def test_are_none_where_nothing_was_waited_for(self) -> None:
+    def test_no_waits(self) -> None:
         queue = sync.FIFOQueue(8)
         for number in range(8):
             queue.enqueue(number)
@@ -162,7 +162,7 @@ class Tally:
 class TestSumsAgree:
     @pytest.mark.slow
     def test_in_every_snapshot_under_load(self) -> None:
-        """What is in, out and between, while four threads move and one looks."""
+        """Elements inside, taken and held add up while four threads move them and one reads."""
         queue = sync.FIFOQueue(7)
         got: list[int] = []
 
@@ -202,7 +202,7 @@ class TestSumsAgree:
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["fifo", "shuffle", "priority"])
     def test_in_every_snapshot_while_callers_give_up_and_it_is_closed(self, kind: str) -> None:
-        """Single elements and batches, with and without patience; three look on all the while."""
+        """Single elements and batches, with and without timeouts; three threads read meanwhile."""
         queue: Any = {
             "fifo": sync.FIFOQueue(7),
             "shuffle": sync.RandomShuffleQueue(7, 2, seed=1),
@@ -285,8 +285,8 @@ class TestSumsAgree:
         assert got.count == now.dequeued
 
 
-def test_unfinished_elements_are_told_once_somebody_says_what_is_done() -> None:
-    """Before, their number is that of all elements, and says nothing."""
+def test_unfinished_elements_are_reported_after_the_first_task_done() -> None:
+    """Before that, all elements would count as unfinished."""
     queue, clock = sync.FIFOQueue(9), StillClock()
     queue.enqueue_many([1, 2, 3])
     before = numbers(queue, clock)

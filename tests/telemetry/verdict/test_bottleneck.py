@@ -1,4 +1,4 @@
-"""What the numbers say: true of simulated pipelines, and in words that help."""
+"""Verdicts: true of simulated and real pipelines, and worded so that they help."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def run(shape: Shape) -> tuple[Snapshot, Snapshot]:
     return earlier, later
 
 
-def said_of(shape: Shape) -> Verdict:
+def verdict_on(shape: Shape) -> Verdict:
     return verdict_of(*run(shape))
 
 
 class TestTruth:
     @pytest.mark.slow
-    def test_the_accused_part_is_the_one_that_limits(self) -> None:
+    def test_the_verdict_names_the_part_that_limits_throughput(self) -> None:
         false = []
         for seed in SEEDS:
             shape = random_shape(seed)
@@ -57,18 +57,18 @@ class TestTruth:
         assert len(false) <= 0.05 * len(SEEDS), false
 
     @pytest.mark.slow
-    def test_data_are_not_said_to_be_ahead_of_a_step_that_waits(self) -> None:
+    def test_data_is_not_ahead_while_the_step_waits(self) -> None:
         for seed in range(100):
             _, earlier, later = simulated(random_shape(seed), seed, 1.0)
             verdict = verdict_of(earlier, later)
             assert verdict.cause != "step" or verdict.starved <= 0.05
 
-    def test_it_is_a_function_of_the_numbers_alone(self) -> None:
+    def test_the_verdict_depends_on_the_numbers_only(self) -> None:
         earlier, later = run(Shape(0, (stage(),), 4, 0.001))
         assert verdict_of(earlier, later) == verdict_of(earlier, later)
 
 
-class TestWhatHasNoWorkers:
+class TestFunctionsWithoutWorkers:
     """Functions between stages, bounds of bytes, and locks: on top of a run of a slow step."""
 
     def said(self, share: float, within: str | None, *, worked: float) -> Verdict:
@@ -88,13 +88,13 @@ class TestWhatHasNoWorkers:
         function = FunctionNumbers("my_collate", "batch", within, service, share * seconds)
         return verdict_of(earlier, replace(later, steps=steps, functions=(function,)))
 
-    def test_a_collate_in_the_loop_gets_a_thread_where_that_pays(self) -> None:
+    def test_prefetch_is_advised_for_a_collate_if_it_pays(self) -> None:
         verdict = self.said(0.55, None, worked=0.4)
         assert (verdict.advice, verdict.stage) == ("prefetch", "my_collate")
         assert "my_collate of batch" in str(verdict)
 
     @pytest.mark.parametrize("worked", [0.02, 0.15])
-    def test_and_is_to_be_faster_where_it_does_not(self, worked: float) -> None:
+    def test_a_faster_collate_is_advised_if_prefetch_does_not_pay(self, worked: float) -> None:
         """A thread of its own would save at most the step takes."""
         verdict = self.said(0.99 - worked, None, worked=worked)
         assert (verdict.cause, verdict.advice, verdict.stage) == (
@@ -104,10 +104,10 @@ class TestWhatHasNoWorkers:
         )
         assert f"prefetch(...) would save at most the {100 * worked:.0f} %" in str(verdict)
 
-    def test_one_that_takes_little_is_not_accused(self) -> None:
+    def test_a_quick_function_is_not_the_bottleneck(self) -> None:
         assert self.said(0.05, None, worked=0.4).stage != "my_collate"
 
-    def test_bytes_in_flight(self) -> None:
+    def test_limit_bytes_is_the_bottleneck(self) -> None:
         earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
         (one,), seconds = later.stages, later.seconds - earlier.seconds
         full = replace(
@@ -122,7 +122,7 @@ class TestWhatHasNoWorkers:
         assert "limit_bytes: raise it above 4096" in str(verdict)
 
     @pytest.mark.parametrize("busy", [0.25, 0.75])
-    def test_items_of_one_key(self, busy: float) -> None:
+    def test_max_per_key_is_the_bottleneck(self, busy: float) -> None:
         """As many workers as may be are at work: more of them would not help."""
         earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
         (one,), seconds = later.stages, later.seconds - earlier.seconds
@@ -142,7 +142,7 @@ class TestWhatHasNoWorkers:
         assert (verdict.advice, verdict.stage) == ("higher rate", "decode")
         assert "while rate= defers items" in str(verdict)
 
-    def test_workers_in_line_at_a_lock(self) -> None:
+    def test_workers_that_wait_for_a_lock(self) -> None:
         earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
         (one,) = later.stages
         in_line = replace(one, looks=100, in_line=70, lock="train.py:12")
@@ -156,7 +156,7 @@ class TestWhatHasNoWorkers:
         few = replace(one, looks=100, in_line=10, lock="train.py:12")
         assert verdict_of(earlier, replace(later, stages=(few,))).advice == "more workers"
 
-    def test_tasks_that_wait_without_await(self) -> None:
+    def test_tasks_that_block_their_event_loop(self) -> None:
         """One of them is in the function at any time, and holds up the loop of the others."""
         earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
         (one,), (before,) = later.stages, earlier.stages
@@ -177,7 +177,7 @@ class TestWhatHasNoWorkers:
         verdict = verdict_of(earlier, replace(later, stages=(two_at_once,)))
         assert verdict.advice == "none"
 
-    def test_tags_of_names_that_differ_only_in_what_trackers_refuse(self) -> None:
+    def test_tags_stay_distinct_after_characters_are_replaced(self) -> None:
         earlier, later = run(Shape(0, (stage("a/b"), stage("a:b")), 4, 0.002))
         found = scalars_of(earlier, later)
         assert {"data/a_b/busy", "data/a_b-2/busy"} <= set(found)
@@ -202,28 +202,28 @@ class TestRealPipelines:
         ],
         ids=lambda one: one.kind if isinstance(one, Advised) else "",
     )
-    def test_what_limits_is_named(self, case: Advised, named: str, advice: str) -> None:
+    def test_the_bottleneck_is_named(self, case: Advised, named: str, advice: str) -> None:
         _, verdict = measured(case.pipeline(), case.step, 1.5)
         assert named in str(verdict)
         assert verdict.advice == advice
 
 
-class TestWords:
+class TestSentences:
     def test_of_a_step_that_limits(self) -> None:
-        verdict = said_of(Shape(0, (stage(waits=0.001),), 4, 0.02))
+        verdict = verdict_on(Shape(0, (stage(waits=0.001),), 4, 0.02))
         assert (verdict.cause, verdict.advice, verdict.stage) == ("step", "none", None)
         assert str(verdict).startswith(
             "data is ahead: the training step is the bottleneck, and waits 0 %"
         )
 
     def test_of_a_stage_that_waits_for_something(self) -> None:
-        verdict = said_of(Shape(0, (stage(waits=0.04),), 4, 0.02))
+        verdict = verdict_on(Shape(0, (stage(waits=0.04),), 4, 0.02))
         assert (verdict.cause, verdict.stage, verdict.advice) == ("stage", "decode", "more workers")
         assert 3 <= verdict.workers <= 5  # it takes as many again
         assert "decode (4 threads) is saturated and mostly waits" in str(verdict)
 
     def test_of_threads_that_hold_the_lock(self) -> None:
-        verdict = said_of(Shape(0, (stage(waits=0.0, computes=0.005),), 4, 0.01))
+        verdict = verdict_on(Shape(0, (stage(waits=0.0, computes=0.005),), 4, 0.01))
         assert (verdict.cause, verdict.stage, verdict.advice) == ("stage", "decode", "processes")
         assert str(verdict).endswith(
             "decode (4 threads) is saturated and holds the GIL: use where='process'"
@@ -231,26 +231,26 @@ class TestWords:
 
     def test_of_processes_that_compute_on_all_cores(self) -> None:
         shape = Shape(0, (stage(where="process", waits=0.0, computes=0.04),), 4, 0.01, cores=4.0)
-        verdict = said_of(shape)
+        verdict = verdict_on(shape)
         assert (verdict.stage, verdict.advice) == ("decode", "more cores")
 
     def test_of_a_source(self) -> None:
-        verdict = said_of(Shape(0.01, (stage(),), 4, 0.01))
+        verdict = verdict_on(Shape(0.01, (stage(),), 4, 0.01))
         assert (verdict.cause, verdict.advice) == ("source", "faster source")
         assert verdict.stage == "decode"
         assert "the source of decode" in str(verdict)
 
     def test_of_the_slower_one_of_two_stages(self) -> None:
         stages = (stage("read", waits=0.01), stage("augment", waits=0.05))
-        assert said_of(Shape(0, stages, 4, 0.01)).stage == "augment"
-        assert said_of(Shape(0, stages[::-1], 4, 0.01)).stage == "augment"
+        assert verdict_on(Shape(0, stages, 4, 0.01)).stage == "augment"
+        assert verdict_on(Shape(0, stages[::-1], 4, 0.01)).stage == "augment"
 
     def test_of_slow_items_that_hold_up_others(self) -> None:
         shape = Shape(0, (stage(workers=16, spread=1.0, waits=0.02, max_in_flight=16),), 1, 0.0001)
-        verdict = said_of(shape)
+        verdict = verdict_on(shape)
         assert (verdict.cause, verdict.stage) == ("stage", "decode")
 
-    def test_of_what_has_not_begun(self) -> None:
+    def test_of_a_run_that_has_not_begun(self) -> None:
         earlier, _ = run(Shape(0, (stage(),), 4, 0.001))
         verdict = verdict_of(earlier, earlier)
         assert (verdict.cause, verdict.advice, verdict.rate) == ("nothing", "none", 0.0)
@@ -263,7 +263,7 @@ class TestWords:
         verdict = verdict_of(earlier, later)
         assert (verdict.cause, verdict.advice) == ("unknown", "prefetch")
 
-    def test_of_workers_that_wait_for_something_else(self) -> None:
+    def test_of_workers_that_wait_for_something_unmeasured(self) -> None:
         earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.02))
         idle = replace(later.stages[0], busy=0.0, starved=0.0, blocked=0.0)
         before = replace(earlier.stages[0], busy=0.0, starved=0.0, blocked=0.0)

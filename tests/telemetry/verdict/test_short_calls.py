@@ -1,4 +1,4 @@
-"""Functions that take microseconds: threads cannot help, and the verdict says so, and what can."""
+"""Functions that take microseconds: the verdict advises larger items instead of threads."""
 
 from __future__ import annotations
 

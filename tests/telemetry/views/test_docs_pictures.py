@@ -1,4 +1,4 @@
-"""The pictures of runs in the documentation say what the code draws now."""
+"""The pictures of runs in the documentation are those that the code draws now."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_every_page_is_whole_and_needs_nothing_else(run: str) -> None:
+def test_every_page_is_complete_and_self_contained(run: str) -> None:
     text = page_of(RUNS[run])
     reader = Reader(text)
     names = {tag for tag, _ in reader.elements}
@@ -102,7 +102,7 @@ def test_lines_stay_within_their_box(run: str) -> None:
     assert paths or run == "that begins"
 
 
-def test_what_is_written_is_what_was_measured() -> None:
+def test_the_figures_are_the_measured_ones() -> None:
     watching = usual(60)
     reader = Reader(page_of(watching))
     text = " ".join(reader.texts).replace("\xa0", " ")
@@ -148,13 +148,13 @@ def test_shares_of_a_stage_add_up() -> None:
 
 
 @pytest.mark.slow
-def test_a_page_grows_with_what_is_shown_only() -> None:
+def test_the_size_of_a_page_depends_on_what_it_shows() -> None:
     short, long = len(page_of(usual(60))), len(page_of(usual(300)))
     assert long < 5 * short
     assert len(page_of(RUNS["twelve stages"])) < 200_000
 
 
-def test_the_end_is_no_interval_too_short_for_a_rate() -> None:
+def test_a_last_interval_that_is_too_short_is_merged() -> None:
     snapshots = history([Stage("decode")], seconds=5)
     late = replace(snapshots[-1], seconds=5.001)
     found = recorded(snapshots, late)
@@ -237,7 +237,7 @@ def lab(colour: str, vision: str) -> np.ndarray:
 
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_times_can_be_told_apart_whatever_colours_one_sees(scheme: str, vision: str) -> None:
+def test_colours_are_distinct_with_colour_blindness(scheme: str, vision: str) -> None:
     colours = COLOURS[scheme].of
     times = [lab(colours[one], vision) for one in colours if one in ("busy", "starved", "blocked")]
     assert len(times) == 3

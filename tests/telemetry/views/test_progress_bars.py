@@ -1,4 +1,4 @@
-"""The waits of the training step beside progress bars."""
+"""The waits of the training step in progress bars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def slow() -> Watching:
     return Watching([*run.history, run.now][:29])
 
 
-def test_beside_a_bar_of_tqdm() -> None:
+def test_as_postfix_of_tqdm() -> None:
     tqdm = pytest.importorskip("tqdm")
     stream = io.StringIO()
     watching = slow()
@@ -28,7 +28,7 @@ def test_beside_a_bar_of_tqdm() -> None:
     assert "waits 55 %" in stream.getvalue()
 
 
-def test_in_columns_of_rich() -> None:
+def test_as_column_of_rich() -> None:
     pytest.importorskip("rich", reason="needs the extra `rich`")
     from rich.console import Console
     from rich.progress import Progress
@@ -40,7 +40,7 @@ def test_in_columns_of_rich() -> None:
     assert "waits 55 %" in console.export_text()
 
 
-def test_without_rich_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rich_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
     with pytest.raises(ImportError, match=r"pip install '\.\[rich\]'"):
         waits_column(slow())

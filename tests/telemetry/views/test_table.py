@@ -62,7 +62,7 @@ def test_in_any_width(width: int, letters: int) -> None:
         assert all(row.count("%") == 3 for row in rows)
 
 
-def test_what_limits_is_marked_and_named_below() -> None:
+def test_the_bottleneck_is_marked_and_named_below() -> None:
     lines = rendered(slow(), 100)
     assert [line.split()[1] for line in lines if line.startswith("▶")] == ["decode"]
     assert not [line for line in rendered(usual(60), 100) if line.startswith("▶")]
@@ -75,7 +75,7 @@ def test_functions_between_stages_have_rows() -> None:
     assert " 5 %" in row
 
 
-def test_where_there_are_only_ascii_letters() -> None:
+def test_in_ascii() -> None:
     lines = rendered(slow(), 80, encoding="ascii")
     assert [line.split()[1] for line in lines if line.startswith(">")] == ["decode"]
 
@@ -85,20 +85,20 @@ def test_a_run_that_has_just_begun() -> None:
     assert rendered(Watching(history([], seconds=0)), 80)[0].startswith("0:00")
 
 
-def test_it_can_be_a_part_of_something_larger() -> None:
+def test_it_can_be_part_of_a_layout() -> None:
     console = Console(file=io.StringIO(), width=90, record=True)
     console.print(Panel(Group("my training", RunTable(usual(10)))))
     assert "decode-queue" in console.export_text()
 
 
-def test_in_a_line() -> None:
+def test_the_status_line() -> None:
     line = status_line(slow(), 5.0)
     assert line.startswith("0:28 100 batches/s, waits 55 %; read busy 20 %; decode busy 90 %. ")
     assert "decode (4 threads)" in line
     assert "\n" not in line
 
 
-def test_of_a_run_that_has_ended_it_tells_how_many_workers_there_were() -> None:
+def test_an_ended_run_shows_its_former_number_of_workers() -> None:
     run = usual(20)
     ended = replace(run.now, stages=tuple(replace(one, workers=()) for one in run.now.stages))
     read, decode = rendered(Watching([*run.history, ended]), 80)[3:7:2]

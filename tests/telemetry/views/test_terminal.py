@@ -1,4 +1,4 @@
-"""The table that is kept up to date, beside what else is written to the terminal."""
+"""The live table, and other output to the same terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.telemetry.fluid_model import Watching, usual
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -29,13 +29,13 @@ def closed(stream: io.StringIO) -> io.StringIO:
 
 
 class TestRedirectedStream:
-    """What becomes of what is written beside the table."""
+    """Output that is written while the table is shown."""
 
     def written(self) -> tuple[RedirectedStream, list[str]]:
         lines: list[str] = []
         return RedirectedStream(Terminal(), lines.append), lines
 
-    def test_whole_lines_are_handed_on(self) -> None:
+    def test_whole_lines_are_emitted(self) -> None:
         written, lines = self.written()
         print("one", file=written)
         written.write("two ")
@@ -61,7 +61,7 @@ class TestRedirectedStream:
         assert lines == ["a message", "another", "3/3"]
         assert written.bars() == []
 
-    def test_bars_of_tqdm_in_each_other(self) -> None:
+    def test_nested_bars_of_tqdm(self) -> None:
         tqdm = pytest.importorskip("tqdm")
         written, lines = self.written()
         options = {"file": written, "mininterval": 0, "ncols": 60}
@@ -94,7 +94,7 @@ class TestRedirectedStream:
         assert sum("train" in line for line in shown) == 1
         assert "100%" in shown[-1]
 
-    def test_who_writes_while_it_is_written_does_not_hang(self) -> None:
+    def test_reentrant_writes_do_not_hang(self) -> None:
         """As a bar does that is collected meanwhile, or a handler of a signal that prints."""
         lines: list[str] = []
         written = RedirectedStream(Terminal(), lambda line: lines.append(line))
@@ -107,7 +107,7 @@ class TestRedirectedStream:
         written.write(Text("one\n"))
         assert sorted(lines) == ["in between", "one"]
 
-    def test_only_few_bars_are_kept(self) -> None:
+    def test_the_number_of_bars_is_limited(self) -> None:
         tqdm = pytest.importorskip("tqdm")
         written, lines = self.written()
         for number in range(9):
@@ -117,7 +117,7 @@ class TestRedirectedStream:
         assert kept == ["epoch 5", "epoch 6", "epoch 7", "epoch 8"]
         assert [line.split(":")[0] for line in lines] == [f"epoch {n}" for n in range(5)]
 
-    def test_lines_of_several_threads_stay_whole(self) -> None:
+    def test_lines_of_several_threads_are_not_mixed(self) -> None:
         written, lines = self.written()
 
         def write(name: str) -> None:
@@ -131,7 +131,7 @@ class TestRedirectedStream:
             thread.join()
         assert sorted(lines) == sorted(f"{name} {n}" for name in "abc" for n in range(200))
 
-    def test_it_stands_for_the_stream(self) -> None:
+    def test_it_replaces_the_stream(self) -> None:
         written, _ = self.written()
         assert written.isatty()
         assert written.writable()
@@ -139,7 +139,7 @@ class TestRedirectedStream:
             written.fileno()
 
 
-def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def with_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Have the streams of the program be a terminal of 80 columns, until the test ends."""
     pytest.importorskip("rich", reason="needs the extra `rich`")
     for name, value in (("COLUMNS", "80"), ("LINES", "40"), ("TERM", "xterm")):
@@ -152,14 +152,14 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 class TestInATerminal:
     def test_the_table_is_shown_and_stays(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        terminal = at_a_terminal(monkeypatch)
+        terminal = with_terminal(monkeypatch)
         with Live(usual(60), every=60):
             assert "batches/s" in terminal.getvalue()
         assert "decode-queue" in terminal.getvalue()
         assert sys.stderr is terminal
 
-    def test_prints_and_log_messages_come_above_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        terminal = at_a_terminal(monkeypatch)
+    def test_prints_and_log_messages_appear_above_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = with_terminal(monkeypatch)
         handler = logging.StreamHandler()  # holds on to the terminal, as they do
         logger = logging.getLogger("of-a-test")
         logger.addHandler(handler)
@@ -175,32 +175,32 @@ class TestInATerminal:
         last_table = shown.rindex("batches/s")
         assert shown.index("a message") < shown.index("a print") < last_table
 
-    def test_what_was_replaced_meanwhile_is_left(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        at_a_terminal(monkeypatch)
+    def test_replaced_streams_are_not_restored(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with_terminal(monkeypatch)
         other = io.StringIO()
         with Live(usual(5), every=60):
             monkeypatch.setattr(sys, "stdout", other)
         assert sys.stdout is other
 
-    def test_a_failure_inside_goes_through(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        terminal = at_a_terminal(monkeypatch)
+    def test_a_failure_in_the_block_is_raised(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = with_terminal(monkeypatch)
         with pytest.raises(KeyError, match="mine"), Live(usual(5)):
             raise KeyError("mine")
         assert sys.stderr is terminal
 
-    def test_without_rich_it_is_said_how_to_install_it(
+    def test_without_rich_the_error_names_the_command(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        terminal = at_a_terminal(monkeypatch)
+        terminal = with_terminal(monkeypatch)
         monkeypatch.setitem(sys.modules, "rich", None)
         with pytest.raises(ImportError, match=r"pip install '\.\[rich\]'"):
             Live(usual(5)).__enter__()
         assert sys.stderr is terminal
 
-    def test_the_table_is_made_anew_while_bars_are_drawn(
+    def test_the_table_is_updated_while_bars_are_drawn(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        at_a_terminal(monkeypatch)
+        with_terminal(monkeypatch)
         asked = threading.Semaphore(0)
 
         class Counting(Watching):
@@ -214,7 +214,7 @@ class TestInATerminal:
                 assert asked.acquire(timeout=20)
 
 
-class TestElsewhere:
+class TestWithoutATerminal:
     def test_lines_are_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "rich", None)  # which is not needed for that
         written = threading.Semaphore(0)
@@ -254,7 +254,7 @@ class TestElsewhere:
     def test_a_stream_that_breaks_does_not_break_the_run(
         self, is_terminal: bool, is_closed: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A terminal that is closed, say, or a disk that is full."""
+        """A closed terminal, or a full disk."""
         if is_terminal:
             pytest.importorskip("rich", reason="needs the extra `rich`")
 

@@ -34,7 +34,7 @@ class TestRing:
         assert len(events) == 65_536
         assert events[-1] == Event("works", 69_999, 69_999.5, 69_999)
 
-    def test_it_may_be_asked_while_its_worker_works(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_can_be_read_while_its_worker_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("aioqueue.core.meters.deque", lambda maxlen: Growing((), 9))
         ring = EventRing()
         ring.worked(1.0, 2.0, 7)
@@ -78,7 +78,7 @@ class TestFormat:
         assert counters == [(0.0, {"elements": 1}), (1e6, {"elements": 0})]
 
     def test_slices_that_touch_never_overlap(self) -> None:
-        """By no nanosecond, whatever the clock says: viewers would drop one of them."""
+        """Not by a nanosecond, whatever the clock returns: viewers would drop one of them."""
         rng = random.Random(7)
         now, events = 86_400.123456789, list[Event]()
         for number in range(2000):
@@ -95,7 +95,7 @@ class TestFormat:
         items = [one.args["item"] for one in slices if one.name == "a"]
         assert sorted(items) == list(range(2000))
 
-    def test_what_was_before_or_after_is_left_out(self) -> None:
+    def test_events_before_and_after_the_trace_are_left_out(self) -> None:
         before, after = Event("works", 1.0, 2.0, 0), Event("works", 13.0, 14.0, 1)
         events = events_of([Track("a", "a", [before, after])], [], 10.0, 12.0)
         assert not [event for event in events if event["ph"] == "X"]
@@ -129,7 +129,7 @@ def ring_of(meter: Meter) -> EventRing | None:
 
 
 class TestTrace:
-    def test_workers_write_only_while_it_is_taken(self, tmp_path: Path) -> None:
+    def test_workers_record_only_during_a_trace(self, tmp_path: Path) -> None:
         run, meter, late = Run(), Meter("one"), Meter("late")
         stages = [stage(meter), stage(late)]
         run.watch.add(stages[0])
@@ -180,7 +180,7 @@ class TestTrace:
         assert opened(tmp_path / "run.json", 20).counters
         trace.stop()  # which may be said again
 
-    def test_a_file_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
+    def test_a_file_that_cannot_be_written_raises(self, tmp_path: Path) -> None:
         run, meter = Run(), Meter("one")
         stages = [stage(meter)]
         run.watch.add(*stages)
@@ -271,7 +271,7 @@ def test_tasks_of_every_world(task_world: TaskWorld, tmp_path: Path) -> None:
 
 
 def wait_for_a_sample(trace: Trace) -> None:
-    """Until the queues of a run were looked at, which may be over before that."""
+    """Wait until the queues were sampled; the run may be over before that."""
     spin_until(lambda: any(sizes for _, sizes in trace._samples))
 
 

@@ -66,14 +66,14 @@ def read(events: list[dict[str, Any]], seconds: float) -> Opened:
     """The same of its events."""
     for event in events:
         _check(event, seconds)
-    told: dict[tuple[str, int, int], Any] = {}
+    metadata: dict[tuple[str, int, int], Any] = {}
     for event in events:
         if event["ph"] == "M":
             key = (event["name"], event["pid"], event["tid"])
-            assert key not in told, f"said twice: {event}"
-            [told[key]] = event["args"].values()
-    names = {pid: name for (what, pid, _), name in told.items() if what == "process_name"}
-    places = {pid: told["process_sort_index", pid, 0] for pid in names}
+            assert key not in metadata, f"a second name: {event}"
+            [metadata[key]] = event["args"].values()
+    names = {pid: name for (what, pid, _), name in metadata.items() if what == "process_name"}
+    places = {pid: metadata["process_sort_index", pid, 0] for pid in names}
     shown = Opened([names[pid] for pid in sorted(names, key=places.__getitem__)])
     stacks: dict[tuple[int, int], list[int]] = {}
     for event in sorted(events, key=lambda one: _nanoseconds(one["ts"])):  # which is stable
@@ -82,14 +82,14 @@ def read(events: list[dict[str, Any]], seconds: float) -> Opened:
             (value,) = event["args"].values()
             shown.counters.setdefault(event["name"], []).append((_nanoseconds(event["ts"]), value))
         elif event["ph"] == "X":
-            track = (names[pid], told["thread_name", pid, tid])
+            track = (names[pid], metadata["thread_name", pid, tid])
             found = _put_on(stacks.setdefault((pid, tid), []), event)
             shown.tracks.setdefault(track, []).append(found)
     return shown
 
 
 def _put_on(ends: list[int], event: dict[str, Any]) -> Slice:
-    """Put a slice on those that go on, by their ends: it must lie within the last of them."""
+    """Add a slice to the open ones, by their ends: it must lie within the last of them."""
     begin = _nanoseconds(event["ts"])
     end = begin + _nanoseconds(event["dur"])
     while ends and ends[-1] <= begin:
