@@ -14,7 +14,7 @@ from aioqueue.telemetry.metrics.counters import concurrent
 from aioqueue.telemetry.metrics.queue_samples import QueuePart
 from aioqueue.telemetry.metrics.snapshots import QueueNumbers, final_queue_numbers
 from aioqueue.testing import wait_until_waiting
-from tests.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
+from tests.kit.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
 
 
 @pytest.fixture

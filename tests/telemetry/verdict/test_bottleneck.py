@@ -11,13 +11,13 @@ import pytest
 from aioqueue.telemetry import FunctionNumbers, Histogram, Snapshot, Verdict
 from aioqueue.telemetry.metrics.scalars import scalars_of
 from aioqueue.telemetry.verdict.bottleneck import verdict_of
-from tests.proof.verdicts import is_true
+from proofs.verdicts import is_true
 from tests.telemetry.advised_pipelines import Advised
 from tests.telemetry.real_pipelines import measured
 from tests.telemetry.simulation import Shape, StageShape, random_shape, rates, simulated
 
 SEEDS = range(20)
-"""The long form, `python -m tests.proof.verdicts`, takes two hundred, and real pipelines."""
+"""The long form, `python -m proofs.verdicts`, takes two hundred, and real pipelines."""
 
 
 def stage(name: str = "decode", **given: Any) -> StageShape:

@@ -19,10 +19,10 @@ from aioqueue.inputs import numbers, prepare
 from aioqueue.telemetry.metrics.snapshots import Snapshot
 from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.telemetry.views.trace import Trace, Track, events_of
+from tests.kit.worlds import TaskWorld, spin_until
 from tests.telemetry.fluid_model import usual
 from tests.telemetry.growing import Growing
 from tests.telemetry.views.trace_reader import opened, read
-from tests.worlds import TaskWorld, spin_until
 
 
 class TestRing:
