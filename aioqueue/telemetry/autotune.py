@@ -172,10 +172,12 @@ class Tuner:
                     trial.workers, now, f"{count} workers are slower than {trial.workers} were"
                 )
         elif count > trial.workers:
+            # The rate of a stage that is no longer the bottleneck is that of another: it proves
+            # nothing.
             still = is_bottleneck or verdict.cause == "unknown"
             if still and rate < _LEAST_SPEEDUP * trial.rate:
                 self._undo(trial, rate, now)
-        elif verdict.cause != "step":
+        elif verdict.cause != "step":  # fewer workers, and data is no longer ahead
             self._floor = (trial.workers, now + self._patience)
             self._patience *= 2
             self._set(trial.workers, now, f"{count} workers were too few")
@@ -229,7 +231,7 @@ class Tuner:
     def _set(self, count: int, now: float, why: str) -> None:
         before = self._count()
         self.tuning.changed = self.tuning.settled = now
-        try:
+        try:  # a process may fail to start, or the run may be ending
             self._resize(count)
         except RuntimeError as error:
             self._ceiling, self._trial = (before, now + self._patience), None

@@ -482,20 +482,24 @@ class Monitor(MonitorExports):
         seen = self._snapshots()
         if not self._closed.is_set():
             seen.append(self.snapshot())
+        # The idle time after the end of a run is no part of what limited it.
         while len(seen) > 1 and not _is_active(seen[-2], seen[-1]):
-            seen.pop()  # the run had ended by then
+            seen.pop()
         later = seen.pop()
         if seconds is not None:
             before = [one for one in seen if one.seconds < later.seconds - seconds]
             within = [*before[-1:], *seen[len(before) :], later]
+            # Neither is the time before its first worker started.
             begun = next((i for i, one in enumerate(within) if _has_begun(one)), 0)
             return within[max(0, begun - 1)], later
         first = (seen or [later])[0]
+        # Leave out the start, until the first batch has arrived; but not if most batches arrived in
+        # that snapshot, as in a run of a second: then the rest says little.
         flowing = next((one for one in seen if _count_arrived(one)), first)
         if _count_arrived(later) - _count_arrived(flowing) < 0.5 * (
             _count_arrived(later) - _count_arrived(first)
         ):
-            return first, later  # most batches had come by then
+            return first, later
         return flowing, later
 
     def _close_in_fork(self) -> None:

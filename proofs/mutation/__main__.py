@@ -71,7 +71,8 @@ coordination/test_call_when_over.py coordination/test_exits.py coordination/test
 queues/test_elsewhere.py queues/test_trees.py batching/test_batcher.py batching/test_batcher_ends.py
 test_tracebacks.py test_testing.py telemetry/metrics/test_queue_samples.py
 telemetry/test_watchdog.py
-telemetry/explain/test_stacks.py telemetry/explain/test_root_causes.py telemetry/test_words.py
+telemetry/explain/test_stacks.py telemetry/explain/test_root_causes.py
+base/test_display_text_numbers.py
 inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/test_merging.py
 inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py inputs/pipeline/test_runs.py
 inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py

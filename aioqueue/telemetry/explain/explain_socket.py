@@ -142,6 +142,7 @@ def _install_handler(signum: int | None, listener: _Listener) -> Callable[[], No
         return lambda: None
     before = signal.getsignal(signum) if signum in signal.valid_signals() else None
 
+    # Runs between two instructions of the main thread, which may hold any lock: it must only wake.
     def handle(number: int, frame: FrameType | None) -> None:
         listener.wake()
         if callable(before):
@@ -257,7 +258,8 @@ class _Listener:
                         self._writer.request()
                     elif key.fileobj is self._server:
                         self._accept()
-                    elif key.fileobj in self._clients:  # it may have been dropped for another
+                    # One round may both accept a client and report the one dropped for it.
+                    elif key.fileobj in self._clients:
                         self._send(key.data)
                 self._drop_slow_clients()
         finally:

@@ -47,7 +47,7 @@ class _FrameReaders:
 
     def forget(self) -> None:
         """Forget the other threads in a fork, where they do not exist."""
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # a thread that the fork lacks may hold the old one
         if self._all:
             self._all.clear()
             self.leave(None)
@@ -75,7 +75,9 @@ def without_collection(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     finally:
         try:
             holding(_frame_readers.lock, _frame_readers.leave, reader)
-        except BaseException:  # a signal handler raised, perhaps before `read` began
+        except BaseException:
+            # A signal handler raised in the call above, perhaps before it left. Leaving twice does
+            # no harm; not leaving would switch off garbage collection for good.
             holding(_frame_readers.lock, _frame_readers.leave, reader)
             raise
     return found

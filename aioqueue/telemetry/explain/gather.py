@@ -153,8 +153,9 @@ def _queues(known: Iterable[int], frames: Mapping[int, FrameType]) -> Iterable[E
     for core in living_queues():
         waiting = core.machine.waiting()
         served_by = batchers.get(id(core))
+        # A batcher's workers wait for requests in its queue. Only callers that wait for room count.
         if served_by is not None and all(attempt.side is DEQUEUE for attempt in waiting):
-            continue  # its own workers, which are idle
+            continue
         if waiting or id(core) in known:
             yield _queue(core, waiting, frames, served_by)
 

@@ -58,7 +58,7 @@ def _locks_of(workers: Sequence[Any], frames: Mapping[int, FrameType]) -> list[s
             continue
         coroutine = coroutine_of(worker)
         if getattr(coroutine, "cr_running", False):
-            found.append(None)
+            found.append(None)  # it runs now, so it awaits no lock
         elif coroutine is not None:
             found.append(_lock_of_task(list(awaited_frames(coroutine))))
     return found
@@ -106,6 +106,9 @@ def _lock_calls(code: CodeType) -> frozenset[int]:
     found: set[int] = set()
     acquires: set[tuple[int | None, int | None]] = set()  # positions of calls with such a name
     is_entering = False
+    # A frame shows which instruction runs, but not which C function it calls. So the code tells: a
+    # call right after loading `__enter__`, or of a method that was loaded by the name `acquire`.
+    # Loading a method and calling it begin at the same position of the source.
     for one in dis.get_instructions(code):
         where = (None, None) if one.positions is None else one.positions[::2]
         if one.opname == "BEFORE_WITH":  # up to Python 3.13

@@ -132,7 +132,9 @@ class _Walk:
         calls = [(queue, caller) for queue in self._queues for caller in queue.callers]
         for queue, caller in sorted(calls, key=self._rank):
             yield from self._of_caller(queue, caller, (), frozenset())
-        if not calls:  # only joins, or waits of the user's own: report busy workers
+        # Nobody waits at a queue: callers wait in joins, or in ways that are not known here, such as
+        # for a lock of the user. They may wait for the busy workers.
+        if not calls:
             for stage in self._stages:
                 yield from self._of_workers(stage, (), frozenset(), is_asked=False)
         for wait in waits:
@@ -153,9 +155,11 @@ class _Walk:
             f" '{queue.name}' ({queue.fill}), for {format_seconds(caller.seconds)}"
         ).replace("  ", " ")
         path = (*path, step)
+        # It has its elements, or its room. Only its event loop can keep it from running.
         if caller.is_granted:
             yield self._blocked_loop(queue, caller, path)
             return
+        # The walk has come back to a caller: all those on the path wait for each other.
         if (caller.key or id(caller), caller.side) in visited:
             yield Culprit(
                 "cycle",
@@ -176,6 +180,7 @@ class _Walk:
         if queue.served_by is not None:
             return  # an idle worker of a batcher
         filling = [stage for stage in self._stages if stage.into_key == queue.key]
+        # Both sides wait at the same queue: it is full, and still has too few for the consumer.
         blocked = [other for other in queue.callers if other.side == "enqueue"]
         if blocked:
             yield Culprit(
@@ -230,12 +235,14 @@ class _Walk:
         source or in other code; if all wait at queues, the walk continues there.
         """
         busy = [worker for worker in stage.workers if worker.item is not None]
+        # A worker may wait at a queue inside the function: then it is no end, the walk continues.
         busy = [worker for worker in busy if worker.key not in self._waiting or not worker.key]
         if busy:
             yield from self._of_items(stage, busy, path)
             return
         alive = [worker for worker in stage.workers if worker.state != "ended"]
         active = [worker for worker in alive if worker.key not in self._waiting]
+        # A source that reads a queue of ours waits for that queue's producers instead.
         at_source = [worker for worker in active if worker.is_at_source]
         if at_source and stage.source_key not in self._by_key:
             for worker in at_source:

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from aioqueue.telemetry.verdict.monitored_run import MonitoredRun
 
 LOCK: Final = threading.RLock()
-"""Guards who exports to which meter, registry and writer."""
+"""Guards what is exported to which meter, registry and writer."""
 
 
 class Exported(NamedTuple):
-    """Something that is exported, beside others."""
+    """Something that is exported to a registry, meter or writer."""
 
     labels: Hashable
     """Its labels. Those with equal ones get different numbers."""
@@ -27,7 +27,7 @@ class Exported(NamedTuple):
     """A monitor, or a batcher."""
     has_ended: Callable[[], bool]
     number: int = 1
-    """Which one of those with these labels it is; the first needs no mark."""
+    """Distinguishes those with equal labels; 1 is not shown."""
 
 
 def has_ended(watched: MonitoredRun) -> bool:
@@ -37,11 +37,11 @@ def has_ended(watched: MonitoredRun) -> bool:
 
 
 def with_number(one: Exported, others: Iterable[Exported]) -> Exported:
-    """Return it with the smallest number that no other one has that goes on."""
+    """Return it with the smallest number that no open one with equal labels has."""
     taken = set()
     for other in others:
         if other.labels == one.labels:
-            if other.watched == one.watched:
+            if other.watched == one.watched:  # the same one, exported twice
                 return one._replace(number=other.number)
             if not other.has_ended():
                 taken.add(other.number)
@@ -49,5 +49,5 @@ def with_number(one: Exported, others: Iterable[Exported]) -> Exported:
 
 
 def without_replaced(one: Exported, others: Iterable[Exported]) -> list[Exported]:
-    """Return the others, without those in whose place this one is shown from now on."""
+    """Return the others without the ended one whose labels and number this one has now."""
     return [o for o in others if (o.labels, o.number) != (one.labels, one.number)]

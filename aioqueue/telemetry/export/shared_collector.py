@@ -38,6 +38,7 @@ class SharedCollector(ABC):
     def describe(self) -> Iterator[Any]:
         """Return the names of the metrics without reading any; the registry calls this."""
         registry = _calling_registry()
+        # A registry refuses a collector that describes names it has. So only the first one does.
         if not any(one is not self for one in self._peers(registry)):
             yield from self._families([0] * len(self._exported()))
         if registry is not None:
@@ -47,22 +48,23 @@ class SharedCollector(ABC):
         """Return the metric families; the registry calls this at every scrape."""
         registry = _calling_registry()
         peers = self._peers(registry)
-        if self not in peers:
+        if self not in peers:  # called without a registry, which has no others
             yield from self._families([1] * len(self._exported()))
             return
         if peers[0] is not self:
-            return
+            return  # the first one yields the metrics of all, each name once
         with LOCK:
             shown = [(peer, peer._with_numbers(registry)) for peer in peers]
-        places = [(one.labels, one.number) for _, ones in shown for one in ones]
+        keys = [(one.labels, one.number) for _, ones in shown for one in ones]
         merged: list[Any] = []
-        at = 0
+        position = 0
         for peer, ones in shown:
             numbers = []
             for one in ones:
-                at += 1
-                # A later one with the same labels and number is shown in its place.
-                numbers.append(0 if (one.labels, one.number) in places[at:] else one.number)
+                position += 1
+                # A monitor that began after this one ended has its number: two lines with the same
+                # labels would make the whole page invalid, so only the later one is shown.
+                numbers.append(0 if (one.labels, one.number) in keys[position:] else one.number)
             families = list(peer._families(numbers))
             if not merged:
                 merged = families

@@ -213,7 +213,7 @@ class Collector:
         self._gil_taken += is_gil_taken
         for queues in self._queues.values():
             parts = queues.parts()
-            for part in parts:
+            for part in parts:  # the shares of one name must not exceed the time
                 part.sample(now, 1 / len(parts))
             for part in queues.sweep(now):
                 part.leave()
@@ -332,6 +332,7 @@ class Collector:
 
     def _stage_series(self, stage: StagePart, now: float) -> _Series[StageNumbers]:
         """Return the series of a stage: that of earlier stages of its name with the same queues."""
+        # Without repeats, stages of one name may be different things: their queues tell.
         queues = tuple(self._queue_key(face._core, now) for face in stage.queues())
         key = stage.key if self._watch.is_repeatable else (stage.name, queues)
         if key not in self._stages:

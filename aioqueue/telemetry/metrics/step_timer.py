@@ -72,6 +72,8 @@ class StepMeter:
 
     def wait_started(self) -> None:
         """Note that the loop begins to wait for a batch."""
+        # The loop asks for the next batch: so the step on the last one has ended. The callbacks run
+        # before the clock is read, and count as part of that step.
         if self._on_step and self._state.since and not self._state.is_waiting:
             self._report_step()
         now = perf_counter()

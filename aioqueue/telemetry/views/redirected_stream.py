@@ -73,6 +73,8 @@ class RedirectedStream(io.TextIOBase):
 
     @guarded
     def _finish(self, text: str) -> list[str]:
+        # tqdm writes a bar as a carriage return and the text, without a line end. Other text that
+        # has no line end yet is an unfinished line, until a carriage return shows that it is a bar.
         is_bar = text.startswith("\r")
         for part in _PARTS.findall(text):
             self._accept(part, is_bar)

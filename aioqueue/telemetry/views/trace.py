@@ -147,7 +147,7 @@ class Trace:
         """Give a ring to a worker, or read that of another trace."""
         if any(known is meter for _, known, _ in self._workers):
             return
-        with _lock:
+        with _lock:  # two traces of one run share the rings, which end with the last of them
             meter.ring = ring = meter.ring or EventRing()
             ring.traces += 1
         self._workers.append((track, meter, ring))

@@ -173,8 +173,8 @@ class TestHangs:
 
         found = hang.explained(both(has_waiter("examples"), is_there))
         culprit_of(found, "item", stage="take_both")
-        found = {culprit.item.text for culprit in found.culprits if culprit.item is not None}
-        assert found == {"0", "1"}  # both of them, each with its line
+        items = {culprit.item.text for culprit in found.culprits if culprit.item is not None}
+        assert items == {"0", "1"}  # both of them, each with its line
         for lock in locks:
             lock.release()  # to whoever waits for it
 
