@@ -132,8 +132,8 @@ class _Walk:
         calls = [(queue, caller) for queue in self._queues for caller in queue.callers]
         for queue, caller in sorted(calls, key=self._rank):
             yield from self._of_caller(queue, caller, (), frozenset())
-        # Nobody waits at a queue: callers wait in joins, or in ways that are not known here, such as
-        # for a lock of the user. They may wait for the busy workers.
+        # Nobody waits at a queue: callers wait in joins, or in ways that are not known here, for a
+        # lock of the user, say. They may wait for the busy workers.
         if not calls:
             for stage in self._stages:
                 yield from self._of_workers(stage, (), frozenset(), is_asked=False)
