@@ -20,10 +20,10 @@ from aioqueue.errors import describe_exception
 from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
 from aioqueue.locks import guarded, holding
 from aioqueue.processes.messages import failure_of_message, message_of_failure
-from aioqueue.ray.link import Link, place_here, task_here
-from aioqueue.ray.members import ActiveWorker, Failure, News, ProgramReport, remote_class
+from aioqueue.ray.coordinator_actor import ActiveWorker, Failure, News, ProgramReport, remote_class
+from aioqueue.ray.coordinator_connection import Link, place_here, task_here
 from aioqueue.ray.queues import NAMESPACE, checked_name
-from aioqueue.ray.tasks import Elsewhere, RayTask, await_elsewhere, is_reference
+from aioqueue.ray.remote_workers import Elsewhere, RayTask, await_elsewhere, is_reference
 from aioqueue.waiting.scopes import Gate
 
 _UNKNOWN: Final = -1

@@ -13,9 +13,9 @@ from typing import Any
 from aioqueue.attempts import GRANTED, Attempt, Take, Waker
 from aioqueue.element_spec import Columns
 from aioqueue.queues.core import QueueCore
-from aioqueue.ray.handles import Handle, runs_of
 from aioqueue.ray.journal import NoJournal, QueueJournal
 from aioqueue.ray.ledger import ConsumerProgress, pairs_of
+from aioqueue.ray.segments import Handle, runs_of
 from aioqueue.waiting.waker import deliver
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import aioqueue
-from aioqueue.ray.handles import Run
+from aioqueue.ray.segments import Run
 
 SMALL: Final = 64 * 1024
 """Batches of at most this many bytes stay in the actor rather than in the object store."""

@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from aioqueue.element_spec import Columns
-from aioqueue.ray.clients import CallerId
-from aioqueue.ray.handles import Payload
+from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import SMALL, Answer
+from aioqueue.ray.segments import Payload
 
 Packed: TypeAlias = bytes | tuple[bytes, Any]
 """Bytes; or bytes, and values for Ray to pickle."""

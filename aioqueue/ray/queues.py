@@ -16,10 +16,10 @@ from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_
 from aioqueue.public_names import with_sections
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
-from aioqueue.ray.client import Client
+from aioqueue.ray.actor_handle import remote_class
 from aioqueue.ray.messages import Description
-from aioqueue.ray.queue_client import QueueCalls
-from aioqueue.ray.remote import remote_class
+from aioqueue.ray.queue_calls import QueueCalls
+from aioqueue.ray.queue_connection import Client
 from aioqueue.ray.replay_filler import ReplayFiller
 
 NAMESPACE = "aioqueue"

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aioqueue.ray.handles import Handle, Payload, Segment
 from aioqueue.ray.leases import LeaseTable
 from aioqueue.ray.ledger import EnqueuedBatch, Key, QueueLedger, rows_of
+from aioqueue.ray.segments import Handle, Payload, Segment
 
 
 class Awaited:

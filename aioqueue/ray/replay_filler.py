@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.ray.client import Asking
 from aioqueue.ray.messages import Answer
-from aioqueue.ray.queue_client import QueueCalls
+from aioqueue.ray.queue_calls import QueueCalls
+from aioqueue.ray.queue_connection import Asking
 
 
 class ReplayFiller:

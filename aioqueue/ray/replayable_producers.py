@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
 
-from aioqueue.ray.handles import Segment
+from aioqueue.ray.segments import Segment
 
 RETURN_SECONDS: Final = 20.0
 """How long consumers wait for a dead producer to restart, if it has elements that they need."""

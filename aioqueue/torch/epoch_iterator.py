@@ -27,35 +27,22 @@ from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.locks import holding
 from aioqueue.telemetry import note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
-from aioqueue.torch.collate import (
-    BatchMemory,
-    DatasetStart,
-    DatasetState,
-    Exhausted,
-    Recipe,
-    fetcher_of,
-)
-from aioqueue.torch.loader_state import (
-    Counters,
-    LoaderKind,
-    LoaderPosition,
-    mark_of,
-    restore_samplers,
-    states_of_samplers,
-)
+from aioqueue.torch.collate import BatchMemory
+from aioqueue.torch.fetchers import DatasetStart, DatasetState, Exhausted, Recipe, fetcher_of
+from aioqueue.torch.loader_state import LoaderKind, LoaderPosition, mark_of
 from aioqueue.torch.loader_workers import (
     Begin,
     Pin,
     ProcessWorker,
     SharedWorkerState,
-    Streams,
     Task,
     TaskReply,
     ThreadWorker,
-    Where,
     pickled,
 )
-from aioqueue.torch.worker_threads import Initialising
+from aioqueue.torch.sampler_state import Counters, restore_samplers, states_of_samplers
+from aioqueue.torch.worker_init import Initialising
+from aioqueue.torch.worker_streams import Streams, Where
 from aioqueue.tracebacks import shorten
 from aioqueue.waiting.waker import in_event_loop
 

@@ -13,8 +13,8 @@ from aioqueue import InvalidArgumentError
 from aioqueue.arguments import check_version, checked_flag
 from aioqueue.errors import counted
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.torch.collate import Recipe
 from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
+from aioqueue.torch.fetchers import Recipe
 from aioqueue.torch.loader_state import (
     VERSION,
     LoaderKind,
@@ -23,11 +23,11 @@ from aioqueue.torch.loader_state import (
     field_of,
     from_text,
     samplers_in,
-    states_of_samplers,
-    with_counters,
 )
-from aioqueue.torch.loader_workers import Pin, Where
-from aioqueue.torch.worker_threads import Initialising
+from aioqueue.torch.loader_workers import Pin
+from aioqueue.torch.sampler_state import states_of_samplers, with_counters
+from aioqueue.torch.worker_init import Initialising
+from aioqueue.torch.worker_streams import Where
 
 T_co = TypeVar("T_co", covariant=True)
 

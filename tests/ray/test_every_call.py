@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
-from aioqueue.ray import client
+from aioqueue.ray import queue_connection
 from aioqueue.ray.messages import LEASE_SECONDS
-from tests.ray.wire import Killed, Program, Wire
+from tests.ray.simulation import Killed, Program, Wire
 
 BATCHES = 3
 SMALL, LARGE = 2, 9_000
@@ -411,7 +411,7 @@ def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.Monke
             await asyncio.sleep(0)
         # As a thread does it, the last time within a minute.
         now = monotonic() + 60 - LEASE_SECONDS / 6
-        monkeypatch.setattr(client, "monotonic", lambda: now)
+        monkeypatch.setattr(queue_connection, "monotonic", lambda: now)
         connection.run()
         with pytest.raises(WorkerDiedError, match="the actor of queue 'wire' was silent"):
             await waiting

@@ -11,11 +11,11 @@ import pytest
 
 from aioqueue.errors import DataLossError, WorkerDiedError
 from aioqueue.ray import journal as journals
-from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.journal import QueueJournal
-from tests.ray.desks import Desk
-from tests.ray.test_actor import looped
-from tests.ray.test_returning import FIFO
+from aioqueue.ray.queue_actor import QueueActor
+from tests.ray.local_handles import Desk
+from tests.ray.test_queue_actor import looped
+from tests.ray.test_recovery import FIFO
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from aioqueue.errors import OutOfRangeError
-from aioqueue.ray.clients import CallerId
-from aioqueue.ray.handles import Payload
+from aioqueue.ray.actor_handle import ActorHandle
+from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import SMALL, Answer, Description
 from aioqueue.ray.packing import (
     opened,
@@ -21,7 +21,7 @@ from aioqueue.ray.packing import (
     unpacked,
     unpacked_answer,
 )
-from aioqueue.ray.remote import ActorHandle
+from aioqueue.ray.segments import Payload
 
 CALLER = CallerId("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
 SENDER = pickle.dumps(CALLER)

@@ -46,8 +46,8 @@ def make(cluster: Any) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="session")
 def street(cluster: Any) -> Iterator[Any]:
-    """An actor for many queues: see `tests.ray.cluster.street`."""
-    from tests.ray.cluster.street import street_of
+    """An actor for many queues: see `tests.ray.cluster.shared_actor`."""
+    from tests.ray.cluster.shared_actor import street_of
 
     actor = street_of(cluster)
     yield actor
@@ -58,7 +58,7 @@ def street(cluster: Any) -> Iterator[Any]:
 def share(street: Any, cluster: Any, monkeypatch: Any) -> Iterator[Callable[..., Any]]:
     """Makes queues that share one actor: sooner, where nothing has to die."""
     import aioqueue.ray.queues
-    from tests.ray.cluster.street import Builder
+    from tests.ray.cluster.shared_actor import Builder
 
     monkeypatch.setattr(aioqueue.ray.queues, "remote_class", lambda: Builder(cluster, street))
 

@@ -1,7 +1,7 @@
 """Whoever dies, at a call or at its reply: every wait ends, by data, the end, or a named error.
 
-What the actor does about it, call by call, is in `tests/ray/test_actor.py` and `test_model.py`;
-these need no cluster. Here real processes are killed.
+What the actor does about it, call by call, is in `tests/ray/test_queue_actor.py` and
+`test_queue_actor_model.py`; these need no cluster. Here real processes are killed.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from aioqueue.errors import WorkerDiedError
 from aioqueue.inputs.prepare.ray_cluster import connected, session_of, why_lost
-from aioqueue.ray.members import News
+from aioqueue.ray.coordinator_actor import News
 from aioqueue.ray.messages import LEASE_SECONDS
 
 _BEAT: Final = LEASE_SECONDS / 6

@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 import aioqueue
 from aioqueue.torch import DataLoader
-from tests.torch.comparing import assert_same, epoch_of, no_thread_is_left, ours, seeded
+from tests.torch.comparison import assert_same, epoch_of, no_thread_is_left, ours, seeded
 from tests.torch.datasets import (
     LENGTH,
     Broken,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError, WorkerDiedError
-from tests.ray.desks import Desk, fifo, settled
-from tests.ray.test_actor import looped
+from tests.ray.local_handles import Desk, fifo, settled
+from tests.ray.simulation import Killed, Program, Wire
 from tests.ray.test_every_call import VICTIMS, Strikes
-from tests.ray.wire import Killed, Program, Wire
+from tests.ray.test_queue_actor import looped
 
 SITE: Mapping[int, list[int]] = {
     page: [link for link in (2 * page, 2 * page + 1) if link < 8] for page in range(1, 8)

@@ -26,14 +26,7 @@ from aioqueue.errors import (
     WorkerDiedError,
     counted,
 )
-from aioqueue.ray.clients import CallerId, ClientSession
-from aioqueue.ray.handles import Handle, Payload, Segment, runs_of
-from aioqueue.ray.idempotent_calls import StaleCallError
-from aioqueue.ray.leases import DequeueWaiter, Lease
-from aioqueue.ray.ledger import pairs_of, said
-from aioqueue.ray.messages import SMALL, Answer
-from aioqueue.ray.replayable_producers import Entry, ProducerRecord
-from aioqueue.ray.sessions import (
+from aioqueue.ray.actor_sessions import (
     ActorSessions,
     Call,
     RefusedError,
@@ -42,6 +35,13 @@ from aioqueue.ray.sessions import (
     told_failure,
     wake_in,
 )
+from aioqueue.ray.client_registry import CallerId, ClientSession
+from aioqueue.ray.idempotent_calls import StaleCallError
+from aioqueue.ray.leases import DequeueWaiter, Lease
+from aioqueue.ray.ledger import pairs_of, said
+from aioqueue.ray.messages import SMALL, Answer
+from aioqueue.ray.replayable_producers import Entry, ProducerRecord
+from aioqueue.ray.segments import Handle, Payload, Segment, runs_of
 
 _IS_AWAITED: Final = attrgetter("is_awaited")
 

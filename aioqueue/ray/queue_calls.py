@@ -18,12 +18,12 @@ from aioqueue.component_checks import Component
 from aioqueue.element_spec import Columns
 from aioqueue.errors import add_note, exception_text
 from aioqueue.inputs.prepare.ray_cluster import is_loss
-from aioqueue.ray.client import Asking, Client
-from aioqueue.ray.clients import CallNumbers
-from aioqueue.ray.handles import Payload, gathered
+from aioqueue.ray.client_registry import CallNumbers
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.packing import opened, sealed, sealed_bytes
+from aioqueue.ray.queue_connection import Asking, Client
 from aioqueue.ray.replayable_producers import Entry
+from aioqueue.ray.segments import Payload, gathered
 
 
 class QueueCalls:

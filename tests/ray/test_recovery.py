@@ -1,7 +1,8 @@
 """An actor that dies at any moment and comes back from its journal, without any cluster.
 
-What must hold is what holds while it lives (`tests.ray.test_model`): each row that went in comes
-out once to whoever uses it, whatever of the journal the death has taken that nobody waited for.
+What must hold is what holds while it lives (`tests.ray.test_queue_actor_model`): each row that went
+in comes out once to whoever uses it, whatever of the journal the death has taken that nobody waited
+for.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from hypothesis.stateful import rule
 from aioqueue.errors import DataLossError, OutOfRangeError, QueueClosedError, WorkerDiedError
 from aioqueue.ray.ledger import QueueLedger
 from aioqueue.ray.messages import Answer, Description
-from tests.ray.desks import Desk, Mortal, Records, settled
-from tests.ray.test_actor import looped
-from tests.ray.test_model import CHOICES, Users
+from tests.ray.local_handles import Desk, Mortal, Records, settled
+from tests.ray.test_queue_actor import looped
+from tests.ray.test_queue_actor_model import CHOICES, Users
 
 FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
 

@@ -25,11 +25,11 @@ from typing import Any
 import pytest
 
 import aioqueue.ray
-from aioqueue.ray import actor, client, queue_client, queues, sessions
-from aioqueue.ray.handles import Payload
+from aioqueue.ray import actor_sessions, queue_actor, queue_calls, queue_connection, queues
+from aioqueue.ray.actor_handle import ActorHandle
 from aioqueue.ray.packing import packed_answer, unpacked
-from aioqueue.ray.remote import ActorHandle
-from tests.ray.desks import Mortal, Records
+from aioqueue.ray.segments import Payload
+from tests.ray.local_handles import Mortal, Records
 
 __all__ = ("Killed", "Program", "Wire")
 
@@ -86,19 +86,21 @@ class Wire:
         self.deaths = 0
         self._silent: list[str] = []  # lives of programs that are known to be dead
         errors = SimpleNamespace(RayActorError=DeadActorError, RayTaskError=FailedError)
-        monkeypatch.setattr(client, "required_ray", lambda: SimpleNamespace(exceptions=errors))
-        monkeypatch.setattr(client, "connected", lambda: FakeRay(self, None))
         monkeypatch.setattr(
-            client.Connection, "start", lambda connection: self._started(connection)
+            queue_connection, "required_ray", lambda: SimpleNamespace(exceptions=errors)
+        )
+        monkeypatch.setattr(queue_connection, "connected", lambda: FakeRay(self, None))
+        monkeypatch.setattr(
+            queue_connection.Connection, "start", lambda connection: self._started(connection)
         )
         monkeypatch.setattr(queues, "connected", lambda: self.programs[-1].ray)
         monkeypatch.setattr(queues, "remote_class", lambda: Builder(self, self.programs[-1]))
-        for module in (sessions, queue_client):
+        for module in (actor_sessions, queue_calls):
             monkeypatch.setattr(module, "is_loss", lambda error: isinstance(error, LostError))
-        for module in (actor, sessions):
+        for module in (queue_actor, actor_sessions):
             monkeypatch.setattr(module, "copied_here", self._copied_here)
 
-    def _started(self, connection: client.Connection) -> None:
+    def _started(self, connection: queue_connection.Connection) -> None:
         """No thread says that a program is alive: the test does."""
         self.programs[-1].connections.append(connection)
 

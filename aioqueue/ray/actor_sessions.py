@@ -1,7 +1,7 @@
 """The clients of a queue's actor: who may call, who has fallen silent, and what goes back.
 
 This part of the actor manages clients, leases and, after a restart, awaited batches.
-`aioqueue.ray.actor` makes the calls.
+`aioqueue.ray.queue_actor` makes the calls.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from aioqueue.errors import (
     WorkerDiedError,
 )
 from aioqueue.inputs.prepare.ray_cluster import is_loss
-from aioqueue.ray.clients import CallerId, ClientSession, ClientSessions, ClientStanding
-from aioqueue.ray.handles import Payload, Segment
+from aioqueue.ray.client_registry import CallerId, ClientSession, ClientSessions, ClientStanding
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.journal import NoJournal, QueueJournal
 from aioqueue.ray.leases import DequeueWaiter, LeaseTable
@@ -33,6 +32,7 @@ from aioqueue.ray.ledger import QueueLedger, rows_of
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.recovery import Awaited, refilled
 from aioqueue.ray.replayable_producers import ProducerRecord
+from aioqueue.ray.segments import Payload, Segment
 
 _FORGOTTEN_SECONDS: Final = 600.0
 """How long a dead client is remembered, so that it can learn why it was dismissed."""

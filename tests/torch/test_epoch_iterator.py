@@ -21,7 +21,7 @@ from torch.utils.data import IterableDataset
 
 import aioqueue
 from aioqueue import sync
-from tests.torch.comparing import no_thread_is_left, ours, own_threads
+from tests.torch.comparison import no_thread_is_left, ours, own_threads
 from tests.torch.datasets import (
     LENGTH,
     Broken,
@@ -503,7 +503,7 @@ import threading
 from types import SimpleNamespace
 
 import torch
-from aioqueue.torch import DataLoader, loader_workers, worker_threads
+from aioqueue.torch import DataLoader, loader_workers, worker_info
 
 begun, go_on = threading.Event(), threading.Event()
 
@@ -519,7 +519,7 @@ torch.set_num_threads(3)
 loader_workers.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock, Event=threading.Event)
 iterator = iter(DataLoader(range(8), 4, num_workers=2))
 begun.wait()
-with worker_threads._installing:
+with worker_info._installing:
     child = os.fork()
     if not child:
         signal.alarm(20)

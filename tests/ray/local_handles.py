@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from aioqueue.ray.actor import QueueActor
-from aioqueue.ray.clients import CallerId, ClientStanding
-from aioqueue.ray.handles import Payload
+from aioqueue.ray.client_registry import CallerId, ClientStanding
 from aioqueue.ray.journal import NoJournal
 from aioqueue.ray.messages import Answer, Description
+from aioqueue.ray.queue_actor import QueueActor
+from aioqueue.ray.segments import Payload
 
 __all__ = ("Desk", "Mortal", "Records", "Sent", "fifo", "settled")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.messages import Description
+from aioqueue.ray.queue_actor import QueueActor
 
 __all__ = ("Builder", "street_of")
 
@@ -87,7 +87,7 @@ class _Method:
 
 
 class Builder:
-    """What makes houses, as `aioqueue.ray.remote.remote_class` gives what makes actors."""
+    """What makes houses, as `aioqueue.ray.actor_handle.remote_class` gives what makes actors."""
 
     def __init__(self, ray: Any, street: Any) -> None:
         self._ray = ray

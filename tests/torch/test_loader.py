@@ -18,7 +18,7 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 
 import aioqueue
 from aioqueue.torch import DataLoader, LoaderIterator
-from tests.torch.comparing import assert_same, epoch_of, ours, theirs
+from tests.torch.comparison import assert_same, epoch_of, ours, theirs
 from tests.torch.datasets import Split, Tensors
 
 BATCHES = BatchSampler(SequentialSampler(range(4)), 2, False)

@@ -15,9 +15,9 @@ import pytest
 
 import aioqueue
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.ray.client import Asking, Client
+from aioqueue.ray.queue_connection import Asking, Client
 from aioqueue.ray.queues import checked_name
-from tests.ray.wire import Program, Wire
+from tests.ray.simulation import Program, Wire
 
 Drive = Callable[[Any, Asking[Any]], object]
 

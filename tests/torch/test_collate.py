@@ -20,7 +20,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from aioqueue.torch import collate
 from aioqueue.torch.collate import BatchMemory, gathering_for
-from tests.torch.comparing import assert_same, epoch_of, ours, same, seeded, theirs
+from tests.torch.comparison import assert_same, epoch_of, ours, same, seeded, theirs
 from tests.worlds import PATIENCE, spin_until
 
 SIDE = 80

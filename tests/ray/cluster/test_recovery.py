@@ -1,6 +1,6 @@
 """The actor of a queue is killed again and again, at calls and at answers: it comes back.
 
-The long form: ``python -m tests.ray.cluster.test_returning 40`` kills it so often.
+The long form: ``python -m tests.ray.cluster.test_recovery 40`` kills it so often.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from tests.torch.comparing import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
+from tests.torch.comparison import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
 from tests.torch.datasets import (
     LENGTH,
     AtOnce,
@@ -189,7 +189,7 @@ def test_a_loop_that_is_left_leaves_the_generator_where_pytorchs_does(taken: int
         batches = [next(iterator) for _ in range(taken)]
         return [*batches, generator.get_state()]
 
-    from tests.torch.comparing import quiet
+    from tests.torch.comparison import quiet
 
     with quiet():
         assert_same(of(ours), of(theirs))

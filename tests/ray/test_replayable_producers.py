@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError
-from aioqueue.ray import replayable_producers, sessions
-from aioqueue.ray.handles import Payload
+from aioqueue.ray import actor_sessions, replayable_producers
 from aioqueue.ray.messages import Answer, Description
-from tests.ray.desks import Desk, Mortal, Records, Sent, fifo, settled
-from tests.ray.test_actor import looped
+from aioqueue.ray.segments import Payload
+from tests.ray.local_handles import Desk, Mortal, Records, Sent, fifo, settled
+from tests.ray.test_queue_actor import looped
 
 FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
 BOOK = "shard 3"
@@ -191,7 +191,7 @@ async def test_what_is_left_at_the_end_is_copied_to_the_queue(
         copied.append(payload.ref)
         return Payload(None, ("here",))
 
-    monkeypatch.setattr(sessions, "copied_here", copied_here)
+    monkeypatch.setattr(actor_sessions, "copied_here", copied_here)
     assert (await actor.end_filling(producer.caller, BOOK)).wanted == []
     assert copied == [("there 1",), ("there 2",)]
     assert actor.lost("c", 1, ["there 1"]).is_elsewhere
@@ -209,8 +209,8 @@ async def test_what_is_lost_at_the_end_is_asked_for_before(
     async def copied_here(payload: Payload) -> Payload:
         raise LookupError("gone")
 
-    monkeypatch.setattr(sessions, "copied_here", copied_here)
-    monkeypatch.setattr(sessions, "is_loss", lambda error: isinstance(error, LookupError))
+    monkeypatch.setattr(actor_sessions, "copied_here", copied_here)
+    monkeypatch.setattr(actor_sessions, "is_loss", lambda error: isinstance(error, LookupError))
     assert (await actor.end_filling(producer.caller, BOOK)).wanted == [0]
     entered(producer, 0, 0, 1)
     await settled()

@@ -27,8 +27,8 @@ from torch.utils.data import (
 
 import aioqueue
 from aioqueue.torch import WorkerGenerators
-from aioqueue.torch.worker_threads import copy_for_thread
-from tests.torch.comparing import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
+from aioqueue.torch.dataset_copies import copy_for_thread
+from tests.torch.comparison import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
 from tests.torch.datasets import (
     Draws,
     OwnIterator,

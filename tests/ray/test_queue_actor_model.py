@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
-from aioqueue.ray.actor import QueueActor
-from aioqueue.ray.clients import CallerId
+from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import Answer
-from tests.ray.desks import Desk, Sent, fifo, settled
+from aioqueue.ray.queue_actor import QueueActor
+from tests.ray.local_handles import Desk, Sent, fifo, settled
 
 SIZES = st.integers(1, 3)
 CHOICES = st.integers(0, 99)

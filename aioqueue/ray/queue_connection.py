@@ -33,7 +33,7 @@ from aioqueue.inputs.prepare.ray_cluster import (
     why_failed,
 )
 from aioqueue.processes.messages import failure_of_message, message_of_failure
-from aioqueue.ray.clients import CallerId, HandleState
+from aioqueue.ray.client_registry import CallerId, HandleState
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer
 from aioqueue.waiting import current_waker

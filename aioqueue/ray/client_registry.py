@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, NamedTuple
 
-from aioqueue.ray.handles import Payload
 from aioqueue.ray.idempotent_calls import NumberedCalls
+from aioqueue.ray.segments import Payload
 
 
 class CallerId(NamedTuple):

@@ -19,11 +19,11 @@ from aioqueue.errors import (
     QueueClosedError,
     WorkerDiedError,
 )
-from aioqueue.ray.actor import QueueActor
-from aioqueue.ray.handles import Payload
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.messages import Answer
-from tests.ray.desks import Desk, Records, fifo, settled
+from aioqueue.ray.queue_actor import QueueActor
+from aioqueue.ray.segments import Payload
+from tests.ray.local_handles import Desk, Records, fifo, settled
 
 
 def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

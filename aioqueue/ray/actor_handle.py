@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from aioqueue.ray.actor import QueueActor
-from aioqueue.ray.clients import CallerId
+from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.journal import QueueJournal
 from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.packing import Packed, packed, packed_answer, unpacked
+from aioqueue.ray.queue_actor import QueueActor
 
 _CALLS: Final = 100_000
 """Most calls that may wait in one group; Ray does not start the calls behind them."""
