@@ -33,7 +33,7 @@ from aioqueue.torch.batch_pickle import is_plain
 _MAPPED: Final = 2**20
 """Batches of at least this many bytes get a mapping of their own."""
 
-_FEW: Final = 2**25
+_SMALL_TOTAL: Final = 2**25
 """Fewer bytes of batches than this are not worth returning."""
 
 _HUGE: Final = 2**21
@@ -59,7 +59,7 @@ class BatchMemory:
         self._batches = workers + 1
         self._used: set[int] = set()  # blocks in use by batches
         self._spare: deque[mmap.mmap] = deque()  # dropping a batch puts its block here
-        self._is_resting = False
+        self._releases_spare = False
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized tensor on the CPU.
@@ -70,21 +70,21 @@ class BatchMemory:
         size = prod(shape) * dtype.itemsize
         if size < _MAPPED:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        self._is_resting = False
-        block = self._used_before(size) or _mapped(size)
+        self._releases_spare = False
+        block = self._spare_block(size) or _new_mapping(size)
         self._used.add(id(block))
         # The tensor's storage, shared by all its views, keeps the array alive, which keeps the
         # mapping alive.
-        array = np.frombuffer(block, np.uint8, size, _first_in(block))
+        array = np.frombuffer(block, np.uint8, size, _first_huge_page(block))
         weakref.finalize(array, self._dropped, block, size).atexit = False
         return torch.from_numpy(array).view(dtype).reshape(shape)
 
-    def rest(self) -> None:
+    def release_spare(self) -> None:
         """Release spare memory until the next batch."""
-        self._is_resting = True
+        self._releases_spare = True
         self._spare.clear()
 
-    def _used_before(self, size: int) -> mmap.mmap | None:
+    def _spare_block(self, size: int) -> mmap.mmap | None:
         """Return a spare block of this size, if there is one; release those of other sizes."""
         with suppress(IndexError):
             while True:
@@ -95,12 +95,12 @@ class BatchMemory:
 
     def _dropped(self, block: mmap.mmap, size: int) -> None:
         self._used.discard(id(block))
-        most = max(self._batches, _FEW // size)
-        if not self._is_resting and len(self._used) + len(self._spare) < most:
+        limit = max(self._batches, _SMALL_TOTAL // size)
+        if not self._releases_spare and len(self._used) + len(self._spare) < limit:
             self._spare.append(block)
 
 
-def _mapped(size: int) -> mmap.mmap:
+def _new_mapping(size: int) -> mmap.mmap:
     """Return a block with room for this many bytes, wherever a huge page begins in it."""
     try:
         block = mmap.mmap(-1, size + _HUGE, **_PRIVATE)
@@ -109,11 +109,11 @@ def _mapped(size: int) -> mmap.mmap:
     whole = size - size % _HUGE  # the last part would not fill a huge page
     if whole and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # the kernel may not support it
-            block.madvise(mmap.MADV_HUGEPAGE, _first_in(block), whole)  # fewer page faults
+            block.madvise(mmap.MADV_HUGEPAGE, _first_huge_page(block), whole)  # fewer page faults
     return block
 
 
-def _first_in(block: mmap.mmap) -> int:
+def _first_huge_page(block: mmap.mmap) -> int:
     """Return where the first huge page begins in a block. (Untouched pages take no memory.)"""
     return -np.frombuffer(block, np.uint8).ctypes.data % _HUGE
 
@@ -143,17 +143,17 @@ def gathering_for(collate_fn: Callable[[Any], Any], index: Any, memory: BatchMem
         index: what the sampler yielded: one index per sample.
         memory: allocates batches of large samples.
     """
-    if collate_fn is default_collate and isinstance(index, Sized) and _is_pytorchs_own():
-        return _Place(len(index), memory)
-    return _Kept(collate_fn)
+    if collate_fn is default_collate and isinstance(index, Sized) and _is_default_collation():
+        return _Field(len(index), memory)
+    return _CollectedSamples(collate_fn)
 
 
-def _is_pytorchs_own() -> bool:
+def _is_default_collation() -> bool:
     """Return whether `default_collate` has its original functions for all types."""
     return all(one.__module__ in _MODULES for one in default_collate_fn_map.values())
 
 
-class _Kept:
+class _CollectedSamples:
     """Samples that are kept until the last has arrived."""
 
     def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
@@ -180,7 +180,7 @@ class _Column(Protocol):
         """Return the result of `default_collate` for the values, as a list or a tuple."""
 
 
-class _Place:
+class _Field:
     """A place in a sample, or the whole sample, with its values so far.
 
     Args:
@@ -197,7 +197,7 @@ class _Place:
         if self._column is None:
             self._column = _column_for(sample, self._size, self._memory)
         if not self._column.fits(sample):
-            self._column = _Values([*self._column.values(), sample])
+            self._column = _PlainValues([*self._column.values(), sample])
 
     def batch(self) -> Any:
         return self.collated(list)
@@ -212,17 +212,17 @@ class _Place:
 
 def _column_for(first: Any, size: int, memory: BatchMemory) -> _Column:
     if type(first) in (tuple, list, dict) and first:
-        return _Parts(first, size, memory)
+        return _Structure(first, size, memory)
     tensor = _as_tensor(first)
     if tensor is not None and tensor.nbytes >= _LARGE:
         try:
-            return _Block(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
+            return _Rows(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
         except RuntimeError:  # no memory for all of them, but there may be fewer
             pass
-    return _Values([])
+    return _PlainValues([])
 
 
-class _Values:
+class _PlainValues:
     """Any values, unchanged."""
 
     def __init__(self, values: list[Any]) -> None:
@@ -239,7 +239,7 @@ class _Values:
         return default_collate(many(self._values))
 
 
-class _Block:
+class _Rows:
     """Large tensors or arrays of one dtype and shape, as rows of the batch."""
 
     def __init__(self, kind: type, rows: torch.Tensor) -> None:
@@ -266,30 +266,30 @@ class _Block:
         return self._rows[: self._count].clone()  # a copy, so that the unused rows are freed
 
 
-class _Parts:
+class _Structure:
     """Tuples, lists or dicts with the same places."""
 
     def __init__(self, first: Any, size: int, memory: BatchMemory) -> None:
         self._kind = type(first)
-        self._places = {key: _Place(size, memory) for key in _keys(first)}
+        self._fields = {key: _Field(size, memory) for key in _keys(first)}
 
     def fits(self, value: Any) -> bool:
-        if type(value) is not self._kind or _keys(value) != self._places.keys():
+        if type(value) is not self._kind or _keys(value) != self._fields.keys():
             return False
-        for key, place in self._places.items():
-            place.add(value[key])
+        for key, field in self._fields.items():
+            field.add(value[key])
         return True
 
     def values(self) -> Iterable[Any]:
-        rows = zip(*[place.values() for place in self._places.values()], strict=True)
+        rows = zip(*[field.values() for field in self._fields.values()], strict=True)
         if self._kind is dict:
-            return [dict(zip(self._places, row, strict=True)) for row in rows]
+            return [dict(zip(self._fields, row, strict=True)) for row in rows]
         return map(self._kind, rows)
 
     def collated(self, many: Callable[[Iterable[Any]], Any]) -> Any:
         if self._kind is dict:
-            return {key: place.collated(list) for key, place in self._places.items()}
-        return [place.collated(tuple) for place in self._places.values()]
+            return {key: field.collated(list) for key, field in self._fields.items()}
+        return [field.collated(tuple) for field in self._fields.values()]
 
 
 def _keys(value: Any) -> Any:

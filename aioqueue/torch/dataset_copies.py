@@ -1,8 +1,8 @@
 """The copy of the dataset that each worker thread gets.
 
-Each worker process has its own copy, and datasets rely on that: they open a file
-at the first item and keep it, or ``worker_init_fn`` assigns them a part. So every worker thread
-gets a writable copy that shares large data:
+In PyTorch, each worker process has its own copy, and datasets rely on that: they open a file at the
+first item and keep it, or ``worker_init_fn`` assigns them a part. So every worker thread gets a
+writable copy that shares large data:
 
 * Of a map-style dataset, the object itself and the datasets that it holds are copied, and nothing
   else that they hold. They are found in attributes (including ``__slots__``) and in lists, tuples
@@ -34,7 +34,7 @@ from torch.utils.data import (
     Subset,
 )
 
-_MANY: Final = 1000
+_LARGE_CONTAINER: Final = 1000
 """A container with this many members counts as data: it is searched only for a `Dataset`."""
 
 _WRAPPERS: Final = (Subset, ConcatDataset, StackDataset, ChainDataset)
@@ -47,10 +47,10 @@ _DATA: Final = (
     *(torch.Tensor, torch.nn.Module, np.ndarray, np.generic),
 )
 
-_OF_ARRAYS: Final = ("__array__", "__array_interface__", "__dataframe__")
+_ARRAY_PROTOCOLS: Final = ("__array__", "__array_interface__", "__dataframe__")
 """Attributes of other libraries' arrays and tables, whose copies may copy all their data."""
 
-_OF_COPYING: Final = (
+_COPY_METHODS: Final = (
     *("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"),
     *("__getnewargs__", "__getnewargs_ex__", "__new__"),
 )
@@ -66,7 +66,7 @@ def copy_for_thread(dataset: Any, *, is_iterable: bool) -> Any:
         TypeError: the dataset, or a `Dataset` in it, cannot be copied.
     """
     try:
-        return _copied_all(dataset) if is_iterable else _Shells().of(dataset)
+        return _copy_everything(dataset) if is_iterable else _DatasetCopier().copy_of(dataset)
     except Exception as error:
         raise TypeError(
             f"dataset: got a {type(dataset).__name__} that cannot be copied for a worker thread"
@@ -75,62 +75,62 @@ def copy_for_thread(dataset: Any, *, is_iterable: bool) -> Any:
         ) from error
 
 
-class _Shells:
+class _DatasetCopier:
     """Copies of datasets and of the datasets in them, each once."""
 
     def __init__(self) -> None:
         self._done: dict[int, Any] = {}
 
-    def of(self, dataset: Any) -> Any:
+    def copy_of(self, dataset: Any) -> Any:
         """Return the copy of a dataset."""
         if id(dataset) in self._done:
             return self._done[id(dataset)]
         if not _has_attributes(dataset) or isinstance(dataset, type | torch.Tensor | np.ndarray):
             return dataset
-        copied = self._done[id(dataset)] = _shell_of(dataset)
+        copied = self._done[id(dataset)] = _shallow_copy(dataset)
         if copied is dataset:
             return dataset  # its own `__copy__` returns itself, to be shared
         wraps = isinstance(dataset, _WRAPPERS)
         for name, value in _attributes_of(copied):
             if _is_container(type(value)):
-                mine = self._of_container(value, has_wrapped=wraps and name == "datasets")
+                copied_value = self._copy_container(value, has_wrapped=wraps and name == "datasets")
             else:
-                mine = self._of_any(value, is_wrapped=wraps and name == "dataset")
-            if mine is not value:
-                _set(copied, name, mine)
+                copied_value = self._copy_value(value, is_wrapped=wraps and name == "dataset")
+            if copied_value is not value:
+                _set(copied, name, copied_value)
         return copied
 
-    def _of_any(self, value: Any, *, is_wrapped: bool) -> Any:
+    def _copy_value(self, value: Any, *, is_wrapped: bool) -> Any:
         """Return what the copy of a dataset gets for one of its values."""
         if _is_container(type(value)):
-            return self._of_container(value, has_wrapped=False)
+            return self._copy_container(value, has_wrapped=False)
         if isinstance(value, Dataset):
-            return self.of(value)
+            return self.copy_of(value)
         if not (is_wrapped or _looks_like_dataset(value)) or _is_data(value):
             return value
         try:
-            return self.of(value)
+            return self.copy_of(value)
         except Exception:
             return value  # it contains something uncopyable, such as an open file
 
-    def _of_container(self, container: Any, *, has_wrapped: bool) -> Any:
+    def _copy_container(self, container: Any, *, has_wrapped: bool) -> Any:
         """Return a container of the copied members, or the container itself if none was copied."""
         if id(container) in self._done:
             return self._done[id(container)]
         self._done[id(container)] = container  # in case it contains itself
         is_dict = isinstance(container, dict)
         values = list(container.values()) if is_dict else container
-        if len(values) > _MANY and not has_wrapped and not _has_pytorchs(values):
+        if len(values) > _LARGE_CONTAINER and not has_wrapped and not _has_dataset(values):
             return container
-        mine = [self._of_any(value, is_wrapped=has_wrapped) for value in values]
-        if all(map(_is_same, mine, values)):
+        copied_value = [self._copy_value(value, is_wrapped=has_wrapped) for value in values]
+        if all(map(_is_same, copied_value, values)):
             return container
         copied: Any
         if is_dict:
             copied = copy.copy(container)
-            copied.update(zip(container, mine, strict=True))
+            copied.update(zip(container, copied_value, strict=True))
         else:
-            copied = getattr(type(container), "_make", type(container))(mine)
+            copied = getattr(type(container), "_make", type(container))(copied_value)
         self._done[id(container)] = copied
         return copied
 
@@ -143,7 +143,7 @@ def _is_container(kind: type) -> bool:
     return kind in _CONTAINERS or (issubclass(kind, tuple) and hasattr(kind, "_make"))
 
 
-def _has_pytorchs(values: Iterable[Any]) -> bool:
+def _has_dataset(values: Iterable[Any]) -> bool:
     """Return whether a `Dataset` is among many values; by their types, at 20 ns each."""
     return any(issubclass(kind, Dataset) for kind in set(map(type, values)))
 
@@ -154,12 +154,12 @@ def _looks_like_dataset(value: Any) -> bool:
     An object with a ``__del__`` owns something that a copy would release twice.
     """
     kind = type(value)
-    asked = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
-    return asked and not hasattr(kind, "__del__")
+    has_methods = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+    return has_methods and not hasattr(kind, "__del__")
 
 
 def _is_data(value: Any) -> bool:
-    if isinstance(value, _DATA) or any(hasattr(type(value), name) for name in _OF_ARRAYS):
+    if isinstance(value, _DATA) or any(hasattr(type(value), name) for name in _ARRAY_PROTOCOLS):
         return True
     try:
         memoryview(value)
@@ -168,21 +168,21 @@ def _is_data(value: Any) -> bool:
     return True
 
 
-def _shell_of(thing: Any) -> Any:
+def _shallow_copy(thing: Any) -> Any:
     """Return an object of the same class with the same attributes."""
     if not _is_copied_as_usual(type(thing)):
         return copy.copy(thing)
     # `copy.copy` looks up `__setstate__` on the new object before it has attributes: an object
     # that delegates look-ups to one of its attributes would recurse without an end.
-    shell = object.__new__(type(thing))
+    copied = object.__new__(type(thing))
     for name, value in _attributes_of(thing):
-        _set(shell, name, value)
-    return shell
+        _set(copied, name, value)
+    return copied
 
 
 def _is_copied_as_usual(kind: type) -> bool:
     """Return whether a class does not control its copies, and its objects consist of attributes."""
-    return not any(name in vars(one) for one in kind.__mro__[:-1] for name in _OF_COPYING)
+    return not any(name in vars(one) for one in kind.__mro__[:-1] for name in _COPY_METHODS)
 
 
 def _slots_of(kind: type) -> Iterator[str]:
@@ -217,24 +217,24 @@ def _set(thing: Any, name: str, value: Any) -> None:
         object.__setattr__(thing, name, value)
 
 
-def _copied_all(dataset: Any) -> Any:
+def _copy_everything(dataset: Any) -> Any:
     memo: dict[int, Any] = {}
-    bare = []
-    for one in _reached_from(dataset):
+    delegating = []
+    for one in _reachable_from(dataset):
         if isinstance(one, torch.Tensor | np.ndarray):
             memo[id(one)] = one
         elif hasattr(type(one), "__getattr__") and _is_copied_as_usual(type(one)):
-            # `copy.deepcopy` has the same problem as `copy.copy`: see `_shell_of`.
+            # `copy.deepcopy` has the same problem as `copy.copy`: see `_shallow_copy`.
             memo[id(one)] = object.__new__(type(one))
-            bare.append(one)
+            delegating.append(one)
     copied = copy.deepcopy(dataset, memo)
-    for one in bare:
+    for one in delegating:
         for name, value in _attributes_of(one):
             _set(memo[id(one)], name, copy.deepcopy(value, memo))
     return copied
 
 
-def _reached_from(thing: Any) -> Iterator[Any]:
+def _reachable_from(thing: Any) -> Iterator[Any]:
     """Yield the objects reachable through attributes and containers, each once."""
     seen: set[int] = set()
     pending = [thing]

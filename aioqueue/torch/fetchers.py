@@ -73,7 +73,7 @@ class Fetcher(Protocol):
             Exhausted: the dataset is iterable, and has no more samples.
         """
 
-    def standing(self) -> DatasetState | None:
+    def dataset_state(self) -> DatasetState | None:
         """Return the position of an iterable dataset, as a copy."""
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class _MapFetcher:
             samples.add(dataset[one])
         return samples.batch()
 
-    def standing(self) -> None:
+    def dataset_state(self) -> None:
         """Return nothing: the sampler has the position."""
 
     def close(self) -> None:
@@ -124,19 +124,19 @@ class _IterableFetcher:
         self._memory = memory
         self._has_ended = start.has_ended
         self._stateful: StatefulDataset | None = None
-        self._samples = self._begun(start)
+        self._samples = self._started(start)
         has_state = start.state is not None
-        self._behind = 0 if has_state or start.has_ended else start.batches
+        self._batches_to_skip = 0 if has_state or start.has_ended else start.batches
         if has_state and start.has_ended:
-            self._come_to_its_end(start.state)
+            self._move_to_end(start.state)
 
-    def _begun(self, start: DatasetStart) -> Iterator[Any]:
+    def _started(self, start: DatasetStart) -> Iterator[Any]:
         dataset = self._recipe.dataset
-        knows = isinstance(dataset, StatefulDataset)
-        if knows and start.state is not None:
+        is_stateful = isinstance(dataset, StatefulDataset)
+        if is_stateful and start.state is not None:
             dataset.load_state_dict(start.state)
         samples: Iterator[Any] = iter(dataset)
-        if knows:
+        if is_stateful:
             self._stateful = dataset
         elif isinstance(samples, StatefulDataset):
             self._stateful = samples
@@ -149,7 +149,7 @@ class _IterableFetcher:
             )
         return samples
 
-    def _come_to_its_end(self, state: Any) -> None:
+    def _move_to_end(self, state: Any) -> None:
         """Put the dataset into the state that it had at its end; the next epoch starts from there.
 
         Some datasets report that they are at their end, and rewind at the next request; others have
@@ -164,8 +164,8 @@ class _IterableFetcher:
             self._recipe.dataset.load_state_dict(state)
 
     def fetch(self, index: Any) -> Any:
-        while self._behind:  # reread the batches that were returned before
-            self._behind -= 1
+        while self._batches_to_skip:  # reread the batches that were returned before
+            self._batches_to_skip -= 1
             self._read(index, lambda sample: None)
         if not self._recipe.is_batched:
             return self._recipe.collate_fn(self._next())
@@ -203,7 +203,7 @@ class _IterableFetcher:
         if samples is not dataset or inspect.isgenerator(dataset):
             getattr(samples, "close", bool)()
 
-    def standing(self) -> DatasetState:
+    def dataset_state(self) -> DatasetState:
         # A dataset may return the object that it continues to modify.
         state = None if self._stateful is None else copy.deepcopy(self._stateful.state_dict())
         return DatasetState(state, self._has_ended)

@@ -27,7 +27,7 @@ VERSION: Final = 3
 _ENCODING: Final = "zlib+base64:"
 """Before the state of a generator of PyTorch."""
 
-_DEEPEST: Final = 10
+_MAX_DEPTH: Final = 10
 """Deepest nesting of objects within an index that has a checksum."""
 
 
@@ -55,29 +55,29 @@ class LoaderPosition:
     starts: list[DatasetStart]
     batches: int = 0
     order: int = 0
-    beyond: dict[int, int] = field(default_factory=dict)
-    turn: int = 0
+    out_of_order: dict[int, int] = field(default_factory=dict)
+    next_worker: int = 0
     ended: set[int] = field(default_factory=set)
     is_over: bool = False
     samplers: list[Any] = field(default_factory=list)
 
-    def handed_out(self, number: int, mark: int) -> None:
+    def mark_returned(self, number: int, checksum: int) -> None:
         """Record that a batch was returned.
 
         Args:
             number: its place in the sampler's order, from 0.
-            mark: checksum of its index, from `mark_of`.
+            mark: checksum of its index, from `index_checksum`.
         """
-        self.beyond[number] = mark
-        while self.batches in self.beyond:
-            self.order = _folded(self.order, self.beyond.pop(self.batches))
+        self.out_of_order[number] = checksum
+        while self.batches in self.out_of_order:
+            self.order = _extended_checksum(self.order, self.out_of_order.pop(self.batches))
             self.batches += 1
 
-    def handed_out_by(self, worker: int, standing: DatasetState) -> None:
+    def mark_returned_by(self, worker: int, dataset_state: DatasetState) -> None:
         """Record that a worker's batch of an iterable dataset was returned."""
         batches = self.starts[worker].batches + 1
-        self.starts[worker] = DatasetStart(batches, standing.state, standing.has_ended)
-        self.turn = (worker + 1) % len(self.starts)
+        self.starts[worker] = DatasetStart(batches, dataset_state.state, dataset_state.has_ended)
+        self.next_worker = (worker + 1) % len(self.starts)
 
     def is_unknown(self) -> bool:
         """Whether an iterable dataset has not reported its position."""
@@ -89,7 +89,8 @@ class LoaderPosition:
             "batches": self.batches,
             "order_checksum": self.order,
             "beyond": [
-                {"batch": number, "checksum": mark} for number, mark in sorted(self.beyond.items())
+                {"batch": number, "checksum": checksum}
+                for number, checksum in sorted(self.out_of_order.items())
             ],
             "random_state": as_text(self.random),
             "base_seed": self.base_seed,
@@ -98,7 +99,7 @@ class LoaderPosition:
                 {"batches": one.batches, "state": one.state, "has_ended": one.has_ended}
                 for one in self.starts
             ],
-            "next_worker": self.turn,
+            "next_worker": self.next_worker,
             "ended_workers": sorted(self.ended),
             "samplers": self.samplers,
         }
@@ -127,11 +128,11 @@ class LoaderPosition:
             ],
             batches=field_of(state, "batches", int),
             order=field_of(state, "order_checksum", int),
-            beyond={
+            out_of_order={
                 field_of(one, "batch", int): field_of(one, "checksum", int)
                 for one in field_of(state, "beyond", list)
             },
-            turn=field_of(state, "next_worker", int),
+            next_worker=field_of(state, "next_worker", int),
             ended=set(_ints_of(field_of(state, "ended_workers", list))),
             samplers=samplers_in(state),
         )
@@ -187,7 +188,7 @@ class LoaderKind:
         return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def mark_of(index: Any) -> int:
+def index_checksum(index: Any) -> int:
     """Return a checksum of an index of the sampler; 0 if it has no reproducible one."""
     if is_int(index):
         return zlib.crc32(str(int(index)).encode())
@@ -203,7 +204,7 @@ def mark_of(index: Any) -> int:
 
 def _stable_text(thing: Any, depth: int = 0) -> str | None:
     """Return an object as text that is the same in every process; ``None`` without such a text."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return None
     kind: Any = type(thing)
     name = f"{kind.__module__}.{kind.__qualname__}"
@@ -230,8 +231,8 @@ def _stable_text(thing: Any, depth: int = 0) -> str | None:
     return None if None in text else f"{name} {text}"
 
 
-def _folded(order: int, mark: int) -> int:
-    return zlib.crc32(mark.to_bytes(4, "little"), order)
+def _extended_checksum(order: int, checksum: int) -> int:
+    return zlib.crc32(checksum.to_bytes(4, "little"), order)
 
 
 def as_text(random: Any) -> str:

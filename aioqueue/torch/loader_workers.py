@@ -37,8 +37,13 @@ from aioqueue.torch.fetchers import (
     Recipe,
     fetcher_of,
 )
-from aioqueue.torch.worker_info import be_the_worker, seeds_of, this_is_worker, worker_info
-from aioqueue.torch.worker_init import Initialising, is_initialising
+from aioqueue.torch.worker_info import (
+    make_process_worker,
+    make_thread_worker,
+    seeds_of,
+    worker_info,
+)
+from aioqueue.torch.worker_init import WorkerInit, is_initialising
 
 
 class Begin(NamedTuple):
@@ -73,7 +78,7 @@ class TaskReply:
     worker: int
     batch: Any = None
     """The batch; a `Parcel` on its way out of a process."""
-    standing: DatasetState | None = None
+    dataset_state: DatasetState | None = None
     """The position of an iterable dataset after this batch."""
     has_ended: bool = False
     """Whether there is no batch, since this worker's part of an iterable dataset has ended."""
@@ -107,7 +112,7 @@ class Pin:
         return torch.utils.data._utils.pin_memory.pin_memory(batch)
 
 
-_CURE: Final = (
+_ADVICE: Final = (
     "Pass where='process', whose workers have generators of their own, as PyTorch's have; or draw"
     " from torch.utils.data.get_worker_info().rng."
 )
@@ -151,8 +156,8 @@ class _Worker:
             fetcher.close()
 
     def _begin(self, message: Begin) -> None:
-        crew = self._set_up()
-        self._fetcher = fetcher_of(crew.recipe, message.start, self._memory)
+        shared = self._set_up()
+        self._fetcher = fetcher_of(shared.recipe, message.start, self._memory)
         self._epoch = message.epoch
 
     def _set_up(self) -> SharedWorkerState:
@@ -169,7 +174,7 @@ class _Worker:
             batch = self._finished(self._fetcher.fetch(task.index))
         except Exhausted:
             return TaskReply(self._number, has_ended=True)
-        return TaskReply(self._number, batch, self._fetcher.standing())
+        return TaskReply(self._number, batch, self._fetcher.dataset_state())
 
     def _finished(self, batch: Any) -> Any:
         """Return a batch in the form that leaves the worker."""
@@ -199,21 +204,21 @@ class ThreadWorker(_Worker):
     def __init__(
         self,
         number: int,
-        crew: SharedWorkerState,
+        shared: SharedWorkerState,
         pin: Pin | None,
         memory: BatchMemory,
-        initialising: Initialising,
+        worker_init: WorkerInit,
     ) -> None:
         super().__init__(number, memory)
-        recipe = crew.recipe
+        recipe = shared.recipe
         dataset = copy_for_thread(recipe.dataset, is_iterable=recipe.is_iterable)
-        self._crew = replace(crew, recipe=replace(recipe, dataset=dataset))
+        self._shared = replace(shared, recipe=replace(recipe, dataset=dataset))
         self._pin = pin
-        self._draws = DrawsFinder(f"a sample of {type(dataset).__qualname__}", _CURE)
-        self._initialising = initialising
-        self._is_apart = not is_initialising()
+        self._draws = DrawsFinder(f"a sample of {type(dataset).__qualname__}", _ADVICE)
+        self._worker_init = worker_init
+        self._restores_generators = not is_initialising()
         self._is_set_up = False
-        self._has_tried = threading.Event()
+        self._init_ended = threading.Event()
         # The settings of the calling thread, which a forked worker would inherit.
         self._has_grad = torch.is_grad_enabled()
         self._is_inference = torch.is_inference_mode_enabled()
@@ -229,23 +234,27 @@ class ThreadWorker(_Worker):
 
     def wait_until_set_up(self) -> None:
         """Wait until ``worker_init_fn`` has returned or failed."""
-        self._has_tried.wait()
+        self._init_ended.wait()
 
     def _set_up(self) -> SharedWorkerState:
-        crew, number = self._crew, self._number
+        shared, number = self._shared, self._number
         if self._is_set_up:
-            return crew
+            return shared
         self._is_set_up = True
         try:
-            _compute_alone()
+            _limit_to_one_thread()
             torch.set_grad_enabled(self._has_grad)
-            dataset = crew.recipe.dataset
-            this_is_worker(worker_info(number, crew.size, crew.base_seed, dataset, "thread"))
-            if crew.init_fn is not None:
-                self._initialising(crew.init_fn, number, is_apart=self._is_apart)
+            dataset = shared.recipe.dataset
+            make_thread_worker(
+                worker_info(number, shared.size, shared.base_seed, dataset, "thread")
+            )
+            if shared.init_fn is not None:
+                self._worker_init(
+                    shared.init_fn, number, restores_generators=self._restores_generators
+                )
         finally:
-            self._has_tried.set()
-        return crew
+            self._init_ended.set()
+        return shared
 
     def _finished(self, batch: Any) -> Any:
         return batch if self._pin is None else self._pin(batch)
@@ -262,29 +271,31 @@ class ProcessWorker(_Worker):
     def __init__(self, number: int, payload: bytes) -> None:
         super().__init__(number, BatchMemory())
         self._payload = payload
-        self._crew: SharedWorkerState | None = None
+        self._shared: SharedWorkerState | None = None
 
     def _set_up(self) -> SharedWorkerState:
-        if self._crew is not None:
-            return self._crew
-        crew: SharedWorkerState = pickle.loads(self._payload)
-        self._crew, self._payload = crew, b""
+        if self._shared is not None:
+            return self._shared
+        shared: SharedWorkerState = pickle.loads(self._payload)
+        self._shared, self._payload = shared, b""
         torch.set_num_threads(1)
-        seed, words = seeds_of(crew.base_seed, self._number)
+        seed, words = seeds_of(shared.base_seed, self._number)
         random.seed(seed)
         torch.manual_seed(seed)
         np.random.seed(words)
-        dataset = crew.recipe.dataset
-        be_the_worker(worker_info(self._number, crew.size, crew.base_seed, dataset, "process"))
-        if crew.init_fn is not None:
-            crew.init_fn(self._number)
-        return crew
+        dataset = shared.recipe.dataset
+        make_process_worker(
+            worker_info(self._number, shared.size, shared.base_seed, dataset, "process")
+        )
+        if shared.init_fn is not None:
+            shared.init_fn(self._number)
+        return shared
 
     def _finished(self, batch: Any) -> Any:
         return packed(batch)
 
 
-def pickled(crew: SharedWorkerState) -> bytes:
+def pickled(shared: SharedWorkerState) -> bytes:
     """Return the pickled state for all processes.
 
     Tensors are sent by value, except tensors in shared memory: workers see what the program writes
@@ -294,7 +305,7 @@ def pickled(crew: SharedWorkerState) -> bytes:
         InvalidArgumentError: it cannot be pickled, or a process could not import it.
     """
     try:
-        return dumped(crew, SharingPickler)
+        return dumped(shared, SharingPickler)
     except UnknownToOthersError as error:
         raise InvalidArgumentError(
             "dataset, collate_fn, worker_init_fn: got one that a new process cannot import;"
@@ -308,31 +319,31 @@ def pickled(crew: SharedWorkerState) -> bytes:
         ) from error
 
 
-_setting = threading.Lock()
+_threads_lock = threading.Lock()
 _default_threads: int | None = None
 """The default number of PyTorch's threads, while a different one is set."""
 
 
-def _compute_alone() -> None:
+def _limit_to_one_thread() -> None:
     """Make PyTorch compute in the calling thread alone, since the workers already run in parallel.
 
     PyTorch uses a thread's setting as the default of threads that start later. So a helper thread
     restores the default.
     """
     global _default_threads
-    with _setting:
+    with _threads_lock:
         _default_threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        putting_back = threading.Thread(target=torch.set_num_threads, args=(_default_threads,))
-        putting_back.start()
-        putting_back.join()
+        restorer = threading.Thread(target=torch.set_num_threads, args=(_default_threads,))
+        restorer.start()
+        restorer.join()
         _default_threads = None
 
 
 def _after_fork() -> None:
     """Restore the default in a fork, where the helper thread does not exist."""
-    global _setting, _default_threads
-    _setting = threading.Lock()
+    global _threads_lock, _default_threads
+    _threads_lock = threading.Lock()
     if _default_threads is not None:
         torch.set_num_threads(_default_threads)
         _default_threads = None

@@ -35,7 +35,7 @@ _HELD: Final = ("batch_sampler", "sampler")
 _PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 """Types of the attributes in which samplers may count."""
 
-_MOST_VALUES: Final = 1024
+_MAX_VALUES: Final = 1024
 """The longest list, and the largest array, in which a sampler may count. Longer ones are data."""
 
 _DATA: Final = ("data_source", "dataset")
@@ -43,14 +43,14 @@ _DATA: Final = ("data_source", "dataset")
 
 _METHODS: Final = (MethodType, BuiltinMethodType)
 
-_DEEPEST_PART: Final = 4
+_MAX_DEPTH: Final = 4
 """How deep within a sampler its generators and counters may be."""
 
 _COUNTERS: Final = "counters"
 """Key of these attributes in a sampler's state."""
 
 
-class Counters:
+class SamplerCounters:
     """The plain attributes of samplers that change during an epoch."""
 
     def __init__(self) -> None:
@@ -64,34 +64,38 @@ class Counters:
             sampler: the loader's sampler.
             states: the restored states of the samplers, which may name other attributes.
         """
-        self._before = [_plain_attributes(one) for one in _chain(sampler)]
+        self._before = [_plain_attributes(one) for one in _samplers_within(sampler)]
         if len(self._names) != len(self._before):
             self._names = [set() for _ in self._before]
         for names, state in zip(self._names, states, strict=False):
             names.update((state or {}).get(_COUNTERS, ()))
 
-    def look(self, sampler: Any) -> None:
+    def find_changed(self, sampler: Any) -> None:
         """Find the attributes that have changed since then.
 
         Call it only when the user cannot have changed them: during an epoch, or right after its
         end.
         """
-        for one, before, names in zip(_chain(sampler), self._before, self._names, strict=False):
-            now = _plain_attributes(one)
-            names |= {name for name, value in before.items() if now.get(name, value) != value}
+        for one, before, names in zip(
+            _samplers_within(sampler), self._before, self._names, strict=False
+        ):
+            current_values = _plain_attributes(one)
+            names |= {
+                name for name, value in before.items() if current_values.get(name, value) != value
+            }
 
-    def at_beginning(self) -> list[dict[str, Any]]:
+    def values_at_start(self) -> list[dict[str, Any]]:
         """Return their values at the beginning of the epoch."""
         return [
             {name: before[name] for name in sorted(names) if name in before}
             for before, names in zip(self._before, self._names, strict=True)
         ]
 
-    def now(self, sampler: Any) -> list[dict[str, Any]]:
+    def current_values(self, sampler: Any) -> list[dict[str, Any]]:
         """Return their current values."""
         return [
             {name: value for name, value in _plain_attributes(one).items() if name in names}
-            for one, names in zip(_chain(sampler), self._names, strict=False)
+            for one, names in zip(_samplers_within(sampler), self._names, strict=False)
         ]
 
 
@@ -141,7 +145,7 @@ def states_of_samplers(sampler: Any, generator: Any) -> list[Any]:
     Returns:
         One state for each, outermost first; empty if none has any.
     """
-    found = [_state_of(one, generator) for one in _chain(sampler)]
+    found = [_state_of(one, generator) for one in _samplers_within(sampler)]
     return found if any(state is not None for state in found) else []
 
 
@@ -150,7 +154,7 @@ def with_counters(states: list[Any], counters: list[dict[str, Any]]) -> list[Any
 
     Args:
         states: from `states_of_samplers`.
-        counters: by sampler, from `Counters`.
+        counters: by sampler, from `SamplerCounters`.
     """
     if not any(counters) or len(states) not in (0, len(counters)):
         return states
@@ -167,10 +171,10 @@ def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
     Raises:
         InvalidArgumentError: the samplers are different ones.
     """
-    chain = list(_chain(sampler))
-    if states and len(states) != len(chain):
+    samplers = list(_samplers_within(sampler))
+    if states and len(states) != len(samplers):
         raise _other_samplers(sampler)
-    for one, state in zip(chain if states else (), states, strict=True):
+    for one, state in zip(samplers if states else (), states, strict=True):
         if state is None:
             continue
         if not isinstance(state, dict):
@@ -193,14 +197,14 @@ def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
                 raise _other_samplers(one) from error
         if set(generators) != set(state):
             raise _other_samplers(one)
-        for name, own in generators.items():
+        for name, found in generators.items():
             try:
-                _kind_of(own).load(own, state[name])
+                _kind_of(found).load(found, state[name])
             except (TypeError, ValueError, KeyError, IndexError) as error:
                 raise _other_samplers(one) from error
 
 
-def _chain(sampler: Any) -> Iterator[Any]:
+def _samplers_within(sampler: Any) -> Iterator[Any]:
     """Return a sampler and those that it holds."""
     pending, seen = [sampler], set[int]()
     while pending:
@@ -218,8 +222,8 @@ def _state_of(sampler: Any, generator: Any) -> Any:
     if isinstance(sampler, StatefulDataset):
         # A sampler may return the object that it continues to modify.
         return {"state": copy.deepcopy(sampler.state_dict())}
-    own = _generators_of(sampler, generator)
-    return {name: _kind_of(one).save(one) for name, one in own.items()} or None
+    found = _generators_of(sampler, generator)
+    return {name: _kind_of(one).save(one) for name, one in found.items()} or None
 
 
 def _generators_of(sampler: Any, generator: Any) -> dict[str, Any]:
@@ -257,7 +261,7 @@ def _plain_value(value: Any) -> Any:
     return _NOT_PLAIN
 
 
-class _Part(NamedTuple):
+class _SamplerPart(NamedTuple):
     """A value within a sampler: of an attribute, or of what an attribute refers to."""
 
     path: str
@@ -269,11 +273,11 @@ class _Part(NamedTuple):
     another object, such as the steps of a trainer, may be restored by who owns it."""
 
 
-def _parts_of(sampler: Any) -> Iterator[_Part]:
+def _parts_of(sampler: Any) -> Iterator[_SamplerPart]:
     """Yield the values within a sampler, without those of other samplers and of datasets."""
     seen: set[int] = set()
     pending = deque([("", sampler, 0, True)])
-    while pending and len(seen) < _MOST_VALUES:
+    while pending and len(seen) < _MAX_VALUES:
         before, holder, depth, is_own = pending.popleft()
         if id(holder) in seen:
             continue
@@ -282,10 +286,10 @@ def _parts_of(sampler: Any) -> Iterator[_Part]:
             if name in _DATA and not depth:
                 continue
             path = f"{before}{name}"
-            part = _Part(path, value, _setter(value, assign), is_own)
+            part = _SamplerPart(path, value, _setter(value, assign), is_own)
             if _is_small(value):
                 yield part
-            if depth < _DEEPEST_PART and _may_hold_state(value):
+            if depth < _MAX_DEPTH and _may_hold_state(value):
                 is_inside = is_own and isinstance(value, list | tuple | dict)
                 pending.append((f"{path}.", value, depth + 1, is_inside))
 
@@ -342,16 +346,16 @@ def _refill(holder: deque[Any], plain: Any) -> None:
 
 def _is_small(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return bool(value.numel() <= _MOST_VALUES)
+        return bool(value.numel() <= _MAX_VALUES)
     if isinstance(value, np.ndarray):
-        return value.size <= _MOST_VALUES
-    return not isinstance(value, list | deque) or len(value) <= _MOST_VALUES
+        return value.size <= _MAX_VALUES
+    return not isinstance(value, list | deque) or len(value) <= _MAX_VALUES
 
 
 def _may_hold_state(value: Any) -> bool:
     """Return whether to look into a value: a short container, or a plain object."""
     if isinstance(value, list | tuple | dict):
-        return len(value) <= _MOST_VALUES
+        return len(value) <= _MAX_VALUES
     if isinstance(value, (Sampler, torch.Tensor, np.ndarray, np.generic, *_KINDS)):
         return False
     if isinstance(value, (FunctionType, functools.partial, *_METHODS)):

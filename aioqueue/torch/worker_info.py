@@ -33,9 +33,9 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 _SEEN_BY_TORCH: Final = "_aioqueue_worker_info"
 """Name of our function in the namespace of PyTorch's function."""
 
-_here = threading.local()
+_thread_state = threading.local()
 _is_worker_process = False
-_installing = threading.Lock()
+_install_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -81,65 +81,65 @@ def worker_info(worker: int, workers: int, base_seed: int, dataset: Any, method:
     )
 
 
-def be_the_worker(info: Any) -> None:
+def make_process_worker(info: Any) -> None:
     """Make this process a worker, with all its threads."""
     global _is_worker_process
     torch_utils.worker._worker_info = info
     _is_worker_process = True
-    with _installing:
+    with _install_lock:
         _install()
 
 
-def this_is_worker(info: Any) -> None:
+def make_thread_worker(info: Any) -> None:
     """Make the calling thread a worker."""
-    with _installing:
+    with _install_lock:
         _install()
-    _here.info = info
+    _thread_state.info = info
 
 
 def _install() -> None:
     # Check each step, since a fork may have happened between two of them.
-    if get_worker_info.__code__ is not _ask.__code__:
-        _replace()
+    if get_worker_info.__code__ is not _patched_get_worker_info.__code__:
+        _patch_get_worker_info()
     if (
         default_collate_fn_map[torch.Tensor] is collate_tensor_fn
     ):  # do not replace a user's own function
-        default_collate_fn_map[torch.Tensor] = _stacked
+        default_collate_fn_map[torch.Tensor] = _stack_in_private_memory
 
 
-def _replace() -> None:
+def _patch_get_worker_info() -> None:
     names = get_worker_info.__globals__
-    torchs_own = FunctionType(get_worker_info.__code__, names, get_worker_info.__name__)
+    original_function = FunctionType(get_worker_info.__code__, names, get_worker_info.__name__)
 
     def info_of_this_thread() -> Any:
-        if getattr(_here, "is_stacking", False):
+        if getattr(_thread_state, "is_stacking", False):
             return None
-        info = getattr(_here, "info", None)
-        return torchs_own() if info is None else info
+        info = getattr(_thread_state, "info", None)
+        return original_function() if info is None else info
 
     names[_SEEN_BY_TORCH] = info_of_this_thread
-    get_worker_info.__code__ = _ask.__code__
+    get_worker_info.__code__ = _patched_get_worker_info.__code__
 
 
-def _stacked(batch: Any, *, collate_fn_map: Any = None) -> Any:
+def _stack_in_private_memory(batch: Any, *, collate_fn_map: Any = None) -> Any:
     """Stack tensors as PyTorch does, but in ordinary memory for our workers."""
-    if not _is_worker_process and getattr(_here, "info", None) is None:
+    if not _is_worker_process and getattr(_thread_state, "info", None) is None:
         return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
-    _here.is_stacking = True
+    _thread_state.is_stacking = True
     try:
         return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
     finally:
-        _here.is_stacking = False
+        _thread_state.is_stacking = False
 
 
-def _ask() -> Any:
+def _patched_get_worker_info() -> Any:
     return _aioqueue_worker_info()  # type: ignore[name-defined]  # noqa: F821  # resolved in PyTorch's module
 
 
 def _after_fork() -> None:
     """Replace the lock in a fork, where its holder does not exist."""
-    global _installing
-    _installing = threading.Lock()
+    global _install_lock
+    _install_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

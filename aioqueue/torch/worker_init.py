@@ -20,18 +20,20 @@ import torch
 
 _log: Final = logging.getLogger("aioqueue")
 
-_lock = threading.Lock()  # held during a call, so that all changes are that function's
-_initialising_here = threading.local()
+_init_lock = threading.Lock()  # held during a call, so that all changes are that function's
+_thread_state = threading.local()
 
 
-class Initialising:
+class WorkerInit:
     """Calls ``worker_init_fn`` for the workers of one loader, and warns once if its seeds are
     undone."""
 
     def __init__(self) -> None:
-        self._has_told = False
+        self._has_warned = False
 
-    def __call__(self, init_fn: Callable[[int], object], worker: int, *, is_apart: bool) -> None:
+    def __call__(
+        self, init_fn: Callable[[int], object], worker: int, *, restores_generators: bool
+    ) -> None:
         """Call a function in the thread of a worker.
 
         Args:
@@ -39,29 +41,29 @@ class Initialising:
             worker: the worker's number.
             is_apart: whether to restore the program's generators afterwards.
         """
-        if not is_apart:
+        if not restores_generators:
             init_fn(worker)
             return
-        with _lock:
+        with _init_lock:
             before = _generators()
-            _initialising_here.is_initialising = True
+            _thread_state.is_initialising = True
             try:
                 init_fn(worker)
             finally:
-                _initialising_here.is_initialising = False
-                changed = _put_back(before)
-                if changed and not self._has_told:
-                    self._has_told = True
-                    _tell(changed)
+                _thread_state.is_initialising = False
+                changed = _restore_changed(before)
+                if changed and not self._has_warned:
+                    self._has_warned = True
+                    _warn(changed)
 
 
 def is_initialising() -> bool:
     """Return whether the calling thread is in such a function, with the generators to be
     restored."""
-    return getattr(_initialising_here, "is_initialising", False)
+    return getattr(_thread_state, "is_initialising", False)
 
 
-def _tell(changed: list[str]) -> None:
+def _warn(changed: list[str]) -> None:
     _log.warning(
         "worker_init_fn of a DataLoader has set or used  the global generators of %s: on threads"
         " these are the program's, so they were put back. Expected a dataset that draws from"
@@ -83,13 +85,13 @@ def _generators() -> dict[str, tuple[Any, Callable[[Any], object]]]:
     return found
 
 
-def _put_back(before: dict[str, tuple[Any, Callable[[Any], object]]]) -> list[str]:
+def _restore_changed(before: dict[str, tuple[Any, Callable[[Any], object]]]) -> list[str]:
     """Restore what has changed; return the libraries concerned."""
     after = _generators()
     changed = []
-    for name, (state, put) in before.items():
+    for name, (state, restore) in before.items():
         if _as_bytes(state) != _as_bytes(after[name][0]):
-            put(state)
+            restore(state)
             changed.append(name)
     return changed
 
@@ -102,11 +104,11 @@ def _as_bytes(state: Any) -> bytes:
     return pickle.dumps(state)
 
 
-def _forget_initialising() -> None:
+def _after_fork() -> None:
     """Replace the lock in a fork, where its holder does not exist."""
-    global _lock
-    _lock = threading.Lock()
+    global _init_lock
+    _init_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_initialising)
+    os.register_at_fork(after_in_child=_after_fork)

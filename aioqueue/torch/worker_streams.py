@@ -35,14 +35,14 @@ _prepare: Final = inputs.prepare
 
 Where = Literal["thread", "process"]
 
-_STOPPING: Final = 5.0
+_STOP_SECONDS: Final = 5.0
 """Seconds that workers have to end before a failure is raised, or the program ends, without
 them."""
 
 _numbers: Final = itertools.count(1)
 
 
-class Stream:
+class WorkerStream:
     """One worker with its queues.
 
     Args:
@@ -90,7 +90,7 @@ class Stream:
         for runner in self._runners:
             self.coord.start(runner)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release everything the worker made or opened, after its end."""
         for queue in (self.tasks, self.replies):
             with suppress(OutOfRangeError, QueueEmpty):
@@ -115,7 +115,7 @@ class _Pinned:
         return replace(reply, batch=self._pin(unpacked(reply.batch)))
 
 
-class Streams:
+class WorkerStreams:
     """All workers of one iterator.
 
     Args:
@@ -138,7 +138,7 @@ class Streams:
         raise_single: bool,
     ) -> None:
         self._raise_single = raise_single
-        self._come_packed = where == "process" and pin is None
+        self._replies_are_packed = where == "process" and pin is None
         number = next(_numbers)
         common = None if in_order else FIFOQueue(None, name=f"aioqueue-dataloader-{number}")
         self._process = PROCESS.number
@@ -146,7 +146,7 @@ class Streams:
         for worker_number, worker in enumerate(workers):
             name = f"aioqueue-dataloader-{number}-worker-{worker_number}"
             replies = FIFOQueue(None, name=name) if common is None else common
-            self._streams.append(Stream(name, worker, where, replies, ahead, pin))
+            self._streams.append(WorkerStream(name, worker, where, replies, ahead, pin))
         for stream in self._streams:
             stream.start()
         _running.add(self)
@@ -171,7 +171,7 @@ class Streams:
         Raises:
             Exception: unpickling it failed.
         """
-        return unpacked(reply.batch) if self._come_packed else reply.batch
+        return unpacked(reply.batch) if self._replies_are_packed else reply.batch
 
     def end(self) -> None:
         """Wait for the workers to end after their last messages.
@@ -203,19 +203,19 @@ class Streams:
         """Wait until the stopped workers have ended; discard their failures."""
         self._join(first=0)  # failures in batches that were not requested
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release everything the workers made or opened, after their end."""
         for stream in self._streams:
-            stream.let_go()
+            stream.release()
 
     def _join(self, first: int) -> list[BaseException]:
         """Wait until the workers have ended; returns what has failed, that of one worker first."""
         failures: list[BaseException] = []
         for stream in sorted(self._streams, key=lambda one: one is not self._streams[first]):
             try:
-                stream.coord.join(stop_grace_period=_STOPPING, ignore_live=True)
+                stream.coord.join(stop_grace_period=_STOP_SECONDS, ignore_live=True)
             except BaseExceptionGroup as group:
-                failures += map(_without_our_words, group.exceptions)
+                failures += map(_without_prepare_note, group.exceptions)
         _running.discard(self)
         return failures
 
@@ -226,17 +226,17 @@ class Streams:
             raise_again(interrupt_of(BaseExceptionGroup(title_of(failures), failures)))
 
 
-def _without_our_words(failure: BaseException) -> BaseException:
+def _without_prepare_note(failure: BaseException) -> BaseException:
     """Return a failure without the note of `prepare`, whose item is one of our messages.
 
     The worker has added a note that names the batch.
     """
     notes = getattr(failure, "__notes__", [])
-    notes[:] = [_with_title(note) for note in notes if not note.startswith(_OUR_WORDS)]
+    notes[:] = [_titled_note(note) for note in notes if not note.startswith(_PREPARE_NOTES)]
     return failure
 
 
-def _with_title(note: str) -> str:
+def _titled_note(note: str) -> str:
     """What a worker has noted, so that a group of failures can be called after it."""
     batch = _BATCH.match(note)
     return note if batch is None else FailureNote(note, f"the DataLoader failed on {batch[1]}")
@@ -244,9 +244,9 @@ def _with_title(note: str) -> str:
 
 _BATCH: Final = re.compile(r"while making (batch \d+)")
 
-_OUR_WORDS: Final = tuple(f"while preparing item {kind.__name__}(" for kind in (Begin, Task))
+_PREPARE_NOTES: Final = tuple(f"while preparing item {kind.__name__}(" for kind in (Begin, Task))
 
-_running: Final[weakref.WeakSet[Streams]] = weakref.WeakSet()
+_running: Final[weakref.WeakSet[WorkerStreams]] = weakref.WeakSet()
 """Iterators that may have workers."""
 
 

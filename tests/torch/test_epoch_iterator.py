@@ -143,11 +143,11 @@ class TestFailures:
         next(iterator)
         replies = streams_of(iterator)[0].replies
 
-        def let_go() -> None:
+        def release() -> None:
             spin_until(lambda: dataset.begun.is_set() and waiting(replies))
             dataset.go_on.set()
 
-        letting_go = threading.Thread(target=let_go)
+        letting_go = threading.Thread(target=release)
         letting_go.start()
         assert next(iter(loader))[1].tolist() == [0, 1, 2, 3]
         letting_go.join()

@@ -298,7 +298,7 @@ class PassesOn:
         return getattr(self.inner, name)
 
 
-class Streams(PassesOn, IterableDataset[Any]):
+class WorkerStreams(PassesOn, IterableDataset[Any]):
     """Such a one that is iterable."""
 
     def __iter__(self) -> Any:
@@ -496,7 +496,7 @@ class TestDatasets:
                 copy_for_thread(dataset, is_iterable=False)
 
     def test_an_iterable_one_that_passes_on_is_copied_too(self) -> None:
-        dataset = Streams(Streams([3, 4]))
+        dataset = WorkerStreams(WorkerStreams([3, 4]))
         assert list(ours(dataset, None, num_workers=1)) == [3, 4]
         copied = copy_for_thread(dataset, is_iterable=True)
         assert copied.inner is not dataset.inner

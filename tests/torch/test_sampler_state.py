@@ -22,7 +22,7 @@ from torch.utils.data import IterableDataset, RandomSampler, Sampler
 from aioqueue import InvalidArgumentError
 from aioqueue.torch import DataLoader
 from aioqueue.torch.batch_pickle import packed, unpacked
-from aioqueue.torch.loader_state import mark_of
+from aioqueue.torch.loader_state import index_checksum
 
 DATA = list(range(12))
 
@@ -319,6 +319,8 @@ def test_strides_survive_processes() -> None:
 
 
 def test_indices_that_are_objects_have_checksums() -> None:
-    marks = [mark_of(index) for index in (("a", 1, None), ("a", 2, None), [{"x": 1}], [{"x": 2}])]
+    marks = [
+        index_checksum(index) for index in (("a", 1, None), ("a", 2, None), [{"x": 1}], [{"x": 2}])
+    ]
     assert len(set(marks)) == 4
     assert 0 not in marks
