@@ -52,7 +52,7 @@ class _PackedMethod:
         return self._method.remote(packed(last[1], *arguments))
 
 
-class Actors:
+class ActorBuilder:
     """The actor class with options, to create an actor or to find it.
 
     Args:
@@ -64,9 +64,9 @@ class Actors:
         self._remote = remote
         self._dumps = dumps
 
-    def options(self, **options: Any) -> Actors:
+    def options(self, **options: Any) -> ActorBuilder:
         """Set placement and name; see Ray."""
-        return Actors(self._remote.options(**options), self._dumps)
+        return ActorBuilder(self._remote.options(**options), self._dumps)
 
     def remote(self, name: str, description: Description) -> ActorHandle:
         """Create or find the actor of this queue."""
@@ -74,14 +74,14 @@ class Actors:
 
 
 @functools.cache
-def remote_class() -> Actors:
+def remote_class() -> ActorBuilder:
     """Return the actor class."""
     import ray
 
     def group(name: str) -> Any:
         return ray.method(concurrency_group=name)
 
-    class Remote(QueueActor):
+    class RemoteQueueActor(QueueActor):
         def __init__(self, name: str, description: Description) -> None:
             super().__init__(name, description, _journal(description), _node())
 
@@ -99,9 +99,11 @@ def remote_class() -> Actors:
         begin_filling = group("end")(QueueActor.begin_filling)
         end_filling = group("end")(QueueActor.end_filling)
 
-    Remote.__name__ = Remote.__qualname__ = QueueActor.__name__
+    RemoteQueueActor.__name__ = RemoteQueueActor.__qualname__ = QueueActor.__name__
     groups = {"in": _CALLS, "out": _CALLS, "end": _CALLS}
-    return Actors(ray.remote(concurrency_groups=groups)(Remote), ray.cloudpickle.dumps)
+    return ActorBuilder(
+        ray.remote(concurrency_groups=groups)(RemoteQueueActor), ray.cloudpickle.dumps
+    )
 
 
 def _journal(description: Description) -> QueueJournal | None:

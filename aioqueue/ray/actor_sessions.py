@@ -24,13 +24,13 @@ from aioqueue.errors import (
     WorkerDiedError,
 )
 from aioqueue.inputs.prepare.ray_cluster import is_loss
-from aioqueue.ray.client_registry import CallerId, ClientSession, ClientSessions, ClientStanding
+from aioqueue.ray.client_registry import CallerId, ClientReport, ClientSession, ClientSessions
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.journal import NoJournal, QueueJournal
 from aioqueue.ray.leases import DequeueWaiter, LeaseTable
 from aioqueue.ray.ledger import QueueLedger, rows_of
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
-from aioqueue.ray.recovery import Awaited, refilled
+from aioqueue.ray.recovery import Awaited, restore_queue
 from aioqueue.ray.replayable_producers import ProducerRecord
 from aioqueue.ray.segments import Payload, Segment
 
@@ -99,50 +99,53 @@ class ActorSessions:
         self._lock = threading.RLock()  # guards all below; taken before the machine's lock
         self._node = node
         self._journal = journal or NoJournal()
-        self._book = LeaseTable(core, self._journal)
-        self._parties = ClientSessions()
+        self._lease_table = LeaseTable(core, self._journal)
+        self._sessions = ClientSessions()
         self._awaited = Awaited()
         self._segments: WeakSet[Segment] = WeakSet()
-        self._fillings: dict[str, ProducerRecord] = {}  # by producer name
-        self._leaving: set[str] = set()  # lives being drained: their batches are copied here
-        self._changed: list[
+        self._producer_records: dict[str, ProducerRecord] = {}  # by producer name
+        self._draining: set[str] = set()  # lives being drained: their batches are copied here
+        self._change_wakers: list[
             Callable[[], object]
         ] = []  # wake calls that wait for elements, or for the end
         self._waits: dict[Call, Wait] = {}
         self._cause: bytes | None = None
         # By life, its calls of `task_done` that have taken effect: all below a number, and these.
-        self._said: dict[str, tuple[int, set[int]]] = {}
+        self._applied_task_dones: dict[str, tuple[int, set[int]]] = {}
         self._watching: asyncio.Task[None] | None = None
         if journal is not None:
-            self._come_back(journal.ledger)
+            self._restore(journal.ledger)
 
     # Recovery.
 
-    def _come_back(self, ledger: QueueLedger) -> None:
+    def _restore(self, ledger: QueueLedger) -> None:
         """Restore the state of the journal, without elements."""
-        for life, client in ledger.gone.items():
-            self._parties.refuse(
+        for life, client in ledger.dismissed.items():
+            self._sessions.refuse(
                 CallerId(client, life, None, self._description),
                 "it had ended before the actor died",
             )
         for life, client in ledger.lives.items():
-            self._parties.meet(CallerId(client, life, None, self._description))
-            self._book.meet(life, client)
-        self._book.restore(ledger.progress)
-        self._awaited, segments = refilled(self._book, ledger)
+            self._sessions.add(CallerId(client, life, None, self._description))
+            self._lease_table.add_life(life, client)
+        self._lease_table.restore(ledger.progress)
+        self._awaited, segments = restore_queue(self._lease_table, ledger)
         self._segments.update(segments)
-        self._book.restore_done(ledger.undone, ledger.done)
-        self._said = {life: (known, set(numbers)) for life, (known, numbers) in ledger.said.items()}
+        self._lease_table.restore_done(ledger.unfinished, ledger.done)
+        self._applied_task_dones = {
+            life: (known, set(numbers))
+            for life, (known, numbers) in ledger.applied_task_dones.items()
+        }
         for life in self._awaited.producers() - ledger.lives.keys():
             self._give_up_batches(life)
-        for producer, (following, pairs, rows) in ledger.fillings.items():
-            self._fillings[producer] = ProducerRecord(following, rows_of(pairs), rows)
+        for producer, (following, pairs, rows) in ledger.producer_progress.items():
+            self._producer_records[producer] = ProducerRecord(following, rows_of(pairs), rows)
         if ledger.closed is not None:
             (cause,) = ledger.closed
             self._cause = None if cause is None else base64.b64decode(cause)
-            self._queue.close(cause=None if cause is None else told_failure())
+            self._queue.close(cause=None if cause is None else closing_failure())
 
-    async def rejoin(self, caller: CallerId, standing: ClientStanding) -> Answer:
+    async def rejoin(self, caller: CallerId, report: ClientReport) -> Answer:
         """Accept the report of a client after a restart, before its other calls; the journal alone
         is incomplete.
 
@@ -151,33 +154,33 @@ class ActorSessions:
         """
         try:
             with self._lock:
-                before = self._parties.find(caller.life)
-                is_met = before is not None and before.is_met
-                if not is_met and max(1, standing.began) != self._journal.starts:
+                before = self._sessions.find(caller.life)
+                has_rejoined = before is not None and before.has_rejoined
+                if not has_rejoined and max(1, report.began) != self._journal.starts:
                     return Answer(began=self._journal.starts, is_outdated=True)
-                if not is_met and not (before and before.gone):
-                    self._check_held(caller, standing)
-                party = self._party(caller, joins=True)
-                if not party.is_met:
-                    party.is_met = True
-                    self._take_over(party, standing)
-            await self._journal.safe()
-            if standing.owned:
-                await self._copy_here([caller.life])
+                if not has_rejoined and not (before and before.dismissal):
+                    self._check_held(caller, report)
+                session = self._session_of(caller, joins=True)
+                if not session.has_rejoined:
+                    session.has_rejoined = True
+                    self._apply_report(session, report)
+            await self._journal.flushed()
+            if report.owned:
+                await self._copy_all_to_actor([caller.life])
         except RefusedError as refused:
             return refused.answer
         except Exception as error:  # such as a journal on a full disk
             return Answer(error)
         return Answer(began=self._journal.starts)
 
-    def _check_held(self, caller: CallerId, standing: ClientStanding) -> None:
+    def _check_held(self, caller: CallerId, report: ClientReport) -> None:
         """Check that the journal has all leases that a consumer received, which were written first.
 
         Raises:
             RefusedError: it does not, so it is not the latest journal.
         """
-        following = self._book.progress(caller.client).following
-        held = max(standing.held, default=-1)
+        following = self._lease_table.progress(caller.client).following
+        held = max(report.held, default=-1)
         if held >= following:
             known = f"up to number {following - 1}" if following else "none"
             why = (
@@ -187,36 +190,36 @@ class ActorSessions:
             )
             raise RefusedError(Answer(DataLossError(why)))
 
-    def _take_over(self, party: ClientSession, standing: ClientStanding) -> None:
-        life = party.caller.life
-        party.standing = standing
-        party.unwanted.update(standing.unwanted)
-        for number, payload in standing.kept:
-            self._awaited.come((life, number), payload)
-        self._give_up_batches(life, but=standing.puts[1])
-        known = {*standing.held, *standing.takes[1]}
-        for number in self._book.numbers_of(life):
+    def _apply_report(self, session: ClientSession, report: ClientReport) -> None:
+        life = session.caller.life
+        session.report = report
+        session.cancelled_calls.update(report.cancelled_calls)
+        for number, payload in report.kept:
+            self._awaited.arrive((life, number), payload)
+        self._give_up_batches(life, except_calls=report.enqueues[1])
+        known = {*report.held, *report.dequeues[1]}
+        for number in self._lease_table.numbers_of(life):
             if number not in known:
-                self._book.give_back(life, number)
-        self._tell_of_changes()
+                self._lease_table.give_back(life, number)
+        self._notify_changed()
 
     def skip(self, caller: CallerId, what: str, number: int) -> None:
         """Record that a client has the answer of a call that it reported as unanswered."""
         with self._lock, suppress(RefusedError):
-            self._party(caller).skip(what, number)
+            self._session_of(caller).skip(what, number)
 
-    def _give_up_batches(self, life: str, but: Iterable[int] = ()) -> None:
+    def _give_up_batches(self, life: str, except_calls: Iterable[int] = ()) -> None:
         """Give up the batches of a producer, since no program can send them."""
-        for producer, number in self._awaited.give_up(life, but):
-            self._journal.note("in", producer, number, [])
-        self._tell_of_changes()
+        for producer, number in self._awaited.give_up(life, except_calls):
+            self._journal.append("in", producer, number, [])
+        self._notify_changed()
 
-    def _tell_of_changes(self) -> None:
-        changed, self._changed = self._changed, []
+    def _notify_changed(self) -> None:
+        changed, self._change_wakers = self._change_wakers, []
         for wake in changed:
             wake()
 
-    async def _change(self, is_due: Callable[[], bool]) -> None:
+    async def _wait_until(self, is_due: Callable[[], bool]) -> None:
         """Wait until a condition on batches or leases holds."""
         loop = asyncio.get_running_loop()
         while True:
@@ -224,35 +227,39 @@ class ActorSessions:
             with self._lock:
                 if is_due():
                     return
-                self._changed.append(partial(wake_in, loop, woken))
+                self._change_wakers.append(partial(wake_in, loop, woken))
             await woken.wait()
 
-    async def _copy_here(self, lives: Iterable[str]) -> None:
+    async def _copy_all_to_actor(self, lives: Iterable[str]) -> None:
         """Copy the batches of some producers to the actor."""
         producers = set(lives)
         with self._lock:
             segments = [one for one in self._segments if one.producer in producers]
         for segment in segments:
-            if segment.payload.ref and not segment.is_lost and not await self._copied_here(segment):
+            if (
+                segment.payload.ref
+                and not segment.is_lost
+                and not await self._copy_to_actor(segment)
+            ):
                 segment.is_lost = True  # the consumer that dequeues it gets an error
 
-    async def _copied_here(self, segment: Segment) -> bool:
+    async def _copy_to_actor(self, segment: Segment) -> bool:
         """Copy a batch to the actor; return whether it still existed."""
         before = segment.payload
         try:
-            payload = await copied_here(before)
+            payload = await copy_to_actor(before)
         except Exception as error:
             if not is_loss(error):
                 raise
             return segment.payload is not before  # it has been sent again in the meantime
         with self._lock:
             if segment.payload is before:
-                segment.payload, segment.is_here = payload, True
+                segment.payload, segment.is_in_actor = payload, True
         return True
 
     # Callers.
 
-    def _party(self, caller: CallerId, *, joins: bool = False) -> ClientSession:
+    def _session_of(self, caller: CallerId, *, joins: bool = False) -> ClientSession:
         """Return the client of a caller, if it may call.
 
         Args:
@@ -263,25 +270,25 @@ class ActorSessions:
             RefusedError: it expects another kind of queue, was dismissed, or has to report first.
         """
         if caller.description != self._description:
-            raise RefusedError(Answer(self._mistaken(caller.description)))
+            raise RefusedError(Answer(self._description_error(caller.description)))
         with self._lock:
             # Refuse before changing any state, since a refused caller may call again.
-            party = self._parties.find(caller.life)
-            if party is not None:
-                party.heard = monotonic()
-                if party.gone:
-                    raise RefusedError(Answer(self._why_ended(party)))
-            if self._journal.starts and not (joins or (party and party.is_met)):
+            session = self._sessions.find(caller.life)
+            if session is not None:
+                session.last_heard = monotonic()
+                if session.dismissal:
+                    raise RefusedError(Answer(self._ended_error(session)))
+            if self._journal.starts and not (joins or (session and session.has_rejoined)):
                 raise RefusedError(Answer(began=self._journal.starts))
-            if party is None:
+            if session is None:
                 self._check_last_committed(caller)
-                party = self._begin_life(caller)
+                session = self._begin_life(caller)
             if joins:
-                party.caller = caller  # which has its node
-                self._journal.note("meet", caller.life, caller.client)
-            return party
+                session.caller = caller  # which has its node
+                self._journal.append("meet", caller.life, caller.client)
+            return session
 
-    def _mistaken(self, description: Description) -> InvalidArgumentError:
+    def _description_error(self, description: Description) -> InvalidArgumentError:
         """Return the error for a caller that expects a queue with another description."""
         found = zip(Description._fields, description, self._description, strict=True)
         field, theirs, ours = next(one for one in found if one[1] != one[2])
@@ -302,9 +309,13 @@ class ActorSessions:
         last_committed = caller.last_committed
         if last_committed is None:
             return
-        progress = self._book.progress(caller.client)
-        before = self._parties.latest(caller.client)
-        has = self._book.numbers_of(before.caller.life) if before and not before.gone else ()
+        progress = self._lease_table.progress(caller.client)
+        before = self._sessions.latest(caller.client)
+        has = (
+            self._lease_table.numbers_of(before.caller.life)
+            if before and not before.dismissal
+            else ()
+        )
         if last_committed == progress.committed or (
             last_committed > progress.committed and last_committed in has
         ):
@@ -334,51 +345,53 @@ class ActorSessions:
                 f"{f' after number {kept}' if kept >= 0 else ''} returned to the queue; but it"
                 f" used them up to number {last_committed}"
             )
-        party = self._parties.refuse(caller, why, error)
-        raise RefusedError(Answer(self._why_ended(party)))
+        session = self._sessions.refuse(caller, why, error)
+        raise RefusedError(Answer(self._ended_error(session)))
 
     def _begin_life(self, caller: CallerId) -> ClientSession:
         """Start a new life of a client; uncommitted leases of its former life go back."""
-        before = self._parties.latest(caller.client)
-        if before is not None and not before.gone:
+        before = self._sessions.latest(caller.client)
+        if before is not None and not before.dismissal:
             former = before.caller.life
             if caller.last_committed is not None:
                 done = [
-                    one for one in self._book.numbers_of(former) if one <= caller.last_committed
+                    one
+                    for one in self._lease_table.numbers_of(former)
+                    if one <= caller.last_committed
                 ]
-                self._book.commit(former, done)
+                self._lease_table.commit(former, done)
             self._dismiss(
                 before, f"consumer '{caller.client}' was started again, with a new handle"
             )
-        self._book.meet(caller.life, caller.client)
-        return self._parties.meet(caller)
+        self._lease_table.add_life(caller.life, caller.client)
+        return self._sessions.add(caller)
 
-    def _why_ended(self, party: ClientSession) -> Exception:
+    def _ended_error(self, session: ClientSession) -> Exception:
         """Return the error for a client whose call was ended."""
-        if not party.gone:
+        if not session.dismissal:
             return StaleCallError("cancelled")  # the caller knows that it cancelled
-        if party.refusal is InvalidArgumentError:
-            return InvalidArgumentError(party.gone)
+        if session.refusal is InvalidArgumentError:
+            return InvalidArgumentError(session.dismissal)
         return WorkerDiedError(
             f"{self._description.kind} '{self._name}' does not know this handle any more:"
-            f" {party.gone}; make a new one"
+            f" {session.dismissal}; make a new one"
         )
 
-    def _dismiss(self, party: ClientSession, why: str) -> None:
+    def _dismiss(self, session: ClientSession, why: str) -> None:
         """Dismiss a client: its calls end, and its uncommitted leases go back."""
-        life = party.caller.life
-        party.dismiss(why)
+        life = session.caller.life
+        session.dismiss(why)
         self._end_calls(life)
-        self._book.give_back(life)
+        self._lease_table.give_back(life)
         self._give_up_batches(life)
-        self._book.leave(life)
-        self._said.pop(life, None)
-        self._journal.note("gone", life)
-        self._leaving.discard(life)
-        for filling in self._fillings.values():
-            if filling.life == life:
-                filling.end()
-        self._look_for_own_ends()
+        self._lease_table.remove_life(life)
+        self._applied_task_dones.pop(life, None)
+        self._journal.append("gone", life)
+        self._draining.discard(life)
+        for producer_record in self._producer_records.values():
+            if producer_record.life == life:
+                producer_record.end()
+        self._end_self_waits()
 
     def _end_calls(self, life: str) -> None:
         for call, wait in list(self._waits.items()):
@@ -387,11 +400,11 @@ class ActorSessions:
 
     def _end_wait(self, wait: Wait, error: Callable[[], Exception] | None = None) -> None:
         if wait.attempt.state is PENDING:
-            self._book.withdraw(wait.attempt)
+            self._lease_table.withdraw(wait.attempt)
             wait.error = error and error()  # computes what is left, including this client's part
             wait.sleeper.wake()
 
-    def _look_for_own_ends(self) -> None:
+    def _end_self_waits(self) -> None:
         """Report the end to consumers that would otherwise wait for their own leases."""
         with self._lock:
             if self._machine.state is not QueueState.CLOSED:
@@ -400,12 +413,12 @@ class ActorSessions:
             lives = {life for life, _, _ in waits}
             for (life, _, _), wait in waits.items():
                 # Elements inside go to the first waiting call: only a sole consumer is known.
-                is_alone = lives == {life} or not self._machine.size
-                if is_alone and not self._book.can_come_from_others(life):
+                is_sole = lives == {life} or not self._machine.size
+                if is_sole and not self._lease_table.others_hold_rows(life):
                     take: Any = wait.attempt
-                    self._end_wait(wait, partial(self._own_end, take.n))
+                    self._end_wait(wait, partial(self._self_wait_error, take.n))
 
-    def _own_end(self, n: int) -> OutOfRangeError:
+    def _self_wait_error(self, n: int) -> OutOfRangeError:
         return OutOfRangeError(
             f"{self._description.kind} '{self._name}' is closed, and has only elements that this"
             " consumer has taken and not committed",
@@ -416,7 +429,7 @@ class ActorSessions:
 
     # Liveness.
 
-    async def beat(self, caller: CallerId, kept: Sequence[int] = ()) -> Answer:
+    async def heartbeat(self, caller: CallerId, kept: Sequence[int] = ()) -> Answer:
         """Accept a heartbeat.
 
         Args:
@@ -430,19 +443,19 @@ class ActorSessions:
             self._watching = asyncio.ensure_future(self._watch())
         try:
             with self._lock:
-                if self._parties.find(caller.life) is None:
+                if self._sessions.find(caller.life) is None:
                     return (
                         Answer()
                     )  # without a call, it has not replaced the former life of its client
-                self._party(caller)
+                self._session_of(caller)
         except RefusedError as refused:  # its next call reports the refusal
             return Answer(began=refused.answer.began)
-        return Answer(freed=self._journal.used_of(caller.life, kept))
+        return Answer(freed=self._journal.droppable_of(caller.life, kept))
 
     def clients(self) -> list[str]:
         """Return the lives that are served."""
         with self._lock:
-            return self._parties.alive()
+            return self._sessions.alive()
 
     def leave(self, caller: CallerId) -> None:
         """End a client: its calls end, and its uncommitted leases go back.
@@ -455,18 +468,18 @@ class ActorSessions:
                 self._end_calls(caller.life)
                 return
             try:
-                party: ClientSession | None = self._party(caller)
+                session: ClientSession | None = self._session_of(caller)
             except RefusedError:  # a client may leave without rejoining
-                party = self._parties.find(caller.life)
-            if party is not None and not party.gone:
-                self._dismiss(party, "its program has left")
+                session = self._sessions.find(caller.life)
+            if session is not None and not session.dismissal:
+                self._dismiss(session, "its program has left")
 
     def dismiss(self, life: str) -> None:
         """Dismiss a client that is known to be dead, before its silence shows it."""
         with self._lock:
-            party = self._parties.find(life)
-            if party is not None and not party.gone:
-                self._dismiss(party, "its program has died")
+            session = self._sessions.find(life)
+            if session is not None and not session.dismissal:
+                self._dismiss(session, "its program has died")
 
     def expire(self, seconds: float, forgotten: float) -> None:
         """Dismiss clients that have been silent.
@@ -476,11 +489,11 @@ class ActorSessions:
             forgotten: seconds after which a dismissed client is forgotten altogether.
         """
         with self._lock:
-            for party in self._parties.silent(seconds):
+            for session in self._sessions.silent(seconds):
                 why = f"it was silent for {seconds:.0f} s, so it counted as dead"
-                self._dismiss(party, why)
-            for life in self._parties.forget(forgotten):
-                self._journal.note("forgotten", life)
+                self._dismiss(session, why)
+            for life in self._sessions.forget(forgotten):
+                self._journal.append("forgotten", life)
 
     async def _watch(self) -> None:
         """Look for silent clients until the actor ends."""
@@ -492,12 +505,14 @@ class ActorSessions:
     def give_up_wanted(self) -> None:
         """Give up the requested batches of producers that have not restarted for long."""
         with self._lock:
-            given_up = [filling.give_up() for filling in self._fillings.values()]
+            given_up = [
+                producer_record.give_up() for producer_record in self._producer_records.values()
+            ]
             if any(given_up):
-                self._tell_of_changes()
+                self._notify_changed()
 
 
-async def copied_here(payload: Payload) -> Payload:
+async def copy_to_actor(payload: Payload) -> Payload:
     """Return a copy of a batch that belongs to the actor."""
     import ray
 
@@ -510,7 +525,7 @@ def wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
         loop.call_soon_threadsafe(woken.set)
 
 
-def told_failure() -> RuntimeError:
+def closing_failure() -> RuntimeError:
     """Return what stands for the failure that closed the queue, which its users get as a message.
 
     The queue here must know that there was one: then it lets no `join` end well.

@@ -34,7 +34,7 @@ class CallerId(NamedTuple):
     """The node where it runs."""
 
 
-class ClientStanding(NamedTuple):
+class ClientReport(NamedTuple):
     """The state that a client reports to an actor that has restarted."""
 
     began: int = 0
@@ -43,9 +43,9 @@ class ClientStanding(NamedTuple):
     Ray repeats an unanswered call even if the actor has restarted once more. Then this report lacks
     what the client has enqueued and dequeued in between.
     """
-    puts: tuple[int, list[int]] = (0, [])
+    enqueues: tuple[int, list[int]] = (0, [])
     """The number of its next enqueue, and its unanswered enqueues."""
-    takes: tuple[int, list[int]] = (0, [])
+    dequeues: tuple[int, list[int]] = (0, [])
     """The number of its next dequeue, and its unanswered dequeues."""
     kept: Sequence[tuple[int, Any]] = ()
     """Batches that it may have to send again: numbers and payloads."""
@@ -53,7 +53,7 @@ class ClientStanding(NamedTuple):
     """Whether its batches are to belong to the actor."""
     held: Sequence[int] = ()
     """Leases that it has received, and may still commit."""
-    unwanted: Sequence[tuple[str, int]] = ()
+    cancelled_calls: Sequence[tuple[str, int]] = ()
     """Cancelled calls without an answer: method and number."""
 
 
@@ -62,54 +62,56 @@ class ClientSession:
 
     Attributes:
         caller: its identity.
-        heard: when it last called.
-        gone: why it was dismissed; empty while it is served.
+        last_heard: when it last called.
+        dismissal: why it was dismissed; empty while it is served.
         refusal: the type of the error by which it was refused, if it was never served.
-        is_met: whether it has reported its state to a restarted actor.
-        standing: that report, if there is one.
-        turns: its numbered calls, by method.
-        unwanted: calls that were cancelled before they arrived: method and number.
+        has_rejoined: whether it has reported its state to a restarted actor.
+        report: that report, if there is one.
+        calls: its numbered calls, by method.
+        cancelled_calls: calls that were cancelled before they arrived: method and number.
     """
 
     __slots__ = (
-        *("caller", "gone", "heard", "is_met", "refusal"),
-        *("standing", "turns", "unwanted"),
+        *("caller", "dismissal", "last_heard", "has_rejoined", "refusal"),
+        *("report", "calls", "cancelled_calls"),
     )
 
     def __init__(self, caller: CallerId) -> None:
         self.caller = caller
-        self.heard: float = monotonic()
-        self.gone: str = ""
+        self.last_heard: float = monotonic()
+        self.dismissal: str = ""
         self.refusal: type[Exception] | None = None
-        self.is_met = False
-        self.standing: ClientStanding | None = None
-        self.turns: dict[str, NumberedCalls[Any]] = {}
-        self.unwanted: set[tuple[str, int]] = set()
+        self.has_rejoined = False
+        self.report: ClientReport | None = None
+        self.calls: dict[str, NumberedCalls[Any]] = {}
+        self.cancelled_calls: set[tuple[str, int]] = set()
 
-    def turns_of(self, method: str, known: int) -> NumberedCalls[Any]:
+    def calls_of(self, method: str, known: int) -> NumberedCalls[Any]:
         """Return the calls of a method; the first one to make is the first unanswered one."""
-        turns = self.turns.get(method)
-        if turns is None:
-            turns = self.turns[method] = self._turns(method, known)
-        self.unwanted = {
-            (what, number) for what, number in self.unwanted if what != method or number >= known
+        calls = self.calls.get(method)
+        if calls is None:
+            calls = self.calls[method] = self._new_calls(method, known)
+        self.cancelled_calls = {
+            (what, number)
+            for what, number in self.cancelled_calls
+            if what != method or number >= known
         }
-        return turns
+        return calls
 
     def skip(self, method: str, number: int) -> None:
         """Record that an announced call will not come."""
-        turns = self.turns.get(method)
-        if turns is not None:
-            turns.skip(number)
-        elif self.standing is not None:
-            standing = self.standing
-            _, unanswered = standing.puts if method == "enqueue" else standing.takes
+        calls = self.calls.get(method)
+        if calls is not None:
+            calls.skip(number)
+        elif self.report is not None:
+            report = self.report
+            _, unanswered = report.enqueues if method == "enqueue" else report.dequeues
             if number in unanswered:
                 unanswered.remove(number)
 
-    def _turns(self, method: str, known: int) -> NumberedCalls[Any]:
-        standing = self.standing or ClientStanding()
-        following, unanswered = standing.puts if method == "enqueue" else standing.takes
+    def _new_calls(self, method: str, known: int) -> NumberedCalls[Any]:
+        report = self.report or ClientReport()
+        following, unanswered = report.enqueues if method == "enqueue" else report.dequeues
         if not following:  # it had made no call by then
             return NumberedCalls(known)
         first = min(unanswered, default=following)
@@ -117,10 +119,10 @@ class ClientSession:
 
     def dismiss(self, why: str) -> None:
         """Stop serving it; later calls get the reason."""
-        self.gone = why
-        self.unwanted.clear()
-        turns, self.turns = self.turns, {}
-        for each in turns.values():
+        self.dismissal = why
+        self.cancelled_calls.clear()
+        calls, self.calls = self.calls, {}
+        for each in calls.values():
             each.abandon()
 
 
@@ -139,42 +141,42 @@ class ClientSessions:
         """Return the latest life of a client."""
         return self._latest.get(client)
 
-    def meet(self, caller: CallerId) -> ClientSession:
+    def add(self, caller: CallerId) -> ClientSession:
         """Add a new life of a client."""
-        party = self._lives[caller.life] = self._latest[caller.client] = ClientSession(caller)
-        return party
+        session = self._lives[caller.life] = self._latest[caller.client] = ClientSession(caller)
+        return session
 
     def refuse(
         self, caller: CallerId, why: str, error: type[Exception] | None = None
     ) -> ClientSession:
         """Refuse a life for good; the latest life of its client does not change."""
-        party = self._lives[caller.life] = ClientSession(caller)
-        party.gone, party.refusal = why, error
-        return party
+        session = self._lives[caller.life] = ClientSession(caller)
+        session.dismissal, session.refusal = why, error
+        return session
 
     def alive(self) -> list[str]:
         """Return the lives that are served."""
-        return [life for life, party in self._lives.items() if not party.gone]
+        return [life for life, session in self._lives.items() if not session.dismissal]
 
     def on(self, node: str) -> list[ClientSession]:
         """Return the lives that are served, on one node."""
-        alive = (party for party in self._lives.values() if not party.gone)
-        return [party for party in alive if party.caller.node == node]
+        alive = (session for session in self._lives.values() if not session.dismissal)
+        return [session for session in alive if session.caller.node == node]
 
     def silent(self, seconds: float) -> Iterator[ClientSession]:
         """Return the served lives that have been silent for a given time."""
         before = monotonic() - seconds
-        return iter([p for p in self._lives.values() if not p.gone and p.heard < before])
+        return iter([p for p in self._lives.values() if not p.dismissal and p.last_heard < before])
 
     def forget(self, seconds: float) -> list[str]:
         """Forget dismissed lives that have been silent for a given time; return them."""
         before = monotonic() - seconds
-        forgotten = [p for p in self._lives.values() if p.gone and p.heard < before]
-        for party in forgotten:
-            del self._lives[party.caller.life]
-            if self._latest.get(party.caller.client) is party:
-                del self._latest[party.caller.client]
-        return [party.caller.life for party in forgotten]
+        forgotten = [p for p in self._lives.values() if p.dismissal and p.last_heard < before]
+        for session in forgotten:
+            del self._lives[session.caller.life]
+            if self._latest.get(session.caller.client) is session:
+                del self._latest[session.caller.client]
+        return [session.caller.life for session in forgotten]
 
 
 class CallNumbers:
@@ -184,7 +186,7 @@ class CallNumbers:
         self._lock = threading.Lock()
         self._next = 0
         self._open: set[int] = set()
-        self._told: set[int] = set()  # reported as unanswered
+        self._reported_open: set[int] = set()  # reported as unanswered
 
     def start_at(self, first: int) -> None:
         """Set the number of the first call, before there is one."""
@@ -201,7 +203,7 @@ class CallNumbers:
             self._open.add(number)
             return number, reference
 
-    def again(self, number: int, call: Callable[[int, int], Any]) -> Any:
+    def repeat(self, number: int, call: Callable[[int, int], Any]) -> Any:
         """Repeat an unanswered call."""
         with self._lock:
             return call(number, min(self._open, default=number))
@@ -215,12 +217,12 @@ class CallNumbers:
         """
         with self._lock:
             self._open.discard(number)
-            return number in self._told
+            return number in self._reported_open
 
-    def told(self) -> tuple[int, list[int]]:
+    def report(self) -> tuple[int, list[int]]:
         """Return the next number, and the unanswered calls, for a report."""
         with self._lock:
-            self._told = set(self._open)
+            self._reported_open = set(self._open)
             return self._next, sorted(self._open)
 
 
@@ -234,15 +236,15 @@ class HandleState:
     """
 
     def __init__(self, cloudpickle: Any, *, keeps: bool, owned: bool) -> None:
-        self.puts: CallNumbers = CallNumbers()
-        self.takes: CallNumbers = CallNumbers()
+        self.enqueues: CallNumbers = CallNumbers()
+        self.dequeues: CallNumbers = CallNumbers()
         self.keeps = keeps
         self._owned = owned
         self._cloudpickle = cloudpickle
         self._lock = threading.Lock()  # guards all below
         self._kept: dict[int, bytes | Payload] = {}
         self._held: set[int] = set()
-        self._unwanted: set[tuple[str, int]] = set()
+        self._cancelled_calls: set[tuple[str, int]] = set()
 
     def copied(self, payload: Payload) -> bytes | Payload:
         """Return a copy of a batch that the caller cannot change."""
@@ -277,22 +279,22 @@ class HandleState:
             self._held.difference_update(numbers)
 
     @contextmanager
-    def unwanted(self, what: str, number: int) -> Iterator[None]:
+    def cancelled_calls(self, what: str, number: int) -> Iterator[None]:
         """Record that a call was cancelled, until its answer arrives."""
         with self._lock:
-            self._unwanted.add((what, number))
+            self._cancelled_calls.add((what, number))
         try:
             yield
         finally:
             with self._lock:
-                self._unwanted.discard((what, number))
+                self._cancelled_calls.discard((what, number))
 
-    def told(self, began: int) -> ClientStanding:
+    def report(self, began: int) -> ClientReport:
         """Return the whole state, for an actor with this start count."""
-        puts, takes = self.puts.told(), self.takes.told()
+        enqueues, dequeues = self.enqueues.report(), self.dequeues.report()
         with self._lock:
             kept = sorted(self._kept.items(), key=lambda item: item[0])
-            held, unwanted = sorted(self._held), sorted(self._unwanted)
+            held, cancelled_calls = sorted(self._held), sorted(self._cancelled_calls)
         loads = self._cloudpickle.loads
         payloads = [(number, loads(it) if isinstance(it, bytes) else it) for number, it in kept]
-        return ClientStanding(began, puts, takes, payloads, self._owned, held, unwanted)
+        return ClientReport(began, enqueues, dequeues, payloads, self._owned, held, cancelled_calls)

@@ -17,7 +17,7 @@ from aioqueue.errors import WorkerDiedError, counted
 from aioqueue.processes.messages import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS
 
-_CALLS: Final = 100_000
+_MAX_CALLS: Final = 100_000
 """Most calls that may wait for news."""
 
 
@@ -28,7 +28,7 @@ class ActiveWorker(NamedTuple):
     """Identifies the worker; for a task, Ray's id."""
     name: str
     """Its name in messages."""
-    is_kept: bool = True
+    is_local: bool = True
     """Whether it runs in the reporting program; otherwise that program waits for a task
     elsewhere."""
 
@@ -118,7 +118,7 @@ class CoordinatorActor:
         self._run = 0
         self._core = CoordinatorCore(())  # the program of a clean stop has filtered it already
         self._failures: list[tuple[str, Failure]] = []  # with the program of each
-        self._untold = False  # whether some failure was in no join's report
+        self._has_unreported_failure = False  # whether some failure was in no join's report
         self._stopped_by: str | None = None
         self._members: dict[str, _Member] = {}
         self._ended: set[str] = set()  # tasks known to have ended
@@ -127,7 +127,7 @@ class CoordinatorActor:
 
     # Reports of programs.
 
-    async def tell(self, report: ProgramReport) -> News:
+    async def report(self, report: ProgramReport) -> News:
         """Accept the report of a program; return the news for it."""
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
@@ -135,31 +135,31 @@ class CoordinatorActor:
         member.heard = monotonic()
         member.place = report.place
         if report.run == self._run:
-            self._take_failures(member, report)
+            self._accept_failures(member, report)
             if report.stopped_by is not None:
                 self._stop(report.stopped_by)
             if report.is_joined:
-                self._untold = False
+                self._has_unreported_failure = False
             if report.number > member.number:
                 member.number = report.number
                 member.joining = frozenset(report.joining)
-                self._take_workers(member, report.workers)
-        self._say_changed()
+                self._update_workers(member, report.workers)
+        self._notify_changed()
         return self._news(report.life, report.seen if report.run == self._run else 0)
 
     async def leave(self, report: ProgramReport) -> None:
         """Remove a program."""
-        await self.tell(report)
+        await self.report(report)
         self._dismiss(report.life)
 
     async def clear(self, run: int) -> int:
         """Forget the stop and all failures, unless another program already has; return the new
         run."""
         if run == self._run:
-            self._begin_anew()
+            self._reset()
         return self._run
 
-    def _take_failures(self, member: _Member, report: ProgramReport) -> None:
+    def _accept_failures(self, member: _Member, report: ProgramReport) -> None:
         for failure in report.failures[member.taken - report.acknowledged :]:
             member.taken += 1
             self._record(report.life, failure)
@@ -169,7 +169,7 @@ class CoordinatorActor:
         self._core.stop(error, failure.worker)
         if any(error is known for known in self._core.failures()):
             self._failures.append((life, failure))
-            self._untold = True
+            self._has_unreported_failure = True
         if self._stopped_by is None:
             self._stopped_by = failure.worker
 
@@ -178,11 +178,11 @@ class CoordinatorActor:
         if self._stopped_by is None:
             self._stopped_by = stopped_by
 
-    def _take_workers(self, member: _Member, workers: Sequence[ActiveWorker]) -> None:
+    def _update_workers(self, member: _Member, workers: Sequence[ActiveWorker]) -> None:
         now = {worker.key: worker for worker in workers}
         # A program that waits for a task learns of its end even if the task's process died and
         # cannot report it.
-        over = {key for key, one in member.workers.items() if not one.is_kept and key not in now}
+        over = {key for key, one in member.workers.items() if not one.is_local and key not in now}
         self._ended |= over
         member.workers = now
         for one in self._members.values():
@@ -200,7 +200,7 @@ class CoordinatorActor:
             seen: how many failures it knows.
             is_stopped: whether it knows of a stop.
         """
-        await self._until(
+        await self._wait_until(
             lambda: (
                 self._run != run
                 or len(self._failures) > seen
@@ -209,7 +209,7 @@ class CoordinatorActor:
         )
         return self._news(life, seen if self._run == run else 0)
 
-    async def others(self, life: str) -> list[ActiveWorker]:
+    async def other_workers(self, life: str) -> list[ActiveWorker]:
         """Return the workers of all other programs that have not ended and are in no join."""
         joining = self._joining()
         return [
@@ -220,16 +220,16 @@ class CoordinatorActor:
             if worker.key not in joining
         ]
 
-    async def ended(self, keys: Collection[str]) -> list[str]:
+    async def wait_ended(self, keys: Collection[str]) -> list[str]:
         """Return which of some workers have ended, as soon as one has."""
-        await self._until(lambda: bool(self._gone(keys)))
-        return self._gone(keys)
+        await self._wait_until(lambda: bool(self._ended_among(keys)))
+        return self._ended_among(keys)
 
-    async def who(self, key: str) -> str:
+    async def place_of(self, key: str) -> str:
         """Return where a worker runs; empty if unknown."""
         for member in self._members.values():
             worker = member.workers.get(key)
-            if worker is not None and worker.is_kept:
+            if worker is not None and worker.is_local:
                 return f"{worker.name}, {member.place}"
         return ""
 
@@ -253,7 +253,7 @@ class CoordinatorActor:
         taken = 0 if member is None else member.taken
         return News(self._run, len(self._failures), fresh, self._stopped_by, taken)
 
-    def _gone(self, keys: Collection[str]) -> list[str]:
+    def _ended_among(self, keys: Collection[str]) -> list[str]:
         alive = {key for member in self._members.values() for key in member.workers}
         alive -= self._joining()
         return [key for key in keys if key not in alive]
@@ -261,11 +261,11 @@ class CoordinatorActor:
     def _joining(self) -> set[str]:
         return {key for member in self._members.values() for key in member.joining}
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             await self._changed.wait()
 
-    def _say_changed(self) -> None:
+    def _notify_changed(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -278,12 +278,12 @@ class CoordinatorActor:
         for life in silent:
             # With no program left, nobody needs the news, and a later program starts afresh.
             if len(silent) < len(self._members):
-                self._tell_of_death(self._members[life], seconds)
+                self._record_death(self._members[life], seconds)
         for life in silent:
             self._dismiss(life)
 
-    def _tell_of_death(self, member: _Member, seconds: float) -> None:
-        kept = [worker for worker in member.workers.values() if worker.is_kept]
+    def _record_death(self, member: _Member, seconds: float) -> None:
+        kept = [worker for worker in member.workers.values() if worker.is_local]
         if kept:
             names = ", ".join(worker.name for worker in kept)
             error = WorkerDiedError(
@@ -295,20 +295,20 @@ class CoordinatorActor:
 
     def _dismiss(self, life: str) -> None:
         del self._members[life]
-        if not self._members and not self._untold:
-            self._begin_anew()
-        self._say_changed()
+        if not self._members and not self._has_unreported_failure:
+            self._reset()
+        self._notify_changed()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._run += 1
         self._core = CoordinatorCore(())
         self._failures = []
-        self._untold = False
+        self._has_unreported_failure = False
         self._stopped_by = None
         self._ended = set()
         for member in self._members.values():
             member.taken = 0
-        self._say_changed()
+        self._notify_changed()
 
     async def _watch(self) -> None:
         """Look for silent programs until the actor ends."""
@@ -322,7 +322,7 @@ def remote_class() -> Any:
     """Return the actor class for Ray."""
     import ray
 
-    return ray.remote(max_concurrency=_CALLS)(CoordinatorActor)
+    return ray.remote(max_concurrency=_MAX_CALLS)(CoordinatorActor)
 
 
 def _dumps() -> Callable[[Any], bytes]:

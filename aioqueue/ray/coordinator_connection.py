@@ -22,42 +22,42 @@ from aioqueue.inputs.prepare.ray_cluster import connected, session_of, why_lost
 from aioqueue.ray.coordinator_actor import News
 from aioqueue.ray.messages import LEASE_SECONDS
 
-_BEAT: Final = LEASE_SECONDS / 6
+_REPORT_SECONDS: Final = LEASE_SECONDS / 6
 _ACKNOWLEDGED_SECONDS: Final = 5.0
 
 
 class CoordinatorView(Protocol):
     """The coordinator of this program, as the link's thread calls it."""
 
-    def standing(self) -> Any:
+    def program_report(self) -> Any:
         """Return the state of this program."""
 
-    def heard(self, news: News) -> None:
+    def accept_news(self, news: News) -> None:
         """Accept news of the cluster."""
 
-    def asks_from(self) -> tuple[str, int, int, bool]:
+    def known_state(self) -> tuple[str, int, int, bool]:
         """Return what is known here: the arguments of `CoordinatorActor.news`."""
 
-    def lost(self, error: Exception) -> None:
+    def connection_lost(self, error: Exception) -> None:
         """Handle the loss of the connection."""
 
 
-class Link:
+class CoordinatorConnection:
     """The connection of one program to the actor.
 
     Args:
         ray: the library.
         name: name of the coordinator.
         actor: Ray's handle.
-        standing: returns the coordinator of this program, while it is in use.
+        coordinator: returns the coordinator of this program, while it is in use.
     """
 
     def __init__(
-        self, ray: Any, name: str, actor: Any, standing: Callable[[], CoordinatorView | None]
+        self, ray: Any, name: str, actor: Any, coordinator: Callable[[], CoordinatorView | None]
     ) -> None:
         self.name = name
         self.actor = actor
-        self._standing = standing
+        self._coordinator = coordinator
         self._pid = os.getpid()
         self._session = session_of(ray)
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -66,7 +66,7 @@ class Link:
         self._waiting: dict[threading.Event, int] = {}  # each event waits for this many
         self._lock = threading.RLock()  # guards the two above
         self.ended_by: Exception | None = None
-        self._thread = threading.Thread(target=self._talk, name=f"aioqueue-ray-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"aioqueue-ray-{name}", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -74,23 +74,23 @@ class Link:
 
     # Callable in any thread, in signal handlers, and by finalizers.
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         """Schedule a call in the link's thread."""
         self._inbox.put(call)
 
-    def tell_soon(self) -> None:
+    def report_soon(self) -> None:
         """Schedule a report, because something has changed here."""
-        self.soon(self._tell)
+        self.call_soon(self._send_report)
 
-    def settle_soon(self, then: Callable[[], object]) -> None:
+    def call_when_settled(self, then: Callable[[], object]) -> None:
         """Schedule a callback for when this program and the actor know each other's state."""
-        self.soon(partial(self._tell, then))
+        self.call_soon(partial(self._send_report, then))
 
     def leave(self) -> None:
         """Note that the coordinator is no longer in use here."""
         self._inbox.put(None)
 
-    def ask_soon(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
+    def request_soon(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
         """Schedule a call to the actor.
 
         Args:
@@ -98,7 +98,7 @@ class Link:
             method: method of the actor.
             arguments: its arguments.
         """
-        self.soon(partial(self._ask, then, method, arguments))
+        self.call_soon(partial(self._request, then, method, arguments))
 
     def check(self) -> None:
         """Check that this process owns the connection.
@@ -128,7 +128,7 @@ class Link:
         with self._lock:
             self._waiting.pop(event, None)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Restart the count of failures at 0."""
         with self._lock:
             self._acknowledged = 0
@@ -140,16 +140,16 @@ class Link:
 
     # In the thread of the link.
 
-    def _talk(self) -> None:
-        self._listen()
-        self._tell()
-        next_beat = monotonic() + _BEAT
-        while self._is_there():
+    def _run(self) -> None:
+        self._request_news()
+        self._send_report()
+        next_report = monotonic() + _REPORT_SECONDS
+        while self._is_connected():
             try:
-                call = self._inbox.get(timeout=max(0.0, next_beat - monotonic()))
+                call = self._inbox.get(timeout=max(0.0, next_report - monotonic()))
             except queue.Empty:
-                next_beat = monotonic() + _BEAT
-                call = self._tell
+                next_report = monotonic() + _REPORT_SECONDS
+                call = self._send_report
             if call is None:
                 break
             try:
@@ -160,19 +160,19 @@ class Link:
             if self.ended_by is not None:
                 break
         else:
-            self._end(_over(self.name))
-        self._serve_the_last()
+            self._end(_ended_error(self.name))
+        self._answer_remaining_calls()
 
-    def _serve_the_last(self) -> None:
+    def _answer_remaining_calls(self) -> None:
         """After the connection has ended, answer all calls with that."""
         if self.ended_by is None:
-            self.ended_by = _over(self.name)
+            self.ended_by = _ended_error(self.name)
             report = self._last_report
-            if report is not None and self._is_there():
+            if report is not None and self._is_connected():
                 with suppress(Exception):
                     self.actor.leave.remote(report)
             return
-        while self._standing() is not None:
+        while self._coordinator() is not None:
             call = self._inbox.get()
             if call is None:
                 return
@@ -181,26 +181,26 @@ class Link:
 
     _last_report: Any = None
 
-    def _is_there(self) -> bool:
+    def _is_connected(self) -> bool:
         ray = connected()
         return ray is not None and session_of(ray) == self._session
 
-    def _tell(self, then: Callable[[], object] = bool) -> None:
-        standing = self._standing()
-        if standing is None or self.ended_by is not None:
+    def _send_report(self, then: Callable[[], object] = bool) -> None:
+        coordinator = self._coordinator()
+        if coordinator is None or self.ended_by is not None:
             then()
             return
-        report = standing.standing()
+        report = coordinator.program_report()
         # Created early, while there still is a thread to create it.
         self._last_report = report._replace(workers=(), joining=(), number=report.number + 1)
-        self._ask(partial(self._told, report.run, then), "tell", (report,))
+        self._request(partial(self._on_report_answer, report.run, then), "report", (report,))
 
-    def _told(self, run: int, then: Callable[[], object], news: News | None) -> None:
-        standing = self._standing()
-        if news is not None and standing is not None:
+    def _on_report_answer(self, run: int, then: Callable[[], object], news: News | None) -> None:
+        coordinator = self._coordinator()
+        if news is not None and coordinator is not None:
             if news.run == run:
                 self._note_acknowledged(news.taken)
-            standing.heard(news)
+            coordinator.accept_news(news)
         then()
 
     def _note_acknowledged(self, taken: int) -> None:
@@ -215,43 +215,45 @@ class Link:
                 if count <= self._acknowledged:
                     event.set()
 
-    def _listen(self) -> None:
-        standing = self._standing()
-        if standing is not None:
-            self._ask(self._heard, "news", standing.asks_from())
+    def _request_news(self) -> None:
+        coordinator = self._coordinator()
+        if coordinator is not None:
+            self._request(self._on_news, "news", coordinator.known_state())
 
-    def _heard(self, news: News | None) -> None:
-        standing = self._standing()
-        if news is not None and standing is not None:
-            standing.heard(news)
-            self._listen()
+    def _on_news(self, news: News | None) -> None:
+        coordinator = self._coordinator()
+        if news is not None and coordinator is not None:
+            coordinator.accept_news(news)
+            self._request_news()
 
-    def _ask(self, then: Callable[[Any], object], method: str, arguments: Any) -> None:
+    def _request(self, then: Callable[[Any], object], method: str, arguments: Any) -> None:
         if self.ended_by is not None:
             then(None)
             return
         call_id = object()
         self._pending[call_id] = then
-        if not self._is_there():  # a call would make Ray start a cluster
-            self._end(_over(self.name))
+        if not self._is_connected():  # a call would make Ray start a cluster
+            self._end(_ended_error(self.name))
             return
         try:
             future = getattr(self.actor, method).remote(*arguments).future()
         except Exception as error:  # the connection is just ending
-            self._end(self._death(error))
+            self._end(self._died_error(error))
             return
-        future.add_done_callback(lambda future: self.soon(partial(self._answer, call_id, future)))
+        future.add_done_callback(
+            lambda future: self.call_soon(partial(self._on_answer, call_id, future))
+        )
 
-    def _answer(self, call_id: object, future: Any) -> None:
+    def _on_answer(self, call_id: object, future: Any) -> None:
         error = future.exception()
         if error is not None:
-            self._end(self._death(error))
+            self._end(self._died_error(error))
             return
         then = self._pending.pop(call_id, None)
         if then is not None:
             then(future.result())
 
-    def _death(self, error: BaseException) -> WorkerDiedError:
+    def _died_error(self, error: BaseException) -> WorkerDiedError:
         found = WorkerDiedError(
             f"coordinator '{self.name}': its actor {why_lost(error)}; stops and failures of"
             " other programs no longer arrive"
@@ -266,15 +268,15 @@ class Link:
             self.ended_by = error
             for event in self._waiting:
                 event.set()
-        standing = self._standing()
-        if standing is not None:
-            standing.lost(error)
+        coordinator = self._coordinator()
+        if coordinator is not None:
+            coordinator.connection_lost(error)
         pending, self._pending = self._pending, {}
         for then in pending.values():
             then(None)
 
 
-def _over(name: str) -> WorkerDiedError:
+def _ended_error(name: str) -> WorkerDiedError:
     return WorkerDiedError(
         f"coordinator '{name}': the connection has ended: ray.shutdown() was called; stops and"
         " failures of other programs no longer arrive"

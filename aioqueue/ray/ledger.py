@@ -39,7 +39,9 @@ def rows_of(pairs: list[int]) -> list[int]:
     return [row for start, stop in ends for row in range(start, stop)]
 
 
-def said(below: int, numbers: Iterable[int], number: int, known: int) -> tuple[int, set[int]]:
+def add_applied_call(
+    below: int, numbers: Iterable[int], number: int, known: int
+) -> tuple[int, set[int]]:
     """Add a numbered call to those that have taken effect.
 
     Args:
@@ -66,7 +68,7 @@ class ConsumerProgress:
         self.following: int = following
         self.committed: int = committed
 
-    def hand_over(self, number: int) -> None:
+    def mark_delivered(self, number: int) -> None:
         """Record that it received a lease."""
         self.following = max(self.following, number + 1)
 
@@ -107,41 +109,44 @@ class QueueLedger:
     Attributes:
         starts: how often the actor has started.
         lives: the lives that are served, with the names of their clients.
-        gone: dismissed lives that may still call.
+        dismissed: dismissed lives that may still call.
         progress: the progress of consumers; for named ones, over all their lives.
         batches: the enqueued batches in order, except those committed as a whole.
         leases: by life and number, the leased batches and their rows, as `pairs_of`.
         answered: enqueues that have ended, with their number of rows, until the producer is known
             to have the answer.
-        fillings: for each replayable producer, the first batch that is not completely in, its rows
-            that are in, as `pairs_of`, and its number of rows.
+        producer_progress: for each replayable producer, the first batch that is not completely in,
+            its rows that are in, as `pairs_of`, and its number of rows.
         closed: whether the queue is closed, and by which failure.
-        undone: by life, how many elements it has committed and is not done with.
+        unfinished: by life, how many elements it has committed and is not done with.
         done: by life and lease, how many elements of the lease it is done with already.
-        said: by life, its calls of `task_done` that have taken effect, as `said` returns them.
+        applied_task_dones: by life, its calls of `task_done` that have taken effect, as
+            `add_applied_call` returns them.
     """
 
     def __init__(self) -> None:
         self.starts: int = 0
         self.lives: dict[str, str] = {}
-        self.gone: dict[str, str] = {}
+        self.dismissed: dict[str, str] = {}
         self.progress: dict[str, ConsumerProgress] = {}
         self.batches: dict[Key, EnqueuedBatch] = {}
         self.leases: dict[str, dict[int, list[list[Any]]]] = {}
         self.answered: dict[str, dict[int, int]] = {}
-        self.fillings: dict[str, tuple[int, list[int], int]] = {}
+        self.producer_progress: dict[str, tuple[int, list[int], int]] = {}
         self.closed: list[Any] | None = None
-        self.undone: dict[str, int] = {}
+        self.unfinished: dict[str, int] = {}
         self.done: dict[str, dict[int, int]] = {}
-        self.said: dict[str, tuple[int, list[int]]] = {}
+        self.applied_task_dones: dict[str, tuple[int, list[int]]] = {}
         self._freed: dict[str, list[int]] = {}
 
     @property
     def size(self) -> int:
         """Approximate number of records that it takes."""
         leases = sum(map(len, self.leases.values()))
-        producers = len(self.answered) + len(self.fillings)
-        clients = len(self.lives) + 2 * len(self.gone) + len(self.progress) + len(self.undone)
+        producers = len(self.answered) + len(self.producer_progress)
+        clients = (
+            len(self.lives) + 2 * len(self.dismissed) + len(self.progress) + len(self.unfinished)
+        )
         return clients + len(self.batches) + leases + producers
 
     def apply(self, record: Record) -> None:
@@ -151,7 +156,7 @@ class QueueLedger:
             KeyError: there is no such record.
         """
         what, *rest = record
-        _NOTES[what](self, *rest)
+        _APPLY[what](self, *rest)
 
     def freed(self, life: str) -> list[int]:
         """Return the batches of a producer that have been committed as a whole since the last
@@ -174,7 +179,7 @@ class QueueLedger:
     def records(self) -> Iterator[Record]:
         """Return the fewest records that result in the same state."""
         yield ["start", self.starts]
-        for life, client in self.gone.items():
+        for life, client in self.dismissed.items():
             yield ["meet", life, client]
             yield ["gone", life]
         for life, client in self.lives.items():
@@ -191,43 +196,49 @@ class QueueLedger:
         for life, leases in self.leases.items():
             for number, runs in leases.items():
                 yield ["lease", life, number, runs]
-        for life in {**self.undone, **self.done, **self.said}:
+        for life in {**self.unfinished, **self.done, **self.applied_task_dones}:
             done = [[number, count] for number, count in self.done.get(life, {}).items()]
-            yield ["undone", life, self.undone.get(life, 0), done, *self.said.get(life, (0, []))]
-        for producer, filling in self.fillings.items():
-            yield ["fill", producer, *filling]
+            yield [
+                "undone",
+                life,
+                self.unfinished.get(life, 0),
+                done,
+                *self.applied_task_dones.get(life, (0, [])),
+            ]
+        for producer, producer_record in self.producer_progress.items():
+            yield ["fill", producer, *producer_record]
         if self.closed is not None:
             yield ["close", *self.closed]
 
     # Events.
 
-    def _start(self, starts: int) -> None:
+    def _apply_start(self, starts: int) -> None:
         self.starts = starts
 
-    def _meet(self, life: str, client: str) -> None:
+    def _apply_meet(self, life: str, client: str) -> None:
         self.lives[life] = client
 
-    def _progress(self, client: str, following: int, committed: int) -> None:
+    def _apply_progress(self, client: str, following: int, committed: int) -> None:
         self.progress[client] = ConsumerProgress(following, committed)
 
     def _progress_of(self, life: str) -> ConsumerProgress:
         return self.progress.setdefault(self.lives.get(life, life), ConsumerProgress())
 
-    def _gone(self, life: str) -> None:
+    def _apply_gone(self, life: str) -> None:
         client = self.lives.pop(life, None)
         if client is not None:
-            self.gone[life] = client
+            self.dismissed[life] = client
         self.progress.pop(life, None)  # an unnamed client has a single life
         self.answered.pop(life, None)
         self._freed.pop(life, None)
-        self._back(life, None)
-        self.undone.pop(life, None)
-        self.said.pop(life, None)
+        self._apply_back(life, None)
+        self.unfinished.pop(life, None)
+        self.applied_task_dones.pop(life, None)
 
-    def _forgotten(self, life: str) -> None:
-        self.gone.pop(life, None)
+    def _apply_forgotten(self, life: str) -> None:
+        self.dismissed.pop(life, None)
 
-    def _put(
+    def _apply_put(
         self,
         life: str,
         number: int,
@@ -246,50 +257,52 @@ class QueueLedger:
             if not answered:
                 del self.answered[life]
 
-    def _in(self, life: str, number: int, pairs: list[int]) -> None:
+    def _apply_in(self, life: str, number: int, pairs: list[int]) -> None:
         rows = rows_of(pairs)
         if life in self.lives:
             self.answered.setdefault(life, {})[number] = len(rows)
         batch = self.batches.get((life, number))
         if batch is not None:
             batch.inside = rows
-            self._look_for_use((life, number), batch)
+            self._drop_if_used((life, number), batch)
 
-    def _answered(self, life: str, answered: list[list[int]]) -> None:
+    def _apply_answered(self, life: str, answered: list[list[int]]) -> None:
         self.answered[life] = {int(number): int(rows) for number, rows in answered}
 
-    def _lease(self, life: str, number: int, runs: list[list[Any]]) -> None:
+    def _apply_lease(self, life: str, number: int, runs: list[list[Any]]) -> None:
         self.leases.setdefault(life, {})[number] = runs
-        self._progress_of(life).hand_over(number)
+        self._progress_of(life).mark_delivered(number)
 
-    def _used(self, life: str, numbers: list[int]) -> None:
+    def _apply_used(self, life: str, numbers: list[int]) -> None:
         for number in numbers:
             self._progress_of(life).commit(number)
             done = self._pop_done(life, number)
             runs = self._pop(life, number)
-            undone = sum(len(rows_of(pairs)) for _, _, pairs in runs) - done
-            if undone > 0:
-                self.undone[life] = self.undone.get(life, 0) + undone
+            unfinished = sum(len(rows_of(pairs)) for _, _, pairs in runs) - done
+            if unfinished > 0:
+                self.unfinished[life] = self.unfinished.get(life, 0) + unfinished
             for producer, call, pairs in runs:
                 batch = self.batches.get((producer, call))
                 if batch is not None:
                     batch.used.update(rows_of(pairs))
-                    self._look_for_use((producer, call), batch)
+                    self._drop_if_used((producer, call), batch)
 
-    def _back(self, life: str, numbers: list[int] | None) -> None:
+    def _apply_back(self, life: str, numbers: list[int] | None) -> None:
         for number in list(self.leases.get(life, ())) if numbers is None else numbers:
             self._pop_done(life, number)
             self._pop(life, number)
 
-    def _done(self, life: str, number: int, known: int, n: int) -> None:
+    def _apply_done(self, life: str, number: int, known: int, n: int) -> None:
         """A consumer is done with elements, committed ones first: as `LeaseTable.task_done`."""
-        below, numbers = said(*self.said.get(life, (0, [])), number, known)
-        self.said[life] = below, sorted(numbers)
-        left = n - min(n, self.undone.get(life, 0))
-        if life in self.undone:
-            self.undone[life] -= n - left
-            if not self.undone[life]:
-                del self.undone[life]
+        below, numbers = add_applied_call(
+            *self.applied_task_dones.get(life, (0, [])), number, known
+        )
+        self.applied_task_dones[life] = below, sorted(numbers)
+        left = n - min(n, self.unfinished.get(life, 0))
+        if life in self.unfinished:
+            self.unfinished[life] -= n - left
+            if not self.unfinished[life]:
+                del self.unfinished[life]
         leases = self.leases.get(life, {})
         for lease in sorted(leases) if left else ():
             done = self.done.setdefault(life, {})
@@ -298,15 +311,15 @@ class QueueLedger:
             done[lease] = min(rows, before + left)
             left -= done[lease] - before
 
-    def _undone(
-        self, life: str, undone: int, done: list[list[int]], below: int, numbers: list[int]
+    def _apply_unfinished(
+        self, life: str, unfinished: int, done: list[list[int]], below: int, numbers: list[int]
     ) -> None:
-        if undone:
-            self.undone[life] = undone
+        if unfinished:
+            self.unfinished[life] = unfinished
         if done:
             self.done[life] = {int(number): int(count) for number, count in done}
         if below or numbers:
-            self.said[life] = below, numbers
+            self.applied_task_dones[life] = below, numbers
 
     def _pop_done(self, life: str, number: int) -> int:
         done = self.done.get(life, {})
@@ -315,13 +328,13 @@ class QueueLedger:
             self.done.pop(life, None)
         return count
 
-    def _lost(self, life: str, number: int) -> None:
+    def _apply_lost(self, life: str, number: int) -> None:
         self.batches.pop((life, number), None)
 
-    def _fill(self, producer: str, following: int, pairs: list[int], rows: int) -> None:
-        self.fillings[producer] = following, pairs, rows
+    def _apply_fill(self, producer: str, following: int, pairs: list[int], rows: int) -> None:
+        self.producer_progress[producer] = following, pairs, rows
 
-    def _close(self, cause: str | None) -> None:
+    def _apply_close(self, cause: str | None) -> None:
         if self.closed is None:
             self.closed = [cause]
 
@@ -332,7 +345,7 @@ class QueueLedger:
             self.leases.pop(life, None)
         return runs
 
-    def _look_for_use(self, key: Key, batch: EnqueuedBatch) -> None:
+    def _drop_if_used(self, key: Key, batch: EnqueuedBatch) -> None:
         if batch.is_used:
             del self.batches[key]
             life, number = key
@@ -340,23 +353,23 @@ class QueueLedger:
                 self._freed.setdefault(life, []).append(number)
 
 
-_NOTES: Final[dict[str, Any]] = {
-    "start": QueueLedger._start,
-    "meet": QueueLedger._meet,
-    "progress": QueueLedger._progress,
-    "gone": QueueLedger._gone,
-    "forgotten": QueueLedger._forgotten,
-    "put": QueueLedger._put,
-    "in": QueueLedger._in,
-    "answered": QueueLedger._answered,
-    "lease": QueueLedger._lease,
-    "used": QueueLedger._used,
-    "back": QueueLedger._back,
-    "lost": QueueLedger._lost,
-    "fill": QueueLedger._fill,
-    "close": QueueLedger._close,
-    "done": QueueLedger._done,
-    "undone": QueueLedger._undone,
+_APPLY: Final[dict[str, Any]] = {
+    "start": QueueLedger._apply_start,
+    "meet": QueueLedger._apply_meet,
+    "progress": QueueLedger._apply_progress,
+    "gone": QueueLedger._apply_gone,
+    "forgotten": QueueLedger._apply_forgotten,
+    "put": QueueLedger._apply_put,
+    "in": QueueLedger._apply_in,
+    "answered": QueueLedger._apply_answered,
+    "lease": QueueLedger._apply_lease,
+    "used": QueueLedger._apply_used,
+    "back": QueueLedger._apply_back,
+    "lost": QueueLedger._apply_lost,
+    "fill": QueueLedger._apply_fill,
+    "close": QueueLedger._apply_close,
+    "done": QueueLedger._apply_done,
+    "undone": QueueLedger._apply_unfinished,
 }
 
 
@@ -398,7 +411,7 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
 
-_RECORDS: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
+_FIELD_CHECKS: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
     "start": (_is_count,),
     "meet": (_is_text, _is_text),
     "progress": (_is_text, _is_count, is_int),
@@ -429,10 +442,10 @@ def check_record(record: Any) -> None:
     Raises:
         ValueError: it is not a record.
     """
-    if not isinstance(record, list) or not record or record[0] not in tuple(_RECORDS):
+    if not isinstance(record, list) or not record or record[0] not in tuple(_FIELD_CHECKS):
         raise ValueError("no record of a queue")
     kind, *values = record
-    checks = _RECORDS[kind]
+    checks = _FIELD_CHECKS[kind]
     values += [None] * (len(checks) - len(values))
     if len(values) > len(checks) or not all(
         check(value) for check, value in zip(checks, values, strict=True)

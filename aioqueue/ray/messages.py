@@ -58,9 +58,9 @@ class Answer(NamedTuple):
     repeat the call."""
     freed: Sequence[int] = ()
     """Enqueues whose elements are all committed; their producer can drop them."""
-    wanted: Sequence[int] = ()
+    requested: Sequence[int] = ()
     """Batches that a replayable producer must make again."""
-    is_elsewhere: bool = False
+    must_retry: bool = False
     """Whether the lost rows exist after all; the caller must repeat the dequeue."""
     is_outdated: bool = False
     """Whether the caller's report preceded another restart; the caller must report again."""

@@ -31,17 +31,17 @@ from aioqueue.ray.actor_sessions import (
     Call,
     RefusedError,
     Wait,
-    copied_here,
-    told_failure,
+    closing_failure,
+    copy_to_actor,
     wake_in,
 )
 from aioqueue.ray.client_registry import CallerId, ClientSession
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.leases import DequeueWaiter, Lease
-from aioqueue.ray.ledger import pairs_of, said
+from aioqueue.ray.ledger import add_applied_call, pairs_of
 from aioqueue.ray.messages import SMALL, Answer
-from aioqueue.ray.replayable_producers import Entry, ProducerRecord
-from aioqueue.ray.segments import Handle, Payload, Segment, runs_of
+from aioqueue.ray.replayable_producers import ProducerBatch, ProducerRecord
+from aioqueue.ray.segments import Payload, RowHandle, Segment, runs_of
 
 _IS_AWAITED: Final = attrgetter("is_awaited")
 
@@ -57,8 +57,8 @@ class QueueActor(ActorSessions):
         """
         try:
             with self._lock:
-                self._party(caller)
-                return Answer(rows=self._book.progress(caller.client).following)
+                self._session_of(caller)
+                return Answer(rows=self._lease_table.progress(caller.client).following)
         except RefusedError as refused:
             return refused.answer
 
@@ -74,7 +74,7 @@ class QueueActor(ActorSessions):
         row_bytes: int,
         keys: list[int] | None,
         owned: bool,
-        entry: Entry | None = None,
+        entry: ProducerBatch | None = None,
     ) -> Answer:
         """Put the rows of a batch in, exactly once, and in the order of the call numbers.
 
@@ -83,69 +83,73 @@ class QueueActor(ActorSessions):
         first; the rows that are in stay in.
         """
 
-        async def put(party: ClientSession, go_on: Callable[[], None]) -> Answer:
+        async def put(session: ClientSession, release_turn: Callable[[], None]) -> Answer:
             life = caller.life
             before = self._journal.answered(life, number)
             if before is not None:  # a repeated call, whose first answer was lost
                 return Answer(rows=before, freed=self._journal.freed(life))
             if keys is not None and len(keys) != rows:
                 raise ValueError(f"keys: got {len(keys)} for {counted(rows, 'row')}")
-            there = payload
-            if (owned or life in self._leaving) and rows * row_bytes > SMALL:
-                there = await copied_here(payload)
-            is_here = there is not payload or payload.columns is not None
+            stored = payload
+            if (owned or life in self._draining) and rows * row_bytes > SMALL:
+                stored = await copy_to_actor(payload)
+            is_in_actor = stored is not payload or payload.columns is not None
             with self._lock:
-                is_new, segment, known_rows = self._entered(
-                    *(entry, life, number, there, rows, is_here)
+                is_new, segment, known_rows = self._register_batch(
+                    *(entry, life, number, stored, rows, is_in_actor)
                 )
             if not is_new:
-                return Answer(rows=rows, freed=[number], wanted=self._missing(entry))
-            self._journal.note("put", life, number, known, rows, row_bytes, keys)
+                return Answer(rows=rows, freed=[number], requested=self._missing(entry))
+            self._journal.append("put", life, number, known, rows, row_bytes, keys)
             with self._lock:
-                given = self._awaited.partial.pop((life, number), set())
+                delivered = self._awaited.partial.pop((life, number), set())
                 if segment is None:
-                    segment = self._segment(life, number, there, rows, row_bytes, given)
-                    segment.is_here = is_here
+                    segment = self._segment(life, number, stored, rows, row_bytes, delivered)
+                    segment.is_in_actor = is_in_actor
                 if entry is not None:
-                    self._fillings[entry[0]].enter(entry[1], segment)
-                self._tell_of_changes()
-            to_come: Sequence[int] = range(rows)
-            if given or known_rows:
-                to_come = [row for row in to_come if row not in given and row not in known_rows]
-            handles: list[Any] = list(map(Handle, repeat(segment), to_come))
+                    self._producer_records[entry[0]].enter(entry[1], segment)
+                self._notify_changed()
+            remaining: Sequence[int] = range(rows)
+            if delivered or known_rows:
+                remaining = [
+                    row for row in remaining if row not in delivered and row not in known_rows
+                ]
+            handles: list[Any] = list(map(RowHandle, repeat(segment), remaining))
             if keys is not None:
                 handles = [
-                    (keys[row], handle) for row, handle in zip(to_come, handles, strict=True)
+                    (keys[row], handle) for row, handle in zip(remaining, handles, strict=True)
                 ]
-            attempt = PutMany(*self._book.entries(handles))
-            is_put_off = False
+            attempt = PutMany(*self._lease_table.entries(handles))
+            is_postponed = False
             try:
-                await self._begin(party, (life, "enqueue", number), attempt, go_on=go_on)
+                await self._begin(
+                    session, (life, "enqueue", number), attempt, release_turn=release_turn
+                )
             except StaleCallError:
-                is_put_off = entry is not None and not party.gone
-                if not is_put_off:
+                is_postponed = entry is not None and not session.dismissal
+                if not is_postponed:
                     raise
             finally:
-                inside: Sequence[int] = to_come[: attempt.done]
-                if given:
-                    inside = sorted(given.union(inside))
-                self._journal.note("in", life, number, pairs_of(inside))
+                inside: Sequence[int] = remaining[: attempt.done]
+                if delivered:
+                    inside = sorted(delivered.union(inside))
+                self._journal.append("in", life, number, pairs_of(inside))
                 if entry is not None:
-                    self._note_rows(entry[0], inside, rows)
-            await self._journal.safe()
+                    self._record_rows(entry[0], inside, rows)
+            await self._journal.flushed()
             freed = self._journal.freed(life)
-            if entry is not None and not party.gone:
-                is_put_off = is_put_off or attempt.state is WITHDRAWN
-            if is_put_off:
+            if entry is not None and not session.dismissal:
+                is_postponed = is_postponed or attempt.state is WITHDRAWN
+            if is_postponed:
                 there_are = len(known_rows.union(inside))
-                return Answer(rows=there_are, freed=freed, wanted=self._missing(entry))
+                return Answer(rows=there_are, freed=freed, requested=self._missing(entry))
             if attempt.state is WITHDRAWN:
-                return Answer(self._why_ended(party), len(inside), freed=freed)
+                return Answer(self._ended_error(session), len(inside), freed=freed)
             done = rows if entry is not None and attempt.error is None else len(inside)
-            wanted = self._missing(entry)
-            return Answer(attempt.error, done, cause=self._cause, freed=freed, wanted=wanted)
+            requested = self._missing(entry)
+            return Answer(attempt.error, done, cause=self._cause, freed=freed, requested=requested)
 
-        return await self._once(caller, "enqueue", number, known, put)
+        return await self._call_once(caller, "enqueue", number, known, put)
 
     def _segment(
         self,
@@ -154,12 +158,12 @@ class QueueActor(ActorSessions):
         payload: Payload,
         rows: int,
         row_bytes: int,
-        given: set[int],
+        delivered: set[int],
     ) -> Segment:
         """Return the segment of a batch. Some rows may have been delivered before a restart."""
         key = life, number
-        segment = self._awaited.come(key, payload)
-        if segment is None and given:  # the producer sent it when it rejoined
+        segment = self._awaited.arrive(key, payload)
+        if segment is None and delivered:  # the producer sent it when it rejoined
             segment = next(
                 (one for one in self._segments if (one.producer, one.number) == key), None
             )
@@ -178,17 +182,17 @@ class QueueActor(ActorSessions):
         """
         try:
             with self._lock:
-                party = self._party(caller)
-                filling = self._fillings.setdefault(producer, ProducerRecord())
-                before = self._parties.find(filling.life)
-                if before is not None and before is not party and not before.gone:
+                session = self._session_of(caller)
+                producer_record = self._producer_records.setdefault(producer, ProducerRecord())
+                before = self._sessions.find(producer_record.life)
+                if before is not None and before is not session and not before.dismissal:
                     why = f"producer '{producer}' was started again, with a new handle"
                     self._dismiss(before, why)
-            await self._change(lambda: filling.call is None)
+            await self._wait_until(lambda: producer_record.call is None)
             with self._lock:
-                self._party(caller)  # raises if another handle has taken over in the meantime
-                filling.begin(caller.life)
-                return Answer(rows=filling.next, wanted=filling.missing())
+                self._session_of(caller)  # raises if another handle has taken over in the meantime
+                producer_record.begin(caller.life)
+                return Answer(rows=producer_record.next, requested=producer_record.missing())
         except RefusedError as refused:
             return refused.answer
 
@@ -200,27 +204,27 @@ class QueueActor(ActorSessions):
         """
         try:
             with self._lock:
-                self._party(caller)
-                filling = self._fillings.setdefault(producer, ProducerRecord())
-                segments = filling.elsewhere()
+                self._session_of(caller)
+                producer_record = self._producer_records.setdefault(producer, ProducerRecord())
+                segments = producer_record.outside_actor()
             for segment in segments:
-                if not await self._copied_here(segment):
+                if not await self._copy_to_actor(segment):
                     with self._lock:
-                        filling.want(segment)
-            return Answer(wanted=self._missing((producer, 0)))
+                        producer_record.request_again(segment)
+            return Answer(requested=self._missing((producer, 0)))
         except RefusedError as refused:
             return refused.answer
         except Exception as error:  # such as a full object store
             return Answer(error)
 
-    def _entered(
+    def _register_batch(
         self,
-        entry: Entry | None,
+        entry: ProducerBatch | None,
         life: str,
         number: int,
         payload: Payload,
         rows: int,
-        is_here: bool,
+        is_in_actor: bool,
     ) -> tuple[bool, Segment | None, set[int]]:
         """Register a batch of a replayable producer.
 
@@ -230,55 +234,65 @@ class QueueActor(ActorSessions):
         if entry is None:
             return True, None, set()
         producer, place = entry
-        filling = self._fillings.setdefault(producer, ProducerRecord())
-        if not filling.life:  # the actor has restarted since the fill began
-            filling.begin(life)
-        if filling.life != life or filling.call is not None or place > filling.next:
+        producer_record = self._producer_records.setdefault(producer, ProducerRecord())
+        if not producer_record.life:  # the actor has restarted since the fill began
+            producer_record.begin(life)
+        if (
+            producer_record.life != life
+            or producer_record.call is not None
+            or place > producer_record.next
+        ):
             raise InvalidArgumentError(
                 f"producer: got batch {place} of '{producer}' while another call puts in its batch"
-                f" {filling.next}; expected only one fill() at a time for each producer"
+                f" {producer_record.next}; expected only one fill() at a time for each producer"
             )
-        before = filling.rows_of(place)
+        before = producer_record.rows_of(place)
         if before is not None and before != rows:
             raise InvalidArgumentError(
                 f"make_batch: got {counted(rows, 'row')} for batch {place} of producer"
                 f" '{producer}', which had {before} before; expected the same batch each time"
             )
-        segment = filling.come(place)
+        segment = producer_record.arrive(place)
         if segment is not None:
-            segment.payload, segment.is_here, segment.is_awaited = payload, is_here, False
-            self._tell_of_changes()
-        if place == filling.next:
-            filling.call = number
-        return place == filling.next, segment, set(filling.inside)
+            segment.payload, segment.is_in_actor, segment.is_awaited = payload, is_in_actor, False
+            self._notify_changed()
+        if place == producer_record.next:
+            producer_record.call = number
+        return place == producer_record.next, segment, set(producer_record.inside)
 
-    def _note_rows(self, producer: str, inside: Sequence[int], rows: int) -> None:
+    def _record_rows(self, producer: str, inside: Sequence[int], rows: int) -> None:
         with self._lock:
-            filling = self._fillings[producer]
-            filling.note_rows(inside, rows)
-            filling.call = None
-            inside_now = pairs_of(sorted(filling.inside))
-            self._journal.note("fill", producer, filling.next, inside_now, filling.rows)
-            self._tell_of_changes()
+            producer_record = self._producer_records[producer]
+            producer_record.note_rows(inside, rows)
+            producer_record.call = None
+            inside_now = pairs_of(sorted(producer_record.inside))
+            self._journal.append(
+                "fill", producer, producer_record.next, inside_now, producer_record.rows
+            )
+            self._notify_changed()
 
-    def _missing(self, entry: Entry | None) -> Sequence[int]:
+    def _missing(self, entry: ProducerBatch | None) -> Sequence[int]:
         if entry is None:
             return ()
         with self._lock:
-            return self._fillings[entry[0]].missing()
+            return self._producer_records[entry[0]].missing()
 
-    def _want(self, segment: Segment) -> bool:
+    def _request_again(self, segment: Segment) -> bool:
         """Ask a producer for a lost batch; return whether it can make it again."""
-        for filling in self._fillings.values():
-            if filling.want(segment):
-                party = self._parties.find(filling.life)
-                if filling.call is not None and party is not None and not party.gone:
+        for producer_record in self._producer_records.values():
+            if producer_record.request_again(segment):
+                session = self._sessions.find(producer_record.life)
+                if (
+                    producer_record.call is not None
+                    and session is not None
+                    and not session.dismissal
+                ):
                     # The producer may wait for room, and this batch has to come first.
-                    wait = self._waits.get((filling.life, "enqueue", filling.call))
+                    wait = self._waits.get((producer_record.life, "enqueue", producer_record.call))
                     if wait is not None:
                         self._end_wait(wait)
                     else:
-                        party.unwanted.add(("enqueue", filling.call))
+                        session.cancelled_calls.add(("enqueue", producer_record.call))
                 return True
         return False
 
@@ -296,52 +310,54 @@ class QueueActor(ActorSessions):
     ) -> Answer:
         """Lease the next elements to a consumer, after committing what it has used."""
 
-        async def take(party: ClientSession, go_on: Callable[[], None]) -> Answer:
+        async def take(session: ClientSession, release_turn: Callable[[], None]) -> Answer:
             self.commit(caller.life, used)
             life = caller.life
             with self._lock:
-                takes = self._book.takes_of(life, number)  # of a call whose answer was lost
-                lease = None if takes else self._book.open(life, number)
+                takes = self._lease_table.takes_of(life, number)  # of a call whose answer was lost
+                lease = None if takes else self._lease_table.open_lease(life, number)
             try:
                 if lease is None:
-                    go_on()
+                    release_turn()
                     handles = [one for take in takes for one in await self._elements(take)]
                 else:
-                    handles = await self._leased(party, number, lease, n, up_to, max_wait, go_on)
+                    handles = await self._lease_rows(
+                        session, number, lease, n, up_to, max_wait, release_turn
+                    )
             except BaseException as error:
                 with self._lock:
-                    self._book.give_back(life, number)
+                    self._lease_table.give_back(life, number)
                 if not isinstance(error, Exception):
                     raise
                 if used:  # the caller relies on this commit, even if the actor dies
-                    await self._journal.safe()
+                    await self._journal.flushed()
                 return Answer(error, cause=self._cause)
             with self._lock:
-                if not self._book.hand_over(life, number):
-                    return Answer(self._why_ended(party))
-            await self._journal.safe()
+                if not self._lease_table.mark_delivered(life, number):
+                    return Answer(self._ended_error(session))
+            await self._journal.flushed()
             return Answer(runs=[(segment.payload, rows) for segment, rows in runs_of(handles)])
 
-        return await self._once(caller, "dequeue", number, known, take)
+        return await self._call_once(caller, "dequeue", number, known, take)
 
-    async def _leased(
+    async def _lease_rows(
         self,
-        party: ClientSession,
+        session: ClientSession,
         number: int,
         lease: Lease,
         n: int,
         up_to: bool,
         max_wait: float | None,
-        go_on: Callable[[], None],
-    ) -> list[Handle]:
+        release_turn: Callable[[], None],
+    ) -> list[RowHandle]:
         """Return the next elements. Lost ones are replaced by others from the end of the line."""
-        call = (party.caller.life, "dequeue", number)
-        handles: list[Handle] = []
+        call = (session.caller.life, "dequeue", number)
+        handles: list[RowHandle] = []
         while not handles or (len(handles) < n and not up_to):
             take = Take(n - len(handles), up_to=up_to, leased=True, expired=max_wait == 0)
-            await self._begin(party, call, take, max_wait, lease=lease, go_on=go_on)
+            await self._begin(session, call, take, max_wait, lease=lease, release_turn=release_turn)
             if take.state is not GRANTED:
-                raise self._why_ended(party) if take.error is None else take.error
+                raise self._ended_error(session) if take.error is None else take.error
             take.waits = False  # it has run on: from here the rows are on lease
             found = await self._elements(take)
             with self._lock:
@@ -349,41 +365,41 @@ class QueueActor(ActorSessions):
                     not found and take.state is GRANTED
                 ):  # all of them are lost, and the loss was reported
                     lease.takes.remove(take)
-                    self._book.lose(take)
+                    self._lease_table.commit_lost(take)
             handles += found
         return handles
 
-    async def _elements(self, take: Take) -> list[Handle]:
+    async def _elements(self, take: Take) -> list[RowHandle]:
         """Return what a dequeue was granted, once the elements have arrived.
 
         Raises:
             WorkerDiedError: some of them are lost, and no consumer has been informed yet.
         """
 
-        handles: list[Handle] = []
+        handles: list[RowHandle] = []
         segments: set[Segment] = set()
 
         def is_settled() -> bool:
             if not handles and take.state is GRANTED:  # a granted dequeue does not change any more
-                handles.extend(self._book.all_handles_of(take))
+                handles.extend(self._lease_table.all_handles_of(take))
                 segments.update(handle.segment for handle in handles)
             return take.state is not GRANTED or not any(map(_IS_AWAITED, segments))
 
-        await self._change(is_settled)
+        await self._wait_until(is_settled)
         with self._lock:
             if take.state is not GRANTED:
                 raise StaleCallError("given back")
             lost = [one for one in segments if one.is_lost]
-            told_anew = [one for one in lost if not one.is_told]
-            if told_anew:
-                raise self._loss(told_anew)
-            return self._book.handles_of(take) if lost else handles
+            unreported = [one for one in lost if not one.is_reported]
+            if unreported:
+                raise self._loss_error(unreported)
+            return self._lease_table.handles_of(take) if lost else handles
 
-    def _loss(self, segments: Sequence[Segment]) -> WorkerDiedError:
+    def _loss_error(self, segments: Sequence[Segment]) -> WorkerDiedError:
         """Return the error for lost batches, and record that a consumer was informed."""
         for segment in segments:
-            segment.is_lost = segment.is_told = True
-            self._journal.note("lost", segment.producer, segment.number)
+            segment.is_lost = segment.is_reported = True
+            self._journal.append("lost", segment.producer, segment.number)
         names = ", ".join(
             f"call {segment.number} of producer {segment.producer}" for segment in segments
         )
@@ -395,7 +411,7 @@ class QueueActor(ActorSessions):
 
     # Calls.
 
-    async def _once(
+    async def _call_once(
         self,
         caller: CallerId,
         method: str,
@@ -406,26 +422,26 @@ class QueueActor(ActorSessions):
         """Make a call exactly once, in its turn; a failure counts as an answer."""
         try:
             with self._lock:
-                party = self._party(caller)
-                turns = party.turns_of(method, known)
-            answer: Answer = await turns.once(number, known, partial(make, party))
+                session = self._session_of(caller)
+                calls = session.calls_of(method, known)
+            answer: Answer = await calls.call_once(number, known, partial(make, session))
             return answer
         except RefusedError as refused:
             return refused.answer
         except StaleCallError:
-            return Answer(self._why_ended(party))
+            return Answer(self._ended_error(session))
         except Exception as error:  # such as a full object store
             return Answer(error)
 
     async def _begin(
         self,
-        party: ClientSession,
+        session: ClientSession,
         call: Call,
         attempt: Attempt,
         max_wait: float | None = None,
         *,
         lease: Lease | None = None,
-        go_on: Callable[[], None],
+        release_turn: Callable[[], None],
     ) -> None:
         """Start an attempt, and wait until it ends.
 
@@ -442,22 +458,22 @@ class QueueActor(ActorSessions):
         wait = Wait(attempt, DequeueWaiter(partial(wake_in, loop, woken)))
         _, *what = call
         with self._lock:
-            if party.gone or tuple(what) in party.unwanted:
+            if session.dismissal or tuple(what) in session.cancelled_calls:
                 raise StaleCallError("cancelled")
             self._waits[call] = wait
-            self._book.begin(attempt, wait.sleeper)
+            self._lease_table.begin(attempt, wait.sleeper)
             if lease is not None and isinstance(attempt, Take):
                 lease.takes.append(attempt)
         timer = None
         if max_wait and attempt.state is PENDING:
             timer = loop.call_later(max_wait, self._expire, attempt)
-        self._look_for_own_ends()
-        go_on()
+        self._end_self_waits()
+        release_turn()
         await self._until(call, wait, woken, timer)
 
     def _expire(self, attempt: Attempt) -> None:
         with self._lock:
-            self._book.expire(attempt)
+            self._lease_table.expire(attempt)
 
     async def _until(
         self, call: Call, wait: Wait, woken: asyncio.Event, timer: asyncio.TimerHandle | None
@@ -469,12 +485,14 @@ class QueueActor(ActorSessions):
                 woken.clear()
         except BaseException:
             with self._lock:
-                self._book.withdraw(wait.attempt)
+                self._lease_table.withdraw(wait.attempt)
             raise
         finally:
             with self._lock:  # also makes the reason of its end visible
                 del self._waits[call]
-                self._book.count_wait(wait.attempt, monotonic() - wait.began if waits else 0.0)
+                self._lease_table.count_wait(
+                    wait.attempt, monotonic() - wait.began if waits else 0.0
+                )
             if timer is not None:
                 timer.cancel()
         if wait.error is not None:
@@ -489,22 +507,22 @@ class QueueActor(ActorSessions):
         """
         life = caller.life
         with self._lock, suppress(RefusedError):
-            party = self._party(caller)
-            turns = party.turns.get(what)
-            if turns is None or not turns.has_ended(number):
-                party.unwanted.add((what, number))  # the call will end before it waits
+            session = self._session_of(caller)
+            calls = session.calls.get(what)
+            if calls is None or not calls.has_ended(number):
+                session.cancelled_calls.add((what, number))  # the call will end before it waits
             wait = self._waits.get((life, what, number))
             if wait is not None:
                 self._end_wait(wait)
             if what == "dequeue":
-                self._book.give_back(life, number)
-                self._tell_of_changes()
+                self._lease_table.give_back(life, number)
+                self._notify_changed()
 
     async def use(self, life: str, numbers: list[int]) -> Answer:
         """Commit durably, so that it survives the death of the actor."""
         self.commit(life, numbers)
         try:
-            await self._journal.safe()
+            await self._journal.flushed()
         except WorkerDiedError as error:
             return Answer(error)
         return Answer()
@@ -512,9 +530,9 @@ class QueueActor(ActorSessions):
     def commit(self, life: str, numbers: list[int]) -> None:
         """Record that a consumer has used what it got."""
         with self._lock:
-            self._book.commit(life, numbers)
-            self._tell_of_changes()
-        self._look_for_own_ends()
+            self._lease_table.commit(life, numbers)
+            self._notify_changed()
+        self._end_self_waits()
 
     async def task_done(self, caller: CallerId, number: int, known: int, n: int) -> Answer:
         """Note, once, that a consumer is done with n of the elements that it got.
@@ -528,22 +546,22 @@ class QueueActor(ActorSessions):
         life = caller.life
         try:
             with self._lock:
-                self._party(caller)
-                below, numbers = self._said.get(life, (0, set()))
+                self._session_of(caller)
+                below, numbers = self._applied_task_dones.get(life, (0, set()))
                 if number >= below and number not in numbers:  # else it is a copy
-                    possible = self._book.task_done(life, n)
+                    possible = self._lease_table.task_done(life, n)
                     if possible is not None:
-                        return Answer(self._too_many(n, possible))
-                    self._said[life] = said(below, numbers, number, known)
-                    self._journal.note("done", life, number, known, n)
-            await self._journal.safe()
+                        return Answer(self._too_many_error(n, possible))
+                    self._applied_task_dones[life] = add_applied_call(below, numbers, number, known)
+                    self._journal.append("done", life, number, known, n)
+            await self._journal.flushed()
         except RefusedError as refused:
             return refused.answer
         except WorkerDiedError as error:
             return Answer(error)
         return Answer()
 
-    def _too_many(self, n: int, possible: int) -> InvalidArgumentError:
+    def _too_many_error(self, n: int, possible: int) -> InvalidArgumentError:
         return InvalidArgumentError(
             f"task_done: got n={n} for {self._description.kind} '{self._name}', from a handle that"
             f" has {counted(possible, 'unfinished element')}; expected one call for each element"
@@ -555,24 +573,24 @@ class QueueActor(ActorSessions):
 
         The other rows of the lease go back; the lost ones are not delivered again.
         """
-        gone = set(refs)
+        lost_refs = set(refs)
         with self._lock:
             handles = [
                 handle
-                for take in self._book.takes_of(life, number)
-                for handle in self._book.all_handles_of(take)
+                for take in self._lease_table.takes_of(life, number)
+                for handle in self._lease_table.all_handles_of(take)
             ]
             segments = {handle.segment for handle in handles}
-            found = [one for one in segments if not gone.isdisjoint(one.payload.ref)]
-            self._book.give_back(life, number)
-            is_wanted = [one for one in found if self._want(one)]
+            found = [one for one in segments if not lost_refs.isdisjoint(one.payload.ref)]
+            self._lease_table.give_back(life, number)
+            is_wanted = [one for one in found if self._request_again(one)]
             found = [one for one in found if one not in is_wanted]
-            self._tell_of_changes()
+            self._notify_changed()
             if is_wanted and not found:
-                return Answer(is_elsewhere=True)
+                return Answer(must_retry=True)
             if segments and not found and not any(one.is_lost for one in segments):
-                return Answer(is_elsewhere=True)  # it was copied or sent again in the meantime
-            return Answer(self._loss([one for one in found if not one.is_told]))
+                return Answer(must_retry=True)  # it was copied or sent again in the meantime
+            return Answer(self._loss_error([one for one in found if not one.is_reported]))
 
     # The whole queue.
 
@@ -581,17 +599,17 @@ class QueueActor(ActorSessions):
         with self._lock:
             if self._cause is None:
                 self._cause = cause
-            told = None if cause is None else base64.b64encode(cause).decode()
-            self._journal.note("close", told)
-            failure = None if cause is None else told_failure()
+            encoded = None if cause is None else base64.b64encode(cause).decode()
+            self._journal.append("close", encoded)
+            failure = None if cause is None else closing_failure()
             self._queue.close(cancel_pending_enqueues=cancel_pending_enqueues, cause=failure)
-        self._look_for_own_ends()
+        self._end_self_waits()
 
     async def close_for_good(self, cancel_pending_enqueues: bool, cause: bytes | None) -> Answer:
         """Like `close`, and durable: it survives the death of the actor."""
         self.close(cancel_pending_enqueues, cause)
         try:
-            await self._journal.safe()
+            await self._journal.flushed()
         except WorkerDiedError as error:
             return Answer(error)
         return Answer()
@@ -616,17 +634,17 @@ class QueueActor(ActorSessions):
         """
         try:
             with self._lock:
-                party = self._party(caller)
-                parties = [party] if node is None else self._parties.on(node)
-                lives = {party.caller.life for party in parties}
+                session = self._session_of(caller)
+                sessions = [session] if node is None else self._sessions.on(node)
+                lives = {session.caller.life for session in sessions}
                 if node != self._node or node is None:
-                    self._leaving.update(lives)
+                    self._draining.update(lives)
             if node is not None and node == self._node:
-                self._check_that_it_returns(node)
+                self._check_recoverable(node)
             else:
-                await self._copy_here(lives)
+                await self._copy_all_to_actor(lives)
             async with asyncio.timeout(seconds):
-                await self._change(partial(self._is_drained, lives, node))
+                await self._wait_until(partial(self._is_drained, lives, node))
         except RefusedError as refused:
             return refused.answer
         except TimeoutError:
@@ -635,7 +653,7 @@ class QueueActor(ActorSessions):
             return Answer(error)
         return Answer()
 
-    def _check_that_it_returns(self, node: str) -> None:
+    def _check_recoverable(self, node: str) -> None:
         if not self._journal.starts:
             raise InvalidArgumentError(
                 f"node: got {node!r}, the node of the actor of queue '{self._name}', which has no"
@@ -643,18 +661,21 @@ class QueueActor(ActorSessions):
             )
 
     def _is_drained(self, lives: set[str], node: str | None) -> bool:
-        return not (self._book.of(lives) or self._only_here(lives, node))
+        return not (self._lease_table.count_of(lives) or self._only_on_node(lives, node))
 
-    def _only_here(self, lives: set[str], node: str | None) -> list[Segment]:
+    def _only_on_node(self, lives: set[str], node: str | None) -> list[Segment]:
         """Return the batches that would be lost with the node of the actor."""
         if node is None or node != self._node:
             return []
-        staying = set(self._parties.alive()) - lives
+        staying = set(self._sessions.alive()) - lives
         return [one for one in self._segments if one.producer not in staying and not one.is_lost]
 
     def _not_drained(self, lives: set[str], node: str | None) -> DeadlineExceededError:
         with self._lock:
-            leases, batches = self._book.of(lives), len(self._only_here(lives, node))
+            leases, batches = (
+                self._lease_table.count_of(lives),
+                len(self._only_on_node(lives, node)),
+            )
         left = [counted(leases, "lease")] if leases else []
         left += [f"{batches} of its batches that exist nowhere else"] if batches else []
         return DeadlineExceededError(
@@ -678,4 +699,4 @@ class QueueActor(ActorSessions):
     def leases(self) -> int:
         """Return the number of uncommitted leases."""
         with self._lock:
-            return self._book.count()
+            return self._lease_table.count()

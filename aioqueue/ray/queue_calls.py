@@ -21,8 +21,8 @@ from aioqueue.inputs.prepare.ray_cluster import is_loss
 from aioqueue.ray.client_registry import CallNumbers
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.packing import opened, sealed, sealed_bytes
-from aioqueue.ray.queue_connection import Asking, Client
-from aioqueue.ray.replayable_producers import Entry
+from aioqueue.ray.queue_connection import CallFlow, Client
+from aioqueue.ray.replayable_producers import ProducerBatch
 from aioqueue.ray.segments import Payload, gathered
 
 
@@ -49,76 +49,76 @@ class QueueCalls:
         self._spec = local._core.spec
         self._owned = owned
         self._autocommit = autocommit
-        self._agrees = False
+        self._has_agreed = False
         self._lock = threading.Lock()
         self._unused: list[int] = []  # leases that were received and not committed
-        self._dones = CallNumbers()
+        self._task_done_numbers = CallNumbers()
         self.last = client.caller.last_committed
 
-    def agree(self) -> Asking[None]:
+    def agree(self) -> CallFlow[None]:
         """Check once that the queue is as described, and get the number of the first lease."""
-        if not self._agrees:
+        if not self._has_agreed:
             client = self.client
-            answer = yield from client.asked(lambda: client.actor.agree.remote(client.caller))
+            answer = yield from client.request(lambda: client.actor.agree.remote(client.caller))
             client.raise_error(answer)
             with self._lock:
                 if (
-                    client.has_name and not self._agrees
+                    client.has_name and not self._has_agreed
                 ):  # another call may have agreed and begun to dequeue
-                    client.standings.takes.start_at(answer.rows)
-                self._agrees = True
+                    client.handle_state.dequeues.start_at(answer.rows)
+                self._has_agreed = True
 
-    def put(self, columns: Columns, n: int, entry: Entry | None = None) -> Asking[Answer]:
+    def put(self, columns: Columns, n: int, entry: ProducerBatch | None = None) -> CallFlow[Answer]:
         """Enqueue rows; with an entry, those of a replayable producer's batch."""
-        client, standings = self.client, self.client.standings
-        yield from client.meet()
+        client, handle_state = self.client, self.client.handle_state
+        yield from client.rejoin()
         size = _bytes_of(columns)
         keys = self._keys(columns)
-        with self._says_what_cannot_be_sent(columns):
+        with self._explaining_unpicklable(columns):
             payload = self._payload(columns, size)  # pickles the objects of users
-            copy = standings.copied(payload) if standings.keeps else None
+            copy = handle_state.copied(payload) if handle_state.keeps else None
 
         def enqueue(number: int, known: int) -> Any:
             if copy is not None:
-                standings.keep(number, copy)
+                handle_state.keep(number, copy)
             return client.actor.enqueue.remote(
                 client.caller, number, known, payload, n, size // n, keys, self._owned, entry
             )
 
-        with self._says_what_cannot_be_sent(columns):
-            number, reference = standings.puts.begin(enqueue)
-        again = partial(standings.puts.again, number, enqueue)
+        with self._explaining_unpicklable(columns):
+            number, reference = handle_state.enqueues.begin(enqueue)
+        repeat = partial(handle_state.enqueues.repeat, number, enqueue)
         try:
-            answer: Answer = yield from client.settled(reference, again)
+            answer: Answer = yield from client.await_answer(reference, repeat)
         except aioqueue.WorkerDiedError:
             raise
         except BaseException as error:
-            with standings.unwanted("enqueue", number):
+            with handle_state.cancelled_calls("enqueue", number):
                 yield client.actor.cancel.remote("enqueue", client.caller, number)
-                answer = yield from client.settled(reference, again)
-            standings.forget(answer.freed)
-            _note_rows(error, answer.rows, n)
+                answer = yield from client.await_answer(reference, repeat)
+            handle_state.forget(answer.freed)
+            _record_rows(error, answer.rows, n)
             raise
         finally:
-            client.end_put(number)
-        standings.forget(answer.freed if answer.rows else [number, *answer.freed])
+            client.end_enqueue(number)
+        handle_state.forget(answer.freed if answer.rows else [number, *answer.freed])
         client.raise_error(answer)
         return answer
 
-    def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> Asking[Columns]:
+    def take(self, n: int, up_to: bool = False, max_wait: float | None = None) -> CallFlow[Columns]:
         """Dequeue rows; with ``autocommit``, this commits the previous ones."""
         if self.client.has_name:  # an unnamed consumer has a single life, whose leases start at 0
             yield from self.agree()
-        yield from self.client.meet()
+        yield from self.client.rejoin()
         while True:
             columns = yield from self._take(n, up_to, max_wait)
             if columns is not None:
                 return columns
 
-    def _take(self, n: int, up_to: bool, max_wait: float | None) -> Asking[Columns | None]:
+    def _take(self, n: int, up_to: bool, max_wait: float | None) -> CallFlow[Columns | None]:
         """Dequeue rows once; ``None`` if they have gone elsewhere, and the call must be
         repeated."""
-        client, standings = self.client, self.client.standings
+        client, handle_state = self.client, self.client.handle_state
         used: list[int] = []
         if self._autocommit:
             with self._lock:
@@ -129,22 +129,22 @@ class QueueCalls:
                 client.caller, number, known, n, up_to, max_wait, used
             )
 
-        number, reference = standings.takes.begin(dequeue)
-        again = partial(standings.takes.again, number, dequeue)
+        number, reference = handle_state.dequeues.begin(dequeue)
+        repeat = partial(handle_state.dequeues.repeat, number, dequeue)
         try:
-            answer: Answer = yield from client.settled(reference, again)
+            answer: Answer = yield from client.await_answer(reference, repeat)
             self._note_used(used)
-            columns = [] if answer.error is not None else (yield from self._fetched(answer, number))
+            columns = [] if answer.error is not None else (yield from self._fetch(answer, number))
             if answer.error is None and columns is not None:
-                standings.hold(number)
+                handle_state.hold(number)
         except aioqueue.WorkerDiedError:
             raise
         except BaseException:
-            with standings.unwanted("dequeue", number):
+            with handle_state.cancelled_calls("dequeue", number):
                 yield client.actor.cancel.remote("dequeue", client.caller, number)
             raise
         finally:
-            client.end_take(number)
+            client.end_dequeue(number)
         client.raise_error(answer)
         if columns is not None:
             with self._lock:
@@ -152,76 +152,76 @@ class QueueCalls:
                 self.last = number
         return columns
 
-    def commit(self, upto: int | None) -> Asking[None]:
+    def commit(self, upto: int | None) -> CallFlow[None]:
         """Commit leases, up to a given one or all."""
         client = self.client
         with self._lock:
             done = [number for number in self._unused if upto is None or number <= upto]
         if done:
             life = client.caller.life
-            answer = yield from client.asked(lambda: client.actor.use.remote(life, done))
+            answer = yield from client.request(lambda: client.actor.use.remote(life, done))
             client.raise_error(answer)
             self._note_used(done)
 
-    def task_done(self, n: int) -> Asking[None]:
+    def task_done(self, n: int) -> CallFlow[None]:
         """Say that elements are done with, once. A caller that is cancelled has said so, too."""
         if not n:
             return
         client = self.client
-        yield from client.meet()
+        yield from client.rejoin()
 
-        def say(number: int, known: int) -> Any:
+        def send(number: int, known: int) -> Any:
             return client.actor.task_done.remote(client.caller, number, known, n)
 
-        number, reference = self._dones.begin(say)
-        again = partial(self._dones.again, number, say)
+        number, reference = self._task_done_numbers.begin(send)
+        repeat = partial(self._task_done_numbers.repeat, number, send)
         try:
-            answer: Answer = yield from client.settled(reference, again)
+            answer: Answer = yield from client.await_answer(reference, repeat)
         except aioqueue.WorkerDiedError:
             raise
         except BaseException:
-            yield from client.settled(again(), again)
+            yield from client.await_answer(repeat(), repeat)
             raise
         finally:
-            self._dones.end(number)
+            self._task_done_numbers.end(number)
         client.raise_error(answer)
 
-    def join(self) -> Asking[None]:
+    def join(self) -> CallFlow[None]:
         """Wait until every element is done with."""
         yield from self.agree()
         self.client.raise_error((yield self.client.actor.join.remote()))
 
     def _note_used(self, numbers: list[int]) -> None:
         """Record a commit that the actor has confirmed; a failed call leaves it to the next one."""
-        self.client.standings.use(numbers)
+        self.client.handle_state.use(numbers)
         if numbers:
             with self._lock:
                 self._unused = [number for number in self._unused if number not in numbers]
 
-    def close(self, cancel: bool, cause: BaseException | None) -> Asking[None]:
+    def close(self, cancel: bool, cause: BaseException | None) -> CallFlow[None]:
         """Close the queue."""
         client = self.client
         yield from self.agree()
         message = client.message_of(cause)
-        answer = yield from client.asked(
+        answer = yield from client.request(
             lambda: client.actor.close_for_good.remote(cancel, message)
         )
         client.raise_error(answer)
 
-    def drain(self, node: str | None, seconds: float | None) -> Asking[None]:
+    def drain(self, node: str | None, seconds: float | None) -> CallFlow[None]:
         """Release what belongs to this handle, or to all on a node."""
         client = self.client
-        answer = yield from client.asked(
+        answer = yield from client.request(
             lambda: client.actor.drain.remote(client.caller, node, seconds)
         )
         client.raise_error(answer)
 
-    def ask(self, method: str) -> Asking[Any]:
+    def ask(self, method: str) -> CallFlow[Any]:
         """Return the actor's answer to a method without arguments."""
         yield from self.agree()
         return (yield getattr(self.client.actor, method).remote())
 
-    def _fetched(self, answer: Answer, number: int) -> Asking[Columns | None]:
+    def _fetch(self, answer: Answer, number: int) -> CallFlow[Columns | None]:
         """Return the rows of a lease; ``None`` if they have gone back."""
         runs: list[tuple[Columns, Sequence[int]]] = []
         for payload, rows in answer.runs:
@@ -233,11 +233,11 @@ class QueueCalls:
                     if not is_loss(error):
                         raise
                     life = self.client.caller.life
-                    told: Answer = yield self.client.actor.lost.remote(life, number, payload.ref)
-                    if told.is_elsewhere:
+                    reply: Answer = yield self.client.actor.lost.remote(life, number, payload.ref)
+                    if reply.must_retry:
                         return None
-                    assert told.error is not None
-                    raise told.error from error
+                    assert reply.error is not None
+                    raise reply.error from error
             runs.append((self._opened(columns), rows))
         is_padded = self.client.description.kind == "PaddingFIFOQueue"
         return gathered(self._spec, runs, is_padded=is_padded)
@@ -253,7 +253,7 @@ class QueueCalls:
         if sent is not columns:  # an object that nobody can unpickle would block all consumers
             opened(sent, ray.cloudpickle.loads, is_typed=self._is_typed)
         size = max(size, sealed_bytes(sent, is_typed=self._is_typed))
-        if size <= SMALL or (self._owned and not self.client.standings.keeps):
+        if size <= SMALL or (self._owned and not self.client.handle_state.keeps):
             return Payload(sent)
         return Payload(None, (ray.put(sent),))
 
@@ -273,7 +273,7 @@ class QueueCalls:
             raise
 
     @contextmanager
-    def _says_what_cannot_be_sent(self, columns: Columns) -> Iterator[None]:
+    def _explaining_unpicklable(self, columns: Columns) -> Iterator[None]:
         """Raise a short error for rows that cannot be pickled, or not be unpickled again. Ray's own
         has many coloured lines, and does not name the queue.
 
@@ -370,7 +370,7 @@ def _is_ragged(column: Any) -> bool:
     return isinstance(column, list) and bool(column) and isinstance(column[0], np.ndarray)
 
 
-def _note_rows(error: BaseException, rows: int, n: int) -> None:
+def _record_rows(error: BaseException, rows: int, n: int) -> None:
     try:
         error.enqueued = rows  # type: ignore[attr-defined]
         error.add_note(f"{rows} of {n} rows are in the queue")

@@ -41,12 +41,12 @@ from aioqueue.waiting.scopes import Gate
 
 T = TypeVar("T")
 
-Asking = Generator[Any, Any, T]
+CallFlow = Generator[Any, Any, T]
 """A generator that yields Ray's references of answers, and receives the answers."""
 
-_BEAT: Final = LEASE_SECONDS / 6
+_HEARTBEAT_SECONDS: Final = LEASE_SECONDS / 6
 
-_SILENT: Final = 50.0
+_SILENCE_SECONDS: Final = 50.0
 """Seconds without an answer after which the actor counts as dead."""
 
 
@@ -82,8 +82,8 @@ class Client:
         node = str(ray.get_runtime_context().get_node_id())
         self.caller: CallerId = CallerId(self.id, life, last_committed, description, node)
         keeps = description.journal is not None
-        self.standings: HandleState = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
-        self.connection: Connection = Connection(ray, name, self.caller, actor, self.standings)
+        self.handle_state: HandleState = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
+        self.connection: Connection = Connection(ray, name, self.caller, actor, self.handle_state)
         self.connection.start()
         self.leave: Callable[[], object] = weakref.finalize(self, self.connection.leave)
 
@@ -118,100 +118,100 @@ class Client:
         cloudpickle = self.ray.cloudpickle
         return message_of_failure(cause, cloudpickle.dumps, cloudpickle.loads)
 
-    def meet(self, began: int = 0) -> Asking[None]:
+    def rejoin(self, began: int = 0) -> CallFlow[None]:
         """Rejoin an actor that has restarted.
 
         Args:
             began: how often the actor has started.
         """
-        if not self.standings.keeps:
+        if not self.handle_state.keeps:
             return
         reference = self.connection.rejoin(began)
         while reference is not None:
             answer: Answer = yield reference
             self.raise_error(answer)
             if not answer.is_outdated:
-                self.connection.note_met(answer.began)
+                self.connection.note_rejoined(answer.began)
             reference = self.connection.rejoin(answer.began)
 
-    def asked(self, ask: Callable[[], Any]) -> Asking[Any]:
+    def request(self, ask: Callable[[], Any]) -> CallFlow[Any]:
         """Return the actor's answer to a call; repeat the call if the actor restarts in between."""
-        yield from self.meet()
-        return (yield from self.settled(ask(), ask))
+        yield from self.rejoin()
+        return (yield from self.await_answer(ask(), ask))
 
-    def settled(self, reference: Any, ask: Callable[[], Any]) -> Asking[Any]:
+    def await_answer(self, reference: Any, ask: Callable[[], Any]) -> CallFlow[Any]:
         """Return the answer to a call that was made."""
         while True:
             answer = unpacked_answer((yield reference))
             if not (isinstance(answer, Answer) and answer.began):
                 return answer
-            yield from self.meet(answer.began)
+            yield from self.rejoin(answer.began)
             reference = ask()
 
-    def end_put(self, number: int) -> None:
+    def end_enqueue(self, number: int) -> None:
         """Note that an enqueue was answered."""
-        if self.standings.puts.end(number):
+        if self.handle_state.enqueues.end(number):
             self.connection.skip("enqueue", number)
 
-    def end_take(self, number: int) -> None:
+    def end_dequeue(self, number: int) -> None:
         """Note that a dequeue was answered."""
-        if self.standings.takes.end(number):
+        if self.handle_state.dequeues.end(number):
             self.connection.skip("dequeue", number)
 
-    def delete(self) -> Asking[None]:
+    def delete(self) -> CallFlow[None]:
         """End the actor."""
-        if self.standings.keeps:
+        if self.handle_state.keeps:
             with suppress(WorkerDiedError):
                 yield self.actor.end.remote()
         actor = self.actor
         self.connection.stop()
         self.ray.kill(actor.actor)
 
-    def drive(self, asking: Asking[T], timeout: float | None = None) -> T:
+    def drive(self, flow: CallFlow[T], timeout: float | None = None) -> T:
         """Run a generator of calls, and wait for the answers in this thread.
 
         Args:
-            asking: the generator.
+            flow: the generator.
             timeout: seconds to wait for the first answer; ``None`` to wait without a limit.
         """
         try:
-            reference = next(asking)
+            reference = next(flow)
             while True:
-                ended = _Ended(self.connection, reference)
+                pending = _PendingAnswer(self.connection, reference)
                 try:
-                    if not ended.gate.wait_blocking(timeout):
+                    if not pending.gate.wait_blocking(timeout):
                         raise DeadlineExceededError(
                             f"queue '{self.name}' did not answer within {timeout} s"
                         )
-                    answer = ended.result()
+                    answer = pending.result()
                 except BaseException as error:
-                    reference, timeout = asking.throw(error), None
+                    reference, timeout = flow.throw(error), None
                 else:
-                    reference = asking.send(answer)
+                    reference = flow.send(answer)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
-    async def drive_async(self, asking: Asking[T]) -> T:
+    async def drive_async(self, flow: CallFlow[T]) -> T:
         """Run a generator of calls in a task. Calls it makes after a cancellation are still
         made."""
         is_cut = False
         try:
-            reference = next(asking)
+            reference = next(flow)
             while True:
-                ended = _Ended(self.connection, reference)
+                pending = _PendingAnswer(self.connection, reference)
                 try:
                     with anyio.CancelScope(shield=is_cut):
-                        await ended.gate.wait(current_waker())
-                    answer = ended.result()
+                        await pending.gate.wait(current_waker())
+                    answer = pending.result()
                 except BaseException as error:
-                    reference, is_cut = asking.throw(error), True
+                    reference, is_cut = flow.throw(error), True
                 else:
-                    reference = asking.send(answer)
+                    reference = flow.send(answer)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
 
-class _Ended:
+class _PendingAnswer:
     """A pending answer, with a gate that opens when it arrives, for tasks and threads.
 
     Args:
@@ -223,7 +223,7 @@ class _Ended:
         self._connection = connection
         self.gate: Gate = Gate()
         self._future = reference.future()
-        connection.expect(self)
+        connection.add_pending(self)
         # The callback must not refer to this object: a cycle would keep the answer, a batch in the
         # object store perhaps, until the garbage collector runs.
         gate = self.gate
@@ -237,14 +237,14 @@ class _Ended:
             Exception: an error of Ray, such as for a lost object.
         """
         if not self._future.done():
-            raise self._connection.ended()
+            raise self._connection.ended_error()
         error = self._future.exception()
         if error is None:
             return self._future.result()
         if isinstance(error, required_ray().exceptions.RayActorError):
             raise WorkerDiedError(
                 f"the actor of queue '{self._connection.name}' has died, and its elements are"
-                f" lost{_why(error)}"
+                f" lost{_refusal_reason(error)}"
             ) from error
         if isinstance(
             error, required_ray().exceptions.RayTaskError
@@ -265,14 +265,14 @@ class Connection:
         name: name of the queue.
         caller: identity of the client.
         actor: Ray's handle.
-        standings: the state to report when the actor restarts.
+        handle_state: the state to report when the actor restarts.
 
     Attributes:
         caller: identity of the client.
     """
 
     def __init__(
-        self, ray: Any, name: str, caller: CallerId, actor: Any, standings: HandleState
+        self, ray: Any, name: str, caller: CallerId, actor: Any, handle_state: HandleState
     ) -> None:
         self.name = name
         self.caller = caller
@@ -281,26 +281,26 @@ class Connection:
         self._session = session_of(ray)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        self._expected: weakref.WeakSet[_Ended] = weakref.WeakSet()
+        self._pending_answers: weakref.WeakSet[_PendingAnswer] = weakref.WeakSet()
         self._is_over = False
-        self._standings = standings
-        self._met = 0  # start count of the actor when we last rejoined
+        self._handle_state = handle_state
+        self._rejoined_start = 0  # start count of the actor when we last rejoined
         self._joining: tuple[int, Any] | None = None
         self._skipped: list[tuple[str, int]] = []  # to be sent after rejoining
-        self._heard: float | None = None  # when the actor last answered
+        self._last_heard: float | None = None  # when the actor last answered
 
     def start(self) -> None:
         """Start the heartbeat."""
         name = f"aioqueue-ray-{self.name}"
         threading.Thread(target=self.run, name=name, daemon=True).start()
 
-    def expect(self, ended: _Ended) -> None:
+    def add_pending(self, pending: _PendingAnswer) -> None:
         """Register a call that waits for an answer."""
         with self._lock:
-            self._expected.add(ended)
+            self._pending_answers.add(pending)
             is_over = self._is_over
         if is_over:
-            ended.gate.open()
+            pending.gate.open()
 
     def rejoin(self, began: int) -> Any:
         """Report this program's state to an actor that has restarted, once.
@@ -312,21 +312,21 @@ class Connection:
             Ray's reference of the answer; ``None`` if the actor already has the report.
         """
         with self._lock:
-            if self._met and began <= self._met:
+            if self._rejoined_start and began <= self._rejoined_start:
                 return None
             if self._joining is not None and self._joining[0] >= began:
                 return self._joining[1]
-            reference = self.actor.rejoin.remote(self.caller, self._standings.told(began))
+            reference = self.actor.rejoin.remote(self.caller, self._handle_state.report(began))
             self._joining = began, reference
         # Without the lock, since the callback runs at once if the answer is already there.
         reference.future().add_done_callback(self._joined)
         return reference
 
-    def note_met(self, began: int) -> None:
+    def note_rejoined(self, began: int) -> None:
         """Record at which start count the actor got the report."""
         with self._lock:
-            if began > self._met:
-                self._met, self._joining = began, None
+            if began > self._rejoined_start:
+                self._rejoined_start, self._joining = began, None
                 skipped, self._skipped = self._skipped, []
                 for call in skipped:
                     self.actor.skip.remote(self.caller, *call)
@@ -337,23 +337,23 @@ class Connection:
         with self._lock:
             if self._joining is not None:
                 self._skipped.append((what, number))
-            elif self._is_there():
+            elif self._is_connected():
                 self.actor.skip.remote(self.caller, what, number)
 
     def _joined(self, future: Any) -> None:
         if future.exception() is None and not future.result().is_outdated:
-            self.note_met(
+            self.note_rejoined(
                 future.result().began
             )  # otherwise a waiting call or the next beat tries again
 
-    def _beaten(self, future: Any) -> None:
+    def _on_heartbeat(self, future: Any) -> None:
         """Handle the answer to a heartbeat."""
         if future.exception() is not None:
             return
-        self._heard = monotonic()
+        self._last_heard = monotonic()
         answer: Answer = future.result()
-        self._standings.forget(answer.freed)
-        if answer.began and self._is_there():
+        self._handle_state.forget(answer.freed)
+        if answer.began and self._is_connected():
             self.rejoin(answer.began)
 
     def check(self) -> None:
@@ -368,15 +368,15 @@ class Connection:
                 f"the handle of queue '{self.name}' belongs to the process that this one was forked"
                 " from: call ray.init() here and make a new handle with the same name"
             )
-        if self._is_over or not self._is_there():
-            raise self.ended()
+        if self._is_over or not self._is_connected():
+            raise self.ended_error()
 
-    def ended(self) -> WorkerDiedError:
+    def ended_error(self) -> WorkerDiedError:
         """Return the error of a connection that has ended."""
-        if self._is_there():
+        if self._is_connected():
             return WorkerDiedError(
                 f"the actor of queue '{self.name}' was silent for "
-                f" {_SILENT:.0f} s, so it counts as dead"
+                f" {_SILENCE_SECONDS:.0f} s, so it counts as dead"
             )
         return WorkerDiedError(
             f"the connection to queue '{self.name}' has ended: ray.shutdown() was called; earlier"
@@ -391,45 +391,45 @@ class Connection:
         """Tell the actor that this handle is no longer in use."""
         self._stopped.set()
         with suppress(Exception):  # the connection may be gone at exit
-            if os.getpid() == self._pid and self._is_there():
+            if os.getpid() == self._pid and self._is_connected():
                 self.actor.leave.remote(self.caller)
 
-    def _is_there(self) -> bool:
+    def _is_connected(self) -> bool:
         ray = connected()
         return ray is not None and session_of(ray) == self._session
 
     def _is_silent(self) -> bool:
         """Return whether the actor has stopped answering."""
-        return self._heard is not None and monotonic() - self._heard > _SILENT
+        return self._last_heard is not None and monotonic() - self._last_heard > _SILENCE_SECONDS
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Send one heartbeat.
 
         Raises:
             Exception: the connection is gone.
         """
-        future = self.actor.beat.remote(self.caller, self._standings.kept()).future()
-        future.add_done_callback(self._beaten)
+        future = self.actor.heartbeat.remote(self.caller, self._handle_state.kept()).future()
+        future.add_done_callback(self._on_heartbeat)
 
     def run(self) -> None:
         """Run the heartbeat thread until the connection ends, and then fail the waiting calls."""
-        while self._is_there() and not self._is_silent():
+        while self._is_connected() and not self._is_silent():
             try:
-                self.beat()
+                self.heartbeat()
             except Exception:
                 break
-            if self._stopped.wait(_BEAT):
+            if self._stopped.wait(_HEARTBEAT_SECONDS):
                 return
         with self._lock:
             self._is_over = True
-            expected = list(self._expected)
-        for ended in expected:
-            ended.gate.open()
+            pending_answers = list(self._pending_answers)
+        for pending in pending_answers:
+            pending.gate.open()
 
 
-def _why(error: BaseException) -> str:
+def _refusal_reason(error: BaseException) -> str:
     """Return why the actor has ended, if it could not start."""
     if not was_refused(error):
         return ""
-    told = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
-    return f": {told[-1]}" if told else ""
+    lines = [line.strip() for line in plain(str(error)).splitlines() if line.strip()]
+    return f": {lines[-1]}" if lines else ""

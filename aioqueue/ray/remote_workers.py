@@ -13,7 +13,7 @@ from aioqueue.errors import WorkerDiedError, exception_text, set_cause
 from aioqueue.inputs.prepare.ray_cluster import is_loss, required_ray, why_lost
 from aioqueue.processes.messages import RemoteTraceback
 from aioqueue.ray.coordinator_actor import ActiveWorker
-from aioqueue.ray.coordinator_connection import Link
+from aioqueue.ray.coordinator_connection import CoordinatorConnection
 
 _COLOURS: Final = re.compile(r"\x1b\[\d*m")
 """Terminal colour codes in Ray's texts."""
@@ -29,20 +29,22 @@ class RayTask:
 
     Args:
         ref: Ray's reference of its result.
-        link: to the coordinator's actor, which may know where it runs.
+        connection: to the coordinator's actor, which may know where it runs.
     """
 
-    def __init__(self, ref: Any, link: Link) -> None:
+    def __init__(self, ref: Any, connection: CoordinatorConnection) -> None:
         self.key: str = ref.task_id().hex()
         self._ref = ref
-        self._link = link
+        self._connection = connection
         self._lock = threading.RLock()  # guards all below
         self._done = False
         self._cancelled = False
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Any], object]] = []
         future = ref.future()
-        future.add_done_callback(lambda future: link.soon(partial(self._came, future)))
+        future.add_done_callback(
+            lambda future: connection.call_soon(partial(self._on_done, future))
+        )
 
     def get_name(self) -> str:
         """Return its name in messages."""
@@ -63,7 +65,7 @@ class RayTask:
     def cancel(self) -> bool:
         """Ask Ray to cancel it."""
         if not self._done:
-            self._link.soon(self._cancel)
+            self._connection.call_soon(self._cancel)
         return not self._done
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
@@ -85,7 +87,7 @@ class RayTask:
         except Exception:  # Ray cannot cancel a call of a threaded actor
             return
 
-    def _came(self, future: concurrent.futures.Future[Any]) -> None:
+    def _on_done(self, future: concurrent.futures.Future[Any]) -> None:
         exceptions = required_ray().exceptions
         error = future.exception()
         if error is None:
@@ -95,14 +97,14 @@ class RayTask:
         elif isinstance(error, exceptions.RayTaskError):
             self._finish(_failure_there(error))
         elif is_loss(error):
-            self._link.ask_soon(partial(self._is_lost, error), "who", self.key)
+            self._connection.request_soon(partial(self._on_lost, error), "place_of", self.key)
         else:
             self._finish(error)
 
-    def _is_lost(self, error: BaseException, where: str | None) -> None:
+    def _on_lost(self, error: BaseException, where: str | None) -> None:
         # The coordinator's actor knows where it ran if it took part; Ray knows it for actors.
-        told = where or _said_of_actor(error)
-        died = WorkerDiedError(f"{self.get_name()}{told and f' ({told})'} {why_lost(error)}")
+        place = where or _actor_description(error)
+        died = WorkerDiedError(f"{self.get_name()}{place and f' ({place})'} {why_lost(error)}")
         set_cause(died, error)
         self._finish(died)
 
@@ -114,28 +116,28 @@ class RayTask:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
-        self._link.tell_soon()
+        self._connection.report_soon()
 
 
-class Elsewhere(concurrent.futures.Future[None]):
+class OtherProgramWorker(concurrent.futures.Future[None]):
     """A worker of another program, while this program waits for it.
 
     Args:
         working: what is known of it.
     """
 
-    def __init__(self, working: ActiveWorker) -> None:
+    def __init__(self, worker: ActiveWorker) -> None:
         super().__init__()
-        self._working = working
+        self._worker = worker
 
     def get_name(self) -> str:
         """Return its name in messages."""
-        return self._working.name
+        return self._worker.name
 
     @property
     def key(self) -> str:
         """Identifies the worker."""
-        return self._working.key
+        return self._worker.key
 
     def cancel(self) -> bool:
         """Do nothing: only its own program can cancel it."""
@@ -147,24 +149,28 @@ class Elsewhere(concurrent.futures.Future[None]):
             self.set_result(None)
 
 
-def await_elsewhere(link: Link, workers: Iterable[Elsewhere], is_over: Callable[[], bool]) -> None:
+def await_other_programs(
+    connection: CoordinatorConnection,
+    workers: Iterable[OtherProgramWorker],
+    is_joined: Callable[[], bool],
+) -> None:
     """End workers of other programs when those report it, or when the connection is lost.
 
     Args:
-        link: to the actor.
+        connection: to the actor.
         workers: the workers.
         is_over: returns whether the wait has ended.
     """
-    left = {worker.key: worker for worker in workers}
-    if not left or is_over():
+    waiting = {worker.key: worker for worker in workers}
+    if not waiting or is_joined():
         return
 
-    def heard(keys: list[str] | None) -> None:
-        for key in list(left) if keys is None else keys:
-            left.pop(key).end()
-        await_elsewhere(link, left.values(), is_over)
+    def on_ended(keys: list[str] | None) -> None:
+        for key in list(waiting) if keys is None else keys:
+            waiting.pop(key).end()
+        await_other_programs(connection, waiting.values(), is_joined)
 
-    link.ask_soon(heard, "ended", list(left))
+    connection.request_soon(on_ended, "wait_ended", list(waiting))
 
 
 def _failure_there(error: Any) -> BaseException:
@@ -181,8 +187,8 @@ def _failure_there(error: Any) -> BaseException:
     return cause
 
 
-def _said_of_actor(error: BaseException) -> str:
+def _actor_description(error: BaseException) -> str:
     """Return what Ray says of a lost actor: its class, name and process."""
     lines = [line.strip() for line in str(error).splitlines()]
-    wanted = ("class_name:", "actor_id:", "pid:", "name:", "ip:")
-    return ", ".join(line for line in lines if line.startswith(wanted))
+    prefixes = ("class_name:", "actor_id:", "pid:", "name:", "ip:")
+    return ", ".join(line for line in lines if line.startswith(prefixes))

@@ -1,7 +1,7 @@
 """The contents of an actor's queue: handles of elements, whose data is elsewhere.
 
 A batch goes to the cluster once, as a *segment*: a large one into the object store, a small one
-into the memory of the actor. Each of its rows is a `Handle` in an ordinary queue of objects, so
+into the memory of the actor. Each of its rows is a `RowHandle` in an ordinary queue of objects, so
 order, waiting, closing and batch sizes work as in the library. A dequeue returns *runs* of rows of
 segments, which the consumer gathers.
 """
@@ -44,15 +44,15 @@ class Segment:
         row_bytes: approximate bytes per row.
 
     Attributes:
-        is_here: whether its rows are in this actor, or belong to it.
+        is_in_actor: whether its rows are in this actor, or belong to it.
         is_awaited: whether its rows must be sent again, because the actor or the producer has
             restarted without them.
         is_lost: whether its rows are lost.
-        is_told: whether a consumer was informed of that.
+        is_reported: whether a consumer was informed of that.
     """
 
     __slots__ = (
-        *("__weakref__", "is_awaited", "is_here", "is_lost", "is_told"),
+        *("__weakref__", "is_awaited", "is_in_actor", "is_lost", "is_reported"),
         *("number", "payload", "producer", "row_bytes", "rows"),
     )
 
@@ -64,13 +64,13 @@ class Segment:
         self.payload = payload
         self.rows = rows
         self.row_bytes = row_bytes
-        self.is_here: bool = payload.columns is not None
+        self.is_in_actor: bool = payload.columns is not None
         self.is_awaited = False
         self.is_lost = False
-        self.is_told = False
+        self.is_reported = False
 
 
-class Handle:
+class RowHandle:
     """One row of a segment.
 
     Attributes:
@@ -94,7 +94,7 @@ Run: TypeAlias = tuple[Payload, Sequence[int]]
 """A segment, and rows of it in the order in which they leave: a `range` if they are contiguous."""
 
 
-def runs_of(handles: Iterable[Handle]) -> list[tuple[Segment, Sequence[int]]]:
+def runs_of(handles: Iterable[RowHandle]) -> list[tuple[Segment, Sequence[int]]]:
     """Return handles as the fewest possible runs, in order."""
     return [
         (segment, _as_range(list(map(_ROW, run))))

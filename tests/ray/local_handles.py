@@ -11,13 +11,13 @@ import json
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from aioqueue.ray.client_registry import CallerId, ClientStanding
+from aioqueue.ray.client_registry import CallerId, ClientReport
 from aioqueue.ray.journal import NoJournal
 from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.queue_actor import QueueActor
 from aioqueue.ray.segments import Payload
 
-__all__ = ("Desk", "Mortal", "Records", "Sent", "fifo", "settled")
+__all__ = ("LocalHandle", "Records", "RestartableActor", "Sent", "fifo", "settled")
 
 
 def fifo(capacity: int | None = None) -> tuple[QueueActor, Description]:
@@ -35,18 +35,18 @@ class Records(NoJournal):
         for line in self.lines:
             self.ledger.apply(json.loads(line))
         self.count: int = len(self.lines)  # of those that somebody has waited for
-        self.note("start", self.ledger.starts + 1)
+        self.append("start", self.ledger.starts + 1)
         self.count = len(self.lines)
 
     @property
     def starts(self) -> int:  # type: ignore[override]
         return self.ledger.starts
 
-    def note(self, *record: object) -> None:
+    def append(self, *record: object) -> None:
         self.lines.append(json.dumps(record))
         self.ledger.apply(list(json.loads(self.lines[-1])))
 
-    async def safe(self) -> None:
+    async def flushed(self) -> None:
         self.count = len(self.lines)
 
     def freed(self, life: str) -> list[int]:
@@ -55,11 +55,11 @@ class Records(NoJournal):
     def answered(self, life: str, number: int) -> int | None:
         return self.ledger.answered.get(life, {}).get(number)
 
-    def used_of(self, life: str, numbers: Any) -> list[int]:
+    def droppable_of(self, life: str, numbers: Any) -> list[int]:
         return [number for number in numbers if (life, number) not in self.ledger.batches]
 
 
-class Mortal(QueueActor):
+class RestartableActor(QueueActor):
     """An actor that can die, and come back from its journal if it has one.
 
     Attributes:
@@ -71,10 +71,10 @@ class Mortal(QueueActor):
         self.records: Any = records
         self._as_made = name, description
 
-    def reborn(self) -> Mortal:
+    def restarted(self) -> RestartableActor:
         """The one that comes after its death."""
         assert self.records is not None, "without a journal it does not come back"
-        return Mortal(*self._as_made, type(self.records)(self.records))
+        return RestartableActor(*self._as_made, type(self.records)(self.records))
 
 
 async def settled() -> None:
@@ -87,9 +87,13 @@ class Sent:
     """One call: made once, it may reach the actor several times."""
 
     def __init__(
-        self, desk: Desk, what: str, number: int, call: Callable[[], Coroutine[Any, Any, Answer]]
+        self,
+        handle: LocalHandle,
+        what: str,
+        number: int,
+        call: Callable[[], Coroutine[Any, Any, Answer]],
     ) -> None:
-        self.desk = desk
+        self.handle = handle
         self.what = what
         self.number = number
         self.call = call
@@ -99,7 +103,7 @@ class Sent:
 
     def arrive(self) -> Sent:
         """It reaches the actor, or does so once more."""
-        self._tasks.append(self.desk.loop.create_task(self.call()))
+        self._tasks.append(self.handle.loop.create_task(self.call()))
         return self
 
     def lose(self) -> None:
@@ -115,7 +119,7 @@ class Sent:
     def cancel(self) -> None:
         """Nobody wants it any more, wherever it is."""
         self.is_cancelled = True
-        self.desk.actor.cancel(self.what, self.desk.caller, self.number)
+        self.handle.actor.cancel(self.what, self.handle.caller, self.number)
 
     @property
     def has_arrived(self) -> bool:
@@ -143,7 +147,7 @@ class Sent:
         return found
 
 
-class Desk:
+class LocalHandle:
     """One handle, of a client that may have a name of its own."""
 
     def __init__(
@@ -208,24 +212,24 @@ class Desk:
     async def rejoin(self, actor: QueueActor, held: Iterable[int] = ()) -> Answer:
         """The actor has come back, or is met for the first time."""
         self.actor = actor
-        answer = await actor.rejoin(self.caller, self.standing(held))
+        answer = await actor.rejoin(self.caller, self.report(held))
         self._began = max(self._began, answer.began)
         return await self.rejoin(actor, held) if answer.is_outdated else answer
 
-    def standing(self, held: Iterable[int] = ()) -> ClientStanding:
+    def report(self, held: Iterable[int] = ()) -> ClientReport:
         """What the actor is told when it has come back."""
         unanswered = [sent for sent in self.calls if sent.answer is None]
 
         def told(what: str) -> tuple[int, list[int]]:
             return self._next[what], [one.number for one in unanswered if one.what == what]
 
-        return ClientStanding(
+        return ClientReport(
             began=self._began,
-            puts=told("enqueue"),
-            takes=told("dequeue"),
+            enqueues=told("enqueue"),
+            dequeues=told("dequeue"),
             kept=list(self.kept),
             held=list(held),
-            unwanted=[(one.what, one.number) for one in unanswered if one.is_cancelled],
+            cancelled_calls=[(one.what, one.number) for one in unanswered if one.is_cancelled],
         )
 
     def received(self, sent: Sent) -> None:

@@ -29,7 +29,7 @@ from aioqueue.ray import actor_sessions, queue_actor, queue_calls, queue_connect
 from aioqueue.ray.actor_handle import ActorHandle
 from aioqueue.ray.packing import packed_answer, unpacked
 from aioqueue.ray.segments import Payload
-from tests.ray.local_handles import Mortal, Records
+from tests.ray.local_handles import Records, RestartableActor
 
 __all__ = ("Killed", "Program", "Wire")
 
@@ -82,7 +82,7 @@ class Wire:
         self.programs: list[Program] = []
         self._objects: dict[int, tuple[object, bytes]] = {}  # owners, and pickled values
         self._calls: dict[Call, asyncio.Task[None]] = {}  # that have no answer
-        self.actor: Mortal | None = None
+        self.actor: RestartableActor | None = None
         self.deaths = 0
         self._silent: list[str] = []  # lives of programs that are known to be dead
         errors = SimpleNamespace(RayActorError=DeadActorError, RayTaskError=FailedError)
@@ -98,7 +98,7 @@ class Wire:
         for module in (actor_sessions, queue_calls):
             monkeypatch.setattr(module, "is_loss", lambda error: isinstance(error, LostError))
         for module in (queue_actor, actor_sessions):
-            monkeypatch.setattr(module, "copied_here", self._copied_here)
+            monkeypatch.setattr(module, "copy_to_actor", self._copy_to_actor)
 
     def _started(self, connection: queue_connection.Connection) -> None:
         """No thread says that a program is alive: the test does."""
@@ -135,7 +135,7 @@ class Wire:
             if its is owner:
                 self._objects[number] = None, b""
 
-    async def _copied_here(self, payload: Payload) -> Payload:
+    async def _copy_to_actor(self, payload: Payload) -> Payload:
         columns = payload.columns
         if columns is None:
             columns = self.get(payload.ref[0].stored)
@@ -151,7 +151,7 @@ class Wire:
         """Have the actor, if it is not there."""
         if self.actor is None:
             journal = None if description.journal is None else Records()
-            self.actor = Mortal(name, description, journal)
+            self.actor = RestartableActor(name, description, journal)
 
     def begin(self, call: Call) -> None:
         """A call has come to the actor."""
@@ -189,12 +189,12 @@ class Wire:
         self.deaths += 1
         self._lose(dead)
         self._calls.clear()
-        self.actor = None if dead.records is None else dead.reborn()
+        self.actor = None if dead.records is None else dead.restarted()
         for call, task in calls:
             task.cancel()
             self.begin(call)
         for program in self.programs:
-            program.beat()
+            program.heartbeat()
         self._dismiss()
 
     def kill(self, name: str) -> None:
@@ -309,11 +309,11 @@ class Program:
         for call in list(self.calls):
             call.end(None, Killed(self.name))
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Say that it is alive, as a thread of it does every few seconds."""
         with suppress(Killed):  # at this call
             for connection in self.connections:
-                connection.beat()
+                connection.heartbeat()
 
 
 class Call:

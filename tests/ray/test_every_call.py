@@ -290,7 +290,7 @@ class Lives:
             wire.notice(next(one for one in wire.programs if one.name == "former"))
         new = self._opened(wire, "new", last_committed=after)
         if self._first == "beats":
-            next(one for one in wire.programs if one.name == "new").beat()
+            next(one for one in wire.programs if one.name == "new").heartbeat()
         told = await self._told(new, after)
         if told is None:
             assert await self._rest(new) == self._rows(self.committed if after is None else after)
@@ -406,8 +406,8 @@ def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.Monke
         while not wire.moments:  # it has not asked yet
             await asyncio.sleep(0)
         (connection,) = program.connections
-        connection.beat()
-        while "the reply to beat" not in wire.moments:
+        connection.heartbeat()
+        while "the reply to heartbeat" not in wire.moments:
             await asyncio.sleep(0)
         # As a thread does it, the last time within a minute.
         now = monotonic() + 60 - LEASE_SECONDS / 6

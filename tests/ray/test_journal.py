@@ -13,7 +13,7 @@ from aioqueue.errors import DataLossError, WorkerDiedError
 from aioqueue.ray import journal as journals
 from aioqueue.ray.journal import QueueJournal
 from aioqueue.ray.queue_actor import QueueActor
-from tests.ray.local_handles import Desk
+from tests.ray.local_handles import LocalHandle
 from tests.ray.test_queue_actor import looped
 from tests.ray.test_recovery import FIFO
 
@@ -33,11 +33,11 @@ def records(path: Path) -> list[Any]:
 
 
 async def filled(journal: QueueJournal, count: int = 3) -> None:
-    journal.note("meet", "p", "p")
+    journal.append("meet", "p", "p")
     for number in range(count):
-        journal.note("put", "p", number, 0, 2, 8, None)
-        journal.note("in", "p", number, [0, 2])
-    await journal.safe()
+        journal.append("put", "p", number, 0, 2, 8, None)
+        journal.append("in", "p", number, [0, 2])
+    await journal.flushed()
 
 
 @looped
@@ -61,24 +61,24 @@ async def test_nothing_is_freed_before_the_disk_says_so(
     """An actor that comes back would ask for it, and its producer would not have it any more."""
     journal = QueueJournal(path, is_new=True)
     await filled(journal)
-    journal.note("lease", "c", 0, [["p", 0, [0, 2]], ["p", 1, [0, 2]]])
-    await journal.safe()
+    journal.append("lease", "c", 0, [["p", 0, [0, 2]], ["p", 1, [0, 2]]])
+    await journal.flushed()
     begun, goes_on = threading.Event(), threading.Event()
-    put_down = journal._put_down
+    put_down = journal._write_lines
 
-    def slowly(lines: list[str], anew: list[Any] | None) -> None:
+    def slowly(lines: list[str], compacted: list[Any] | None) -> None:
         begun.set()
         goes_on.wait()
-        put_down(lines, anew)
+        put_down(lines, compacted)
 
     monkeypatch.setattr(journal, "_put_down", slowly)
-    journal.note("used", "c", [0])
+    journal.append("used", "c", [0])
     begun.wait()
     assert journal.freed("p") == []
-    assert journal.used_of("p", [0, 1, 2]) == []
+    assert journal.droppable_of("p", [0, 1, 2]) == []
     goes_on.set()
-    await journal.safe()
-    assert journal.used_of("p", [0, 1, 2]) == [0, 1]
+    await journal.flushed()
+    assert journal.droppable_of("p", [0, 1, 2]) == [0, 1]
     assert journal.freed("p") == [0, 1]
     assert journal.freed("p") == []
     journal.end(remove=True)
@@ -130,7 +130,7 @@ def test_a_file_that_is_not_there_is_told(path: Path) -> None:
 async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
-    producer = Desk(actor, FIFO, "p")
+    producer = LocalHandle(actor, FIFO, "p")
     await producer.rejoin(actor)
 
     def full(_: int) -> None:
@@ -150,9 +150,9 @@ async def test_it_is_written_anew_when_most_is_past(
     monkeypatch.setattr(journals, "_MANY", 50)
     journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
-    producer, consumer = Desk(actor, FIFO, "p"), Desk(actor, FIFO, "c")
-    for desk in (producer, consumer):
-        await desk.rejoin(actor)
+    producer, consumer = LocalHandle(actor, FIFO, "p"), LocalHandle(actor, FIFO, "c")
+    for handle in (producer, consumer):
+        await handle.rejoin(actor)
     for number in range(200):
         put = producer.put(number)
         producer.received(put)

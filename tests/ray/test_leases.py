@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError, WorkerDiedError
-from tests.ray.local_handles import Desk, fifo, settled
+from tests.ray.local_handles import LocalHandle, fifo, settled
 from tests.ray.simulation import Killed, Program, Wire
 from tests.ray.test_every_call import VICTIMS, Strikes
 from tests.ray.test_queue_actor import looped
@@ -112,7 +112,7 @@ def test_the_join_ends_when_all_is_fetched_whoever_dies_when(victim: str) -> Non
 @looped
 async def test_what_goes_back_is_not_done() -> None:
     actor, description = fifo()
-    desks = [Desk(actor, description, name) for name in ("p", "c", "d")]
+    desks = [LocalHandle(actor, description, name) for name in ("p", "c", "d")]
     producer, consumer, other = desks
     producer.put(1, 2, 3).arrive()
     consumer.take(2).arrive()
@@ -136,7 +136,7 @@ async def test_what_goes_back_is_not_done() -> None:
 @looped
 async def test_who_has_not_taken_it_cannot_be_done_with_it() -> None:
     actor, description = fifo()
-    producer, consumer = (Desk(actor, description, name) for name in ("p", "c"))
+    producer, consumer = (LocalHandle(actor, description, name) for name in ("p", "c"))
     producer.put(1).arrive()
     consumer.take(1).arrive()
     await settled()
@@ -147,7 +147,7 @@ async def test_who_has_not_taken_it_cannot_be_done_with_it() -> None:
 @looped
 async def test_a_failure_ends_each_join_with_its_cause() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(1).arrive()
+    LocalHandle(actor, description, "p").put(1).arrive()
     await settled()
     joins = [asyncio.ensure_future(actor.join()) for _ in range(2)]
     await settled()
@@ -166,7 +166,7 @@ async def test_a_failure_ends_each_join_with_its_cause() -> None:
 async def test_a_lost_element_is_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody gets it, so nobody could say so."""
     actor, description = fifo()
-    producer, consumer = (Desk(actor, description, name) for name in ("p", "c"))
+    producer, consumer = (LocalHandle(actor, description, name) for name in ("p", "c"))
     producer.put(1).arrive()
     await settled()
     for segment in actor._segments:

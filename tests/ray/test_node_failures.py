@@ -245,7 +245,7 @@ def test_a_coordinator_tells_of_a_node_that_dies(nodes: Any) -> None:
     for ref in refs:
         coord.register(ref)
     actor = clusters.actor_of(made)
-    while not all(ray.get(actor.who.remote(ref.task_id().hex())) for ref in refs):
+    while not all(ray.get(actor.place_of.remote(ref.task_id().hex())) for ref in refs):
         pass
     nodes.kill(doomed)
     with pytest.raises(ExceptionGroup) as caught:

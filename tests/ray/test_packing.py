@@ -100,7 +100,7 @@ def test_who_calls_is_pickled_once() -> None:
 
     class Actor:
         enqueue = dequeue = Method()
-        beat = "its own"
+        heartbeat = "its own"
 
     def dumps(caller: Any) -> bytes:
         pickled.append(caller)
@@ -111,7 +111,7 @@ def test_who_calls_is_pickled_once() -> None:
         handle.dequeue.remote(CALLER, number, 0, 1, False, None, [])
     assert pickled == [CALLER]
     assert [unpacked(one)[:2] for one in sent] == [(CALLER, number) for number in range(3)]
-    assert handle.beat == "its own"
+    assert handle.heartbeat == "its own"
 
 
 class Absent:

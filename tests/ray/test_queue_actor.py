@@ -23,7 +23,7 @@ from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.messages import Answer
 from aioqueue.ray.queue_actor import QueueActor
 from aioqueue.ray.segments import Payload
-from tests.ray.local_handles import Desk, Records, fifo, settled
+from tests.ray.local_handles import LocalHandle, Records, fifo, settled
 
 
 def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -40,12 +40,12 @@ def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None
 @looped
 async def test_calls_are_made_in_the_order_of_their_numbers(order: Any) -> None:
     actor, description = fifo()
-    producer = Desk(actor, description, "p")
+    producer = LocalHandle(actor, description, "p")
     puts = [producer.put(number) for number in range(4)]
     for place in order:
         puts[place].arrive()
         await settled()
-    taken = Desk(actor, description, "c").take(4).arrive()
+    taken = LocalHandle(actor, description, "c").take(4).arrive()
     await settled()
     assert taken.got == [0, 1, 2, 3]
 
@@ -54,7 +54,7 @@ async def test_calls_are_made_in_the_order_of_their_numbers(order: Any) -> None:
 @looped
 async def test_a_call_is_made_once_however_often_it_comes(copies: int) -> None:
     actor, description = fifo()
-    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    producer, consumer = LocalHandle(actor, description, "p"), LocalHandle(actor, description, "c")
     put, take = producer.put(1, 2), consumer.take(1)
     for _ in range(copies):
         put.arrive()
@@ -69,7 +69,7 @@ async def test_a_call_is_made_once_however_often_it_comes(copies: int) -> None:
 async def test_a_copy_that_comes_late_changes_nothing() -> None:
     """When its result is known to the caller, it is forgotten here."""
     actor, description = fifo()
-    producer = Desk(actor, description, "p")
+    producer = LocalHandle(actor, description, "p")
     first = producer.put(1).arrive()
     await settled()
     producer.received(first)
@@ -85,7 +85,7 @@ async def test_a_copy_that_comes_late_changes_nothing() -> None:
 @looped
 async def test_a_failure_is_an_answer_and_the_next_call_is_made() -> None:
     actor, description = fifo()
-    caller = Desk(actor, description, "p").caller
+    caller = LocalHandle(actor, description, "p").caller
     broken = actor.enqueue(caller, 0, 0, Payload([1]), 1, 8, [1, 2], False)  # too many keys
     assert isinstance((await broken).error, ValueError)
     after = await actor.enqueue(caller, 1, 0, Payload([1]), 1, 8, None, False)
@@ -95,7 +95,7 @@ async def test_a_failure_is_an_answer_and_the_next_call_is_made() -> None:
 @looped
 async def test_a_cancellation_may_come_before_its_call() -> None:
     actor, description = fifo(1)
-    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    producer, consumer = LocalHandle(actor, description, "p"), LocalHandle(actor, description, "c")
     taken = consumer.take(1)
     taken.cancel()
     taken.arrive()
@@ -115,7 +115,7 @@ async def test_a_cancellation_may_come_before_its_call() -> None:
 @looped
 async def test_a_cancelled_dequeue_has_taken_nothing(moment: str) -> None:
     actor, description = fifo()
-    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    producer, consumer = LocalHandle(actor, description, "p"), LocalHandle(actor, description, "c")
     take = consumer.take(2).arrive()
     await settled()
     if moment != "waiting":
@@ -126,7 +126,7 @@ async def test_a_cancelled_dequeue_has_taken_nothing(moment: str) -> None:
     assert actor.leases() == 0
     if moment == "waiting":
         producer.put(1, 2).arrive()
-    other = Desk(actor, description, "d").take(2).arrive()
+    other = LocalHandle(actor, description, "d").take(2).arrive()
     await settled()
     assert other.got == [1, 2]
 
@@ -134,7 +134,7 @@ async def test_a_cancelled_dequeue_has_taken_nothing(moment: str) -> None:
 @looped
 async def test_a_cancelled_enqueue_tells_how_many_rows_are_in() -> None:
     actor, description = fifo(2)
-    put = Desk(actor, description, "p").put(1, 2, 3).arrive()
+    put = LocalHandle(actor, description, "p").put(1, 2, 3).arrive()
     await settled()
     assert actor.statistics().waiting_enqueues == 1
     put.cancel()
@@ -149,7 +149,7 @@ async def test_bytes_are_bounded() -> None:
     """A row has 8 here."""
     description = fifo()[1]._replace(max_bytes=16)
     actor = QueueActor("desk", description)
-    producer, consumer = Desk(actor, description, "p"), Desk(actor, description, "c")
+    producer, consumer = LocalHandle(actor, description, "p"), LocalHandle(actor, description, "c")
     put = producer.put(1, 2, 3).arrive()
     await settled()
     assert (put.is_answered, actor.statistics().size) == (False, 2)
@@ -161,14 +161,14 @@ async def test_bytes_are_bounded() -> None:
 @looped
 async def test_what_the_silent_had_comes_back_first_in_line_and_in_order() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(*range(8)).arrive()
-    silent, other = Desk(actor, description, "s"), Desk(actor, description, "o")
+    LocalHandle(actor, description, "p").put(*range(8)).arrive()
+    silent, other = LocalHandle(actor, description, "s"), LocalHandle(actor, description, "o")
     for used in ([], [0], []):
         silent.take(2, used=used).arrive()
         await settled()
     actor.expire(0, 100)  # nothing was heard for longer than that, of anybody
     late = silent.take(1).arrive()
-    taken = Desk(actor, description, "n").take(6).arrive()
+    taken = LocalHandle(actor, description, "n").take(6).arrive()
     await settled()
     assert taken.got == [2, 3, 4, 5, 6, 7]  # 0 and 1 were used
     assert isinstance(late.answer and late.answer.error, WorkerDiedError)
@@ -185,38 +185,38 @@ async def test_who_is_gone_is_forgotten_after_a_while() -> None:
     actor, description = fifo()
 
     async def come_and_go() -> weakref.ref[Life]:
-        desk = Desk(actor, description, Life("gone"))
-        desk.take(2).arrive()
-        desk.take(9).arrive()  # which waits for ever
+        handle = LocalHandle(actor, description, Life("gone"))
+        handle.take(2).arrive()
+        handle.take(9).arrive()  # which waits for ever
         await settled()
         assert actor.leases() == 1
-        actor.leave(desk.caller)
+        actor.leave(handle.caller)
         await settled()
-        assert isinstance(desk.life, Life)
-        return weakref.ref(desk.life)
+        assert isinstance(handle.life, Life)
+        return weakref.ref(handle.life)
 
-    Desk(actor, description, "p").put(*range(5)).arrive()
-    gone = await come_and_go()
+    LocalHandle(actor, description, "p").put(*range(5)).arrive()
+    dismissal = await come_and_go()
     gc.collect()
-    assert gone() is not None  # so it can be told why it is not spoken to
+    assert dismissal() is not None  # so it can be told why it is not spoken to
     actor.expire(-1, -1)
     gc.collect()
     assert not actor.clients()
-    assert gone() is None
+    assert dismissal() is None
 
 
 @looped
 async def test_the_calls_of_who_leaves_end() -> None:
     actor, description = fifo(1)
-    gone = Desk(actor, description, "g")
-    calls = [gone.put(1, 2).arrive(), gone.put(3).arrive(), gone.put(5)]
-    late = gone.put(6).arrive()  # waits for the one that has not come
+    dismissal = LocalHandle(actor, description, "g")
+    calls = [dismissal.put(1, 2).arrive(), dismissal.put(3).arrive(), dismissal.put(5)]
+    late = dismissal.put(6).arrive()  # waits for the one that has not come
     await settled()
-    actor.leave(gone.caller)
+    actor.leave(dismissal.caller)
     await settled()
     assert [call.answer is not None for call in [*calls, late]] == [True, True, False, True]
     assert actor.statistics().waiting_enqueues == 0
-    take = gone.take(1).arrive()
+    take = dismissal.take(1).arrive()
     await settled()
     assert isinstance(take.answer and take.answer.error, WorkerDiedError)
 
@@ -224,13 +224,13 @@ async def test_the_calls_of_who_leaves_end() -> None:
 @looped
 async def test_a_consumer_that_begins_anew_goes_on_where_it_says() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(*range(6)).arrive()
-    first = Desk(actor, description, "one", "rank 0")
+    LocalHandle(actor, description, "p").put(*range(6)).arrive()
+    first = LocalHandle(actor, description, "one", "rank 0")
     first.take(2).arrive()
     first.take(2).arrive()
     waiting = first.take(4).arrive()
     await settled()
-    again = Desk(actor, description, "two", "rank 0", after=0)
+    again = LocalHandle(actor, description, "two", "rank 0", after=0)
     taken = again.take(4).arrive()
     await settled()
     assert taken.got == [2, 3, 4, 5]
@@ -246,12 +246,12 @@ async def test_a_consumer_that_begins_anew_goes_on_where_it_says() -> None:
 @looped
 async def test_a_consumer_that_leaves_in_good_order_may_say_later_what_it_used() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(*range(4)).arrive()
-    first = Desk(actor, description, "one", "rank 0")
+    LocalHandle(actor, description, "p").put(*range(4)).arrive()
+    first = LocalHandle(actor, description, "one", "rank 0")
     first.take(2).arrive()
     await settled()
     actor.leave(first.caller)
-    taken = Desk(actor, description, "two", "rank 0", after=0).take(2).arrive()
+    taken = LocalHandle(actor, description, "two", "rank 0", after=0).take(2).arrive()
     await settled()
     assert taken.got == [2, 3]
 
@@ -259,17 +259,17 @@ async def test_a_consumer_that_leaves_in_good_order_may_say_later_what_it_used()
 @looped
 async def test_who_comes_too_late_is_told_that_others_have_what_it_used() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(*range(4)).arrive()
-    first = Desk(actor, description, "one", "rank 0")
+    LocalHandle(actor, description, "p").put(*range(4)).arrive()
+    first = LocalHandle(actor, description, "one", "rank 0")
     first.take(2).arrive()
     await settled()
     actor.expire(-1, 100)
-    late = Desk(actor, description, "two", "rank 0", after=0).take(2).arrive()
+    late = LocalHandle(actor, description, "two", "rank 0", after=0).take(2).arrive()
     await settled()
     error = late.answer and late.answer.error
     assert isinstance(error, WorkerDiedError)
     assert "but it used them up to number 0" in str(error)
-    fresh = Desk(actor, description, "three", "rank 0").take(4).arrive()
+    fresh = LocalHandle(actor, description, "three", "rank 0").take(4).arrive()
     await settled()
     assert fresh.got == [0, 1, 2, 3]
 
@@ -277,8 +277,8 @@ async def test_who_comes_too_late_is_told_that_others_have_what_it_used() -> Non
 @looped
 async def test_the_end_waits_for_what_others_have() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(1, 2).arrive()
-    holder, waiter = Desk(actor, description, "h"), Desk(actor, description, "w")
+    LocalHandle(actor, description, "p").put(1, 2).arrive()
+    holder, waiter = LocalHandle(actor, description, "h"), LocalHandle(actor, description, "w")
     holder.take(1).arrive()
     holder.take(1).arrive()
     await settled()
@@ -298,8 +298,8 @@ async def test_the_end_waits_for_what_others_have() -> None:
 @looped
 async def test_nobody_waits_for_what_it_has_itself(asked: int) -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(*range(3)).arrive()
-    holder = Desk(actor, description, "h")
+    LocalHandle(actor, description, "p").put(*range(3)).arrive()
+    holder = LocalHandle(actor, description, "h")
     holder.take(1 if asked == 3 else 3).arrive()
     await settled()
     actor.close(False, None)
@@ -313,10 +313,10 @@ async def test_nobody_waits_for_what_it_has_itself(asked: int) -> None:
 @looped
 async def test_what_is_lost_is_told_once_and_the_others_come() -> None:
     actor, description = fifo()
-    caller = Desk(actor, description, "p").caller
+    caller = LocalHandle(actor, description, "p").caller
     await actor.enqueue(caller, 0, 0, Payload(None, ("ref",)), 2, 8, None, False)
-    Desk(actor, description, "q").put(7).arrive()
-    consumer = Desk(actor, description, "c")
+    LocalHandle(actor, description, "q").put(7).arrive()
+    consumer = LocalHandle(actor, description, "c")
     consumer.take(3).arrive()
     await settled()
     told = actor.lost("c", 0, ["ref"])
@@ -335,10 +335,10 @@ async def test_what_is_lost_is_told_once_and_the_others_come() -> None:
 @looped
 async def test_if_all_is_lost_the_end_is_told() -> None:
     actor, description = fifo()
-    caller = Desk(actor, description, "p").caller
+    caller = LocalHandle(actor, description, "p").caller
     await actor.enqueue(caller, 0, 0, Payload(None, ("ref",)), 2, 8, None, False)
     actor.close(False, None)
-    consumer, other = Desk(actor, description, "c"), Desk(actor, description, "o")
+    consumer, other = LocalHandle(actor, description, "c"), LocalHandle(actor, description, "o")
     consumer.take(2).arrive()
     await settled()
     waiting = other.take(1).arrive()
@@ -352,7 +352,7 @@ async def test_if_all_is_lost_the_end_is_told() -> None:
 async def test_closing_sends_its_cause_as_it_came() -> None:
     """Its class need not exist where the actor is."""
     actor, description = fifo(1)
-    producer = Desk(actor, description, "p")
+    producer = LocalHandle(actor, description, "p")
     blocked = producer.put(1, 2).arrive()
     await settled()
     actor.close(True, b"first")
@@ -367,9 +367,9 @@ async def test_closing_sends_its_cause_as_it_came() -> None:
 @looped
 async def test_who_takes_it_for_another_queue_is_no_client() -> None:
     actor, description = fifo(3)
-    other = Desk(actor, description._replace(capacity=4), "o")
+    other = LocalHandle(actor, description._replace(capacity=4), "o")
     put = other.put(1).arrive()
-    await actor.beat(other.caller)
+    await actor.heartbeat(other.caller)
     await settled()
     assert isinstance(put.answer and put.answer.error, InvalidArgumentError)
     assert "capacity: got 4" in str(put.answer and put.answer.error)
@@ -379,8 +379,8 @@ async def test_who_takes_it_for_another_queue_is_no_client() -> None:
 @looped
 async def test_draining_waits_until_what_was_taken_is_used() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(1, 2).arrive()
-    consumer, other = Desk(actor, description, "c"), Desk(actor, description, "o")
+    LocalHandle(actor, description, "p").put(1, 2).arrive()
+    consumer, other = LocalHandle(actor, description, "c"), LocalHandle(actor, description, "o")
     consumer.take(1).arrive()
     other.take(1).arrive()
     await settled()
@@ -398,11 +398,11 @@ async def test_draining_waits_until_what_was_taken_is_used() -> None:
 @looped
 async def test_a_node_is_drained_of_all_who_are_there() -> None:
     actor, description = fifo()
-    Desk(actor, description, "p").put(1, 2).arrive()
-    here, there = Desk(actor, description, "h"), Desk(actor, description, "t")
-    for desk, node in ((here, "north"), (there, "south")):
-        desk.caller = desk.caller._replace(node=node)
-        desk.take(1).arrive()
+    LocalHandle(actor, description, "p").put(1, 2).arrive()
+    here, there = LocalHandle(actor, description, "h"), LocalHandle(actor, description, "t")
+    for handle, node in ((here, "north"), (there, "south")):
+        handle.caller = handle.caller._replace(node=node)
+        handle.take(1).arrive()
         await settled()
     draining = asyncio.ensure_future(actor.drain(here.caller, "south", None))
     await settled()
@@ -415,20 +415,22 @@ async def test_a_node_is_drained_of_all_who_are_there() -> None:
 @looped
 async def test_the_node_of_the_actor_needs_a_journal() -> None:
     actor = QueueActor("desk", fifo()[1], node="north")
-    desk = Desk(actor, fifo()[1], "d")
-    answer = await actor.drain(desk.caller, "north", None)
+    handle = LocalHandle(actor, fifo()[1], "d")
+    answer = await actor.drain(handle.caller, "north", None)
     assert isinstance(answer.error, InvalidArgumentError)
     assert "journal" in str(answer.error)
     kept = fifo()[1]._replace(journal="journal")
     actor = QueueActor("desk", kept, Records(), node="north")
-    gone, staying, consumer = (Desk(actor, kept, name) for name in ("gone", "staying", "c"))
-    for one in (gone, staying, consumer):
+    dismissal, staying, consumer = (
+        LocalHandle(actor, kept, name) for name in ("gone", "staying", "c")
+    )
+    for one in (dismissal, staying, consumer):
         await one.rejoin(actor)
-    gone.put(1).arrive()
+    dismissal.put(1).arrive()
     await settled()
     staying.put(2).arrive()
     await settled()
-    actor.leave(gone.caller)
+    actor.leave(dismissal.caller)
     draining = asyncio.ensure_future(actor.drain(staying.caller, "north", None))
     await settled()
     assert not draining.done()  # nobody else has what that one put in

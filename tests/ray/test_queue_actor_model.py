@@ -21,7 +21,7 @@ from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedErr
 from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import Answer
 from aioqueue.ray.queue_actor import QueueActor
-from tests.ray.local_handles import Desk, Sent, fifo, settled
+from tests.ray.local_handles import LocalHandle, Sent, fifo, settled
 
 SIZES = st.integers(1, 3)
 CHOICES = st.integers(0, 99)
@@ -38,8 +38,8 @@ class Users(RuleBasedStateMachine):
         self.names = itertools.count()
         self.rows = itertools.count()
         self.actor, self.description = self._run(self._made())
-        self.producers: list[Desk] = []
-        self.consumers: list[Desk] = []
+        self.producers: list[LocalHandle] = []
+        self.consumers: list[LocalHandle] = []
         self.puts: list[Sent] = []
         self.takes: list[Sent] = []
         self.uses: list[tuple[Sent, list[int]]] = []  # which call says of which leases that
@@ -48,7 +48,7 @@ class Users(RuleBasedStateMachine):
         self.used_before = 0  # of these: before the actor was made that there is
         self.used_by: dict[str, list[int]] = {}
         self.done_with: set[int] = set()  # rows
-        self.said: dict[str, int] = {}  # by life: how often it has called `task_done`
+        self.add_applied_call: dict[str, int] = {}  # by life: how often it has called `task_done`
         self.is_closed = False
         self.told: set[int] = set()  # takes whose answers were looked at
         self.committed: dict[str, int] = {}  # by consumer: the last lease that it has used
@@ -60,15 +60,15 @@ class Users(RuleBasedStateMachine):
     async def _made(self) -> tuple[QueueActor, Any]:
         return self.make(3)
 
-    def _desk(self, name: str = "", after: int | None = None) -> Desk:
+    def _desk(self, name: str = "", after: int | None = None) -> LocalHandle:
         life = f"desk {next(self.names)}"
-        return Desk(self.actor, self.description, life, name, after, loop=self.loop)
+        return LocalHandle(self.actor, self.description, life, name, after, loop=self.loop)
 
     @staticmethod
-    def _name(desk: Desk) -> str:
+    def _name(handle: LocalHandle) -> str:
         """That of a consumer which may begin anew; empty if it has one life."""
-        client: str = desk.caller.client
-        return "" if client == desk.life else client
+        client: str = handle.caller.client
+        return "" if client == handle.life else client
 
     def _run(self, what: Any) -> Any:
         return self.loop.run_until_complete(what)
@@ -82,12 +82,12 @@ class Users(RuleBasedStateMachine):
 
     @rule(choice=CHOICES, n=SIZES)
     def put(self, choice: int, n: int) -> None:
-        producer: Desk = self._one_of(self.producers, choice)
+        producer: LocalHandle = self._one_of(self.producers, choice)
         self.puts.append(producer.put(*(next(self.rows) for _ in range(n))))
 
     @rule(choice=CHOICES, n=SIZES, up_to=st.booleans(), uses=st.booleans())
     def take(self, choice: int, n: int, up_to: bool, uses: bool) -> None:
-        consumer: Desk = self._one_of(self.consumers, choice)
+        consumer: LocalHandle = self._one_of(self.consumers, choice)
         mine = [number for life, number in self.held if life == consumer.life] if uses else []
         for number in mine:
             self._use(consumer, number)
@@ -96,19 +96,19 @@ class Users(RuleBasedStateMachine):
         if mine:  # else they would be used and not told so, as if the program had died there
             self._arrive_all(consumer)
 
-    def _use(self, consumer: Desk, number: int) -> None:
+    def _use(self, consumer: LocalHandle, number: int) -> None:
         rows = self.held.pop((consumer.life, number))
         self.used += rows
         self.used_by.setdefault(consumer.life, []).extend(rows)
         client = consumer.caller.client
         self.committed[client] = max(self.committed.get(client, -1), number)
 
-    def _consumer(self, life: str) -> Desk:
-        return next(desk for desk in self.consumers if desk.life == life)
+    def _consumer(self, life: str) -> LocalHandle:
+        return next(handle for handle in self.consumers if handle.life == life)
 
-    def _arrive_all(self, desk: Desk) -> None:
+    def _arrive_all(self, handle: LocalHandle) -> None:
         for sent in self.takes:
-            if sent.desk is desk and not sent.has_arrived:
+            if sent.handle is handle and not sent.has_arrived:
                 sent.arrive()
         self._settle()
 
@@ -138,11 +138,11 @@ class Users(RuleBasedStateMachine):
         if takes:
             take = self._one_of(takes, choice)
             take.cancel()
-            self.done_with.difference_update(self.held.pop((take.desk.life, take.number)))
+            self.done_with.difference_update(self.held.pop((take.handle.life, take.number)))
             self._settle()
 
     def _has(self, take: Sent) -> bool:
-        return (take.desk.life, take.number) in self.held
+        return (take.handle.life, take.number) in self.held
 
     @rule(choice=CHOICES)
     def commit(self, choice: int) -> None:
@@ -155,18 +155,18 @@ class Users(RuleBasedStateMachine):
     @rule(choice=CHOICES, n=SIZES, again=st.booleans())
     def task_done(self, choice: int, n: int, again: bool) -> None:
         """A consumer is done with rows that it has, or has used; the call may come twice."""
-        consumer: Desk = self._one_of(self.consumers, choice)
-        number = self.said.get(consumer.life, 0)
-        self.said[consumer.life] = number + 1
+        consumer: LocalHandle = self._one_of(self.consumers, choice)
+        number = self.add_applied_call.get(consumer.life, 0)
+        self.add_applied_call[consumer.life] = number + 1
         mine = [row for rows in self._held_by(consumer.life) for row in rows]
         mine = [*self.used_by.get(consumer.life, ()), *mine]
-        undone = [row for row in mine if row not in self.done_with]
+        unfinished = [row for row in mine if row not in self.done_with]
         for _ in range(1 + again):
             answer = self._run(self.actor.task_done(consumer.caller, number, number, n))
             assert not answer.began
-            assert isinstance(answer.error, InvalidArgumentError) is (n > len(undone))
-        if n <= len(undone):
-            self.done_with.update(undone[:n])
+            assert isinstance(answer.error, InvalidArgumentError) is (n > len(unfinished))
+        if n <= len(unfinished):
+            self.done_with.update(unfinished[:n])
 
     def _held_by(self, life: str) -> list[list[int]]:
         return [rows for (whose, _), rows in sorted(self.held.items()) if whose == life]
@@ -174,20 +174,20 @@ class Users(RuleBasedStateMachine):
     @rule(choice=CHOICES)
     def die(self, choice: int) -> None:
         """A consumer is killed; another one comes."""
-        dead: Desk = self._one_of(self.consumers, choice)
+        dead: LocalHandle = self._one_of(self.consumers, choice)
         self.consumers.remove(dead)
         self.consumers.append(self._desk(self._name(dead)))
         self._ends(dead)
         self._settle()
 
-    def _ends(self, dead: Desk) -> None:
+    def _ends(self, dead: LocalHandle) -> None:
         if self._name(dead):  # else it may still begin anew, and go on where it was
             self.actor.dismiss(dead.life)
         else:
             self.actor.leave(dead.caller)
         self._is_over(dead)
 
-    def _is_over(self, dead: Desk) -> None:
+    def _is_over(self, dead: LocalHandle) -> None:
         """What it held comes again, whatever it has said; what it used does not, so it is done."""
         for rows in self._held_by(dead.life):
             self.done_with.difference_update(rows)
@@ -197,7 +197,7 @@ class Users(RuleBasedStateMachine):
     @rule(after=st.integers(-1, 6))
     def begin_anew(self, after: int) -> None:
         """A consumer with a name of its own has another handle, and says where that goes on."""
-        former = next(desk for desk in self.consumers if self._name(desk))
+        former = next(handle for handle in self.consumers if self._name(handle))
         client = former.caller.client
         committed, handed = (of.get(client, -1) for of in (self.committed, self.handed))
         mine = sorted(number for life, number in self.held if life == former.life)
@@ -234,12 +234,12 @@ class Users(RuleBasedStateMachine):
                 continue
             self.told.add(id(take))
             if take.answer.error is None:
-                client = take.desk.caller.client
+                client = take.handle.caller.client
                 self.handed[client] = max(self.handed.get(client, -1), take.number)
-                if not take.is_cancelled and take.desk in self.consumers:
-                    self.held[take.desk.life, take.number] = take.got
+                if not take.is_cancelled and take.handle in self.consumers:
+                    self.held[take.handle.life, take.number] = take.got
             elif isinstance(take.answer.error, OutOfRangeError):
-                others = [key for key in self.held if key[0] != take.desk.life]
+                others = [key for key in self.held if key[0] != take.handle.life]
                 assert not others, "the end was told while rows could come back"
         assert len(self._everywhere()) == len(set(self._everywhere()))
         assert self.actor.leases() == len(self.held)
@@ -276,8 +276,8 @@ class Users(RuleBasedStateMachine):
 
     def all_comes_out(self) -> None:
         """All that went in and was not used."""
-        for desk in self.consumers:
-            self._ends(desk)
+        for handle in self.consumers:
+            self._ends(handle)
         for put in self.puts:
             if not put.has_arrived:
                 put.arrive()
@@ -343,8 +343,8 @@ class KeepsDoneWhatComesBack(QueueActor):
     """Forgets no `task_done`, though the lease of which it spoke goes back."""
 
     def leave(self, caller: CallerId) -> None:
-        for number in self._book.numbers_of(caller.life):
-            self._book._leases[caller.life][number].done = 0
+        for number in self._lease_table.numbers_of(caller.life):
+            self._lease_table._leases[caller.life][number].done = 0
         super().leave(caller)
 
 

@@ -15,16 +15,16 @@ import pytest
 
 import aioqueue
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.ray.queue_connection import Asking, Client
+from aioqueue.ray.queue_connection import CallFlow, Client
 from aioqueue.ray.queues import checked_name
 from tests.ray.simulation import Program, Wire
 
-Drive = Callable[[Any, Asking[Any]], object]
+Drive = Callable[[Any, CallFlow[Any]], object]
 
 
-def in_a_task(client: Any, asking: Asking[Any]) -> object:
+def in_a_task(client: Any, flow: CallFlow[Any]) -> object:
     async def wait() -> object:
-        return await Client.drive_async(client, asking)
+        return await Client.drive_async(client, flow)
 
     return asyncio.run(wait())
 
@@ -55,14 +55,14 @@ def no_collection() -> Iterator[None]:
 @pytest.mark.parametrize("drive", DRIVES.values(), ids=DRIVES)
 @pytest.mark.usefixtures("no_collection")
 def test_a_batch_goes_when_it_has_been_used(drive: Drive) -> None:
-    client = SimpleNamespace(connection=SimpleNamespace(expect=lambda ended: None))
+    client = SimpleNamespace(connection=SimpleNamespace(add_pending=lambda ended: None))
     found: list[weakref.ref[Batch]] = []
 
-    def asking() -> Asking[None]:
+    def flow() -> CallFlow[None]:
         batch = yield SimpleNamespace(future=Coming)
         found.append(weakref.ref(batch))
 
-    drive(client, asking())
+    drive(client, flow())
     assert [one() for one in found] == [None]
 
 

@@ -19,29 +19,31 @@ from hypothesis.stateful import rule
 from aioqueue.errors import DataLossError, OutOfRangeError, QueueClosedError, WorkerDiedError
 from aioqueue.ray.ledger import QueueLedger
 from aioqueue.ray.messages import Answer, Description
-from tests.ray.local_handles import Desk, Mortal, Records, settled
+from tests.ray.local_handles import LocalHandle, Records, RestartableActor, settled
 from tests.ray.test_queue_actor import looped
 from tests.ray.test_queue_actor_model import CHOICES, Users
 
 FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
 
 
-async def desks(*names: str, description: Description = FIFO) -> tuple[Mortal, list[Desk]]:
-    actor = Mortal("desk", description, Records())
-    made = [Desk(actor, description, name) for name in names]
-    for desk in made:
-        await desk.rejoin(actor)
+async def desks(
+    *names: str, description: Description = FIFO
+) -> tuple[RestartableActor, list[LocalHandle]]:
+    actor = RestartableActor("desk", description, Records())
+    made = [LocalHandle(actor, description, name) for name in names]
+    for handle in made:
+        await handle.rejoin(actor)
     return actor, made
 
 
-async def died(actor: Mortal, *living: Desk, held: Any = ()) -> Mortal:
+async def died(actor: RestartableActor, *living: LocalHandle, held: Any = ()) -> RestartableActor:
     """It dies and comes back; those who live say how they stand, and ask again."""
-    lost = [sent for desk in living for sent in desk.calls if sent.has_arrived]
+    lost = [sent for handle in living for sent in handle.calls if sent.has_arrived]
     for sent in lost:
         sent.lose()
-    actor = actor.reborn()
-    for desk in living:
-        await desk.rejoin(actor, dict(held).get(desk.life, ()))
+    actor = actor.restarted()
+    for handle in living:
+        await handle.rejoin(actor, dict(held).get(handle.life, ()))
     for sent in lost:
         if sent.answer is None:
             sent.arrive()
@@ -90,15 +92,15 @@ async def test_how_a_client_stood_before_another_death_does_not_count() -> None:
     """Ray makes a call again that had no answer: here one that had said it, to an actor that has
     died since; but not before other calls were answered."""
     actor, (producer, consumer) = await desks("p", "c")
-    before = [(desk.caller, desk.standing()) for desk in (producer, consumer)]
+    before = [(handle.caller, handle.report()) for handle in (producer, consumer)]
     producer.put(0, 1).arrive()
     consumer.take(1).arrive()
     await settled()
-    actor = actor.reborn()
-    for caller, standing in before:
-        assert await actor.rejoin(caller, standing) == Answer(began=2, is_outdated=True)
-    for desk, held in ((producer, []), (consumer, [0])):
-        assert await desk.rejoin(actor, held) == Answer(began=2)
+    actor = actor.restarted()
+    for caller, report in before:
+        assert await actor.rejoin(caller, report) == Answer(began=2, is_outdated=True)
+    for handle, held in ((producer, []), (consumer, [0])):
+        assert await handle.rejoin(actor, held) == Answer(began=2)
     assert actor.leases() == 1
     rest = consumer.take(1, used=[0]).arrive()
     await settled()
@@ -194,12 +196,12 @@ async def test_the_end_waits_for_what_is_awaited() -> None:
 @pytest.mark.parametrize("has_left", [True, False])
 @looped
 async def test_what_nobody_can_send_again_is_told_once(has_left: bool) -> None:
-    actor, (gone, producer, consumer) = await desks("gone", "p", "c")
-    gone.put(1, 2).arrive()
+    actor, (dismissal, producer, consumer) = await desks("gone", "p", "c")
+    dismissal.put(1, 2).arrive()
     await settled()
     producer.put(3).arrive()
     if has_left:
-        actor.leave(gone.caller)
+        actor.leave(dismissal.caller)
     await settled()
     actor = await died(actor, producer, consumer)
     first = consumer.take(1).arrive()
@@ -219,14 +221,14 @@ async def test_what_nobody_can_send_again_is_told_once(has_left: bool) -> None:
 @looped
 async def test_who_leaves_need_not_say_before_how_it_stands() -> None:
     """Else consumers would wait for its batches as long as for somebody who is silent."""
-    actor, (gone, consumer) = await desks("gone", "c")
-    gone.put(1, 2).arrive()
+    actor, (dismissal, consumer) = await desks("gone", "c")
+    dismissal.put(1, 2).arrive()
     await settled()
     actor = await died(actor, consumer)
     waiting = consumer.take(1).arrive()
     await settled()
     assert not waiting.is_answered
-    actor.leave(gone.caller)
+    actor.leave(dismissal.caller)
     await settled()
     assert isinstance(waiting.answer and waiting.answer.error, WorkerDiedError)
 
@@ -235,14 +237,14 @@ async def test_who_leaves_need_not_say_before_how_it_stands() -> None:
 async def test_more_comes_back_than_fits() -> None:
     """A consumer had given back what it had, while others had filled the room that it left."""
     description = FIFO._replace(max_bytes=16)  # a row has 8
-    actor, (producer, gone, consumer) = await desks("p", "gone", "c", description=description)
+    actor, (producer, dismissal, consumer) = await desks("p", "gone", "c", description=description)
     producer.put(0, 1).arrive()
-    gone.take(2).arrive()
+    dismissal.take(2).arrive()
     await settled()
     producer.put(2, 3).arrive()
     await settled()
-    actor.leave(gone.caller)
-    await actor.records.safe()
+    actor.leave(dismissal.caller)
+    await actor.records.flushed()
     actor = await died(actor, producer, consumer)
     late = producer.put(4).arrive()
     await settled()
@@ -276,13 +278,13 @@ async def test_priorities_and_shuffles_come_back() -> None:
 async def test_who_keeps_the_number_of_its_last_lease_has_each_once() -> None:
     actor, (producer,) = await desks("p")
     producer.put(*range(6)).arrive()
-    first = Desk(actor, FIFO, "one", "rank 0")
+    first = LocalHandle(actor, FIFO, "one", "rank 0")
     await first.rejoin(actor)
     for _ in range(2):
         first.take(2).arrive()
     await settled()
     actor = await died(actor, producer)  # and the consumer with it
-    again = Desk(actor, FIFO, "two", "rank 0", after=0)
+    again = LocalHandle(actor, FIFO, "two", "rank 0", after=0)
     await again.rejoin(actor)
     taken = again.take(4).arrive()
     await settled()
@@ -295,12 +297,12 @@ async def test_who_keeps_the_number_of_its_last_lease_has_each_once() -> None:
 @looped
 async def test_who_has_not_said_how_it_stands_is_asked_to() -> None:
     actor, (producer,) = await desks("p")
-    actor = actor.reborn()
+    actor = actor.restarted()
     producer.actor = actor
     put = producer.put(1).arrive()
     await settled()
     assert put.answer == Answer(began=2)
-    assert (await actor.beat(producer.caller)).began == 2
+    assert (await actor.heartbeat(producer.caller)).began == 2
     assert (await producer.rejoin(actor)).began == 2
 
 
@@ -313,9 +315,9 @@ async def test_an_answer_that_was_on_its_way_holds_up_nobody(is_first: bool) -> 
     await settled()
     for sent in (put, take):
         sent.miss()
-    actor = actor.reborn()
-    for desk in (producer, consumer):
-        await desk.rejoin(actor)
+    actor = actor.restarted()
+    for handle in (producer, consumer):
+        await handle.rejoin(actor)
     if is_first:
         actor.skip(producer.caller, "enqueue", put.number)
         actor.skip(consumer.caller, "dequeue", take.number)
@@ -344,7 +346,7 @@ async def test_producers_are_told_what_they_need_not_keep() -> None:
     await settled()
     assert put.answer
     assert put.answer.freed == [0, 1]
-    assert (await actor.beat(producer.caller, [0, 1, 2, 3])).freed == [0, 1]
+    assert (await actor.heartbeat(producer.caller, [0, 1, 2, 3])).freed == [0, 1]
 
 
 @looped
@@ -367,10 +369,10 @@ async def test_who_was_given_up_stays_so_when_the_actor_comes_back() -> None:
     """Else its handle, which knows nothing of it, would take the name from the one that has it."""
     actor, (producer,) = await desks("p")
     producer.put(*range(4)).arrive()
-    former, new = (Desk(actor, FIFO, life, "rank 0") for life in ("one", "two"))
-    for desk in (former, new):
-        await desk.rejoin(actor)
-        desk.take(1).arrive()
+    former, new = (LocalHandle(actor, FIFO, life, "rank 0") for life in ("one", "two"))
+    for handle in (former, new):
+        await handle.rejoin(actor)
+        handle.take(1).arrive()
         await settled()
     for _ in range(2):  # also from what is written of it in short
         actor = await died(actor, producer, new, held={"two": [1]})
@@ -391,7 +393,7 @@ async def test_a_journal_that_is_older_than_what_was_handed_out_is_told() -> Non
     for _ in range(2):
         consumer.take(1).arrive()
         await settled()
-    consumer.actor = actor = Mortal("desk", FIFO, old)
+    consumer.actor = actor = RestartableActor("desk", FIFO, old)
     told = (await consumer.rejoin(actor, [0, 1, 2])).error
     assert isinstance(told, DataLossError)
     assert "leases of consumer 'c' up to number 0, which has number 2" in str(told)
@@ -403,12 +405,12 @@ async def test_a_consumer_that_begins_anew_is_looked_for_until_it_may() -> None:
     """With a journal its first call is not made, since it has to say first how it stands."""
     actor, (producer,) = await desks("p")
     producer.put(*range(6)).arrive()
-    first = Desk(actor, FIFO, "one", "rank 0")
+    first = LocalHandle(actor, FIFO, "one", "rank 0")
     await first.rejoin(actor)
     first.take(2).arrive()
     first.take(2).arrive()
     await settled()
-    again = Desk(actor, FIFO, "two", "rank 0", after=0)
+    again = LocalHandle(actor, FIFO, "two", "rank 0", after=0)
     assert actor.agree(again.caller).began
     assert actor.leases() == 2  # nothing has changed by that
     assert (await again.rejoin(actor)).error is None
@@ -422,7 +424,7 @@ async def test_a_consumer_that_begins_anew_is_looked_for_until_it_may() -> None:
 async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
     actor, (producer, consumer) = await desks("p", "c", description=FIFO._replace(capacity=3))
     choices = random.Random(moment)
-    numbers, said = itertools.count(), itertools.count()
+    numbers, add_applied_call = itertools.count(), itertools.count()
     for _ in range(30):
         what = choices.randrange(4)
         if what == 0:
@@ -432,7 +434,7 @@ async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
         elif what == 2:
             actor.commit("c", [choices.randrange(10)])
         else:
-            number = next(said)
+            number = next(add_applied_call)
             await actor.task_done(consumer.caller, number, number, choices.randint(1, 3))
         await settled()
     ledger = actor.records.ledger
@@ -446,14 +448,14 @@ async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
 class UsersOfOneThatDies(Users):
     """The same, and the actor dies at any moment."""
 
-    async def _made(self) -> tuple[Mortal, Any]:
+    async def _made(self) -> tuple[RestartableActor, Any]:
         description = FIFO._replace(capacity=3)
-        return Mortal("desk", description, Records()), description
+        return RestartableActor("desk", description, Records()), description
 
-    def _desk(self, name: str = "", after: int | None = None) -> Desk:
-        desk = super()._desk(name, after)
-        self._run(desk.rejoin(self.actor))
-        return desk
+    def _desk(self, name: str = "", after: int | None = None) -> LocalHandle:
+        handle = super()._desk(name, after)
+        self._run(handle.rejoin(self.actor))
+        return handle
 
     @rule(choice=CHOICES)
     def commit(self, choice: int) -> None:
@@ -472,11 +474,11 @@ class UsersOfOneThatDies(Users):
             held.setdefault(life, []).append(number)
         for take, numbers in self.uses:
             if take.answer is None:  # a program has them until the actor has said that it knows
-                held.setdefault(take.desk.life, []).extend(numbers)
+                held.setdefault(take.handle.life, []).extend(numbers)
         self.actor = self._run(died(self.actor, *living, held=held))
         # But for what was used by calls that had no answer yet: they say so again.
         self.used_before = len(self.used) - self.actor.statistics().dequeued
-        for life in set(self.actor.clients()) - {desk.life for desk in living}:
+        for life in set(self.actor.clients()) - {handle.life for handle in living}:
             self.actor.dismiss(life)
         self._settle()
 
@@ -501,14 +503,14 @@ def test_what_is_not_in_the_journal_is_missed(what: str) -> None:
     """The search above can fail: it finds each kind of record that is left out."""
 
     class Forgetful(Records):
-        def note(self, *record: object) -> None:
+        def append(self, *record: object) -> None:
             if record[0] != what:
-                super().note(*record)
+                super().append(*record)
 
     class Broken(UsersOfOneThatDies):
-        async def _made(self) -> tuple[Mortal, Any]:
+        async def _made(self) -> tuple[RestartableActor, Any]:
             description = FIFO._replace(capacity=3)
-            return Mortal("desk", description, Forgetful()), description
+            return RestartableActor("desk", description, Forgetful()), description
 
     with pytest.raises(AssertionError):
         for seed in range(100):

@@ -13,27 +13,27 @@ from aioqueue.errors import InvalidArgumentError, WorkerDiedError
 from aioqueue.ray import actor_sessions, replayable_producers
 from aioqueue.ray.messages import Answer, Description
 from aioqueue.ray.segments import Payload
-from tests.ray.local_handles import Desk, Mortal, Records, Sent, fifo, settled
+from tests.ray.local_handles import LocalHandle, Records, RestartableActor, Sent, fifo, settled
 from tests.ray.test_queue_actor import looped
 
 FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
 BOOK = "shard 3"
 
 
-def entered(desk: Desk, place: int, *rows: Any, ref: str = "") -> Sent:
+def entered(handle: LocalHandle, place: int, *rows: Any, ref: str = "") -> Sent:
     """Put in a batch of the book, in the object store if it has a reference there."""
     payload = Payload(None, (ref,)) if ref else Payload(list(rows))
-    return desk.made(
+    return handle.made(
         "enqueue",
-        lambda number, known: desk.actor.enqueue(
-            desk.caller, number, known, payload, len(rows), 8, None, False, (BOOK, place)
+        lambda number, known: handle.actor.enqueue(
+            handle.caller, number, known, payload, len(rows), 8, None, False, (BOOK, place)
         ),
     )[1].arrive()
 
 
-async def begun(desk: Desk) -> Answer:
+async def begun(handle: LocalHandle) -> Answer:
     """The handle fills from now on."""
-    answer = await desk.actor.begin_filling(desk.caller, BOOK)
+    answer = await handle.actor.begin_filling(handle.caller, BOOK)
     assert answer.error is None
     return answer
 
@@ -41,7 +41,7 @@ async def begun(desk: Desk) -> Answer:
 async def opened(*names: str, capacity: int | None = None) -> tuple[Any, ...]:
     """A queue, and handles of it, of which the first fills."""
     actor, description = fifo(capacity)
-    desks = [Desk(actor, description, name) for name in names]
+    desks = [LocalHandle(actor, description, name) for name in names]
     assert (await begun(desks[0])).rows == 0
     return actor, *desks
 
@@ -91,16 +91,16 @@ async def test_a_batch_that_is_another_one_than_before_is_refused(rows: int) -> 
 
 @looped
 async def test_it_is_also_known_by_an_actor_that_has_come_back() -> None:
-    actor = Mortal("desk", FIFO._replace(capacity=3), Records())
-    producer = Desk(actor, FIFO._replace(capacity=3), "one")
+    actor = RestartableActor("desk", FIFO._replace(capacity=3), Records())
+    producer = LocalHandle(actor, FIFO._replace(capacity=3), "one")
     await producer.rejoin(actor)
     await begun(producer)
     entered(producer, 0, *range(5))
     await settled()
     actor.dismiss(producer.life)
     await settled()
-    actor = actor.reborn()
-    producer = Desk(actor, FIFO._replace(capacity=3), "two")
+    actor = actor.restarted()
+    producer = LocalHandle(actor, FIFO._replace(capacity=3), "two")
     await producer.rejoin(actor)
     await begun(producer)
     other = entered(producer, 0, *range(4))
@@ -130,14 +130,14 @@ async def test_what_is_lost_is_asked_of_the_next_life_while_consumers_wait() -> 
     consumer.take(2).arrive()
     await settled()
     actor.dismiss("one")
-    assert actor.lost("c", 0, ["gone"]).is_elsewhere
+    assert actor.lost("c", 0, ["gone"]).must_retry
     taken = consumer.take(2).arrive()
     await settled()
     assert not taken.is_answered
-    assert await begun(second) == Answer(rows=1, wanted=[0])
+    assert await begun(second) == Answer(rows=1, requested=[0])
     again = entered(second, 0, 0, 1)
     await settled()
-    assert answer_of(again).wanted == []
+    assert answer_of(again).requested == []
     assert taken.got == [0, 1]
     assert actor.statistics().enqueued == 2
 
@@ -148,7 +148,7 @@ async def test_what_only_a_former_life_had_is_asked_for_at_once() -> None:
     entered(first, 0, 0, 1, ref="gone")
     entered(first, 1, 2, 3)  # which is with the queue
     await settled()
-    assert (await begun(second)).wanted == [0]
+    assert (await begun(second)).requested == [0]
 
 
 @looped
@@ -162,10 +162,10 @@ async def test_a_filler_that_waits_for_room_is_told_that_something_is_wanted() -
     blocked = entered(producer, 1, *range(2, 6))
     await settled()
     assert not blocked.is_answered
-    assert actor.lost("c", 0, ["gone"]).is_elsewhere
+    assert actor.lost("c", 0, ["gone"]).must_retry
     await settled()
     answer = answer_of(blocked)
-    assert answer.wanted == [0]
+    assert answer.requested == [0]
     assert answer.rows < 4
     entered(producer, 0, 0, 1)
     entered(producer, 1, *range(2, 6))
@@ -187,15 +187,15 @@ async def test_what_is_left_at_the_end_is_copied_to_the_queue(
     await settled()
     copied = []
 
-    async def copied_here(payload: Payload) -> Payload:
+    async def copy_to_actor(payload: Payload) -> Payload:
         copied.append(payload.ref)
         return Payload(None, ("here",))
 
-    monkeypatch.setattr(actor_sessions, "copied_here", copied_here)
-    assert (await actor.end_filling(producer.caller, BOOK)).wanted == []
+    monkeypatch.setattr(actor_sessions, "copy_to_actor", copy_to_actor)
+    assert (await actor.end_filling(producer.caller, BOOK)).requested == []
     assert copied == [("there 1",), ("there 2",)]
-    assert actor.lost("c", 1, ["there 1"]).is_elsewhere
-    assert await begun(other) == Answer(rows=3, wanted=[])
+    assert actor.lost("c", 1, ["there 1"]).must_retry
+    assert await begun(other) == Answer(rows=3, requested=[])
 
 
 @looped
@@ -206,15 +206,15 @@ async def test_what_is_lost_at_the_end_is_asked_for_before(
     entered(producer, 0, 0, 1, ref="gone")
     await settled()
 
-    async def copied_here(payload: Payload) -> Payload:
+    async def copy_to_actor(payload: Payload) -> Payload:
         raise LookupError("gone")
 
-    monkeypatch.setattr(actor_sessions, "copied_here", copied_here)
+    monkeypatch.setattr(actor_sessions, "copy_to_actor", copy_to_actor)
     monkeypatch.setattr(actor_sessions, "is_loss", lambda error: isinstance(error, LookupError))
-    assert (await actor.end_filling(producer.caller, BOOK)).wanted == [0]
+    assert (await actor.end_filling(producer.caller, BOOK)).requested == [0]
     entered(producer, 0, 0, 1)
     await settled()
-    assert (await actor.end_filling(producer.caller, BOOK)).wanted == []
+    assert (await actor.end_filling(producer.caller, BOOK)).requested == []
 
 
 @looped
@@ -241,7 +241,7 @@ async def test_a_producer_that_never_comes_back_is_given_up(
     assert taken.answer is not None
     assert isinstance(taken.answer.error, WorkerDiedError)
     assert "call 0 of producer p" in str(taken.answer.error)
-    assert await begun(other) == Answer(rows=1, wanted=[])
+    assert await begun(other) == Answer(rows=1, requested=[])
 
 
 @looped
@@ -270,16 +270,16 @@ async def test_one_fills_at_a_time() -> None:
 
 @looped
 async def test_an_actor_that_comes_back_knows_how_far_it_was() -> None:
-    actor = Mortal("desk", FIFO, Records())
-    producer = Desk(actor, FIFO, "one")
+    actor = RestartableActor("desk", FIFO, Records())
+    producer = LocalHandle(actor, FIFO, "one")
     await producer.rejoin(actor)
     await begun(producer)
     for place in range(2):
         entered(producer, place, 2 * place, 2 * place + 1)
         await settled()
     written = list(actor.records.ledger.records())
-    actor = actor.reborn()
+    actor = actor.restarted()
     assert written.count(["fill", BOOK, 2, [], 0]) == 1
-    other = Desk(actor, FIFO, "two")
+    other = LocalHandle(actor, FIFO, "two")
     await other.rejoin(actor)
     assert (await begun(other)).rows == 2

@@ -519,7 +519,7 @@ torch.set_num_threads(3)
 loader_workers.threading = SimpleNamespace(Thread=Held, Lock=threading.Lock, Event=threading.Event)
 iterator = iter(DataLoader(range(8), 4, num_workers=2))
 begun.wait()
-with worker_info._installing:
+with worker_info._install_lock:
     child = os.fork()
     if not child:
         signal.alarm(20)

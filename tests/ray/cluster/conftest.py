@@ -47,9 +47,9 @@ def make(cluster: Any) -> Iterator[Callable[..., Any]]:
 @pytest.fixture(scope="session")
 def street(cluster: Any) -> Iterator[Any]:
     """An actor for many queues: see `tests.ray.cluster.shared_actor`."""
-    from tests.ray.cluster.shared_actor import street_of
+    from tests.ray.cluster.shared_actor import shared_actor_of
 
-    actor = street_of(cluster)
+    actor = shared_actor_of(cluster)
     yield actor
     cluster.kill(actor)
 
@@ -64,7 +64,7 @@ def share(street: Any, cluster: Any, monkeypatch: Any) -> Iterator[Callable[...,
 
     def end(queue: Any) -> None:
         queue._client.leave()
-        cluster.get(street.pull_down.remote(queue.name))
+        cluster.get(street.remove.remote(queue.name))
 
     with _making(end) as queue:
         yield queue

@@ -12,7 +12,7 @@ from typing import Any
 from aioqueue.ray.messages import Description
 from aioqueue.ray.queue_actor import QueueActor
 
-__all__ = ("Builder", "street_of")
+__all__ = ("Builder", "shared_actor_of")
 
 _GROUPS = {"enqueue": "put", "dequeue": "take"} | dict.fromkeys(
     ("begin_filling", "drain", "end_filling", "wait_closed"), "end"
@@ -20,7 +20,7 @@ _GROUPS = {"enqueue": "put", "dequeue": "take"} | dict.fromkeys(
 _CALLS = 100_000
 
 
-class Street:
+class SharedActor:
     """The actor."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Street:
         if name not in self._queues:
             self._queues[name] = QueueActor(name, description)
 
-    def pull_down(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Forget it."""
         self._queues.pop(name, None)
 
@@ -56,12 +56,12 @@ class Street:
         return await self.ask(*args)
 
 
-def street_of(ray: Any) -> Any:
+def shared_actor_of(ray: Any) -> Any:
     """A new one."""
     groups = sorted(set(_GROUPS.values()))
-    ways = {name: ray.method(concurrency_group=name)(getattr(Street, name)) for name in groups}
+    ways = {name: ray.method(concurrency_group=name)(getattr(SharedActor, name)) for name in groups}
     made = ray.remote(num_cpus=0, concurrency_groups=dict.fromkeys(groups, _CALLS))
-    return made(type("Street", (Street,), ways)).remote()
+    return made(type("Street", (SharedActor,), ways)).remote()
 
 
 class House:

@@ -92,7 +92,7 @@ def working(cluster: Any, coord: Any, count: int) -> None:
     ours = re.compile(rf"process {os.getpid()}\b")
 
     def those() -> list[Any]:
-        known = cluster.get(clusters.actor_of(coord).others.remote("nobody"))
+        known = cluster.get(clusters.actor_of(coord).other_workers.remote("nobody"))
         return [worker for worker in known if not ours.search(worker.name)]
 
     while len(those()) != count:
@@ -230,7 +230,7 @@ def test_a_killed_task_is_told_with_its_place(coord: Any, cluster: Any) -> None:
     ref = work.remote()
     actor = clusters.actor_of(coord)
     coord.register(ref)
-    while not (where := cluster.get(actor.who.remote(ref.task_id().hex()))):
+    while not (where := cluster.get(actor.place_of.remote(ref.task_id().hex()))):
         pass
     clusters.kill(int(where.split("process ")[1].split()[0]))
     with pytest.raises(ExceptionGroup) as caught:
@@ -328,14 +328,14 @@ def test_workers_that_do_not_end_in_time_are_named(coord: Any, cluster: Any, tea
             import aioqueue.ray
 
             self.coord = aioqueue.ray.Coordinator(name).sync
-            self.go_on = threading.Event()
+            self.release_turn = threading.Event()
 
         def work(self) -> None:
             with self.coord.stop_on_exception():
-                self.go_on.wait()
+                self.release_turn.wait()
 
         def end(self) -> None:
-            self.go_on.set()
+            self.release_turn.set()
 
     stubborn = cluster.remote(num_cpus=0, max_concurrency=2)(Stubborn).remote(coord.name)
     ref = stubborn.work.remote()

@@ -36,7 +36,7 @@ def arm(actor: Any, moments: list[tuple[int, bool]]) -> int:
     journal = actor._journal
     if journal.starts <= len(moments):
         at, at_answer = moments[journal.starts - 1]
-        note, safe, seen = journal.note, journal.safe, [0]
+        note, flushed, seen = journal.append, journal.flushed, [0]
 
         def noted(*record: Any) -> None:
             seen[0] += 1
@@ -45,11 +45,11 @@ def arm(actor: Any, moments: list[tuple[int, bool]]) -> int:
             note(*record)
 
         async def made_safe() -> None:
-            await safe()
+            await flushed()
             if at_answer and seen[0] >= at:
                 os._exit(1)
 
-        journal.note, journal.safe = noted, made_safe
+        journal.append, journal.flushed = noted, made_safe
     return int(journal.starts)
 
 

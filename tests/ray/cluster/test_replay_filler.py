@@ -69,10 +69,12 @@ def test_when_it_has_ended_nothing_is_lost_with_its_program(make: Any, cluster: 
 
 def test_it_goes_on_where_it_was(share: Any) -> None:
     queue = share("FIFOQueue", *SPEC).sync
-    filling = threading.Thread(target=queue.fill, args=(page,), kwargs={"producer": "shard"})
-    filling.start()
+    producer_record = threading.Thread(
+        target=queue.fill, args=(page,), kwargs={"producer": "shard"}
+    )
+    producer_record.start()
     assert queue.dequeue_many(4 * BATCHES)[:, 0].tolist() == np.repeat(range(BATCHES), 4).tolist()
-    filling.join()
+    producer_record.join()
     small = share("FIFOQueue", 100).sync
     for _ in range(2):  # all of it was in
         small.fill(lambda number: [number] * 3 if number < 4 else None, producer="shard")
@@ -88,14 +90,14 @@ def test_a_book_of_coroutines(share: Any) -> None:
         return [number, number] if number < 5 else None
 
     async def main() -> list[int]:
-        filling = asyncio.ensure_future(queue.fill(made, producer="shard"))
+        producer_record = asyncio.ensure_future(queue.fill(made, producer="shard"))
         got = [await queue.dequeue() for _ in range(3)]
-        filling.cancel()
+        producer_record.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await filling
-        filling = asyncio.ensure_future(queue.fill(made, producer="shard"))
+            await producer_record
+        producer_record = asyncio.ensure_future(queue.fill(made, producer="shard"))
         got += [await queue.dequeue() for _ in range(7)]
-        await filling
+        await producer_record
         return got
 
     got = asyncio.run(asyncio.wait_for(main(), clusters.PATIENCE))
