@@ -388,9 +388,9 @@ class ActorSessions:
         self._applied_task_dones.pop(life, None)
         self._journal.append("gone", life)
         self._draining.discard(life)
-        for producer_record in self._producer_records.values():
-            if producer_record.life == life:
-                producer_record.end()
+        for record in self._producer_records.values():
+            if record.life == life:
+                record.end()
         self._end_self_waits()
 
     def _end_calls(self, life: str) -> None:
@@ -505,9 +505,7 @@ class ActorSessions:
     def give_up_wanted(self) -> None:
         """Give up the requested batches of producers that have not restarted for long."""
         with self._lock:
-            given_up = [
-                producer_record.give_up() for producer_record in self._producer_records.values()
-            ]
+            given_up = [record.give_up() for record in self._producer_records.values()]
             if any(given_up):
                 self._notify_changed()
 

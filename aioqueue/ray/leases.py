@@ -112,6 +112,8 @@ class LeaseTable:
     ) -> None:
         """Restore, after the leases, what consumers are done with."""
         self._unfinished = dict(unfinished)
+        # The machine counts the restored rows, those in the queue and those on lease. It lacks the
+        # committed ones that are not done, and those on lease that are done are too many.
         count = -sum(unfinished.values())
         for life, numbers in done.items():
             for number, rows in numbers.items():
@@ -132,6 +134,8 @@ class LeaseTable:
         possible = unfinished + sum(lease.rows - lease.done for lease in delivered)
         if n > possible:
             return possible
+        # Committed ones first: they cannot go back. What counts on a lease is counted again if the
+        # lease goes back. `QueueLedger` follows the same order.
         self._set_unfinished(consumer, unfinished - min(n, unfinished))
         left = n - min(n, unfinished)
         for lease in delivered:
@@ -206,12 +210,12 @@ class LeaseTable:
         lease = self._leases.get(consumer, {}).get(number)
         if lease is None:
             return False
-        if not lease.is_delivered:
+        if not lease.is_delivered:  # else a repeated call, which gets the same lease
             lease.is_delivered = True
             self._progress_of(consumer).mark_delivered(number)
             handles = [handle for take in lease.takes for handle in self.handles_of(take)]
             lease.rows = len(handles)
-            if not self._journal.starts:
+            if not self._journal.starts:  # without a journal, do not compute its record
                 return True
             runs = [
                 [segment.producer, segment.number, pairs_of(rows)]
@@ -223,6 +227,7 @@ class LeaseTable:
     def commit_take(self, take: Take) -> None:
         """Commit what a dequeue got."""
         wakers = self._machine.commit(take)
+        # Releases the rows in the storage; a batch in the object store goes with its last row.
         self._core.copier.copy_out(take.held)
         deliver(wakers)
 
@@ -238,10 +243,12 @@ class LeaseTable:
         used = [number for number in numbers if number in delivered]
         for number in used:
             lease = self._pop(consumer, number)
+            # The takes also hold rows that were lost before the delivery. Nobody received them, so
+            # nobody says that it is done with them.
             held = sum(take.held.count for take in lease.takes)
             for take in lease.takes:
                 self.commit_take(take)
-            self._count_done(held - lease.rows)  # the lost ones
+            self._count_done(held - lease.rows)
             unfinished = self._unfinished.get(consumer, 0) + lease.rows - lease.done
             self._set_unfinished(consumer, unfinished)
             self._progress_of(consumer).commit(number)
@@ -261,8 +268,10 @@ class LeaseTable:
         leases = self._leases.get(consumer, {})
         numbers = sorted(leases) if number is None else [number] if number in leases else []
         delivered = [each for each in numbers if leases[each].is_delivered]
-        if delivered:
+        if delivered:  # the journal knows only of those
             self._journal.append("back", consumer, delivered)
+        # Each goes to the front of the queue. So the last one goes first, and the oldest rows end
+        # up in front.
         for each in reversed(numbers):
             lease = self._pop(consumer, each)
             self._count_done(-lease.done)  # they come again

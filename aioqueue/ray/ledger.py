@@ -205,8 +205,8 @@ class QueueLedger:
                 done,
                 *self.applied_task_dones.get(life, (0, [])),
             ]
-        for producer, producer_record in self.producer_progress.items():
-            yield ["fill", producer, *producer_record]
+        for producer, progress in self.producer_progress.items():
+            yield ["fill", producer, *progress]
         if self.closed is not None:
             yield ["close", *self.closed]
 

@@ -90,6 +90,9 @@ class QueueActor(ActorSessions):
                 return Answer(rows=before, freed=self._journal.freed(life))
             if keys is not None and len(keys) != rows:
                 raise ValueError(f"keys: got {len(keys)} for {counted(rows, 'row')}")
+            # Copy without the lock: this waits for the object store. If the client is dismissed in
+            # the meantime, or a lost batch is needed first, `_run_attempt` finds that under the
+            # lock.
             stored = payload
             if (owned or life in self._draining) and rows * row_bytes > SMALL:
                 stored = await copy_to_actor(payload)
@@ -98,10 +101,16 @@ class QueueActor(ActorSessions):
                 is_new, segment, known_rows = self._register_batch(
                     *(entry, life, number, stored, rows, is_in_actor)
                 )
+            # Another life of the producer has put in the rows, or this one has, in an earlier call:
+            # this call brings only the elements. Nothing will release its own number, so do it now.
             if not is_new:
                 return Answer(rows=rows, freed=[number], requested=self._missing(entry))
+            # Before a row can be leased. If the actor died between the lease and this record, the
+            # repeated enqueue would put in the leased rows once more.
             self._journal.append("put", life, number, known, rows, row_bytes, keys)
             with self._lock:
+                # Consumers may have got some rows before the actor died, of an enqueue that had not
+                # ended by then. The repeated call puts in only the others.
                 delivered = self._awaited.partial.pop((life, number), set())
                 if segment is None:
                     segment = self._segment(life, number, stored, rows, row_bytes, delivered)
@@ -122,14 +131,18 @@ class QueueActor(ActorSessions):
             attempt = PutMany(*self._lease_table.entries(handles))
             is_postponed = False
             try:
-                await self._begin(
+                await self._run_attempt(
                     session, (life, "enqueue", number), attempt, release_turn=release_turn
                 )
             except StaleCallError:
+                # `_request_again` has cancelled the call before it had its place: a batch that
+                # consumers wait for goes first. The producer repeats this one after it.
                 is_postponed = entry is not None and not session.dismissal
                 if not is_postponed:
                     raise
             finally:
+                # Also after a failure or a cancellation: consumers may have the rows that are in.
+                # This record ends the enqueue, so its other rows do not come after a restart.
                 inside: Sequence[int] = remaining[: attempt.done]
                 if delivered:
                     inside = sorted(delivered.union(inside))
@@ -139,12 +152,15 @@ class QueueActor(ActorSessions):
             await self._journal.flushed()
             freed = self._journal.freed(life)
             if entry is not None and not session.dismissal:
+                # Withdrawn by `_request_again` while it waited for room; or by the caller, which
+                # only reads the number of rows from this answer.
                 is_postponed = is_postponed or attempt.state is WITHDRAWN
             if is_postponed:
-                there_are = len(known_rows.union(inside))
-                return Answer(rows=there_are, freed=freed, requested=self._missing(entry))
+                rows_inside = len(known_rows.union(inside))
+                return Answer(rows=rows_inside, freed=freed, requested=self._missing(entry))
             if attempt.state is WITHDRAWN:
                 return Answer(self._ended_error(session), len(inside), freed=freed)
+            # A producer counts whole batches, with the rows that went in in its earlier lives.
             done = rows if entry is not None and attempt.error is None else len(inside)
             requested = self._missing(entry)
             return Answer(attempt.error, done, cause=self._cause, freed=freed, requested=requested)
@@ -183,16 +199,18 @@ class QueueActor(ActorSessions):
         try:
             with self._lock:
                 session = self._session_of(caller)
-                producer_record = self._producer_records.setdefault(producer, ProducerRecord())
-                before = self._sessions.find(producer_record.life)
+                record = self._producer_records.setdefault(producer, ProducerRecord())
+                before = self._sessions.find(record.life)
                 if before is not None and before is not session and not before.dismissal:
                     why = f"producer '{producer}' was started again, with a new handle"
                     self._dismiss(before, why)
-            await self._wait_until(lambda: producer_record.call is None)
+            # The dismissed handle's enqueue is withdrawn, and ends in its own task. Only then are
+            # the rows counted that it has put in.
+            await self._wait_until(lambda: record.call is None)
             with self._lock:
                 self._session_of(caller)  # raises if another handle has taken over in the meantime
-                producer_record.begin(caller.life)
-                return Answer(rows=producer_record.next, requested=producer_record.missing())
+                record.begin(caller.life)
+                return Answer(rows=record.next, requested=record.missing())
         except RefusedError as refused:
             return refused.answer
 
@@ -205,12 +223,14 @@ class QueueActor(ActorSessions):
         try:
             with self._lock:
                 self._session_of(caller)
-                producer_record = self._producer_records.setdefault(producer, ProducerRecord())
-                segments = producer_record.outside_actor()
+                record = self._producer_records.setdefault(producer, ProducerRecord())
+                segments = record.outside_actor()
             for segment in segments:
+                # The object has gone with its owner: request the batch while this producer is still
+                # there to make it again.
                 if not await self._copy_to_actor(segment):
                     with self._lock:
-                        producer_record.request_again(segment)
+                        record.request_again(segment)
             return Answer(requested=self._missing((producer, 0)))
         except RefusedError as refused:
             return refused.answer
@@ -234,41 +254,36 @@ class QueueActor(ActorSessions):
         if entry is None:
             return True, None, set()
         producer, place = entry
-        producer_record = self._producer_records.setdefault(producer, ProducerRecord())
-        if not producer_record.life:  # the actor has restarted since the fill began
-            producer_record.begin(life)
-        if (
-            producer_record.life != life
-            or producer_record.call is not None
-            or place > producer_record.next
-        ):
+        record = self._producer_records.setdefault(producer, ProducerRecord())
+        if not record.life:  # the actor has restarted since the fill began
+            record.begin(life)
+        if record.life != life or record.call is not None or place > record.next:
             raise InvalidArgumentError(
                 f"producer: got batch {place} of '{producer}' while another call puts in its batch"
-                f" {producer_record.next}; expected only one fill() at a time for each producer"
+                f" {record.next}; expected only one fill() at a time for each producer"
             )
-        before = producer_record.rows_of(place)
+        before = record.rows_of(place)
         if before is not None and before != rows:
             raise InvalidArgumentError(
                 f"make_batch: got {counted(rows, 'row')} for batch {place} of producer"
                 f" '{producer}', which had {before} before; expected the same batch each time"
             )
-        segment = producer_record.arrive(place)
+        # An earlier batch only brings its elements again; the next one puts in rows.
+        segment = record.arrive(place)
         if segment is not None:
             segment.payload, segment.is_in_actor, segment.is_awaited = payload, is_in_actor, False
             self._notify_changed()
-        if place == producer_record.next:
-            producer_record.call = number
-        return place == producer_record.next, segment, set(producer_record.inside)
+        if place == record.next:
+            record.call = number
+        return place == record.next, segment, set(record.inside)
 
     def _record_rows(self, producer: str, inside: Sequence[int], rows: int) -> None:
         with self._lock:
-            producer_record = self._producer_records[producer]
-            producer_record.note_rows(inside, rows)
-            producer_record.call = None
-            inside_now = pairs_of(sorted(producer_record.inside))
-            self._journal.append(
-                "fill", producer, producer_record.next, inside_now, producer_record.rows
-            )
+            record = self._producer_records[producer]
+            record.note_rows(inside, rows)
+            record.call = None
+            inside_now = pairs_of(sorted(record.inside))
+            self._journal.append("fill", producer, record.next, inside_now, record.rows)
             self._notify_changed()
 
     def _missing(self, entry: ProducerBatch | None) -> Sequence[int]:
@@ -279,20 +294,16 @@ class QueueActor(ActorSessions):
 
     def _request_again(self, segment: Segment) -> bool:
         """Ask a producer for a lost batch; return whether it can make it again."""
-        for producer_record in self._producer_records.values():
-            if producer_record.request_again(segment):
-                session = self._sessions.find(producer_record.life)
-                if (
-                    producer_record.call is not None
-                    and session is not None
-                    and not session.dismissal
-                ):
+        for record in self._producer_records.values():
+            if record.request_again(segment):
+                session = self._sessions.find(record.life)
+                if record.call is not None and session is not None and not session.dismissal:
                     # The producer may wait for room, and this batch has to come first.
-                    wait = self._waits.get((producer_record.life, "enqueue", producer_record.call))
+                    wait = self._waits.get((record.life, "enqueue", record.call))
                     if wait is not None:
                         self._end_wait(wait)
-                    else:
-                        session.cancelled_calls.add(("enqueue", producer_record.call))
+                    else:  # it has no place in the queue yet: `_run_attempt` will refuse it
+                        session.cancelled_calls.add(("enqueue", record.call))
                 return True
         return False
 
@@ -311,6 +322,7 @@ class QueueActor(ActorSessions):
         """Lease the next elements to a consumer, after committing what it has used."""
 
         async def take(session: ClientSession, release_turn: Callable[[], None]) -> Answer:
+            # A repeated call commits again, which changes nothing.
             self.commit(caller.life, used)
             life = caller.life
             with self._lock:
@@ -318,6 +330,8 @@ class QueueActor(ActorSessions):
                 lease = None if takes else self._lease_table.open_lease(life, number)
             try:
                 if lease is None:
+                    # Leased before the actor died. It takes no place in the queue, so the next
+                    # call need not wait for its elements.
                     release_turn()
                     handles = [one for take in takes for one in await self._elements(take)]
                 else:
@@ -325,6 +339,7 @@ class QueueActor(ActorSessions):
                         session, number, lease, n, up_to, max_wait, release_turn
                     )
             except BaseException as error:
+                # Nobody has got any of it, so the rows return to their places.
                 with self._lock:
                     self._lease_table.give_back(life, number)
                 if not isinstance(error, Exception):
@@ -333,8 +348,11 @@ class QueueActor(ActorSessions):
                     await self._journal.flushed()
                 return Answer(error, cause=self._cause)
             with self._lock:
+                # A cancellation or a dismissal may have given it back while its elements were on
+                # their way. From here on, only the consumer or its death gives it back.
                 if not self._lease_table.mark_delivered(life, number):
                     return Answer(self._ended_error(session))
+            # The consumer may commit the lease to the actor that comes after this one.
             await self._journal.flushed()
             return Answer(runs=[(segment.payload, rows) for segment, rows in runs_of(handles)])
 
@@ -355,7 +373,9 @@ class QueueActor(ActorSessions):
         handles: list[RowHandle] = []
         while not handles or (len(handles) < n and not up_to):
             take = Take(n - len(handles), up_to=up_to, leased=True, expired=max_wait == 0)
-            await self._begin(session, call, take, max_wait, lease=lease, release_turn=release_turn)
+            await self._run_attempt(
+                session, call, take, max_wait, lease=lease, release_turn=release_turn
+            )
             if take.state is not GRANTED:
                 raise self._ended_error(session) if take.error is None else take.error
             take.waits = False  # it has run on: from here the rows are on lease
@@ -387,9 +407,11 @@ class QueueActor(ActorSessions):
 
         await self._wait_until(is_settled)
         with self._lock:
-            if take.state is not GRANTED:
+            if take.state is not GRANTED:  # also between `is_settled` and here
                 raise StaleCallError("given back")
             lost = [one for one in segments if one.is_lost]
+            # The first consumer of a lost batch gets the error, and gives its other rows back.
+            # Later ones get the rows that are left, without an error.
             unreported = [one for one in lost if not one.is_reported]
             if unreported:
                 raise self._loss_error(unreported)
@@ -433,7 +455,7 @@ class QueueActor(ActorSessions):
         except Exception as error:  # such as a full object store
             return Answer(error)
 
-    async def _begin(
+    async def _run_attempt(
         self,
         session: ClientSession,
         call: Call,
@@ -451,31 +473,37 @@ class QueueActor(ActorSessions):
             attempt: the attempt.
             max_wait: seconds after which it takes what is there.
             lease: the lease to enter it in.
-            go_on: called when it has its place in the queue.
+            release_turn: called when it has its place in the queue.
         """
         loop = asyncio.get_running_loop()
         woken = asyncio.Event()
         wait = Wait(attempt, DequeueWaiter(partial(wake_in, loop, woken)))
         _, *what = call
         with self._lock:
+            # A cancellation may overtake its call.
             if session.dismissal or tuple(what) in session.cancelled_calls:
                 raise StaleCallError("cancelled")
             self._waits[call] = wait
             self._lease_table.begin(attempt, wait.sleeper)
             if lease is not None and isinstance(attempt, Take):
+                # Under the same lock as its begin: it may be granted by now, and a cancellation
+                # finds granted rows only by the lease.
                 lease.takes.append(attempt)
         timer = None
         if max_wait and attempt.state is PENDING:
             timer = loop.call_later(max_wait, self._expire, attempt)
+        # The queue may be closed already, and this consumer may hold all that could come back.
         self._end_self_waits()
+        # The attempt has its place. So the caller's next call may take the place behind it, and
+        # must not wait until this one is granted.
         release_turn()
-        await self._until(call, wait, woken, timer)
+        await self._wait_for_attempt(call, wait, woken, timer)
 
     def _expire(self, attempt: Attempt) -> None:
         with self._lock:
             self._lease_table.expire(attempt)
 
-    async def _until(
+    async def _wait_for_attempt(
         self, call: Call, wait: Wait, woken: asyncio.Event, timer: asyncio.TimerHandle | None
     ) -> None:
         waits = wait.attempt.state is PENDING
@@ -484,6 +512,7 @@ class QueueActor(ActorSessions):
                 await woken.wait()
                 woken.clear()
         except BaseException:
+            # The task was cancelled. Rows that were granted before we woke go back.
             with self._lock:
                 self._lease_table.withdraw(wait.attempt)
             raise
@@ -509,12 +538,14 @@ class QueueActor(ActorSessions):
         with self._lock, suppress(RefusedError):
             session = self._session_of(caller)
             calls = session.calls.get(what)
+            # Not for a call with a result: nothing would remove the entry again.
             if calls is None or not calls.has_ended(number):
                 session.cancelled_calls.add((what, number))  # the call will end before it waits
             wait = self._waits.get((life, what, number))
             if wait is not None:
                 self._end_wait(wait)
             if what == "dequeue":
+                # Even if it was answered: the caller drops that answer.
                 self._lease_table.give_back(life, number)
                 self._notify_changed()
 
@@ -550,7 +581,7 @@ class QueueActor(ActorSessions):
                 below, numbers = self._applied_task_dones.get(life, (0, set()))
                 if number >= below and number not in numbers:  # else it is a copy
                     possible = self._lease_table.task_done(life, n)
-                    if possible is not None:
+                    if possible is not None:  # nothing has changed, so it is not recorded
                         return Answer(self._too_many_error(n, possible))
                     self._applied_task_dones[life] = add_applied_call(below, numbers, number, known)
                     self._journal.append("done", life, number, known, n)
@@ -582,11 +613,12 @@ class QueueActor(ActorSessions):
             ]
             segments = {handle.segment for handle in handles}
             found = [one for one in segments if not lost_refs.isdisjoint(one.payload.ref)]
+            # All of it: the next dequeue skips the rows of segments that are lost.
             self._lease_table.give_back(life, number)
-            is_wanted = [one for one in found if self._request_again(one)]
-            found = [one for one in found if one not in is_wanted]
+            can_be_made_again = [one for one in found if self._request_again(one)]
+            found = [one for one in found if one not in can_be_made_again]
             self._notify_changed()
-            if is_wanted and not found:
+            if can_be_made_again and not found:  # the repeated dequeue waits for their producer
                 return Answer(must_retry=True)
             if segments and not found and not any(one.is_lost for one in segments):
                 return Answer(must_retry=True)  # it was copied or sent again in the meantime
@@ -638,6 +670,7 @@ class QueueActor(ActorSessions):
                 sessions = [session] if node is None else self._sessions.on(node)
                 lives = {session.caller.life for session in sessions}
                 if node != self._node or node is None:
+                    # Later batches are copied on arrival: they must not wait for another drain.
                     self._draining.update(lives)
             if node is not None and node == self._node:
                 self._check_recoverable(node)

@@ -71,7 +71,7 @@ async def test_nothing_is_freed_before_the_disk_says_so(
         goes_on.wait()
         put_down(lines, compacted)
 
-    monkeypatch.setattr(journal, "_put_down", slowly)
+    monkeypatch.setattr(journal, "_write_lines", slowly)
     journal.append("used", "c", [0])
     begun.wait()
     assert journal.freed("p") == []
@@ -147,7 +147,7 @@ async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.Monke
 async def test_it_is_written_anew_when_most_is_past(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journals, "_MANY", 50)
+    monkeypatch.setattr(journals, "_MIN_REWRITE", 50)
     journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
     producer, consumer = LocalHandle(actor, FIFO, "p"), LocalHandle(actor, FIFO, "c")
