@@ -136,6 +136,7 @@ class ActorSessions:
             life: (known, set(numbers))
             for life, (known, numbers) in ledger.applied_task_dones.items()
         }
+        # No program of that life can rejoin and send them.
         for life in self._awaited.producers() - ledger.lives.keys():
             self._give_up_batches(life)
         for producer, (following, pairs, rows) in ledger.producer_progress.items():
@@ -156,8 +157,12 @@ class ActorSessions:
             with self._lock:
                 before = self._sessions.find(caller.life)
                 has_rejoined = before is not None and before.has_rejoined
-                if not has_rejoined and max(1, report.began) != self._journal.starts:
-                    return Answer(began=self._journal.starts, is_outdated=True)
+                # Ray repeats an unanswered call. So this report may have been made for an earlier
+                # start, and lack what the client has done since: have it make another.
+                if not has_rejoined and max(1, report.starts) != self._journal.starts:
+                    return Answer(starts=self._journal.starts, is_outdated=True)
+                # Before `_session_of`, which may replace the client's former life: an outdated
+                # journal must be refused without a change.
                 if not has_rejoined and not (before and before.dismissal):
                     self._check_held(caller, report)
                 session = self._session_of(caller, joins=True)
@@ -165,13 +170,14 @@ class ActorSessions:
                     session.has_rejoined = True
                     self._apply_report(session, report)
             await self._journal.flushed()
+            # The actor's copies died with it, and the kept ones belong to the producer.
             if report.owned:
                 await self._copy_all_to_actor([caller.life])
         except RefusedError as refused:
             return refused.answer
         except Exception as error:  # such as a journal on a full disk
             return Answer(error)
-        return Answer(began=self._journal.starts)
+        return Answer(starts=self._journal.starts)
 
     def _check_held(self, caller: CallerId, report: ClientReport) -> None:
         """Check that the journal has all leases that a consumer received, which were written first.
@@ -196,7 +202,10 @@ class ActorSessions:
         session.cancelled_calls.update(report.cancelled_calls)
         for number, payload in report.kept:
             self._awaited.arrive((life, number), payload)
+        # It has sent all that it keeps. Only the enqueues that it will repeat can bring more.
         self._give_up_batches(life, except_calls=report.enqueues[1])
+        # It neither holds the other leases nor waits for them: it has cancelled their dequeues, and
+        # the cancellations died with the actor.
         known = {*report.held, *report.dequeues[1]}
         for number in self._lease_table.numbers_of(life):
             if number not in known:
@@ -253,6 +262,7 @@ class ActorSessions:
                 raise
             return segment.payload is not before  # it has been sent again in the meantime
         with self._lock:
+            # Otherwise the producer has sent the batch again while we waited.
             if segment.payload is before:
                 segment.payload, segment.is_in_actor = payload, True
         return True
@@ -279,7 +289,7 @@ class ActorSessions:
                 if session.dismissal:
                     raise RefusedError(Answer(self._ended_error(session)))
             if self._journal.starts and not (joins or (session and session.has_rejoined)):
-                raise RefusedError(Answer(began=self._journal.starts))
+                raise RefusedError(Answer(starts=self._journal.starts))
             if session is None:
                 self._check_last_committed(caller)
                 session = self._begin_life(caller)
@@ -381,6 +391,7 @@ class ActorSessions:
         """Dismiss a client: its calls end, and its uncommitted leases go back."""
         life = session.caller.life
         session.dismiss(why)
+        # Before its leases go back: else its own waiting dequeues would get them.
         self._end_calls(life)
         self._lease_table.give_back(life)
         self._give_up_batches(life)
@@ -388,6 +399,7 @@ class ActorSessions:
         self._applied_task_dones.pop(life, None)
         self._journal.append("gone", life)
         self._draining.discard(life)
+        # The producer's next life may make these batches again: consumers wait some time for it.
         for record in self._producer_records.values():
             if record.life == life:
                 record.end()
@@ -449,7 +461,7 @@ class ActorSessions:
                     )  # without a call, it has not replaced the former life of its client
                 self._session_of(caller)
         except RefusedError as refused:  # its next call reports the refusal
-            return Answer(began=refused.answer.began)
+            return Answer(starts=refused.answer.starts)
         return Answer(freed=self._journal.droppable_of(caller.life, kept))
 
     def clients(self) -> list[str]:

@@ -37,7 +37,7 @@ class CallerId(NamedTuple):
 class ClientReport(NamedTuple):
     """The state that a client reports to an actor that has restarted."""
 
-    began: int = 0
+    starts: int = 0
     """How often the actor had started then, as far as known; 0 before the first call.
 
     Ray repeats an unanswered call even if the actor has restarted once more. Then this report lacks
@@ -289,7 +289,7 @@ class HandleState:
             with self._lock:
                 self._cancelled_calls.discard((what, number))
 
-    def report(self, began: int) -> ClientReport:
+    def report(self, starts: int) -> ClientReport:
         """Return the whole state, for an actor with this start count."""
         enqueues, dequeues = self.enqueues.report(), self.dequeues.report()
         with self._lock:
@@ -297,4 +297,6 @@ class HandleState:
             held, cancelled_calls = sorted(self._held), sorted(self._cancelled_calls)
         loads = self._cloudpickle.loads
         payloads = [(number, loads(it) if isinstance(it, bytes) else it) for number, it in kept]
-        return ClientReport(began, enqueues, dequeues, payloads, self._owned, held, cancelled_calls)
+        return ClientReport(
+            starts, enqueues, dequeues, payloads, self._owned, held, cancelled_calls
+        )

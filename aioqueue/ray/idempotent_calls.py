@@ -58,6 +58,7 @@ class NumberedCalls(Generic[T]):
             return await asyncio.shield(made)
         if number < max(known, self._next) or number in self._skipped or self._is_abandoned:
             raise StaleCallError
+        # Before the first wait, so that a copy that arrives meanwhile finds it.
         made = self._results[number] = self._loop.create_future()
         try:
             await self._wait_turn(number)
@@ -73,6 +74,8 @@ class NumberedCalls(Generic[T]):
             made.set_result(result)
             return result
         finally:
+            # Also for a call that has failed before it had a place: else all later calls would
+            # wait.
             self._release_turn(number)
 
     def has_ended(self, number: int) -> bool:

@@ -89,6 +89,8 @@ class QueueJournal:
             self._read()
             self._note_freed()
         self._length = 0  # records in the file
+        # On disk before any call is answered. Clients rejoin once for each start count, so two
+        # starts must never have the same.
         self.ledger.apply(["start", self.ledger.starts + 1])
         self._rewrite(list(self.ledger.records()))
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115  # as long as the actor
@@ -106,7 +108,7 @@ class QueueJournal:
             self.ledger.apply(list(record))
             self._lines.append(json.dumps(record, separators=(",", ":")) + "\n")
             self._written += 1
-            if record[0] == "gone":
+            if record[0] == "gone":  # nobody asks for its batches any more
                 self._freed.pop(str(record[1]), None)
             self._note_freed()
             self._has_work.notify()
@@ -201,6 +203,8 @@ class QueueJournal:
             file.write("".join([_FIRST, *lines]).encode())
             file.flush()
             os.fsync(file.fileno())
+        # A crash leaves the old file or the new one, each complete. The folder is forced to disk,
+        # too: else the old file could be back after a power failure.
         os.replace(beside, self.path)
         with suppress(OSError):  # some systems cannot open folders
             folder = os.open(self.path.parent, os.O_RDONLY)
@@ -218,8 +222,10 @@ class QueueJournal:
                     self._has_work.wait()
                 if not self._lines:
                     return
+                # All that has gathered while the disk was busy goes out in one write.
                 lines, self._lines = self._lines, []
                 written = self._written
+                # Under the lock, so that the ledger holds exactly the records up to `written`.
                 is_long = self._length + len(lines) > max(_MIN_REWRITE, 4 * self.ledger.size)
                 compacted = list(self.ledger.records()) if is_long else None
             try:
@@ -231,6 +237,7 @@ class QueueJournal:
 
     def _write_lines(self, lines: list[str], compacted: list[Record] | None) -> None:
         if compacted is None:
+            # An unbuffered write may be partial, as on a disk that is nearly full.
             text = memoryview("".join(lines).encode())
             while text:
                 text = text[self._file.write(text) :]
@@ -251,5 +258,5 @@ class QueueJournal:
 
     def _fail(self, error: OSError) -> None:
         with self._lock:
-            self._failure = error
+            self._failure = error  # before the callers wake, who look at it
         self._notify_flushed(self._written)

@@ -178,6 +178,8 @@ class QueueLedger:
 
     def records(self) -> Iterator[Record]:
         """Return the fewest records that result in the same state."""
+        # The order matters: a life is met before it is dismissed, and before its leases, which count
+        # for its client.
         yield ["start", self.starts]
         for life, client in self.dismissed.items():
             yield ["meet", life, client]
@@ -191,6 +193,7 @@ class QueueLedger:
             yield ["put", life, number, 0, batch.rows, batch.row_bytes, batch.keys, used]
             if batch.inside is not None:
                 yield ["in", life, number, pairs_of(batch.inside)]
+        # After the batches: their "in" enters an answer for each, and this record replaces those.
         for life, answered in self.answered.items():
             yield ["answered", life, list(answered.items())]
         for life, leases in self.leases.items():
@@ -226,9 +229,10 @@ class QueueLedger:
 
     def _apply_gone(self, life: str) -> None:
         client = self.lives.pop(life, None)
-        if client is not None:
+        if client is not None:  # it may still call, and then learns why it is refused
             self.dismissed[life] = client
         self.progress.pop(life, None)  # an unnamed client has a single life
+        # Nobody repeats its enqueues, and nobody keeps its batches any more.
         self.answered.pop(life, None)
         self._freed.pop(life, None)
         self._apply_back(life, None)
@@ -248,10 +252,12 @@ class QueueLedger:
         keys: list[int] | None,
         used: list[int] | None = None,
     ) -> None:
+        # After a restart, the producer repeats an unanswered enqueue: then the batch is known, with
+        # the rows that consumers have committed since.
         batch = self.batches.setdefault((life, number), EnqueuedBatch(rows, row_bytes, keys))
         batch.used.update(rows_of(used or []))
         answered = self.answered.get(life)
-        if answered:
+        if answered:  # of calls below `known` it has the answer, so it does not repeat them
             for old in [old for old in answered if old < known]:
                 del answered[old]
             if not answered:
@@ -259,11 +265,13 @@ class QueueLedger:
 
     def _apply_in(self, life: str, number: int, pairs: list[int]) -> None:
         rows = rows_of(pairs)
-        if life in self.lives:
+        if life in self.lives:  # otherwise nobody is there to repeat the call
             self.answered.setdefault(life, {})[number] = len(rows)
         batch = self.batches.get((life, number))
-        if batch is not None:
+        if batch is not None:  # it may have been lost in the meantime
             batch.inside = rows
+            # Consumers may have committed all of it while the enqueue still waited for an answer;
+            # and a batch that was given up has no rows inside.
             self._drop_if_used((life, number), batch)
 
     def _apply_answered(self, life: str, answered: list[list[int]]) -> None:
@@ -277,6 +285,7 @@ class QueueLedger:
         for number in numbers:
             self._progress_of(life).commit(number)
             done = self._pop_done(life, number)
+            # Also of batches that are lost by now: the consumer has received these rows.
             runs = self._pop(life, number)
             unfinished = sum(len(rows_of(pairs)) for _, _, pairs in runs) - done
             if unfinished > 0:
@@ -288,6 +297,8 @@ class QueueLedger:
                     self._drop_if_used((producer, call), batch)
 
     def _apply_back(self, life: str, numbers: list[int] | None) -> None:
+        # The rows need no record of their own: rows that are inside, neither used nor leased, are
+        # in the queue again. What was done with them is not done after all.
         for number in list(self.leases.get(life, ())) if numbers is None else numbers:
             self._pop_done(life, number)
             self._pop(life, number)
@@ -298,6 +309,7 @@ class QueueLedger:
             *self.applied_task_dones.get(life, (0, [])), number, known
         )
         self.applied_task_dones[life] = below, sorted(numbers)
+        # As the table does: first those that cannot go back, then the leases from the oldest on.
         left = n - min(n, self.unfinished.get(life, 0))
         if life in self.unfinished:
             self.unfinished[life] -= n - left
@@ -346,10 +358,11 @@ class QueueLedger:
         return runs
 
     def _drop_if_used(self, key: Key, batch: EnqueuedBatch) -> None:
+        # `is_used` is false while the enqueue is in progress: more rows may come.
         if batch.is_used:
             del self.batches[key]
             life, number = key
-            if life in self.lives:
+            if life in self.lives:  # it keeps the batch until it learns of this
                 self._freed.setdefault(life, []).append(number)
 
 

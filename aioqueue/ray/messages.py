@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     """The rows that a dequeue got."""
     cause: bytes | None = None
     """The cause of the error, as a message: the actor may not be able to import its class."""
-    began: int = 0
+    starts: int = 0
     """How often the actor has started. Set if it has restarted: the caller must rejoin, and then
     repeat the call."""
     freed: Sequence[int] = ()

@@ -118,21 +118,21 @@ class Client:
         cloudpickle = self.ray.cloudpickle
         return message_of_failure(cause, cloudpickle.dumps, cloudpickle.loads)
 
-    def rejoin(self, began: int = 0) -> CallFlow[None]:
+    def rejoin(self, starts: int = 0) -> CallFlow[None]:
         """Rejoin an actor that has restarted.
 
         Args:
-            began: how often the actor has started.
+            starts: how often the actor has started.
         """
         if not self.handle_state.keeps:
             return
-        reference = self.connection.rejoin(began)
+        reference = self.connection.rejoin(starts)
         while reference is not None:
             answer: Answer = yield reference
             self.raise_error(answer)
             if not answer.is_outdated:
-                self.connection.note_rejoined(answer.began)
-            reference = self.connection.rejoin(answer.began)
+                self.connection.note_rejoined(answer.starts)
+            reference = self.connection.rejoin(answer.starts)
 
     def request(self, ask: Callable[[], Any]) -> CallFlow[Any]:
         """Return the actor's answer to a call; repeat the call if the actor restarts in between."""
@@ -143,9 +143,9 @@ class Client:
         """Return the answer to a call that was made."""
         while True:
             answer = unpacked_answer((yield reference))
-            if not (isinstance(answer, Answer) and answer.began):
+            if not (isinstance(answer, Answer) and answer.starts):
                 return answer
-            yield from self.rejoin(answer.began)
+            yield from self.rejoin(answer.starts)
             reference = ask()
 
     def end_enqueue(self, number: int) -> None:
@@ -302,31 +302,31 @@ class Connection:
         if is_over:
             pending.gate.open()
 
-    def rejoin(self, began: int) -> Any:
+    def rejoin(self, starts: int) -> Any:
         """Report this program's state to an actor that has restarted, once.
 
         Args:
-            began: how often the actor has started; 0 if unknown.
+            starts: how often the actor has started; 0 if unknown.
 
         Returns:
             Ray's reference of the answer; ``None`` if the actor already has the report.
         """
         with self._lock:
-            if self._rejoined_start and began <= self._rejoined_start:
+            if self._rejoined_start and starts <= self._rejoined_start:
                 return None
-            if self._joining is not None and self._joining[0] >= began:
+            if self._joining is not None and self._joining[0] >= starts:
                 return self._joining[1]
-            reference = self.actor.rejoin.remote(self.caller, self._handle_state.report(began))
-            self._joining = began, reference
+            reference = self.actor.rejoin.remote(self.caller, self._handle_state.report(starts))
+            self._joining = starts, reference
         # Without the lock, since the callback runs at once if the answer is already there.
         reference.future().add_done_callback(self._joined)
         return reference
 
-    def note_rejoined(self, began: int) -> None:
+    def note_rejoined(self, starts: int) -> None:
         """Record at which start count the actor got the report."""
         with self._lock:
-            if began > self._rejoined_start:
-                self._rejoined_start, self._joining = began, None
+            if starts > self._rejoined_start:
+                self._rejoined_start, self._joining = starts, None
                 skipped, self._skipped = self._skipped, []
                 for call in skipped:
                     self.actor.skip.remote(self.caller, *call)
@@ -343,7 +343,7 @@ class Connection:
     def _joined(self, future: Any) -> None:
         if future.exception() is None and not future.result().is_outdated:
             self.note_rejoined(
-                future.result().began
+                future.result().starts
             )  # otherwise a waiting call or the next beat tries again
 
     def _on_heartbeat(self, future: Any) -> None:
@@ -353,8 +353,8 @@ class Connection:
         self._last_heard = monotonic()
         answer: Answer = future.result()
         self._handle_state.forget(answer.freed)
-        if answer.began and self._is_connected():
-            self.rejoin(answer.began)
+        if answer.starts and self._is_connected():
+            self.rejoin(answer.starts)
 
     def check(self) -> None:
         """Check that calls are possible.

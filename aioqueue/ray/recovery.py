@@ -85,6 +85,8 @@ def restore_queue(lease_table: LeaseTable, ledger: QueueLedger) -> tuple[Awaited
         for key, batch in ledger.batches.items()
     }
     leased = ledger.leased()
+    # First the leases: the machine adopts them only while the queue is empty. Their order is that in
+    # which they would go back.
     for consumer, number, rows in _leases(ledger):
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
         if entries:  # without entries, all of it is lost
@@ -92,10 +94,14 @@ def restore_queue(lease_table: LeaseTable, ledger: QueueLedger) -> tuple[Awaited
     for key, batch in ledger.batches.items():
         delivered = batch.used | leased.get(key, set())
         if batch.inside is None:
+            # Its enqueue had not ended. Rows that nobody got are not in the queue: they come with
+            # the repeated call.
             awaited.partial[key] = delivered
         inside = [row for row in batch.inside or () if row not in delivered]
         if inside:
             lease_table.refill([_entry(segments[key], row, batch) for row in inside])
+        # A lease needs its elements, too: its consumer may have died, and they go back; or its
+        # answer was lost, and the dequeue is repeated.
         if inside or key in leased:
             awaited.add(segments[key])
     return awaited, list(segments.values())

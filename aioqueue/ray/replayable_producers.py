@@ -47,6 +47,7 @@ class ProducerRecord:
         lost."""
         if self.life != life:
             self.life = life
+            # What only the former handle had has gone with it, even if nobody has noticed yet.
             for number, segment in list(self._segments.items()):
                 if not segment.is_in_actor:
                     self._request_again(number, segment)
@@ -92,6 +93,7 @@ class ProducerRecord:
     def request_again(self, segment: Segment) -> bool:
         """Request a lost batch; return whether it belongs to this producer."""
         number = next((n for n, one in self._segments.items() if one is segment), None)
+        # It belongs to another producer, or was copied to the actor in the meantime.
         if number is None or segment.is_in_actor:
             return False
         self._request_again(number, segment)

@@ -168,7 +168,7 @@ class LocalHandle:
         self._open: dict[str, set[int]] = {"enqueue": set(), "dequeue": set()}
         self.calls: list[Sent] = []
         self.kept: list[tuple[int, Payload]] = []
-        self._began = 0  # how often the actor had started, as it has said
+        self._starts = 0  # how often the actor had started, as it has said
 
     def made(
         self, what: str, call: Callable[[int, int], Coroutine[Any, Any, Answer]]
@@ -200,7 +200,7 @@ class LocalHandle:
         """Take rows out, and say which leases are used."""
         if not self._knows_first:
             agreed = self.actor.agree(self.caller)
-            self._knows_first = not agreed.error and not agreed.began
+            self._knows_first = not agreed.error and not agreed.starts
             self._next["dequeue"] = agreed.rows
         return self.made(
             "dequeue",
@@ -213,7 +213,7 @@ class LocalHandle:
         """The actor has come back, or is met for the first time."""
         self.actor = actor
         answer = await actor.rejoin(self.caller, self.report(held))
-        self._began = max(self._began, answer.began)
+        self._starts = max(self._starts, answer.starts)
         return await self.rejoin(actor, held) if answer.is_outdated else answer
 
     def report(self, held: Iterable[int] = ()) -> ClientReport:
@@ -224,7 +224,7 @@ class LocalHandle:
             return self._next[what], [one.number for one in unanswered if one.what == what]
 
         return ClientReport(
-            began=self._began,
+            starts=self._starts,
             enqueues=told("enqueue"),
             dequeues=told("dequeue"),
             kept=list(self.kept),

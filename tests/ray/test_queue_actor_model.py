@@ -163,7 +163,7 @@ class Users(RuleBasedStateMachine):
         unfinished = [row for row in mine if row not in self.done_with]
         for _ in range(1 + again):
             answer = self._run(self.actor.task_done(consumer.caller, number, number, n))
-            assert not answer.began
+            assert not answer.starts
             assert isinstance(answer.error, InvalidArgumentError) is (n > len(unfinished))
         if n <= len(unfinished):
             self.done_with.update(unfinished[:n])

@@ -98,9 +98,9 @@ async def test_how_a_client_stood_before_another_death_does_not_count() -> None:
     await settled()
     actor = actor.restarted()
     for caller, report in before:
-        assert await actor.rejoin(caller, report) == Answer(began=2, is_outdated=True)
+        assert await actor.rejoin(caller, report) == Answer(starts=2, is_outdated=True)
     for handle, held in ((producer, []), (consumer, [0])):
-        assert await handle.rejoin(actor, held) == Answer(began=2)
+        assert await handle.rejoin(actor, held) == Answer(starts=2)
     assert actor.leases() == 1
     rest = consumer.take(1, used=[0]).arrive()
     await settled()
@@ -301,9 +301,9 @@ async def test_who_has_not_said_how_it_stands_is_asked_to() -> None:
     producer.actor = actor
     put = producer.put(1).arrive()
     await settled()
-    assert put.answer == Answer(began=2)
-    assert (await actor.heartbeat(producer.caller)).began == 2
-    assert (await producer.rejoin(actor)).began == 2
+    assert put.answer == Answer(starts=2)
+    assert (await actor.heartbeat(producer.caller)).starts == 2
+    assert (await producer.rejoin(actor)).starts == 2
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -411,7 +411,7 @@ async def test_a_consumer_that_begins_anew_is_looked_for_until_it_may() -> None:
     first.take(2).arrive()
     await settled()
     again = LocalHandle(actor, FIFO, "two", "rank 0", after=0)
-    assert actor.agree(again.caller).began
+    assert actor.agree(again.caller).starts
     assert actor.leases() == 2  # nothing has changed by that
     assert (await again.rejoin(actor)).error is None
     taken = again.take(2).arrive()
