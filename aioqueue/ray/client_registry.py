@@ -291,6 +291,8 @@ class HandleState:
 
     def report(self, starts: int) -> ClientReport:
         """Return the whole state, for an actor with this start count."""
+        # First the calls, then what is held: a lease that arrives in between is in both, and so the
+        # actor does not give it back.
         enqueues, dequeues = self.enqueues.report(), self.dequeues.report()
         with self._lock:
             kept = sorted(self._kept.items(), key=lambda item: item[0])

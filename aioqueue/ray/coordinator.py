@@ -18,7 +18,7 @@ from aioqueue.coordination.workers import as_worker, current_worker_name, when_a
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import describe_exception
 from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
-from aioqueue.locks import guarded, holding
+from aioqueue.locks import holding
 from aioqueue.processes.messages import failure_of_message, message_of_failure
 from aioqueue.ray.coordinator_actor import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.coordinator_connection import CoordinatorConnection, place_here, task_here
@@ -101,6 +101,8 @@ class ClusterCore(CoordinatorCore):
         """
         self.connection.check()
         error = self.what_is_new(error)
+        # Without the lock, since it pickles an exception of the user; and before the core records
+        # the failure, since a join may raise it then, and what was raised is not sent.
         failure = self._failure(error, worker)
         super().stop(error, worker)
         count = holding(self._lock, self._queue_failure, error, failure, worker)
@@ -127,6 +129,8 @@ class ClusterCore(CoordinatorCore):
         """Queue a failure for the actor; return how many failures of this program it will then
         have."""
         self._local_stopped_by = self._local_stopped_by or worker
+        # The core may have refused it, as when a join has ended. One in `_shared` came from another
+        # program, or was sent before: to send it again would count it twice.
         is_recorded = any(error is known for known in self._failures)
         if failure is None or not is_recorded or any(error is known for known in self._shared):
             return 0
@@ -141,6 +145,8 @@ class ClusterCore(CoordinatorCore):
         self.connection.request_soon(bool, "clear", run)
 
     def _leave_run(self) -> int:
+        # Unknown until news of the next run comes. Otherwise a report made by then would bring a
+        # new failure to the run that is being cleared.
         run, self._run = self._run, _UNKNOWN
         self._first_run = max(self._first_run, run + 1)
         self._reset()
@@ -208,6 +214,7 @@ class ClusterCore(CoordinatorCore):
         if is_iterable(workers):
             given = [self._as_task(one) for one in given]
         key = self._current_worker().key
+        # Before asking for the others: two tasks that join at once must not wait for each other.
         holding(self._lock, self._joining_keys.append, key)
         other_workers: list[OtherProgramWorker] = []
         is_over = False
@@ -246,26 +253,27 @@ class ClusterCore(CoordinatorCore):
         self.connection.call_when_settled(settled.open)
         yield settled, None
 
-    # Calls by the link.
+    # Calls by the thread of the connection. No signal handler runs there, so a plain `with`
+    # releases the lock in any case. A finalizer that runs there may take it again: it is reentrant.
 
-    @guarded
     def program_report(self) -> ProgramReport:
         """Return the state of this program."""
-        self._number += 1
-        acknowledged = self.connection.acknowledged
-        return ProgramReport(
-            self._life,
-            self._place,
-            self._run,
-            self._number,
-            [*self._active_workers, *self._workers_here()],
-            acknowledged,
-            self._local_failures[acknowledged:],
-            self._local_stopped_by,
-            self.joined,
-            list(self._joining_keys),
-            self._seen,
-        )
+        with self._lock:
+            self._number += 1
+            acknowledged = self.connection.acknowledged
+            return ProgramReport(
+                self._life,
+                self._place,
+                self._run,
+                self._number,
+                [*self._active_workers, *self._workers_here()],
+                acknowledged,
+                self._local_failures[acknowledged:],
+                self._local_stopped_by,
+                self.joined,
+                list(self._joining_keys),
+                self._seen,
+            )
 
     def _workers_here(self) -> Iterable[ActiveWorker]:
         for key, worker in self._workers.items():
@@ -276,15 +284,17 @@ class ClusterCore(CoordinatorCore):
                 else:
                     yield ActiveWorker(f"{self._life}/{key}", worker.name)
 
-    @guarded
     def known_state(self) -> tuple[str, int, int, bool]:
         """Return what this program knows of the others."""
-        return self._life, self._run, self._seen, self.stopped.is_open
+        with self._lock:
+            return self._life, self._run, self._seen, self.stopped.is_open
 
     def accept_news(self, news: News) -> None:
         """Accept news of the cluster. Decisions made elsewhere are not reported again."""
-        if not holding(self._lock, self._is_of_this_run, news):
-            return
+        with self._lock:
+            if not self._is_of_this_run(news):
+                return
+        # The answers to a report and to the pending call for news may bring the same failure.
         for number, failure in news.failures:
             if number >= self._seen:
                 self._accept_failure(failure)
@@ -310,7 +320,9 @@ class ClusterCore(CoordinatorCore):
             log.error("worker %s failed after the join", worker, exc_info=error)
             return
         self._shared.append(error)
-        holding(self._lock, self._record, error, worker)
+        with self._lock:
+            self._record(error, worker)
+        # Not `self.stop`, which would send it to the cluster again.
         super().stop(None, worker)
 
     def connection_lost(self, error: Exception) -> None:

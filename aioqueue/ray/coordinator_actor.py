@@ -140,6 +140,8 @@ class CoordinatorActor:
                 self._stop(report.stopped_by)
             if report.is_joined:
                 self._has_unreported_failure = False
+            # Failures are counted, so a late report does no harm. A late list of workers would
+            # bring back workers that have ended.
             if report.number > member.number:
                 member.number = report.number
                 member.joining = frozenset(report.joining)
@@ -160,6 +162,7 @@ class CoordinatorActor:
         return self._run
 
     def _accept_failures(self, member: _Member, report: ProgramReport) -> None:
+        # The report repeats the failures whose acknowledgement the program does not have yet.
         for failure in report.failures[member.taken - report.acknowledged :]:
             member.taken += 1
             self._record(report.life, failure)
@@ -185,6 +188,7 @@ class CoordinatorActor:
         over = {key for key, one in member.workers.items() if not one.is_local and key not in now}
         self._ended |= over
         member.workers = now
+        # Also in the list of the task's own process, which may have died without a report.
         for one in self._members.values():
             for key in self._ended & one.workers.keys():
                 del one.workers[key]
@@ -266,6 +270,7 @@ class CoordinatorActor:
             await self._changed.wait()
 
     def _notify_changed(self) -> None:
+        # Each change has an event of its own: a waiter that is slow to run misses none.
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -295,6 +300,7 @@ class CoordinatorActor:
 
     def _dismiss(self, life: str) -> None:
         del self._members[life]
+        # A failure that no join has reported waits for the next program.
         if not self._members and not self._has_unreported_failure:
             self._reset()
         self._notify_changed()

@@ -120,6 +120,8 @@ class CoordinatorConnection:
         if threading.current_thread() is self._thread:
             return
         event = threading.Event()
+        # Check and register under one lock: an acknowledgement or the end comes before, and is seen
+        # here, or afterwards, and sets the event.
         with self._lock:
             if self._acknowledged >= count or self.ended_by is not None:
                 return
@@ -168,10 +170,12 @@ class CoordinatorConnection:
         if self.ended_by is None:
             self.ended_by = _ended_error(self.name)
             report = self._last_report
+            # The coordinator is gone by now, but other programs still need its last failures.
             if report is not None and self._is_connected():
                 with suppress(Exception):
                     self.actor.leave.remote(report)
             return
+        # Callers may wait for an answer that no report can bring: each gets `None`.
         while self._coordinator() is not None:
             call = self._inbox.get()
             if call is None:
@@ -198,7 +202,7 @@ class CoordinatorConnection:
     def _on_report_answer(self, run: int, then: Callable[[], object], news: News | None) -> None:
         coordinator = self._coordinator()
         if news is not None and coordinator is not None:
-            if news.run == run:
+            if news.run == run:  # counts of another run are of other failures
                 self._note_acknowledged(news.taken)
             coordinator.accept_news(news)
         then()
@@ -206,6 +210,7 @@ class CoordinatorConnection:
     def _note_acknowledged(self, taken: int) -> None:
         with self._lock:
             self._acknowledged = max(self._acknowledged, taken)
+            # Nobody updates the last report later: take out now what the actor has.
             if self._last_report is not None:
                 already = self._acknowledged - self._last_report.acknowledged
                 self._last_report = self._last_report._replace(
@@ -230,6 +235,7 @@ class CoordinatorConnection:
         if self.ended_by is not None:
             then(None)
             return
+        # Registered before the call: `_end` answers it if the connection ends in the meantime.
         call_id = object()
         self._pending[call_id] = then
         if not self._is_connected():  # a call would make Ray start a cluster

@@ -178,8 +178,8 @@ class QueueLedger:
 
     def records(self) -> Iterator[Record]:
         """Return the fewest records that result in the same state."""
-        # The order matters: a life is met before it is dismissed, and before its leases, which count
-        # for its client.
+        # The order matters: a life is met before it is dismissed, and before its leases, which
+        # count for its client.
         yield ["start", self.starts]
         for life, client in self.dismissed.items():
             yield ["meet", life, client]

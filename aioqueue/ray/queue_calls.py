@@ -79,6 +79,7 @@ class QueueCalls:
             copy = handle_state.copied(payload) if handle_state.keeps else None
 
         def enqueue(number: int, known: int) -> Any:
+            # Before the call leaves: the actor may die at once, and the report must have the batch.
             if copy is not None:
                 handle_state.keep(number, copy)
             return client.actor.enqueue.remote(
@@ -93,6 +94,8 @@ class QueueCalls:
         except aioqueue.WorkerDiedError:
             raise
         except BaseException as error:
+            # Cancelled. Only the answer says how many rows are in, so wait for it even now. If the
+            # actor restarts meanwhile, the report repeats the cancellation.
             with handle_state.cancelled_calls("enqueue", number):
                 yield client.actor.cancel.remote("enqueue", client.caller, number)
                 answer = yield from client.await_answer(reference, repeat)
@@ -101,6 +104,7 @@ class QueueCalls:
             raise
         finally:
             client.end_enqueue(number)
+        # Of a batch without rows in the queue, nothing will be committed that could release it.
         handle_state.forget(answer.freed if answer.rows else [number, *answer.freed])
         client.raise_error(answer)
         return answer
@@ -119,6 +123,8 @@ class QueueCalls:
         """Dequeue rows once; ``None`` if they have gone elsewhere, and the call must be
         repeated."""
         client, handle_state = self.client, self.client.handle_state
+        # The commit travels with the dequeue. These leases stay in `_unused` until the answer, so a
+        # failed call leaves them to the next one.
         used: list[int] = []
         if self._autocommit:
             with self._lock:
@@ -136,6 +142,8 @@ class QueueCalls:
             self._note_used(used)
             columns = [] if answer.error is not None else (yield from self._fetch(answer, number))
             if answer.error is None and columns is not None:
+                # Before `end_dequeue`: a report in between must name it as held or as unanswered,
+                # else the actor gives it back.
                 handle_state.hold(number)
         except aioqueue.WorkerDiedError:
             raise

@@ -85,8 +85,8 @@ def restore_queue(lease_table: LeaseTable, ledger: QueueLedger) -> tuple[Awaited
         for key, batch in ledger.batches.items()
     }
     leased = ledger.leased()
-    # First the leases: the machine adopts them only while the queue is empty. Their order is that in
-    # which they would go back.
+    # First the leases: the machine adopts them only while the queue is empty. Their order is that
+    # in which they would go back.
     for consumer, number, rows in _leases(ledger):
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
         if entries:  # without entries, all of it is lost
