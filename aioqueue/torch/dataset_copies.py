@@ -108,6 +108,7 @@ class _DatasetCopier:
             return self.copy_of(value)
         if not (is_wrapped or _looks_like_dataset(value)) or _is_data(value):
             return value
+        # Only a guess: it looks like a dataset, so a copy that fails is no error.
         try:
             return self.copy_of(value)
         except Exception:

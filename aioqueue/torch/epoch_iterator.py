@@ -269,10 +269,12 @@ class LoaderIterator(ABC, Iterator[Any]):
         if kept_seed is not None:
             self._base_seed = kept_seed
         samplers = progress.samplers if resume is None else resume.samplers
+        # Before anything is drawn: a sampler yields the saved order only from its saved state.
         if samplers:
             restore_samplers(plan.index_sampler, plan.generator, samplers)
         progress.counters.begin(plan.index_sampler, samplers or [])
         with _DrawingFromState(plan.generator, None if resume is None else resume.random):
+            # The state from which the epoch draws, for `state_dict`: here nothing is drawn yet.
             random = _random_state(plan.generator)
             if resume is None:
                 samplers = states_of_samplers(plan.index_sampler, plan.generator)
@@ -284,6 +286,8 @@ class LoaderIterator(ABC, Iterator[Any]):
                 # then advances the generator by one more order.
                 indices = iter(plan.index_sampler)
             if resume is None:
+                # Counts only while another kind of loader is continued, whose workers would have
+                # kept their generators: see `LoaderKind.seed_of_workers`.
                 kind.epochs = 0 if draws_seed or kind is not progress.kind else kind.epochs + 1
                 starts = [DatasetStart()] * max(1, plan.workers) if plan.recipe.is_iterable else []
                 resume = LoaderPosition(random, self._base_seed, draws_seed, starts)
@@ -311,6 +315,7 @@ class LoaderIterator(ABC, Iterator[Any]):
                 self._progress.counters.find_changed(self._plan.index_sampler)
                 return None
             number, self._number = self._number, self._number + 1
+            # Without ordering, later batches may have been returned before the state was saved.
             if number >= self._position.batches and number not in self._position.out_of_order:
                 return _DrawnIndex(number, index, self._checksum_of(index))
 
@@ -396,6 +401,8 @@ class _WorkersIterator(LoaderIterator):
 
     def restart(self) -> None:
         try:
+            # First the old replies: they would be taken for those of the new epoch. A worker that
+            # has failed ends, so all are replaced.
             if not self._drain_previous_epoch():
                 self._stop_workers()
                 self._streams.join()
@@ -429,6 +436,7 @@ class _WorkersIterator(LoaderIterator):
         Returns whether no worker failed.
         """
         try:
+            # Without ordering, all workers share one queue, and any of them may reply.
             for worker in range(self._plan.workers):
                 while self._pending_counts[worker]:
                     self._pending_counts[self._receive(worker).worker] -= 1
@@ -454,6 +462,8 @@ class _WorkersIterator(LoaderIterator):
             if worker not in self._ended:
                 start = position.starts[worker] if position.starts else DatasetStart()
                 self._streams.send(worker, Begin(self._epoch, start))
+        # PyTorch has forked its workers by now, before the sampler draws. So what the function
+        # seeds on a thread must be undone before that.
         self._wait_for_init_fn()
         for _ in range(plan.prefetch * plan.workers):
             self._assign_next()
@@ -476,6 +486,7 @@ class _WorkersIterator(LoaderIterator):
         if drawn is not None and isinstance(drawn.index, _SamplerFailure):
             self._sampler_failure = drawn.index.error
             return
+        # Drawn before a worker is found, as in PyTorch: the generator ends up in the same state.
         worker = None if drawn is None else self._worker_with_room()
         if drawn is not None and worker is not None:
             self._pending_counts[worker] += 1
@@ -489,6 +500,7 @@ class _WorkersIterator(LoaderIterator):
             worker = next(self._worker_cycle)
             if worker in self._ended:
                 continue
+            # The workers that are left share the tasks that the ended ones would have had.
             share = plan.prefetch * plan.workers // (plan.workers - len(self._ended))
             if plan.in_order or self._pending_counts[worker] < share:
                 return worker
@@ -499,7 +511,9 @@ class _WorkersIterator(LoaderIterator):
             while self._tasks:
                 worker, drawn = self._tasks[0]
                 if worker in self._ended and self._plan.in_order:
-                    self._tasks.popleft()  # the loop does not wait for this reply
+                    # Its reply can only say once more that the part has ended. `_pending_counts`
+                    # keeps it, so that the next epoch takes it from the queue.
+                    self._tasks.popleft()
                     continue
                 reply = self._receive(worker)
                 drawn = self._record_reply(reply)
@@ -523,6 +537,7 @@ class _WorkersIterator(LoaderIterator):
         if self._plan.in_order:
             _, drawn = self._tasks.popleft()
         else:
+            # A worker replies in the order of its tasks: this is the oldest of its own.
             at = [worker for worker, _ in self._tasks].index(reply.worker)
             _, drawn = self._tasks[at]
             del self._tasks[at]
@@ -530,6 +545,7 @@ class _WorkersIterator(LoaderIterator):
         if reply.has_ended:
             self._ended.add(reply.worker)
             self._position.ended.add(reply.worker)
+        # One task for each reply, in this thread: so the sampler is called when PyTorch calls it.
         self._assign_next()
         return drawn
 

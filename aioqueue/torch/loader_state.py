@@ -68,6 +68,8 @@ class LoaderPosition:
             number: its place in the sampler's order, from 0.
             mark: checksum of its index, from `index_checksum`.
         """
+        # The batches without a gap are two numbers, whatever their count. Only those behind a gap
+        # are kept one by one.
         self.out_of_order[number] = checksum
         while self.batches in self.out_of_order:
             self.order = _extended_checksum(self.order, self.out_of_order.pop(self.batches))
@@ -196,6 +198,7 @@ def index_checksum(index: Any) -> int:
         values = np.asarray(index)
     except Exception:  # such as a failing `__array__`, or rows of different lengths
         values = None
+    # Not an array of objects: its bytes are addresses, which differ in each process.
     if values is not None and values.dtype.kind in "biufUS":
         return zlib.crc32(values.tobytes())
     text = _stable_text(index)

@@ -165,6 +165,7 @@ class _Worker:
         raise NotImplementedError
 
     def _reply(self, task: Task) -> TaskReply:
+        # A process that took the place of a dead one has not seen the `Begin` of this epoch.
         if self._fetcher is None or task.epoch != self._epoch:
             raise WorkerDiedError(
                 f"the process of DataLoader worker {self._number} has died (see the log),"
@@ -240,6 +241,7 @@ class ThreadWorker(_Worker):
         shared, number = self._shared, self._number
         if self._is_set_up:
             return shared
+        # Once, even if it fails: PyTorch calls the function once for each worker.
         self._is_set_up = True
         try:
             _limit_to_one_thread()

@@ -185,7 +185,7 @@ def restore_samplers(sampler: Any, generator: Any, states: list[Any]) -> None:
             one.load_state_dict(copy.deepcopy(state["state"]))
             continue
         generators = _generators_of(one, generator)
-        state = dict(state)
+        state = dict(state)  # the caller's stays whole: the resumption may be tried again
         counters = state.pop(_COUNTERS, {})
         parts = {part.path: part for part in _parts_of(one) if part.is_own}
         if not isinstance(counters, dict) or not counters.keys() <= parts.keys():
@@ -283,7 +283,7 @@ def _parts_of(sampler: Any) -> Iterator[_SamplerPart]:
             continue
         seen.add(id(holder))
         for name, value, assign in _members_of(holder):
-            if name in _DATA and not depth:
+            if name in _DATA and not depth:  # large, and not part of the order
                 continue
             path = f"{before}{name}"
             part = _SamplerPart(path, value, _setter(value, assign), is_own)

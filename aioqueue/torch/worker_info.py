@@ -117,6 +117,7 @@ def _patch_get_worker_info() -> None:
         info = getattr(_thread_state, "info", None)
         return original_function() if info is None else info
 
+    # First the name, then the code that looks it up: another thread may call in between.
     names[_SEEN_BY_TORCH] = info_of_this_thread
     get_worker_info.__code__ = _patched_get_worker_info.__code__
 

@@ -50,6 +50,8 @@ class WorkerInit:
             try:
                 init_fn(worker)
             finally:
+                # Still under the lock, so that every change since `before` is this function's; and
+                # also after a failure, which must not leave its seeds.
                 _thread_state.is_initialising = False
                 changed = _restore_changed(before)
                 if changed and not self._has_warned:

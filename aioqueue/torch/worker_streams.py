@@ -67,6 +67,8 @@ class WorkerStream:
         self.tasks: FIFOQueue[Any] = FIFOQueue(None, name=f"{name} tasks")
         self.replies = replies
         self.coord: Coordinator = Coordinator()
+        # `WorkerStreams` collects the failures of all workers, and only then turns one of them into
+        # an interrupt.
         self.coord._keeps_groups = True
         into = replies if pin is None else FIFOQueue(None, name=f"{name} unpinned")
         self._runners = [

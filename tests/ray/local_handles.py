@@ -1,7 +1,7 @@
-"""The actor of a queue without any cluster: what programs would send, sent by the tests themselves.
+"""The actor of a queue without a cluster: the tests send what programs would send.
 
-A *desk* is one handle. Its calls get their numbers when they are made, and reach the actor when the
-test says so: in any order, more than once, or never.
+A `LocalHandle` is one handle. Its calls get their numbers when they are made, and reach the actor
+when the test says so: in any order, more than once, or never.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fifo(capacity: int | None = None) -> tuple[QueueActor, Description]:
 
 
 class Records(NoJournal):
-    """A journal whose file is a list. A death takes all that nobody has waited for."""
+    """A journal whose file is a list. A death loses all records that no caller has waited for."""
 
     def __init__(self, before: Records | None = None) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class RestartableActor(QueueActor):
         self._as_made = name, description
 
     def restarted(self) -> RestartableActor:
-        """The one that comes after its death."""
+        """Return the actor that Ray starts after its death."""
         assert self.records is not None, "without a journal it does not come back"
         return RestartableActor(*self._as_made, type(self.records)(self.records))
 
@@ -117,7 +117,7 @@ class Sent:
         self._tasks.clear()
 
     def cancel(self) -> None:
-        """Nobody wants it any more, wherever it is."""
+        """Cancel it, wherever it is."""
         self.is_cancelled = True
         self.handle.actor.cancel(self.what, self.handle.caller, self.number)
 
@@ -217,7 +217,7 @@ class LocalHandle:
         return await self.rejoin(actor, held) if answer.is_outdated else answer
 
     def report(self, held: Iterable[int] = ()) -> ClientReport:
-        """What the actor is told when it has come back."""
+        """Return the report for an actor that has restarted."""
         unanswered = [sent for sent in self.calls if sent.answer is None]
 
         def told(what: str) -> tuple[int, list[int]]:
@@ -233,5 +233,5 @@ class LocalHandle:
         )
 
     def received(self, sent: Sent) -> None:
-        """The answer of a call has come here: nobody asks for it again."""
+        """Record that the answer has arrived, so the call is not repeated."""
         self._open[sent.what].discard(sent.number)

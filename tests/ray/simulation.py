@@ -1,13 +1,12 @@
 """Programs and the actor of a queue, of which any may be killed at any call or at its reply.
 
-The programs run the library's own code, on an object store and a wire that are made here: no
-cluster, no thread, one event loop. All that passes over the wire is counted, so a test can kill
-somebody at each moment of a run, one after another.
+The programs run the library's own code, on a simulated object store and network: no cluster, no
+thread, one event loop. All calls and replies are counted, so a test can kill a program or the actor
+at each moment of a run, one after another.
 
-A program that is killed does nothing more: whatever it asks, and whatever it waits for, raises
-`Killed`. What it owns in the object store goes with it. An actor that is killed is started again
-from what is safe in its journal, and calls that it has not answered are sent to it again, as Ray
-does it.
+A killed program does nothing more: all its calls and waits raise `Killed`. Its objects in the store
+are lost. A killed actor restarts from the durable part of its journal, and gets its unanswered
+calls again, as with Ray.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Killed(BaseException):  # no failure: nothing of a killed program runs on
 
 
 class LostError(Exception):
-    """An object has gone with its owner."""
+    """An object was lost with its owner."""
 
 
 class DeadActorError(Exception):
@@ -50,7 +49,7 @@ class DeadActorError(Exception):
 
 
 class FailedError(Exception):
-    """A call has failed: as Ray tells it, in colours."""
+    """A call has failed. Its text has colours, as Ray's has."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(f"\x1b[36mray::call()\x1b[39m has failed:\n{cause!r}")
@@ -148,7 +147,7 @@ class Wire:
     # The actor.
 
     def build(self, name: str, description: Any) -> None:
-        """Have the actor, if it is not there."""
+        """Create the actor, unless it exists."""
         if self.actor is None:
             journal = None if description.journal is None else Records()
             self.actor = RestartableActor(name, description, journal)
@@ -183,7 +182,7 @@ class Wire:
         return bound_again(pickle.loads(sent), partial(self.bound, program=program))
 
     def kill_actor(self) -> None:
-        """It dies; with a journal it comes back, and is asked again."""
+        """Kill the actor. With a journal it restarts, and its unanswered calls are repeated."""
         dead, calls = self.actor, list(self._calls.items())
         assert dead is not None
         self.deaths += 1
@@ -310,14 +309,14 @@ class Program:
             call.end(None, Killed(self.name))
 
     def heartbeat(self) -> None:
-        """Say that it is alive, as a thread of it does every few seconds."""
+        """Send a heartbeat, as its thread does every few seconds."""
         with suppress(Killed):  # at this call
             for connection in self.connections:
                 connection.heartbeat()
 
 
 class Call:
-    """One that was sent, until its reply has come."""
+    """A call in progress, until its reply arrives."""
 
     def __init__(self, program: Program, method: str, arguments: tuple[Any, ...]) -> None:
         self.program, self.method = program, method

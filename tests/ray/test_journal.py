@@ -1,4 +1,4 @@
-"""The file of an actor: what is safe, what a crash leaves of it, and that it does not grow."""
+"""The file of an actor: what is durable, what a crash leaves of it, and that it does not grow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def filled(journal: QueueJournal, count: int = 3) -> None:
 
 
 @looped
-async def test_what_is_safe_is_read_again(path: Path) -> None:
+async def test_flushed_records_are_read_again(path: Path) -> None:
     journal = QueueJournal(path, is_new=True)
     await filled(journal)
     again = QueueJournal(
@@ -86,7 +86,7 @@ async def test_nothing_is_freed_before_the_disk_says_so(
 
 @pytest.mark.parametrize("half", ['["in","p",2', "[", "\x00\x00\x00"])
 @looped
-async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> None:
+async def test_an_incomplete_last_line_is_ignored(path: Path, half: str) -> None:
     journal = QueueJournal(path, is_new=True)
     await filled(journal)
     journal.end(remove=False)
@@ -107,7 +107,7 @@ async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> Non
     ids=lambda damage: damage[:30],
 )
 @looped
-async def test_damage_is_told(path: Path, damage: str) -> None:
+async def test_damage_is_reported(path: Path, damage: str) -> None:
     QueueJournal(path, is_new=True).end(remove=False)
     with path.open("a") as file:
         file.write(damage + "\n")
@@ -115,19 +115,19 @@ async def test_damage_is_told(path: Path, damage: str) -> None:
         QueueJournal(path, is_new=False)
 
 
-def test_another_file_is_told(path: Path) -> None:
+def test_another_file_is_refused(path: Path) -> None:
     path.write_text("something\n")
     with pytest.raises(DataLossError, match="is not a queue journal"):
         QueueJournal(path, is_new=False)
 
 
-def test_a_file_that_is_not_there_is_told(path: Path) -> None:
+def test_a_missing_file_is_reported(path: Path) -> None:
     with pytest.raises(WorkerDiedError, match="a folder that all nodes share"):
         QueueJournal(path, is_new=False)
 
 
 @looped
-async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
     producer = LocalHandle(actor, FIFO, "p")
@@ -144,7 +144,7 @@ async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.Monke
 
 
 @looped
-async def test_it_is_written_anew_when_most_is_past(
+async def test_it_is_rewritten_when_most_records_are_obsolete(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "_MIN_REWRITE", 50)

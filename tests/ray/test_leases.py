@@ -1,7 +1,7 @@
-"""A spider on a queue of a cluster, without one: pages bring pages, and a join tells that all came.
+"""A crawler on a simulated queue: pages lead to pages, and `join` ends when all are fetched.
 
-Somebody is killed at each moment of a run. Whoever dies, each page is fetched, by a consumer that
-says so; the join ends, and not before that.
+A program or the actor is killed at each moment of a run. In every case, a consumer that calls
+`task_done` fetches each page, and the join ends after the last one, and not earlier.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SITE: Mapping[int, list[int]] = {
 
 
 class Spider:
-    """A program that waits for the end, and one that fetches.
+    """A program that waits for the end, and a consumer that fetches pages.
 
     Attributes:
         fetched: the pages, once for each time.
@@ -100,7 +100,7 @@ def each_moment(victim: str, **options: Any) -> Iterator[Spider]:
 
 @pytest.mark.slow(but="actor")
 @pytest.mark.parametrize("victim", ["actor", "consumer"])
-def test_the_join_ends_when_all_is_fetched_whoever_dies_when(victim: str) -> None:
+def test_the_join_ends_after_all_pages_despite_any_death(victim: str) -> None:
     deaths = 0
     for spider in each_moment(victim, owned=victim == "consumer"):
         assert set(spider.fetched) == set(SITE)
@@ -112,8 +112,8 @@ def test_the_join_ends_when_all_is_fetched_whoever_dies_when(victim: str) -> Non
 @looped
 async def test_what_goes_back_is_not_done() -> None:
     actor, description = fifo()
-    desks = [LocalHandle(actor, description, name) for name in ("p", "c", "d")]
-    producer, consumer, other = desks
+    handles = [LocalHandle(actor, description, name) for name in ("p", "c", "d")]
+    producer, consumer, other = handles
     producer.put(1, 2, 3).arrive()
     consumer.take(2).arrive()
     await settled()
@@ -134,7 +134,7 @@ async def test_what_goes_back_is_not_done() -> None:
 
 
 @looped
-async def test_who_has_not_taken_it_cannot_be_done_with_it() -> None:
+async def test_task_done_needs_a_dequeued_element() -> None:
     actor, description = fifo()
     producer, consumer = (LocalHandle(actor, description, name) for name in ("p", "c"))
     producer.put(1).arrive()
@@ -164,7 +164,7 @@ async def test_a_failure_ends_each_join_with_its_cause() -> None:
 
 @looped
 async def test_a_lost_element_is_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody gets it, so nobody could say so."""
+    """No consumer gets a lost element, so none could call `task_done` for it."""
     actor, description = fifo()
     producer, consumer = (LocalHandle(actor, description, name) for name in ("p", "c"))
     producer.put(1).arrive()

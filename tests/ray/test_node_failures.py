@@ -1,7 +1,7 @@
 """Nodes are killed with a producer, a consumer, or the actor of a queue on them.
 
-What comes out is what a queue in one program gives, or a named error says what is lost; and nobody
-waits for ever.
+The output equals that of a queue in one program, or a named error reports the loss; and every wait
+ends.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def nodes(joined: clusters.Nodes) -> clusters.Nodes:
 
 
 def on(node_id: str, *, soft: bool = True) -> dict[str, Any]:
-    """Options of an actor on a node; or elsewhere, if that is dead and it is soft."""
+    """Return the options of an actor on a node; elsewhere if the node is dead, for a soft one."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as Affinity
 
     return {"scheduling_strategy": Affinity(node_id, soft=soft)}
@@ -138,8 +138,8 @@ def test_a_node_with_producers_and_consumers(nodes: Any) -> None:
 
 
 @pytest.mark.long
-def test_what_is_lost_with_a_node_is_told(nodes: Any) -> None:
-    """Of each batch all rows come, or it is said that they do not; and it ends."""
+def test_a_loss_with_a_node_is_reported(nodes: Any) -> None:
+    """All rows of each batch arrive, or their loss is reported; and the queue ends."""
     import ray
 
     queue = queue_of("lost")
@@ -165,7 +165,7 @@ def test_what_is_lost_with_a_node_is_told(nodes: Any) -> None:
 
 @pytest.mark.long
 def test_a_node_is_drained_before_it_goes(nodes: Any) -> None:
-    """Then nothing is lost with it, and nothing has to be asked for again."""
+    """Then nothing is lost with it, and no batch is requested again."""
     import ray
 
     queue = queue_of("drained")
@@ -188,7 +188,7 @@ def far_node() -> str:
 
 
 def test_the_node_of_the_actor(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes back on another one, from its journal, and producers send again."""
+    """The actor restarts elsewhere from its journal, and producers send their batches again."""
     there = far_node()
     queue = queue_of("actor", journal=tmp_path, ray=on(there))
     for number in range(BATCHES):
@@ -223,7 +223,7 @@ def test_waits_end_when_the_node_of_an_actor_without_a_journal_dies(nodes: Any) 
     queue.delete()
 
 
-def test_a_coordinator_tells_of_a_node_that_dies(nodes: Any) -> None:
+def test_a_coordinator_reports_a_node_that_dies(nodes: Any) -> None:
     """With all that runs on it: the others stop, and the failure says which node it was."""
     import ray
 

@@ -1,4 +1,4 @@
-"""What is sent for each batch: the same on the other side, and Ray sees what it has to see."""
+"""What is sent for each batch: it arrives unchanged, and Ray sees every reference."""
 
 from __future__ import annotations
 

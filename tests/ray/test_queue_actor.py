@@ -1,4 +1,4 @@
-"""The actor's own rules, without any cluster: numbered calls, leases, those who fall silent."""
+"""The rules of the actor, without a cluster: numbered calls, leases, silent clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_calls_are_made_in_the_order_of_their_numbers(order: Any) -> None:
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
 @looped
-async def test_a_call_is_made_once_however_often_it_comes(copies: int) -> None:
+async def test_a_repeated_call_is_made_once(copies: int) -> None:
     actor, description = fifo()
     producer, consumer = LocalHandle(actor, description, "p"), LocalHandle(actor, description, "c")
     put, take = producer.put(1, 2), consumer.take(1)
@@ -67,7 +67,7 @@ async def test_a_call_is_made_once_however_often_it_comes(copies: int) -> None:
 
 @looped
 async def test_a_copy_that_comes_late_changes_nothing() -> None:
-    """When its result is known to the caller, it is forgotten here."""
+    """The actor forgets a result once the caller has it."""
     actor, description = fifo()
     producer = LocalHandle(actor, description, "p")
     first = producer.put(1).arrive()
@@ -159,7 +159,7 @@ async def test_bytes_are_bounded() -> None:
 
 
 @looped
-async def test_what_the_silent_had_comes_back_first_in_line_and_in_order() -> None:
+async def test_leases_of_a_silent_client_return_first_and_in_order() -> None:
     actor, description = fifo()
     LocalHandle(actor, description, "p").put(*range(8)).arrive()
     silent, other = LocalHandle(actor, description, "s"), LocalHandle(actor, description, "o")
@@ -177,11 +177,11 @@ async def test_what_the_silent_had_comes_back_first_in_line_and_in_order() -> No
 
 
 class Life(str):
-    """The name of a life, of which it can be told whether somebody still has it."""
+    """The name of a life, with a weak reference that shows whether it is still in use."""
 
 
 @looped
-async def test_who_is_gone_is_forgotten_after_a_while() -> None:
+async def test_a_dismissed_client_is_forgotten_after_a_while() -> None:
     actor, description = fifo()
 
     async def come_and_go() -> weakref.ref[Life]:
@@ -206,7 +206,7 @@ async def test_who_is_gone_is_forgotten_after_a_while() -> None:
 
 
 @looped
-async def test_the_calls_of_who_leaves_end() -> None:
+async def test_leaving_ends_the_calls() -> None:
     actor, description = fifo(1)
     dismissal = LocalHandle(actor, description, "g")
     calls = [dismissal.put(1, 2).arrive(), dismissal.put(3).arrive(), dismissal.put(5)]
@@ -222,7 +222,7 @@ async def test_the_calls_of_who_leaves_end() -> None:
 
 
 @looped
-async def test_a_consumer_that_begins_anew_goes_on_where_it_says() -> None:
+async def test_a_restarted_consumer_continues_at_its_lease() -> None:
     actor, description = fifo()
     LocalHandle(actor, description, "p").put(*range(6)).arrive()
     first = LocalHandle(actor, description, "one", "rank 0")
@@ -244,7 +244,7 @@ async def test_a_consumer_that_begins_anew_goes_on_where_it_says() -> None:
 
 
 @looped
-async def test_a_consumer_that_leaves_in_good_order_may_say_later_what_it_used() -> None:
+async def test_a_consumer_that_left_may_commit_after_its_restart() -> None:
     actor, description = fifo()
     LocalHandle(actor, description, "p").put(*range(4)).arrive()
     first = LocalHandle(actor, description, "one", "rank 0")
@@ -257,7 +257,7 @@ async def test_a_consumer_that_leaves_in_good_order_may_say_later_what_it_used()
 
 
 @looped
-async def test_who_comes_too_late_is_told_that_others_have_what_it_used() -> None:
+async def test_a_restart_after_the_lease_expired_is_refused() -> None:
     actor, description = fifo()
     LocalHandle(actor, description, "p").put(*range(4)).arrive()
     first = LocalHandle(actor, description, "one", "rank 0")
@@ -296,7 +296,7 @@ async def test_the_end_waits_for_what_others_have() -> None:
 
 @pytest.mark.parametrize("asked", [1, 3])
 @looped
-async def test_nobody_waits_for_what_it_has_itself(asked: int) -> None:
+async def test_no_wait_for_own_leases(asked: int) -> None:
     actor, description = fifo()
     LocalHandle(actor, description, "p").put(*range(3)).arrive()
     holder = LocalHandle(actor, description, "h")
@@ -311,7 +311,7 @@ async def test_nobody_waits_for_what_it_has_itself(asked: int) -> None:
 
 
 @looped
-async def test_what_is_lost_is_told_once_and_the_others_come() -> None:
+async def test_a_loss_is_reported_once_and_other_rows_arrive() -> None:
     actor, description = fifo()
     caller = LocalHandle(actor, description, "p").caller
     await actor.enqueue(caller, 0, 0, Payload(None, ("ref",)), 2, 8, None, False)
@@ -333,7 +333,7 @@ async def test_what_is_lost_is_told_once_and_the_others_come() -> None:
 
 
 @looped
-async def test_if_all_is_lost_the_end_is_told() -> None:
+async def test_the_end_is_reported_if_all_is_lost() -> None:
     actor, description = fifo()
     caller = LocalHandle(actor, description, "p").caller
     await actor.enqueue(caller, 0, 0, Payload(None, ("ref",)), 2, 8, None, False)
@@ -365,7 +365,7 @@ async def test_closing_sends_its_cause_as_it_came() -> None:
 
 
 @looped
-async def test_who_takes_it_for_another_queue_is_no_client() -> None:
+async def test_another_description_makes_no_client() -> None:
     actor, description = fifo(3)
     other = LocalHandle(actor, description._replace(capacity=4), "o")
     put = other.put(1).arrive()
@@ -396,7 +396,7 @@ async def test_draining_waits_until_what_was_taken_is_used() -> None:
 
 
 @looped
-async def test_a_node_is_drained_of_all_who_are_there() -> None:
+async def test_a_node_is_drained_of_all_its_handles() -> None:
     actor, description = fifo()
     LocalHandle(actor, description, "p").put(1, 2).arrive()
     here, there = LocalHandle(actor, description, "h"), LocalHandle(actor, description, "t")

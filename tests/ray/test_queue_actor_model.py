@@ -1,8 +1,8 @@
 """Producers and consumers whose calls are lost, repeated, reordered and cancelled, against lists.
 
-What must hold whatever happens: each row that went in comes out once to whoever uses it; what
-nobody has used comes again; the end is told only when nothing can come back. A consumer that begins
-anew is given what it has not used by the lease that it names, or is told that it cannot be.
+In every case, each enqueued row reaches one consumer that commits it; uncommitted rows return; the
+end is reported only when nothing can return. A restarted consumer gets what it has not committed
+since the lease that it names, or an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHOICES = st.integers(0, 99)
 
 
 class Users(RuleBasedStateMachine):
-    """A few desks at one queue, and all that their programs may do."""
+    """A few handles at one queue, and all that their programs may do."""
 
     make = staticmethod(fifo)
 
@@ -122,7 +122,7 @@ class Users(RuleBasedStateMachine):
 
     @rule(choice=CHOICES)
     def cancel(self, choice: int) -> None:
-        """Wherever it is: not sent, waiting, granted; but not after the answer was received."""
+        """Cancel a call in any state before its answer arrived: not sent, waiting, granted."""
         calls = [c for c in self.puts + self.takes if c.answer is None and not c.is_cancelled]
         if calls:
             call = self._one_of(calls, choice)
@@ -188,7 +188,7 @@ class Users(RuleBasedStateMachine):
         self._is_over(dead)
 
     def _is_over(self, dead: LocalHandle) -> None:
-        """What it held comes again, whatever it has said; what it used does not, so it is done."""
+        """Its leases return, also elements it was done with. What it committed counts as done."""
         for rows in self._held_by(dead.life):
             self.done_with.difference_update(rows)
         self.done_with.update(self.used_by.get(dead.life, ()))
@@ -196,7 +196,7 @@ class Users(RuleBasedStateMachine):
 
     @rule(after=st.integers(-1, 6))
     def begin_anew(self, after: int) -> None:
-        """A consumer with a name of its own has another handle, and says where that goes on."""
+        """A named consumer gets a new handle, with the lease at which it continues."""
         former = next(handle for handle in self.consumers if self._name(handle))
         client = former.caller.client
         committed, handed = (of.get(client, -1) for of in (self.committed, self.handed))
@@ -319,7 +319,7 @@ class ForgetsWhatComesBack(QueueActor):
 
 
 class MakesCallsTwice(QueueActor):
-    """Knows no numbers: each call is the first one of somebody."""
+    """Ignores call numbers: treats each call as a new one."""
 
     count = 0
 
@@ -330,7 +330,7 @@ class MakesCallsTwice(QueueActor):
 
 
 class CountsCopies(QueueActor):
-    """Takes a call of `task_done` that comes again for another one."""
+    """Treats a repeated `task_done` as a new one."""
 
     count = 0
 

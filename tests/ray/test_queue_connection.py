@@ -1,4 +1,4 @@
-"""How a program waits for answers: what it was given goes when it has been used."""
+"""How a program waits for answers, and releases them after their use."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ DRIVES = {"threads": Client.drive, "tasks": in_a_task}
 
 
 class Batch:
-    """Something that lies in the object store for as long as it is there."""
+    """An object in the store, which is freed with its last reference."""
 
 
 class Coming(Future[Any]):
-    """An answer that comes as soon as somebody waits for it."""
+    """An answer that arrives as soon as a caller waits for it."""
 
     def add_done_callback(self, call: Callable[[Future[Any]], object]) -> None:
         super().add_done_callback(call)
@@ -54,7 +54,7 @@ def no_collection() -> Iterator[None]:
 
 @pytest.mark.parametrize("drive", DRIVES.values(), ids=DRIVES)
 @pytest.mark.usefixtures("no_collection")
-def test_a_batch_goes_when_it_has_been_used(drive: Drive) -> None:
+def test_a_batch_is_released_after_its_use(drive: Drive) -> None:
     client = SimpleNamespace(connection=SimpleNamespace(add_pending=lambda ended: None))
     found: list[weakref.ref[Batch]] = []
 
@@ -67,7 +67,7 @@ def test_a_batch_goes_when_it_has_been_used(drive: Drive) -> None:
 
 
 class Unreadable:
-    """It can be sent, and nobody can make it again."""
+    """It can be pickled, and not unpickled."""
 
     def __reduce__(self) -> Any:
         return int, ("one",)
@@ -108,9 +108,7 @@ def test_names_that_ray_cannot_send_are_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_what_is_on_lease_is_no_reason_why_the_actor_waits(
-    waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leases_do_not_block_the_actor(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its consumer works on it, somewhere else: the actor's loop is not blocked."""
 
     async def main() -> None:

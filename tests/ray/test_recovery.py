@@ -1,8 +1,7 @@
-"""An actor that dies at any moment and comes back from its journal, without any cluster.
+"""An actor that dies at any moment, and recovers from its journal, without a cluster.
 
-What must hold is what holds while it lives (`tests.ray.test_queue_actor_model`): each row that went
-in comes out once to whoever uses it, whatever of the journal the death has taken that nobody waited
-for.
+The same holds as while it lives (`tests.ray.test_queue_actor_model`): each enqueued row reaches one
+consumer that commits it, even if the death loses all records that no caller has waited for.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tests.ray.test_queue_actor_model import CHOICES, Users
 FIFO = Description("FIFOQueue", None, 0, None, None, None, None, None, "journal")
 
 
-async def desks(
+async def handles(
     *names: str, description: Description = FIFO
 ) -> tuple[RestartableActor, list[LocalHandle]]:
     actor = RestartableActor("desk", description, Records())
@@ -37,7 +36,7 @@ async def desks(
 
 
 async def died(actor: RestartableActor, *living: LocalHandle, held: Any = ()) -> RestartableActor:
-    """It dies and comes back; those who live say how they stand, and ask again."""
+    """Restart the actor. The living clients rejoin, and repeat their calls."""
     lost = [sent for handle in living for sent in handle.calls if sent.has_arrived]
     for sent in lost:
         sent.lose()
@@ -52,8 +51,8 @@ async def died(actor: RestartableActor, *living: LocalHandle, held: Any = ()) ->
 
 
 @looped
-async def test_what_was_not_used_is_sent_again_in_its_order() -> None:
-    actor, (one, two, consumer) = await desks("one", "two", "c")
+async def test_uncommitted_batches_are_sent_again_in_order() -> None:
+    actor, (one, two, consumer) = await handles("one", "two", "c")
     one.put(0, 1, 2).arrive()
     two.put(3, 4).arrive()
     await settled()
@@ -71,8 +70,8 @@ async def test_what_was_not_used_is_sent_again_in_its_order() -> None:
 
 @looped
 async def test_a_lease_outlives_the_actor() -> None:
-    """Who has got rows before may use them after; and if not, they are first in line."""
-    actor, (producer, keeper, loser) = await desks("p", "k", "l")
+    """A consumer may commit rows that it received before. Otherwise they return to the front."""
+    actor, (producer, keeper, loser) = await handles("p", "k", "l")
     producer.put(*range(6)).arrive()
     keeper.take(2).arrive()
     await settled()
@@ -88,10 +87,10 @@ async def test_a_lease_outlives_the_actor() -> None:
 
 
 @looped
-async def test_how_a_client_stood_before_another_death_does_not_count() -> None:
-    """Ray makes a call again that had no answer: here one that had said it, to an actor that has
-    died since; but not before other calls were answered."""
-    actor, (producer, consumer) = await desks("p", "c")
+async def test_a_report_for_an_earlier_start_is_refused() -> None:
+    """Ray repeats a report without an answer, after the actor has died once more. In between,
+    other calls were answered."""
+    actor, (producer, consumer) = await handles("p", "c")
     before = [(handle.caller, handle.report()) for handle in (producer, consumer)]
     producer.put(0, 1).arrive()
     consumer.take(1).arrive()
@@ -108,9 +107,9 @@ async def test_how_a_client_stood_before_another_death_does_not_count() -> None:
 
 
 @looped
-async def test_what_a_waiting_call_has_used_does_not_come_again() -> None:
+async def test_a_waiting_call_keeps_its_commit() -> None:
     """It has said so, but had no answer: the journal may have lost that."""
-    actor, (producer, consumer) = await desks("p", "c")
+    actor, (producer, consumer) = await handles("p", "c")
     producer.put(0).arrive()
     consumer.take(1).arrive()
     await settled()
@@ -124,8 +123,8 @@ async def test_what_a_waiting_call_has_used_does_not_come_again() -> None:
 
 
 @looped
-async def test_a_lease_whose_answer_was_lost_is_given_again() -> None:
-    actor, (producer, consumer) = await desks("p", "c")
+async def test_a_lease_whose_answer_was_lost_is_delivered_again() -> None:
+    actor, (producer, consumer) = await handles("p", "c")
     producer.put(*range(4)).arrive()
     take = consumer.take(2).arrive()
     await settled()
@@ -140,7 +139,7 @@ async def test_a_lease_whose_answer_was_lost_is_given_again() -> None:
 
 @looped
 async def test_an_enqueue_whose_answer_was_lost_is_in_once() -> None:
-    actor, (producer, consumer) = await desks("p", "c")
+    actor, (producer, consumer) = await handles("p", "c")
     put = producer.put(1, 2).arrive()
     await settled()
     put.miss()
@@ -155,8 +154,8 @@ async def test_an_enqueue_whose_answer_was_lost_is_in_once() -> None:
 
 
 @looped
-async def test_an_enqueue_that_waited_goes_on_with_the_rows_that_are_left() -> None:
-    actor, (producer, consumer) = await desks("p", "c", description=FIFO._replace(capacity=2))
+async def test_a_waiting_enqueue_continues_with_its_other_rows() -> None:
+    actor, (producer, consumer) = await handles("p", "c", description=FIFO._replace(capacity=2))
     put = producer.put(*range(6)).arrive()
     first = consumer.take(2).arrive()
     await settled()
@@ -173,7 +172,7 @@ async def test_an_enqueue_that_waited_goes_on_with_the_rows_that_are_left() -> N
 
 @looped
 async def test_the_end_waits_for_what_is_awaited() -> None:
-    actor, (producer, consumer) = await desks("p", "c")
+    actor, (producer, consumer) = await handles("p", "c")
     producer.put(1, 2).arrive()
     await settled()
     await actor.close_for_good(False, b"why")
@@ -195,13 +194,13 @@ async def test_the_end_waits_for_what_is_awaited() -> None:
 
 @pytest.mark.parametrize("has_left", [True, False])
 @looped
-async def test_what_nobody_can_send_again_is_told_once(has_left: bool) -> None:
-    actor, (dismissal, producer, consumer) = await desks("gone", "p", "c")
-    dismissal.put(1, 2).arrive()
+async def test_a_loss_after_a_restart_is_reported_once(has_left: bool) -> None:
+    actor, (dismissed, producer, consumer) = await handles("gone", "p", "c")
+    dismissed.put(1, 2).arrive()
     await settled()
     producer.put(3).arrive()
     if has_left:
-        actor.leave(dismissal.caller)
+        actor.leave(dismissed.caller)
     await settled()
     actor = await died(actor, producer, consumer)
     first = consumer.take(1).arrive()
@@ -219,16 +218,16 @@ async def test_what_nobody_can_send_again_is_told_once(has_left: bool) -> None:
 
 
 @looped
-async def test_who_leaves_need_not_say_before_how_it_stands() -> None:
-    """Else consumers would wait for its batches as long as for somebody who is silent."""
-    actor, (dismissal, consumer) = await desks("gone", "c")
-    dismissal.put(1, 2).arrive()
+async def test_a_client_may_leave_without_a_report() -> None:
+    """Otherwise consumers would wait for its batches until its lease expires."""
+    actor, (dismissed, consumer) = await handles("gone", "c")
+    dismissed.put(1, 2).arrive()
     await settled()
     actor = await died(actor, consumer)
     waiting = consumer.take(1).arrive()
     await settled()
     assert not waiting.is_answered
-    actor.leave(dismissal.caller)
+    actor.leave(dismissed.caller)
     await settled()
     assert isinstance(waiting.answer and waiting.answer.error, WorkerDiedError)
 
@@ -237,13 +236,15 @@ async def test_who_leaves_need_not_say_before_how_it_stands() -> None:
 async def test_more_comes_back_than_fits() -> None:
     """A consumer had given back what it had, while others had filled the room that it left."""
     description = FIFO._replace(max_bytes=16)  # a row has 8
-    actor, (producer, dismissal, consumer) = await desks("p", "gone", "c", description=description)
+    actor, (producer, dismissed, consumer) = await handles(
+        "p", "gone", "c", description=description
+    )
     producer.put(0, 1).arrive()
-    dismissal.take(2).arrive()
+    dismissed.take(2).arrive()
     await settled()
     producer.put(2, 3).arrive()
     await settled()
-    actor.leave(dismissal.caller)
+    actor.leave(dismissed.caller)
     await actor.records.flushed()
     actor = await died(actor, producer, consumer)
     late = producer.put(4).arrive()
@@ -258,7 +259,7 @@ async def test_more_comes_back_than_fits() -> None:
 async def test_priorities_and_shuffles_come_back() -> None:
     for kind, keys in (("PriorityQueue", [2, 1, 3, 0]), ("RandomShuffleQueue", None)):
         description = FIFO._replace(kind=kind, min_after_dequeue=0 if keys else 1, seed=3)
-        actor, (producer, consumer) = await desks("p", "c", description=description)
+        actor, (producer, consumer) = await handles("p", "c", description=description)
         put = producer.put(*"abcd")
         caller, (_, payload) = producer.caller, producer.kept[0]
         put.call = partial(actor.enqueue, caller, 0, 0, payload, 4, 8, keys, False)
@@ -275,8 +276,8 @@ async def test_priorities_and_shuffles_come_back() -> None:
 
 
 @looped
-async def test_who_keeps_the_number_of_its_last_lease_has_each_once() -> None:
-    actor, (producer,) = await desks("p")
+async def test_saved_lease_numbers_give_each_element_once() -> None:
+    actor, (producer,) = await handles("p")
     producer.put(*range(6)).arrive()
     first = LocalHandle(actor, FIFO, "one", "rank 0")
     await first.rejoin(actor)
@@ -295,8 +296,8 @@ async def test_who_keeps_the_number_of_its_last_lease_has_each_once() -> None:
 
 
 @looped
-async def test_who_has_not_said_how_it_stands_is_asked_to() -> None:
-    actor, (producer,) = await desks("p")
+async def test_a_client_without_a_report_is_asked_for_one() -> None:
+    actor, (producer,) = await handles("p")
     actor = actor.restarted()
     producer.actor = actor
     put = producer.put(1).arrive()
@@ -308,9 +309,9 @@ async def test_who_has_not_said_how_it_stands_is_asked_to() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 @looped
-async def test_an_answer_that_was_on_its_way_holds_up_nobody(is_first: bool) -> None:
-    """It comes after it was said that it had not come: that call is not made again."""
-    actor, (producer, consumer) = await desks("p", "c")
+async def test_an_answer_in_flight_blocks_no_call(is_first: bool) -> None:
+    """The answer arrives after the report that called it unanswered: the call is not repeated."""
+    actor, (producer, consumer) = await handles("p", "c")
     put, take = producer.put(1).arrive(), consumer.take(1).arrive()
     await settled()
     for sent in (put, take):
@@ -334,8 +335,8 @@ async def test_an_answer_that_was_on_its_way_holds_up_nobody(is_first: bool) -> 
 
 
 @looped
-async def test_producers_are_told_what_they_need_not_keep() -> None:
-    actor, (producer, consumer) = await desks("p", "c")
+async def test_producers_learn_which_batches_to_drop() -> None:
+    actor, (producer, consumer) = await handles("p", "c")
     for number in range(3):
         producer.put(number).arrive()
     await settled()
@@ -350,9 +351,9 @@ async def test_producers_are_told_what_they_need_not_keep() -> None:
 
 
 @looped
-async def test_what_a_failed_call_has_used_does_not_come_again() -> None:
+async def test_a_failed_call_keeps_its_commit() -> None:
     """Its answer is the end; the consumer then takes it for known what it has used by it."""
-    actor, (producer, consumer) = await desks("p", "c")
+    actor, (producer, consumer) = await handles("p", "c")
     producer.put(0).arrive()
     consumer.take(1).arrive()
     await settled()
@@ -365,9 +366,9 @@ async def test_what_a_failed_call_has_used_does_not_come_again() -> None:
 
 
 @looped
-async def test_who_was_given_up_stays_so_when_the_actor_comes_back() -> None:
-    """Else its handle, which knows nothing of it, would take the name from the one that has it."""
-    actor, (producer,) = await desks("p")
+async def test_a_dismissed_client_stays_dismissed_after_a_restart() -> None:
+    """Otherwise the refused handle would take the name from the current one."""
+    actor, (producer,) = await handles("p")
     producer.put(*range(4)).arrive()
     former, new = (LocalHandle(actor, FIFO, life, "rank 0") for life in ("one", "two"))
     for handle in (former, new):
@@ -383,9 +384,9 @@ async def test_who_was_given_up_stays_so_when_the_actor_comes_back() -> None:
 
 
 @looped
-async def test_a_journal_that_is_older_than_what_was_handed_out_is_told() -> None:
-    """Somebody has put an old copy of the file in its place."""
-    actor, (producer, consumer) = await desks("p", "c")
+async def test_a_journal_older_than_a_delivered_lease_is_refused() -> None:
+    """The file was replaced by an old copy."""
+    actor, (producer, consumer) = await handles("p", "c")
     producer.put(*range(4)).arrive()
     consumer.take(1).arrive()
     await settled()
@@ -401,9 +402,9 @@ async def test_a_journal_that_is_older_than_what_was_handed_out_is_told() -> Non
 
 
 @looped
-async def test_a_consumer_that_begins_anew_is_looked_for_until_it_may() -> None:
-    """With a journal its first call is not made, since it has to say first how it stands."""
-    actor, (producer,) = await desks("p")
+async def test_a_restarted_consumer_keeps_its_leases_until_they_expire() -> None:
+    """With a journal its first call is refused, since it has to report its state first."""
+    actor, (producer,) = await handles("p")
     producer.put(*range(6)).arrive()
     first = LocalHandle(actor, FIFO, "one", "rank 0")
     await first.rejoin(actor)
@@ -422,7 +423,7 @@ async def test_a_consumer_that_begins_anew_is_looked_for_until_it_may() -> None:
 @pytest.mark.parametrize("moment", range(12))
 @looped
 async def test_the_ledger_in_short_is_the_same(moment: int) -> None:
-    actor, (producer, consumer) = await desks("p", "c", description=FIFO._replace(capacity=3))
+    actor, (producer, consumer) = await handles("p", "c", description=FIFO._replace(capacity=3))
     choices = random.Random(moment)
     numbers, add_applied_call = itertools.count(), itertools.count()
     for _ in range(30):
@@ -459,7 +460,7 @@ class UsersOfOneThatDies(Users):
 
     @rule(choice=CHOICES)
     def commit(self, choice: int) -> None:
-        """For good: what nobody waits for, a death may take."""
+        """Commit durably: a death may lose records that no caller waits for."""
         if self.held:
             life, number = self._one_of(list(self.held), choice)
             self._run(self.actor.use(life, [number]))

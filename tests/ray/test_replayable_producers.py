@@ -1,6 +1,6 @@
-"""Producers that have a book: each batch once, over all their lives, and what is lost comes again.
+"""Replayable producers: each batch once over all their lives; lost batches are made again.
 
-Without any cluster: what programs would send is sent by the tests.
+There is no cluster: the tests send what programs would send.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOOK = "shard 3"
 
 
 def entered(handle: LocalHandle, place: int, *rows: Any, ref: str = "") -> Sent:
-    """Put in a batch of the book, in the object store if it has a reference there."""
+    """Enqueue a batch of a replayable producer, with a reference if it is in the object store."""
     payload = Payload(None, (ref,)) if ref else Payload(list(rows))
     return handle.made(
         "enqueue",
@@ -41,9 +41,9 @@ async def begun(handle: LocalHandle) -> Answer:
 async def opened(*names: str, capacity: int | None = None) -> tuple[Any, ...]:
     """A queue, and handles of it, of which the first fills."""
     actor, description = fifo(capacity)
-    desks = [LocalHandle(actor, description, name) for name in names]
-    assert (await begun(desks[0])).rows == 0
-    return actor, *desks
+    handles = [LocalHandle(actor, description, name) for name in names]
+    assert (await begun(handles[0])).rows == 0
+    return actor, *handles
 
 
 def answer_of(sent: Sent) -> Answer:
@@ -69,7 +69,7 @@ async def test_each_batch_is_in_once_over_all_lives() -> None:
 
 @pytest.mark.parametrize("rows", [3, 4, 6])
 @looped
-async def test_a_batch_that_is_another_one_than_before_is_refused(rows: int) -> None:
+async def test_a_different_batch_of_the_same_number_is_refused(rows: int) -> None:
     """The rows that are in are those of the one before: it would never be in as a whole, or lack
     some. Nothing changes by that."""
     actor, first, second, consumer = await opened("one", "two", "c", capacity=3)
@@ -109,7 +109,7 @@ async def test_it_is_also_known_by_an_actor_that_has_come_back() -> None:
 
 
 @looped
-async def test_a_batch_that_was_half_in_goes_on() -> None:
+async def test_a_partly_enqueued_batch_is_completed() -> None:
     actor, first, second, consumer = await opened("one", "two", "c", capacity=3)
     entered(first, 0, *range(5))
     await settled()
@@ -123,7 +123,7 @@ async def test_a_batch_that_was_half_in_goes_on() -> None:
 
 
 @looped
-async def test_what_is_lost_is_asked_of_the_next_life_while_consumers_wait() -> None:
+async def test_lost_batches_are_requested_from_the_next_life() -> None:
     actor, first, second, consumer = await opened("one", "two", "c")
     entered(first, 0, 0, 1, ref="gone")
     await settled()
@@ -143,7 +143,7 @@ async def test_what_is_lost_is_asked_of_the_next_life_while_consumers_wait() -> 
 
 
 @looped
-async def test_what_only_a_former_life_had_is_asked_for_at_once() -> None:
+async def test_batches_of_a_former_life_are_requested_at_once() -> None:
     _, first, second = await opened("one", "two")
     entered(first, 0, 0, 1, ref="gone")
     entered(first, 1, 2, 3)  # which is with the queue
@@ -152,7 +152,7 @@ async def test_what_only_a_former_life_had_is_asked_for_at_once() -> None:
 
 
 @looped
-async def test_a_filler_that_waits_for_room_is_told_that_something_is_wanted() -> None:
+async def test_a_producer_that_waits_for_room_learns_of_a_requested_batch() -> None:
     """Else it would wait for its consumers, and they for it."""
     actor, producer, consumer = await opened("p", "c", capacity=2)
     entered(producer, 0, 0, 1, ref="gone")
@@ -199,7 +199,7 @@ async def test_what_is_left_at_the_end_is_copied_to_the_queue(
 
 
 @looped
-async def test_what_is_lost_at_the_end_is_asked_for_before(
+async def test_lost_batches_are_requested_before_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actor, producer = await opened("p")
@@ -245,7 +245,7 @@ async def test_a_producer_that_never_comes_back_is_given_up(
 
 
 @looped
-async def test_who_was_before_may_not_go_on() -> None:
+async def test_the_former_handle_may_not_continue() -> None:
     actor, first, second = await opened("one", "two")
     await begun(second)
     late = entered(first, 0, 1)
@@ -269,7 +269,7 @@ async def test_one_fills_at_a_time() -> None:
 
 
 @looped
-async def test_an_actor_that_comes_back_knows_how_far_it_was() -> None:
+async def test_a_restarted_actor_knows_the_progress_of_producers() -> None:
     actor = RestartableActor("desk", FIFO, Records())
     producer = LocalHandle(actor, FIFO, "one")
     await producer.rejoin(actor)

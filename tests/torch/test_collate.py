@@ -138,7 +138,7 @@ def test_a_short_batch_keeps_no_memory_of_what_did_not_come() -> None:
     assert batch.untyped_storage().nbytes() == batch.nbytes
 
 
-def test_a_batch_that_could_not_be_whole() -> None:
+def test_an_incomplete_batch_is_refused() -> None:
     assert same(gathered([tensor(1)], 2**50), default_collate([tensor(1)]))
 
 
@@ -269,7 +269,7 @@ def test_functions_that_users_have_registered_are_called(monkeypatch: pytest.Mon
 
 
 class Watched(Dataset[Any]):
-    """Tells with each sample how many others of it are alive."""
+    """Returns with each sample how many others are alive."""
 
     def __init__(self) -> None:
         self.given: list[weakref.ref[Any]] = []

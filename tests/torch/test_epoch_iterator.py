@@ -1,4 +1,4 @@
-"""How an epoch ends otherwise: failures, loops that are left, Ctrl-C, the end of the program."""
+"""Other ends of an epoch: failures, loops that are left, Ctrl-C, the end of the program."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestFailures:
     @pytest.mark.usefixtures("few_processes")
     @pytest.mark.parametrize("in_order", [True, False])
     @pytest.mark.parametrize("where", ["thread", "process"])
-    def test_in_batches_that_nobody_asked_for_are_nobodys(self, where: Any, in_order: bool) -> None:
+    def test_failures_in_batches_that_were_not_requested(self, where: Any, in_order: bool) -> None:
         """They were made ahead of a loop that was left: the next epoch begins as the first."""
         options = {"num_workers": 1, "persistent_workers": True, "in_order": in_order}
         loader = ours(Broken(5), 4, where=where, **options)
@@ -136,7 +136,7 @@ class TestFailures:
         assert taken.batches == [[0, 1, 2, 3]]
         assert taken.failures == ["'sample 5'"]
 
-    def test_in_one_that_is_still_made_is_nobodys_either(self) -> None:
+    def test_a_failure_in_a_batch_that_is_still_made(self) -> None:
         dataset = Late(5)
         loader = ours(dataset, 4, num_workers=1, persistent_workers=True)
         iterator = iter(loader)
@@ -202,7 +202,7 @@ class TestFailures:
             (BreaksOff(), None, "while making batch 3"),
         ],
     )
-    def test_are_told_by_their_batch(self, dataset: Any, size: int | None, note: str) -> None:
+    def test_failures_name_their_batch(self, dataset: Any, size: int | None, note: str) -> None:
         taken = Taken(ours(dataset, size, num_workers=1, collate_fn=lambda one: (None, Labels())))
         assert taken.failure.__notes__[0] == note
 
@@ -389,7 +389,7 @@ class TestLeaving:
         no_thread_is_left()
 
     @pytest.mark.parametrize("left_at", [0, 2, 5])
-    def test_persistent_workers_go_on_after_a_break(self, left_at: int) -> None:
+    def test_persistent_workers_continue_after_a_break(self, left_at: int) -> None:
         loader = ours(Tensors(), 4, num_workers=2, persistent_workers=True, prefetch_factor=3)
         for _ in range(3):
             for number, (_, labels) in enumerate(loader):
@@ -412,7 +412,7 @@ class TestLeaving:
 
 
 class Late(Held):
-    """Fails when it goes on."""
+    """Fails at its second item."""
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         example = super().__getitem__(index)
@@ -484,7 +484,7 @@ assert Failing.has_failed.wait(50)
 """
 
 
-def test_what_nobody_has_asked_for_is_not_told_at_the_end() -> None:
+def test_unrequested_failures_are_not_raised_at_the_end() -> None:
     """Whatever it is: a `SystemExit` of a dataset is no more than the failure of a batch."""
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", UNHEARD],

@@ -1,4 +1,4 @@
-"""What `DataLoader` takes, refuses and warns of: as PyTorch's does."""
+"""The arguments that `DataLoader` accepts, rejects and warns of, as PyTorch's does."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_pinned_memory_without_an_accelerator(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_length_that_was_wrong_is_told(workers: int) -> None:
+def test_a_wrong_length_is_warned_of(workers: int) -> None:
     class Longer(Split):
         def __len__(self) -> int:
             return 5

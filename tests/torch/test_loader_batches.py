@@ -209,7 +209,7 @@ def test_out_of_order_all_are_there(workers: int) -> None:
 
 
 @pytest.mark.parametrize("is_persistent", [False, True])
-def test_out_of_order_a_worker_may_end_while_others_go_on(is_persistent: bool) -> None:
+def test_out_of_order_a_worker_may_end_before_others(is_persistent: bool) -> None:
     loader = ours(
         EndsLate(),
         None,

@@ -1,4 +1,4 @@
-"""A loader goes on where it was: at every batch, by any number of workers."""
+"""A loader resumes at every batch, with any number of workers."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def seed_of_worker(samples: list[Any]) -> int:
 @pytest.mark.parametrize("collate", [None, seed_of_worker])
 @pytest.mark.parametrize("epochs", [0, 1, 2])
 def test_persistent_workers_between_epochs(epochs: int, collate: Any) -> None:
-    """Their seed was drawn before the first epoch, and is not drawn again after a resume."""
+    """Their seed is drawn before the first epoch, and not again after a resumption."""
 
     def make() -> DataLoader[Any]:
         return shuffled(2, persistent_workers=True, collate_fn=collate)
@@ -191,7 +191,7 @@ class TestOtherKindsOfWorkers:
     MAKES: ClassVar[list[Make]] = [shuffled, from_global, replacing, single, eager, batched]
 
     def compare(self, draw: random.Random, kinds: list[dict[str, Any]]) -> None:
-        """One loader goes through its epochs; its successors go on for it, one after another."""
+        """One loader runs all epochs; other loaders resume it, one after another."""
         make = draw.choice(self.MAKES)
         torch.manual_seed(5)
         whole = make(**kinds[0])
@@ -245,7 +245,7 @@ class TestOtherKindsOfWorkers:
         self.compare(draw, kinds)
 
     def test_workers_that_start_anew_do_not_repeat_their_numbers(self) -> None:
-        """Persistent ones draw on; those that go on for them begin anew in each epoch."""
+        """Persistent workers keep their generators; those that resume them start anew."""
         loader = shuffled(2, persistent_workers=True, collate_fn=seed_of_worker)
         epoch_of(loader)
         resumed = shuffled(2, collate_fn=seed_of_worker)
@@ -310,7 +310,7 @@ def test_out_of_order_each_sample_comes_once() -> None:
 
 
 def test_gaps_are_not_repeated() -> None:
-    """A batch that was handed out before an earlier one is not handed out again."""
+    """A batch that was returned before an earlier one is not returned again."""
     loader = ours(Broken(1), 2)
     iterator = iter(loader)
     with pytest.raises(KeyError):
@@ -378,7 +378,7 @@ class Rewinds(IterableDataset[Any]):
 
 
 class Reread(IterableDataset[Any]):
-    """The same, to be read again."""
+    """The same dataset, to be reread."""
 
     def __iter__(self) -> Any:
         return iter(range(5))
@@ -387,7 +387,7 @@ class Reread(IterableDataset[Any]):
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
 @pytest.mark.parametrize("kind", [Rewinds, Reread])
 def test_after_a_short_last_batch(kind: Any, workers: int) -> None:
-    """What has ended in it is not begun again."""
+    """A part that has ended does not restart."""
 
     def make() -> DataLoader[Any]:
         return ours(kind(), 2, num_workers=workers, replay=kind is Reread)
@@ -438,7 +438,7 @@ def test_a_dataset_whose_length_is_not_implemented() -> None:
 
 
 class TestRefused:
-    def test_an_iterable_dataset_that_cannot_say_where_it_is(self) -> None:
+    def test_an_iterable_dataset_without_a_position(self) -> None:
         loader = ours(Split(), 2, num_workers=1)
         loader.state_dict()  # nothing was handed out yet
         for _ in loader:
@@ -505,8 +505,8 @@ class TestRefused:
         assert_same(epoch_of(other), epoch_of(ours(Tensors(), 4, sampler=[1, 5, 2, 3, 4])))
 
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_what_is_mended_goes_on(self, workers: int) -> None:
-        """The position is kept until an epoch goes on from it."""
+    def test_a_repaired_dataset_continues(self, workers: int) -> None:
+        """The position is kept until an epoch resumes from it."""
 
         def make() -> tuple[Any, DataLoader[Any]]:
             sampler: Any = DistributedSampler(Tensors(), 2, 0)

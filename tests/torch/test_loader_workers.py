@@ -1,4 +1,4 @@
-"""What a worker is told and can rely on: who it is, its seeds, its own dataset."""
+"""What a worker can rely on: its number, its seeds, its copy of the dataset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Asks(Dataset[Any]):
 
 
 class TestWorkerInfo:
-    def test_every_thread_is_told_who_it_is(self) -> None:
+    def test_worker_info_in_every_thread(self) -> None:
         seen: list[Any] = []
         dataset = Asks(seen)
         generator = seeded()
@@ -116,7 +116,7 @@ class TestWorkerInfo:
 
 
 class Modes(Dataset[Any]):
-    """What PyTorch is told in the thread that makes an item."""
+    """Return the worker info in the thread that makes an item."""
 
     def __len__(self) -> int:
         return 6
@@ -126,7 +126,7 @@ class Modes(Dataset[Any]):
 
 
 class TestModes:
-    """Workers compute in the modes of who iterates, as forks do."""
+    """Workers compute in the modes of the iterating thread, as forks do."""
 
     @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
     def test_of_gradients_and_inference(self, mode: Any) -> None:
@@ -201,7 +201,7 @@ class TestInitialisation:
             (draws, "of numpy.random"),
         ],
     )
-    def test_what_it_seeds_is_put_back_and_told(
+    def test_its_seeds_are_undone_with_a_warning(
         self, init: Callable[[int], None], whose: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         def epochs(init: Callable[[int], None] | None) -> list[Any]:
@@ -224,7 +224,7 @@ class TestInitialisation:
         for part in (f"generators {whose}:", "get_worker_info().rng", "where='process'"):
             assert part in record.getMessage()
 
-    def test_who_seeds_nothing_is_told_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_no_warning_without_seeds(self, caplog: pytest.LogCaptureFixture) -> None:
         def asks(worker: int) -> None:
             assert get_worker_info().rng.random_generator.random() >= 0
 
@@ -251,7 +251,7 @@ class TestInitialisation:
 
 
 class Opens(Dataset[Any]):
-    """Opens something when it is first asked, and keeps it."""
+    """Opens a file at its first item, and keeps it open."""
 
     def __init__(self, opened: list[int]) -> None:
         self.opened = opened
@@ -283,7 +283,7 @@ class OpensToo:
 
 
 class PassesOn:
-    """Has what it is asked for from another."""
+    """Delegates to another dataset."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -299,7 +299,7 @@ class PassesOn:
 
 
 class WorkerStreams(PassesOn, IterableDataset[Any]):
-    """Such a one that is iterable."""
+    """The same for an iterable dataset."""
 
     def __iter__(self) -> Any:
         return iter(self.inner)
@@ -495,7 +495,7 @@ class TestDatasets:
             with pytest.raises(TypeError, match=r"^dataset: .* \(RuntimeError: there is one of me"):
                 copy_for_thread(dataset, is_iterable=False)
 
-    def test_an_iterable_one_that_passes_on_is_copied_too(self) -> None:
+    def test_an_iterable_wrapper_is_copied_too(self) -> None:
         dataset = WorkerStreams(WorkerStreams([3, 4]))
         assert list(ours(dataset, None, num_workers=1)) == [3, 4]
         copied = copy_for_thread(dataset, is_iterable=True)
@@ -541,7 +541,7 @@ class TestProcesses:
         first = next(iter(ours(Tensors(), 4, num_workers=1, where="process")))[0]
         first += 1  # it is the caller's own, and writable
 
-    def test_what_was_written_at_a_prompt_is_refused(self) -> None:
+    def test_a_definition_at_a_prompt_is_refused(self) -> None:
         program = (
             "from aioqueue import InvalidArgumentError\n"
             "from aioqueue.torch import DataLoader\n"

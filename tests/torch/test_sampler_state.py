@@ -1,4 +1,4 @@
-"""What samplers have of their own is saved; threads take turns; a closed iterator keeps nothing."""
+"""The states of samplers are saved; several threads iterate; a closed iterator keeps nothing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Within(Sampler[int]):
 
 @pytest.mark.parametrize("sampler", [Stateful, seeded, Counting, Within])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_sampler_goes_on_where_it_was(sampler: Any, workers: int) -> None:
+def test_a_sampler_resumes(sampler: Any, workers: int) -> None:
     def made() -> Any:
         return DataLoader(DATA, 2, sampler=sampler(), num_workers=workers)
 

@@ -1,4 +1,4 @@
-"""Queues that are deleted after each test: with actors of their own, or in one that they share."""
+"""Queues that are deleted after each test, each in its own actor or in a shared one."""
 
 from __future__ import annotations
 

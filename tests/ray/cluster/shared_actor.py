@@ -1,7 +1,7 @@
-"""One actor that many queues live in, for tests: to start an actor takes a second.
+"""One actor that holds many queues, for tests: an actor takes a second to start.
 
-Each queue is a `QueueActor` of its own there, is asked by Ray's calls, in the groups in which it is
-asked elsewhere, and lets its elements lie where they lie elsewhere. Only the process is one.
+Each queue is a `QueueActor` of its own there. It is called through Ray, in the usual concurrency
+groups, and its elements are in the usual places. Only the process is shared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SharedActor:
         self._queues: dict[str, QueueActor] = {}
 
     def build(self, name: str, description: Description) -> None:
-        """Have a queue, if it is not there."""
+        """Create a queue, unless it exists."""
         if name not in self._queues:
             self._queues[name] = QueueActor(name, description)
 
@@ -36,7 +36,7 @@ class SharedActor:
         self._queues.pop(name, None)
 
     async def ask(self, name: str, method: str, *args: Any) -> Any:
-        """What a queue answers; nothing, if it is not there any more."""
+        """Return the answer of a queue; ``None`` if it was removed."""
         queue = self._queues.get(name)
         if queue is None:
             return None

@@ -1,4 +1,4 @@
-"""Whoever dies, at a call or at its reply: every wait ends, by data, the end, or a named error.
+"""Processes die at a call or its reply: every wait ends, with data, the end, or a named error.
 
 What the actor does about it, call by call, is in `tests/ray/test_queue_actor.py` and
 `test_queue_actor_model.py`; these need no cluster. Here real processes are killed.
@@ -62,7 +62,7 @@ def test_the_actor_dies_while_both_sides_wait(make: Any, cluster: Any) -> None:
 
 
 def test_a_producer_dies_while_it_waits(make: Any, cluster: Any) -> None:
-    """What is in stays in; the others go on, in order."""
+    """Enqueued rows stay; the other producers continue in order."""
     queue = make("FIFOQueue", 4).sync
     doomed = other(cluster, queue.name, capacity=4)
     doomed.put_numbers.remote(0, 6)

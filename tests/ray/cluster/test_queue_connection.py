@@ -1,6 +1,6 @@
-"""Without a connection to a cluster, or when it ends: who waits is told by name, and nobody hangs.
+"""Without a connection, or after its end, every call raises an error that names the queue.
 
-All of it in one program on a cluster of its own, for it is this program that is cut off.
+All of it runs in one program on a cluster of its own, since this program loses its connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The suite's own tests of what queues do, on queues of a cluster: one world more.
+"""The suite's tests of all queues, on queues of a cluster: one world more.
 
 Their queues share an actor: see `tests.ray.cluster.shared_actor`. Left out is what a queue on a
-cluster does not have; and all kinds where one does.
+cluster does not have; and all kinds of queues where one is enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The actor of a queue is killed again and again, at calls and at answers: it comes back.
+"""The actor of a queue is killed repeatedly, at calls and at answers, and recovers.
 
 The long form: ``python -m tests.ray.cluster.test_recovery 40`` kills it so often.
 """
@@ -105,7 +105,7 @@ def pass_through(make: Any, journal: str, count: int, deaths: int) -> int:
     return life.starts
 
 
-def test_it_dies_at_calls_and_at_answers(make: Any, tmp_path: Path) -> None:
+def test_the_actor_dies_at_calls_and_at_answers(make: Any, tmp_path: Path) -> None:
     assert pass_through(make, str(tmp_path), 20, 4) == 5
 
 
@@ -115,7 +115,7 @@ def pid(ray: Any, queue: Any) -> int:
 
 
 def test_calls_that_wait_go_on(make: Any, cluster: Any, tmp_path: Path) -> None:
-    """Blocked on both sides; and what was in small batches comes again, too."""
+    """Producers and consumers are blocked; small batches return, too."""
     options = {"name": "waits", "journal": tmp_path}
     queue, other = (make("FIFOQueue", 4, **options).sync for _ in range(2))
     queue.enqueue_many(range(4))
@@ -137,7 +137,7 @@ def test_calls_that_wait_go_on(make: Any, cluster: Any, tmp_path: Path) -> None:
     assert taken == [6, 7]
 
 
-def test_a_producer_that_died_before_it_is_told_of(make: Any, cluster: Any, tmp_path: Path) -> None:
+def test_a_loss_that_was_not_noticed(make: Any, cluster: Any, tmp_path: Path) -> None:
     queue = make("FIFOQueue", 100, name="both die", journal=tmp_path).sync
     producer = other(cluster, queue.name, journal=tmp_path)
     cluster.get(producer.put_numbers.remote(0, 4))
@@ -152,7 +152,7 @@ def test_a_producer_that_died_before_it_is_told_of(make: Any, cluster: Any, tmp_
     assert queue.dequeue() == 7
 
 
-def test_it_was_to_find_its_journal(make: Any, cluster: Any, tmp_path: Path) -> None:
+def test_a_restarted_actor_needs_its_journal(make: Any, cluster: Any, tmp_path: Path) -> None:
     queue = make("FIFOQueue", 4, name="no file", journal=tmp_path).sync
     queue.enqueue(1)
     for file in tmp_path.iterdir():

@@ -1,4 +1,4 @@
-"""Producers that have a book: programs come and go, and each batch is there once, in its place."""
+"""Replayable producers on a cluster: programs die, and each batch arrives once, in order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Producer:
         self.queue.close()
 
 
-def test_what_a_dead_producer_had_is_made_again_by_the_next(make: Any, cluster: Any) -> None:
+def test_batches_of_a_dead_producer_are_made_again(make: Any, cluster: Any) -> None:
     queue = make("FIFOQueue", *SPEC).sync
     kind = cluster.remote(num_cpus=0, max_concurrency=2)(Producer)
     doomed = kind.remote(queue.name)
@@ -67,7 +67,7 @@ def test_when_it_has_ended_nothing_is_lost_with_its_program(make: Any, cluster: 
     assert queue.dequeue_many(4 * BATCHES)[:, 0].tolist() == np.repeat(range(BATCHES), 4).tolist()
 
 
-def test_it_goes_on_where_it_was(share: Any) -> None:
+def test_it_continues_where_it_was(share: Any) -> None:
     queue = share("FIFOQueue", *SPEC).sync
     producer_record = threading.Thread(
         target=queue.fill, args=(page,), kwargs={"producer": "shard"}
@@ -82,7 +82,7 @@ def test_it_goes_on_where_it_was(share: Any) -> None:
     assert small.statistics().size == 0
 
 
-def test_a_book_of_coroutines(share: Any) -> None:
+def test_fill_with_a_coroutine_function(share: Any) -> None:
     queue = share("FIFOQueue", 2)
 
     async def made(number: int) -> list[int] | None:
