@@ -44,7 +44,6 @@ class _PackedMethod:
         self._caller: tuple[CallerId, bytes] | None = None
 
     def remote(self, caller: CallerId, *arguments: Any) -> Any:
-        """Call the method."""
         last = self._caller
         if last is None or last[0] is not caller:
             # The description may contain user objects, so let Ray pickle it, once.
@@ -69,13 +68,11 @@ class ActorBuilder:
         return ActorBuilder(self._remote.options(**options), self._dumps)
 
     def remote(self, name: str, description: Description) -> ActorHandle:
-        """Create or find the actor of this queue."""
         return ActorHandle(self._remote.remote(name, description), self._dumps)
 
 
 @functools.cache
 def remote_class() -> ActorBuilder:
-    """Return the actor class."""
     import ray
 
     def group(name: str) -> Any:

@@ -229,7 +229,6 @@ class ActorSessions:
             wake()
 
     async def _wait_until(self, is_due: Callable[[], bool]) -> None:
-        """Wait until a condition on batches or leases holds."""
         loop = asyncio.get_running_loop()
         while True:
             woken = asyncio.Event()
@@ -240,7 +239,6 @@ class ActorSessions:
             await woken.wait()
 
     async def _copy_all_to_actor(self, lives: Iterable[str]) -> None:
-        """Copy the batches of some producers to the actor."""
         producers = set(lives)
         with self._lock:
             segments = [one for one in self._segments if one.producer in producers]
@@ -344,8 +342,8 @@ class ActorSessions:
             )
         elif last_committed >= progress.following:
             last = progress.following - 1
-            handed = f"whose last lease has number {last}" if last >= 0 else "which had no lease"
-            why = f"{what}, {handed}; expected the number of one of its leases, or None"
+            hint = f"whose last lease has number {last}" if last >= 0 else "which had no lease"
+            why = f"{what}, {hint}; expected the number of one of its leases, or None"
         else:
             error = WorkerDiedError
             kept = progress.committed
@@ -456,16 +454,14 @@ class ActorSessions:
         try:
             with self._lock:
                 if self._sessions.find(caller.life) is None:
-                    return (
-                        Answer()
-                    )  # without a call, it has not replaced the former life of its client
+                    # Without a call, it has not replaced the former life of its client.
+                    return Answer()
                 self._session_of(caller)
         except RefusedError as refused:  # its next call reports the refusal
             return Answer(starts=refused.answer.starts)
         return Answer(freed=self._journal.droppable_of(caller.life, kept))
 
     def clients(self) -> list[str]:
-        """Return the lives that are served."""
         with self._lock:
             return self._sessions.alive()
 
@@ -512,9 +508,9 @@ class ActorSessions:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
             self.expire(LEASE_SECONDS, _FORGOTTEN_SECONDS)
-            self.give_up_wanted()
+            self.give_up_requested()
 
-    def give_up_wanted(self) -> None:
+    def give_up_requested(self) -> None:
         """Give up the requested batches of producers that have not restarted for long."""
         with self._lock:
             given_up = [record.give_up() for record in self._producer_records.values()]

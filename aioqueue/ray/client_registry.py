@@ -134,11 +134,9 @@ class ClientSessions:
         self._latest: dict[str, ClientSession] = {}  # by client
 
     def find(self, life: str) -> ClientSession | None:
-        """Return a known life."""
         return self._lives.get(life)
 
     def latest(self, client: str) -> ClientSession | None:
-        """Return the latest life of a client."""
         return self._latest.get(client)
 
     def add(self, caller: CallerId) -> ClientSession:
@@ -155,11 +153,9 @@ class ClientSessions:
         return session
 
     def alive(self) -> list[str]:
-        """Return the lives that are served."""
         return [life for life, session in self._lives.items() if not session.dismissal]
 
     def on(self, node: str) -> list[ClientSession]:
-        """Return the lives that are served, on one node."""
         alive = (session for session in self._lives.values() if not session.dismissal)
         return [session for session in alive if session.caller.node == node]
 
@@ -204,7 +200,6 @@ class CallNumbers:
             return number, reference
 
     def repeat(self, number: int, call: Callable[[int, int], Any]) -> Any:
-        """Repeat an unanswered call."""
         with self._lock:
             return call(number, min(self._open, default=number))
 
@@ -264,7 +259,6 @@ class HandleState:
                 self._kept.pop(number, None)
 
     def kept(self) -> list[int]:
-        """Return the batches that are kept."""
         with self._lock:
             return list(self._kept)
 

@@ -257,7 +257,6 @@ class ClusterCore(CoordinatorCore):
     # releases the lock in any case. A finalizer that runs there may take it again: it is reentrant.
 
     def program_report(self) -> ProgramReport:
-        """Return the state of this program."""
         with self._lock:
             self._number += 1
             acknowledged = self.connection.acknowledged

@@ -150,7 +150,6 @@ class CoordinatorActor:
         return self._news(report.life, report.seen if report.run == self._run else 0)
 
     async def leave(self, report: ProgramReport) -> None:
-        """Remove a program."""
         await self.report(report)
         self._dismiss(report.life)
 
@@ -240,11 +239,9 @@ class CoordinatorActor:
     # For observers.
 
     async def joining(self) -> int:
-        """Return the number of joins in progress."""
         return sum(len(member.joining) for member in self._members.values())
 
     async def programs(self) -> int:
-        """Return the number of programs that take part."""
         return len(self._members)
 
     def _news(self, life: str, seen: int) -> News:
@@ -317,7 +314,6 @@ class CoordinatorActor:
         self._notify_changed()
 
     async def _watch(self) -> None:
-        """Look for silent programs until the actor ends."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 6)
             await self.expire(LEASE_SECONDS)
@@ -325,7 +321,6 @@ class CoordinatorActor:
 
 @functools.cache
 def remote_class() -> Any:
-    """Return the actor class for Ray."""
     import ray
 
     return ray.remote(max_concurrency=_MAX_CALLS)(CoordinatorActor)

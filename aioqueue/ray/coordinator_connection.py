@@ -27,7 +27,7 @@ _ACKNOWLEDGED_SECONDS: Final = 5.0
 
 
 class CoordinatorView(Protocol):
-    """The coordinator of this program, as the link's thread calls it."""
+    """The coordinator of this program, as the connection's thread calls it."""
 
     def program_report(self) -> Any:
         """Return the state of this program."""
@@ -69,13 +69,12 @@ class CoordinatorConnection:
         self._thread = threading.Thread(target=self._run, name=f"aioqueue-ray-{name}", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     # Callable in any thread, in signal handlers, and by finalizers.
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Schedule a call in the link's thread."""
+        """Schedule a call in the connection's thread."""
         self._inbox.put(call)
 
     def report_soon(self) -> None:
@@ -94,7 +93,7 @@ class CoordinatorConnection:
         """Schedule a call to the actor.
 
         Args:
-            then: called with the answer in the link's thread; with ``None`` if no answer came.
+            then: called with the answer in that thread; with ``None`` if no answer came.
             method: method of the actor.
             arguments: its arguments.
         """
@@ -115,7 +114,7 @@ class CoordinatorConnection:
     def until_acknowledged(self, count: int) -> None:
         """Wait, for a limited time, until the actor has this many failures of this program.
 
-        The thread of the link does not wait for itself.
+        The thread of the connection does not wait for itself.
         """
         if threading.current_thread() is self._thread:
             return
@@ -140,7 +139,7 @@ class CoordinatorConnection:
         """How many failures of this program the actor has."""
         return self._acknowledged
 
-    # In the thread of the link.
+    # In the thread of the connection.
 
     def _run(self) -> None:
         self._request_news()

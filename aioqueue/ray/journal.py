@@ -215,7 +215,6 @@ class QueueJournal:
         self._length = len(records)
 
     def _write(self) -> None:
-        """Run the writing thread."""
         while True:
             with self._lock:
                 while not (self._lines or self._is_ended):

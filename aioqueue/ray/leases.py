@@ -96,7 +96,6 @@ class LeaseTable:
             self._progress.pop(client, None)
 
     def progress(self, client: str) -> ConsumerProgress:
-        """Return the progress of a client."""
         return self._progress.get(client) or ConsumerProgress()
 
     def _progress_of(self, life: str) -> ConsumerProgress:
@@ -167,7 +166,6 @@ class LeaseTable:
         deliver(self._machine.begin(attempt, waker))
 
     def count_wait(self, attempt: Attempt, waited: float) -> None:
-        """Record how long an attempt waited."""
         self._machine.count_wait(attempt, waited)
 
     def expire(self, attempt: Attempt) -> None:
@@ -296,7 +294,6 @@ class LeaseTable:
         return sum(len(self.numbers_of(consumer)) for consumer in consumers)
 
     def count(self) -> int:
-        """Return the number of uncommitted leases."""
         return self.count_of(self._leases)
 
     def others_hold_rows(self, consumer: str) -> bool:

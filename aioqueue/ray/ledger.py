@@ -69,11 +69,9 @@ class ConsumerProgress:
         self.committed: int = committed
 
     def mark_delivered(self, number: int) -> None:
-        """Record that it received a lease."""
         self.following = max(self.following, number + 1)
 
     def commit(self, number: int) -> None:
-        """Record that it committed a lease."""
         self.committed = max(self.committed, number)
 
 
@@ -164,11 +162,9 @@ class QueueLedger:
         return self._freed.pop(life, [])
 
     def producers_of_freed(self) -> list[str]:
-        """Return the producers that have such batches."""
         return list(self._freed)
 
     def leased(self) -> dict[Key, set[int]]:
-        """Return the leased rows."""
         found: dict[Key, set[int]] = {}
         for leases in self.leases.values():
             for runs in leases.values():

@@ -65,7 +65,6 @@ def packed_answer(answer: Answer) -> Answer | bytes:
 
 
 def unpacked_answer(sent: Any) -> Any:
-    """Return the answer."""
     return pickle.loads(sent) if isinstance(sent, bytes) else sent
 
 

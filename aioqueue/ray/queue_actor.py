@@ -368,7 +368,7 @@ class QueueActor(ActorSessions):
         max_wait: float | None,
         release_turn: Callable[[], None],
     ) -> list[RowHandle]:
-        """Return the next elements. Lost ones are replaced by others from the end of the line."""
+        """Return the next elements. Lost ones are replaced by later ones."""
         call = (session.caller.life, "dequeue", number)
         handles: list[RowHandle] = []
         while not handles or (len(handles) < n and not up_to):
@@ -381,9 +381,8 @@ class QueueActor(ActorSessions):
             take.waits = False  # it has run on: from here the rows are on lease
             found = await self._elements(take)
             with self._lock:
-                if (
-                    not found and take.state is GRANTED
-                ):  # all of them are lost, and the loss was reported
+                # All of them are lost, and another consumer got the error: try the next ones.
+                if not found and take.state is GRANTED:
                     lease.takes.remove(take)
                     self._lease_table.commit_lost(take)
             handles += found
@@ -468,7 +467,7 @@ class QueueActor(ActorSessions):
         """Start an attempt, and wait until it ends.
 
         Args:
-            party: the client.
+            session: the client.
             call: the call.
             attempt: the attempt.
             max_wait: seconds after which it takes what is there.
@@ -627,7 +626,6 @@ class QueueActor(ActorSessions):
     # The whole queue.
 
     def close(self, cancel_pending_enqueues: bool, cause: bytes | None) -> None:
-        """Close the queue for enqueues."""
         with self._lock:
             if self._cause is None:
                 self._cause = cause
@@ -647,7 +645,6 @@ class QueueActor(ActorSessions):
         return Answer()
 
     async def wait_closed(self) -> None:
-        """Wait until the queue is closed."""
         await self._queue.wait_closed()
 
     async def join(self) -> Answer:
@@ -717,7 +714,6 @@ class QueueActor(ActorSessions):
         )
 
     def statistics(self) -> aioqueue.Statistics:
-        """Return counts and current state."""
         found: aioqueue.Statistics = self._queue.statistics()
         return found
 
@@ -726,10 +722,8 @@ class QueueActor(ActorSessions):
         self._journal.end(remove=True)
 
     def state(self) -> str:
-        """Return the value of the queue's `QueueState`."""
         return str(self._machine.state.value)
 
     def leases(self) -> int:
-        """Return the number of uncommitted leases."""
         with self._lock:
             return self._lease_table.count()

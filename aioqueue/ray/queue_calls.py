@@ -207,7 +207,6 @@ class QueueCalls:
                 self._unused = [number for number in self._unused if number not in numbers]
 
     def close(self, cancel: bool, cause: BaseException | None) -> CallFlow[None]:
-        """Close the queue."""
         client = self.client
         yield from self.agree()
         message = client.message_of(cause)

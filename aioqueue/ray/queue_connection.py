@@ -149,12 +149,10 @@ class Client:
             reference = ask()
 
     def end_enqueue(self, number: int) -> None:
-        """Note that an enqueue was answered."""
         if self.handle_state.enqueues.end(number):
             self.connection.skip("enqueue", number)
 
     def end_dequeue(self, number: int) -> None:
-        """Note that a dequeue was answered."""
         if self.handle_state.dequeues.end(number):
             self.connection.skip("dequeue", number)
 
@@ -290,7 +288,6 @@ class Connection:
         self._last_heard: float | None = None  # when the actor last answered
 
     def start(self) -> None:
-        """Start the heartbeat."""
         name = f"aioqueue-ray-{self.name}"
         threading.Thread(target=self.run, name=name, daemon=True).start()
 
@@ -347,7 +344,6 @@ class Connection:
             )  # otherwise a waiting call or the next beat tries again
 
     def _on_heartbeat(self, future: Any) -> None:
-        """Handle the answer to a heartbeat."""
         if future.exception() is not None:
             return
         self._last_heard = monotonic()
@@ -372,7 +368,6 @@ class Connection:
             raise self.ended_error()
 
     def ended_error(self) -> WorkerDiedError:
-        """Return the error of a connection that has ended."""
         if self._is_connected():
             return WorkerDiedError(
                 f"the actor of queue '{self.name}' was silent for "
@@ -399,7 +394,6 @@ class Connection:
         return ray is not None and session_of(ray) == self._session
 
     def _is_silent(self) -> bool:
-        """Return whether the actor has stopped answering."""
         return self._last_heard is not None and monotonic() - self._last_heard > _SILENCE_SECONDS
 
     def heartbeat(self) -> None:

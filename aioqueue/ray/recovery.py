@@ -38,7 +38,6 @@ class Awaited:
         return self._segments.get(key)
 
     def producers(self) -> set[str]:
-        """Return the producers that must send batches."""
         return {life for life, _ in (*self._segments, *self.partial)}
 
     def arrive(self, key: Key, payload: Payload) -> Segment | None:
@@ -128,6 +127,5 @@ def _leases(ledger: QueueLedger) -> list[tuple[str, int, list[tuple[Key, int]]]]
 
 
 def _entry(segment: Segment, row: int, batch: EnqueuedBatch) -> Any:
-    """Return the queue's entry for a row."""
     handle = RowHandle(segment, row)
     return handle if batch.keys is None else (batch.keys[row], handle)

@@ -47,7 +47,6 @@ class RayTask:
         )
 
     def get_name(self) -> str:
-        """Return its name in messages."""
         return f"Ray task {self.key[:16]}"
 
     def done(self) -> bool:
@@ -55,7 +54,6 @@ class RayTask:
         return self._done
 
     def cancelled(self) -> bool:
-        """Return whether it was cancelled."""
         return self._cancelled
 
     def exception(self) -> BaseException | None:
@@ -131,7 +129,6 @@ class OtherProgramWorker(concurrent.futures.Future[None]):
         self._worker = worker
 
     def get_name(self) -> str:
-        """Return its name in messages."""
         return self._worker.name
 
     @property

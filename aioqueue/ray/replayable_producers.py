@@ -71,7 +71,6 @@ class ProducerRecord:
             self.rows = 0
 
     def rows_of(self, number: int) -> int | None:
-        """Return the known number of rows of an earlier batch."""
         if number == self.next:
             return self.rows or None
         segment = self._segments.get(number)

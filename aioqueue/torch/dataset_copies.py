@@ -82,7 +82,6 @@ class _DatasetCopier:
         self._done: dict[int, Any] = {}
 
     def copy_of(self, dataset: Any) -> Any:
-        """Return the copy of a dataset."""
         if id(dataset) in self._done:
             return self._done[id(dataset)]
         if not _has_attributes(dataset) or isinstance(dataset, type | torch.Tensor | np.ndarray):

@@ -604,7 +604,6 @@ class _WorkersIterator(LoaderIterator):
 
 
 def iterator_of(plan: IteratorPlan, progress: LoaderProgress) -> LoaderIterator:
-    """Return an iterator for a plan."""
     return _WorkersIterator(plan, progress) if plan.workers else _SerialIterator(plan, progress)
 
 

@@ -86,7 +86,6 @@ class LoaderPosition:
         return any(start.batches and start.state is None for start in self.starts)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the position in plain types."""
         return {
             "batches": self.batches,
             "order_checksum": self.order,
@@ -144,8 +143,8 @@ class LoaderPosition:
 class LoaderKind:
     """How a loader draws from its generator, which PyTorch lets depend on its workers.
 
-    A resumed loader goes on as the saved one: else the epochs after the resumed one would have
-    another order than those of the saved loader.
+    A resumed loader continues as the saved one. Otherwise the epochs after the resumed one would
+    have another order than those of the saved loader.
 
     Args:
         has_workers: whether it has any: then it iterates its sampler twice when it draws a seed.
@@ -158,7 +157,6 @@ class LoaderKind:
     epochs: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it in plain types."""
         return {
             "has_workers": self.has_workers,
             "is_persistent": self.is_persistent,

@@ -327,7 +327,7 @@ _default_threads: int | None = None
 
 
 def _limit_to_one_thread() -> None:
-    """Make PyTorch compute in the calling thread alone, since the workers already run in parallel.
+    """Make PyTorch compute only in the calling thread, since the workers already run in parallel.
 
     PyTorch uses a thread's setting as the default of threads that start later. So a helper thread
     restores the default.

@@ -92,7 +92,6 @@ class SamplerCounters:
         ]
 
     def current_values(self, sampler: Any) -> list[dict[str, Any]]:
-        """Return their current values."""
         return [
             {name: value for name, value in _plain_attributes(one).items() if name in names}
             for one, names in zip(_samplers_within(sampler), self._names, strict=False)

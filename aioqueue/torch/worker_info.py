@@ -8,7 +8,7 @@ function object stays, and its code is replaced when the first worker thread sta
 threads it behaves as before.
 
 The stacking of tensors does not see this information. PyTorch would take a thread for one of its
-worker processes, and would make each batch in new shared memory. Our workers hand batches over
+worker processes, and would make each batch in new shared memory. Our workers return batches
 without that. It costs a system call and a page fault per page, and where shared memory is scarce,
 as in a container, it kills the process.
 """
@@ -44,7 +44,7 @@ class WorkerGenerators:
 
     They are seeded from the base seed of the iterator and the worker's number. So they yield the
     same numbers on threads and in processes, and for the same ``generator`` of the loader. Unlike
-    the global generators, they belong to one worker alone.
+    the global generators, they belong to one worker only.
 
     Args:
         random_generator: a generator of Python's `random`.

@@ -88,7 +88,6 @@ class WorkerStream:
             self._runners.append(_prepare(into, pinned, into=replies, workers=1, ordered=True))
 
     def start(self) -> None:
-        """Start the worker."""
         for runner in self._runners:
             self.coord.start(runner)
 

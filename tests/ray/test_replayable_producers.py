@@ -228,15 +228,15 @@ async def test_a_producer_that_never_comes_back_is_given_up(
     await settled()
     actor.lost("c", 0, ["gone"])
     taken = consumer.take(2).arrive()
-    actor.give_up_wanted()
+    actor.give_up_requested()
     await settled()
     assert not taken.is_answered  # it lives
     actor.dismiss("p")
-    actor.give_up_wanted()
+    actor.give_up_requested()
     await settled()
     assert not taken.is_answered  # it may come back
     monkeypatch.setattr(replayable_producers, "RETURN_SECONDS", 0.0)
-    actor.give_up_wanted()
+    actor.give_up_requested()
     await settled()
     assert taken.answer is not None
     assert isinstance(taken.answer.error, WorkerDiedError)
