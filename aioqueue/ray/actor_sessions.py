@@ -16,14 +16,13 @@ from time import monotonic
 from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
-from aioqueue.attempts import PENDING, Attempt, QueueState
+from aioqueue.core.attempts import PENDING, Attempt, QueueState
 from aioqueue.errors import (
     DataLossError,
     InvalidArgumentError,
     OutOfRangeError,
     WorkerDiedError,
 )
-from aioqueue.inputs.prepare.ray_cluster import is_loss
 from aioqueue.ray.client_registry import CallerId, ClientReport, ClientSession, ClientSessions
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.journal import NoJournal, QueueJournal
@@ -33,6 +32,7 @@ from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.recovery import Awaited, restore_queue
 from aioqueue.ray.replayable_producers import ProducerRecord
 from aioqueue.ray.segments import Payload, Segment
+from aioqueue.workers.executors.ray_cluster import is_loss
 
 _FORGOTTEN_SECONDS: Final = 600.0
 """How long a dead client is remembered, so that it can learn why it was dismissed."""

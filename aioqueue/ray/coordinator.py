@@ -8,17 +8,15 @@ from collections.abc import Generator, Iterable
 from typing import Any, Final, NoReturn
 
 import aioqueue
-from aioqueue.arguments import checked_flag, checked_grace, checked_watchdog
+from aioqueue.base.arguments import checked_flag, checked_grace, checked_watchdog
 from aioqueue.coordination.core import (
     THE_BLOCK,
     CoordinatorCore,
 )
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
-from aioqueue.element_spec import is_iterable
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import describe_exception
-from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
-from aioqueue.locks import holding
 from aioqueue.processes.messages import failure_of_message, message_of_failure
 from aioqueue.ray.coordinator_actor import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.coordinator_connection import CoordinatorConnection, place_here, task_here
@@ -29,7 +27,9 @@ from aioqueue.ray.remote_workers import (
     await_other_programs,
     is_reference,
 )
-from aioqueue.waiting.scopes import Gate
+from aioqueue.system.locks import holding
+from aioqueue.workers.executors.ray_cluster import connected, log, not_connected
+from aioqueue.worlds.scopes import Gate
 
 _UNKNOWN: Final = -1
 """The run of a program that has no news yet."""

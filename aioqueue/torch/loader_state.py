@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import is_int
+from aioqueue.base.arguments import is_int
 from aioqueue.torch.fetchers import DatasetStart, DatasetState
 
 VERSION: Final = 3

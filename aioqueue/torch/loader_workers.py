@@ -23,8 +23,8 @@ from aioqueue import (
     InvalidArgumentError,
     WorkerDiedError,
 )
+from aioqueue.base.global_generators import DrawsFinder
 from aioqueue.errors import add_note
-from aioqueue.global_generators import DrawsFinder
 from aioqueue.processes.worker import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed
 from aioqueue.torch.collate import BatchMemory

@@ -22,12 +22,12 @@ from aioqueue import (
     QueueEmpty,
     inputs,
 )
+from aioqueue.base.tracebacks import FailureNote, raise_again, title_of
 from aioqueue.errors import interrupt_of
-from aioqueue.forks import PROCESS
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
+from aioqueue.system.forks import PROCESS
 from aioqueue.torch.batch_pickle import unpacked
 from aioqueue.torch.loader_workers import Begin, Pin, Task, TaskReply, ThreadWorker
-from aioqueue.tracebacks import FailureNote, raise_again, title_of
 
 _prepare: Final = inputs.prepare
 """It is imported when it is first looked up. The first batch would wait for that."""
