@@ -194,7 +194,7 @@ class ThreadWorker(_Worker):
 
     Attributes:
         finds_draws: that it looks itself for draws from the program's generators, see
-            `aioqueue.global_generators`.
+            `aioqueue.base.global_generators`.
 
     Raises:
         TypeError: the dataset cannot be copied.
