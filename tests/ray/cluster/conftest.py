@@ -45,7 +45,7 @@ def make(cluster: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session")
-def street(cluster: Any) -> Iterator[Any]:
+def shared_actor(cluster: Any) -> Iterator[Any]:
     """An actor for many queues: see `tests.ray.cluster.shared_actor`."""
     from tests.ray.cluster.shared_actor import shared_actor_of
 
@@ -55,16 +55,16 @@ def street(cluster: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def share(street: Any, cluster: Any, monkeypatch: Any) -> Iterator[Callable[..., Any]]:
+def share(shared_actor: Any, cluster: Any, monkeypatch: Any) -> Iterator[Callable[..., Any]]:
     """Makes queues that share one actor: sooner, where nothing has to die."""
     import aioqueue.ray.queues
     from tests.ray.cluster.shared_actor import Builder
 
-    monkeypatch.setattr(aioqueue.ray.queues, "remote_class", lambda: Builder(cluster, street))
+    monkeypatch.setattr(aioqueue.ray.queues, "remote_class", lambda: Builder(cluster, shared_actor))
 
     def end(queue: Any) -> None:
         queue._client.leave()
-        cluster.get(street.remove.remote(queue.name))
+        cluster.get(shared_actor.remove.remote(queue.name))
 
     with _making(end) as queue:
         yield queue

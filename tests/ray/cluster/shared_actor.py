@@ -67,12 +67,12 @@ def shared_actor_of(ray: Any) -> Any:
 class House:
     """The handle of one of its queues, as if that were an actor of its own."""
 
-    def __init__(self, street: Any, name: str) -> None:
-        self._street = street
+    def __init__(self, shared_actor: Any, name: str) -> None:
+        self._shared_actor = shared_actor
         self._name = name
 
     def __getattr__(self, method: str) -> _Method:
-        group = getattr(self._street, _GROUPS.get(method, "ask"))
+        group = getattr(self._shared_actor, _GROUPS.get(method, "ask"))
         return _Method(group, self._name, method)
 
 
@@ -89,15 +89,15 @@ class _Method:
 class Builder:
     """What makes houses, as `aioqueue.ray.actor_handle.remote_class` gives what makes actors."""
 
-    def __init__(self, ray: Any, street: Any) -> None:
+    def __init__(self, ray: Any, shared_actor: Any) -> None:
         self._ray = ray
-        self._street = street
+        self._shared_actor = shared_actor
 
     def options(self, **_: Any) -> Builder:
-        """Where it runs, and how often, is that of the street."""
+        """Where it runs, and how often, is that of the shared actor."""
         return self
 
     def remote(self, name: str, description: Description) -> House:
         """The one of this name."""
-        self._ray.get(self._street.build.remote(name, description))  # calls come in any order
-        return House(self._street, name)
+        self._ray.get(self._shared_actor.build.remote(name, description))  # calls come in any order
+        return House(self._shared_actor, name)

@@ -5,7 +5,7 @@ All of it runs in one program on a cluster of its own, since this program loses 
 
 from __future__ import annotations
 
-from tests import clusters
+from tests.kit import clusters
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS
@@ -19,7 +19,7 @@ import aioqueue
 import aioqueue.ray
 from aioqueue import WorkerDiedError
 from aioqueue.inputs import numbers
-from tests import clusters
+from tests.kit import clusters
 
 
 def say(what, call):
