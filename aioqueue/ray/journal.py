@@ -77,8 +77,8 @@ class QueueJournal:
         self._has_work = threading.Condition(self._lock)  # there is something to write
         self.ledger: QueueLedger = QueueLedger()
         self._lines: list[str] = []  # to be written
-        self._written = 0  # records that were given to it
-        self._flushed = 0  # of them on the disk
+        self._appended = 0  # how many records there are
+        self._flushed = 0  # how many of them are on disk
         # The finished batches of each producer (nothing of them is left in the queue), each with
         # the number of records up to the one that says so.
         self._freed: dict[str, list[tuple[int, int]]] = {}
@@ -107,7 +107,7 @@ class QueueJournal:
         with self._lock:
             self.ledger.apply(list(record))
             self._lines.append(json.dumps(record, separators=(",", ":")) + "\n")
-            self._written += 1
+            self._appended += 1
             if record[0] == "gone":  # nobody asks for its batches any more
                 self._freed.pop(str(record[1]), None)
             self._note_freed()
@@ -115,7 +115,7 @@ class QueueJournal:
 
     def _note_freed(self) -> None:
         for life in self.ledger.producers_of_freed():
-            numbers = [(self._written, number) for number in self.ledger.freed(life)]
+            numbers = [(self._appended, number) for number in self.ledger.freed(life)]
             self._freed.setdefault(life, []).extend(numbers)
 
     async def flushed(self) -> None:
@@ -126,9 +126,9 @@ class QueueJournal:
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
-            if self._flushed < self._written and self._failure is None:
+            if self._flushed < self._appended and self._failure is None:
                 wake = partial(loop.call_soon_threadsafe, woken.set)
-                self._waiting.append((self._written, wake))
+                self._waiting.append((self._appended, wake))
             else:
                 woken.set()
         await woken.wait()
@@ -223,7 +223,7 @@ class QueueJournal:
                     return
                 # All that has gathered while the disk was busy goes out in one write.
                 lines, self._lines = self._lines, []
-                written = self._written
+                written = self._appended
                 # Under the lock, so that the ledger holds exactly the records up to `written`.
                 is_long = self._length + len(lines) > max(_MIN_REWRITE, 4 * self.ledger.size)
                 compacted = list(self.ledger.records()) if is_long else None
@@ -258,4 +258,4 @@ class QueueJournal:
     def _fail(self, error: OSError) -> None:
         with self._lock:
             self._failure = error  # before the callers wake, who look at it
-        self._notify_flushed(self._written)
+        self._notify_flushed(self._appended)
