@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import closing
 from functools import partial
@@ -29,10 +28,9 @@ from aioqueue.coordination.classify import (
     is_fatal,
     without_stops,
 )
-from aioqueue.coordination.core import THE_BLOCK, CoordinatorCore
+from aioqueue.coordination.core import THE_BLOCK
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
-    call_watched,
     cannot_start,
     described,
     refuse_generators,
@@ -523,30 +521,19 @@ class LooperTask:
     @lets_ctrl_c_in
     async def _call_again_and_again(self, coordinator: AsyncCoordinator, call: Call) -> None:
         try:
-            report = partial(_report_to, weakref.ref(coordinator._core), self.name)
             next_call = monotonic()
-            is_first = True
             while not coordinator.should_stop():
                 call.renew()
                 if is_coroutine_function(self._target):
                     await self._call()
-                elif is_first:
-                    call_watched(self.name, self._call, report)
                 else:
                     refuse_result(self.name, self._call())
-                is_first = False
                 next_call += self._interval or 0.0
                 call.renew()
                 with anyio.move_on_after(max(0.0, next_call - monotonic())):
                     await coordinator.wait_for_stop()
         finally:
             del coordinator  # breaks the same reference cycle
-
-
-def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: BaseException) -> None:
-    known = core()
-    if known is not None:
-        known.report(error, name)
 
 
 def _failure_of_looper(name: str, error: BaseException) -> BaseException:

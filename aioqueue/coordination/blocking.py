@@ -17,7 +17,6 @@ from aioqueue.arguments import checked_grace, checked_seconds, function_name, is
 from aioqueue.coordination.core import THE_BLOCK
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
-    call_watched,
     cannot_start,
     described,
     refuse_generators,
@@ -418,17 +417,13 @@ class LooperThread(threading.Thread):
         core = self._coord._core
         next_call = monotonic()
         try:
-            if not core.should_stop():
-                call_watched(self.name, self.run_loop, self._report)
-                next_call = self._pause(next_call)
             while not core.should_stop():
-                self.run_loop()
+                # Checked here, too: an overridden `run_loop` may be a coroutine function.
+                run_loop: Callable[[], object] = self.run_loop
+                refuse_result(self.name, run_loop())
                 next_call = self._pause(next_call)
         finally:
             del core, self  # breaks the same reference cycle
-
-    def _report(self, error: BaseException) -> None:
-        self._coord._core.report(error, self.name)
 
     def _pause(self, last_call: float) -> float:
         """Wait until the next call is due; return the time that it is due at."""

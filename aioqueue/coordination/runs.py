@@ -36,10 +36,9 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.misuse import (
-    Unawaited,
-    call_watched,
     checked_ops,
     refuse_result,
+    refuse_returned_coroutine,
     say_whose,
 )
 from aioqueue.coordination.restarts import Restart, RestartPolicy, checked_restart
@@ -54,7 +53,7 @@ from aioqueue.coordination.shutdown import (
 from aioqueue.coordination.tasks import CooperativeYield
 from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.display_text import on_one_line
-from aioqueue.errors import OutOfRangeError, counted, describe_exception
+from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.locks import guarded
 from aioqueue.meters import Meter, current_meter
 from aioqueue.queues.core import QueueCore, QueueFace
@@ -306,9 +305,6 @@ class Run:
         """
         what = f"enqueue op {function_name(plan.op)!r}"
         try:
-            if self._may_continue() and self._runner._watches_ops and not meter.calls:
-                call_watched(what, plan.op, partial(self._refuse_unawaited, plan))
-                meter.calls = 1
             while self._may_continue():
                 refuse_result(what, plan.op())
                 meter.calls += 1
@@ -331,11 +327,10 @@ class Run:
         requests = call.requests
         try:
             call.renew()
-            if may_continue() and self._runner._watches_ops and not meter.calls:
-                what = f"enqueue op {function_name(plan.op)!r}"
-                with Unawaited(what, can_await=True, at_once=partial(self._refuse_unawaited, plan)):
-                    await op()
-                meter.calls = 1
+            if may_continue() and not meter.calls:
+                # An op that returns coroutines returns one each time: later calls need no check.
+                refuse_returned_coroutine(f"enqueue op {function_name(op)!r}", await op())
+                meter.calls += 1
             while may_continue():
                 for _ in range(turns.calls):
                     if requests() != call.known:
@@ -369,17 +364,6 @@ class Run:
         if self._core is not None and self._core.is_clean(failure):
             return None
         return self.restarts.pause_after(plan, meter, failure)
-
-    def _refuse_unawaited(self, plan: WorkerPlan, error: TypeError) -> None:
-        """Fail and stop at once, because the first call of an op has dropped a coroutine.
-
-        Waiting for the end of the call would not do: an op with a loop of its own would run for
-        ever, and never enqueue anything.
-        """
-        self._remember(error)
-        self._how = describe_exception(error)
-        self.failed(plan.name, error)
-        self.cancel()
 
     def _metered(self, plan: WorkerPlan) -> Meter:
         """Start the meter of a worker, and return it."""
@@ -545,9 +529,6 @@ class Run:
 
 class RunnerFace:
     """One face of a queue runner: here, everything that does not wait."""
-
-    _watches_ops = True
-    """Whether ops are user functions, whose first call is checked for a forgotten ``await``."""
 
     def __init__(
         self,

@@ -66,7 +66,6 @@ class _Preparing:
     _bounds: tuple[int, int] | None = None  # the bounds of its tuning
     _tuner: Tuner | None = None
     _watch: Watch | None = None  # the monitor of the pipeline that it is a part of
-    _watches_ops = False  # ops last as long as their workers; `FirstCall` watches the function
 
     def __repr__(self) -> str:
         progress = self._job.progress.statistics()
