@@ -41,7 +41,8 @@ LAYERS = (
     ("attempts", "meters", "machine_state", "machine"),
     ("waiting",),
     ("queues",),
-    ("coordination", "telemetry"),
+    ("telemetry",),
+    ("coordination",),
     ("processes",),
     ("batching", "latest", "latest_state"),
     ("sync", ""),  # "" is the package itself

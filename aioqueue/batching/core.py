@@ -33,6 +33,7 @@ from aioqueue.batching.function_calls import (
     takes_contexts,
 )
 from aioqueue.coordination.cancellations import running_task
+from aioqueue.coordination.watchdog import Watchdog
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
     InvalidArgumentError,
@@ -62,7 +63,6 @@ from aioqueue.telemetry.explanation import (
 from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import Stack, place_of, stack_of
 from aioqueue.telemetry.wait_graph import explain
-from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import Owner, apply_deferred
 

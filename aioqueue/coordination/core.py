@@ -39,6 +39,7 @@ from aioqueue.coordination.shutdown import (
     warn_of_interrupt,
     warn_of_slow_stop,
 )
+from aioqueue.coordination.watchdog import Join, Watchdog, WatchdogTarget, forgetting
 from aioqueue.coordination.workers import (
     OwnTask,
     Worker,
@@ -52,7 +53,6 @@ from aioqueue.errors import InvalidArgumentError, describe_exception, detached
 from aioqueue.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
 from aioqueue.telemetry.stacks import forget_locals
-from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
 from aioqueue.waiting.scopes import Gate, StopScope
 from aioqueue.waiting.waker import apply_deferred
 

@@ -12,8 +12,8 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.watchdog import Watchdog
 from aioqueue.inputs import numbers, prepare
-from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.waiting.scopes import Gate
 from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 
