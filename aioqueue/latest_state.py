@@ -90,7 +90,7 @@ class LatestCore:
             version, wakers, _before = self._publish(value)
             deliver(wakers)
         except BaseException:
-            self._answer_again()
+            self._complete_after_interrupt()
             raise
         return version
 
@@ -102,7 +102,7 @@ class LatestCore:
         self.has_begun = True
         before = self.current
         self.current = Versioned(before.version + 1, value)
-        return self.current.version, self._answer(), before
+        return self.current.version, self._complete_ready(), before
 
     def _interrupted(self) -> RuntimeError:
         return RuntimeError(
@@ -111,7 +111,7 @@ class LatestCore:
         )
 
     @guarded
-    def _answer(self) -> Collection[Waker]:
+    def _complete_ready(self) -> Collection[Waker]:
         """End the readings that need not wait any more; return the wakers to wake.
 
         Those that have ended before and not yet left are woken once more, which does no harm.
@@ -131,9 +131,9 @@ class LatestCore:
             wakers[reading.waker] = None
         return wakers
 
-    def _answer_again(self) -> None:
+    def _complete_after_interrupt(self) -> None:
         """Undo the effect of a signal handler that has raised before all were ended and woken."""
-        deliver(self._answer(), from_anywhere=True)
+        deliver(self._complete_ready(), from_anywhere=True)
 
     def close(self, cause: BaseException | None) -> None:
         """Publish no more, and end the waits. See `LatestFace`."""
@@ -142,7 +142,7 @@ class LatestCore:
         try:
             apply_deferred(self._close, cause)
         except BaseException:
-            self._answer_again()
+            self._complete_after_interrupt()
             raise
 
     @guarded
@@ -152,7 +152,7 @@ class LatestCore:
         self.has_begun = True
         self._cause = cause
         self.is_closed = True  # last: readers look at it without the lock
-        return self._answer()
+        return self._complete_ready()
 
     def newer(self, version: int) -> Versioned[Any] | None:
         """Return the newest value, if its version is after the given one; ``None`` to wait for it.
@@ -201,7 +201,7 @@ class LatestCore:
         self.has_begun = True
         self._waiting[reading] = None
         is_over = self.is_closed or reading.after < self.current.version
-        return self._answer() if is_over else ()
+        return self._complete_ready() if is_over else ()
 
     def end(self, reading: Reading) -> None:
         """End a wait, however it has ended."""

@@ -323,7 +323,7 @@ def test_each_of_several_gets_an_exception_of_its_own() -> None:
         try:
             raise error from OSError("disk")
         except BaseException as raised:
-            one, two = errors.own(raised), errors.own(raised)
+            one, two = errors.copy_for_caller(raised), errors.copy_for_caller(raised)
         assert len({id(error), id(one), id(two)}) == 3
         assert (type(one), str(one), repr(one)) == (type(error), str(error), repr(error))
         assert traceback.format_tb(one.__traceback__) == traceback.format_tb(error.__traceback__)
@@ -350,7 +350,7 @@ class SecretiveError(Exception):
 
 def test_what_cannot_be_copied_is_the_cause_of_an_error_of_ours() -> None:
     error = SecretiveError()
-    made = errors.own(error)
+    made = errors.copy_for_caller(error)
     assert type(made) is AioQueueError
     assert made.__cause__ is error
-    assert errors.own(error, is_shared=False) is error
+    assert errors.copy_for_caller(error, is_shared=False) is error

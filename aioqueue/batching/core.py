@@ -42,9 +42,9 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
     WorkerDiedError,
+    copy_for_caller,
     counted,
     describe_exception,
-    own,
 )
 from aioqueue.locks import guarded, is_held_here
 from aioqueue.queues.core import QueueFace
@@ -346,7 +346,9 @@ class BatcherCore:
         """
         times = Counter(id(one) for one in outcomes if isinstance(one, BaseException))
         owned = [
-            own(one, is_shared=times[id(one)] > 1) if isinstance(one, BaseException) else one
+            copy_for_caller(one, is_shared=times[id(one)] > 1)
+            if isinstance(one, BaseException)
+            else one
             for one in outcomes
         ]
         apply_deferred(self._finish, batch, owned, seconds)
@@ -605,7 +607,7 @@ class BatcherCore:
         """Return the wait graph of the process."""
         return explain()
 
-    def moved(self) -> dict[int, Hashable]:
+    def progress(self) -> dict[int, Hashable]:
         """Return what changes as long as the batcher works."""
         return {id(self): self.waits_move()}
 

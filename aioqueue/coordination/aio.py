@@ -17,9 +17,9 @@ from aioqueue.arguments import checked_grace, checked_seconds, function_name, is
 from aioqueue.coordination.cancellations import (
     Call,
     WorkerScope,
-    ask_again,
-    cancellation,
+    cancellation_to_raise,
     is_cancellation,
+    repeat_cancellation,
 )
 from aioqueue.coordination.classify import (
     Classification,
@@ -28,25 +28,25 @@ from aioqueue.coordination.classify import (
     is_fatal,
     without_stops,
 )
-from aioqueue.coordination.core import THE_BLOCK
+from aioqueue.coordination.core import BLOCK_NAME
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
     cannot_start,
-    described,
+    describe_argument,
     refuse_generators,
     refuse_result,
 )
 from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import (
-    CLEAN_UP,
     DEFAULT_GRACE,
+    MIN_CLEAN_UP,
     SLOW_STOP,
     failure_group,
     still_running,
     warn_of_slow_stop,
     warn_of_stragglers,
 )
-from aioqueue.coordination.tasks import Tasks, new_tasks, outlast
+from aioqueue.coordination.tasks import Tasks, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
@@ -122,7 +122,7 @@ class AsyncCoordinator(CoordinatorFace):
                         with anyio.move_on_after(seconds):
                             await gate.wait(current_waker(), till_stop=True)
             except BaseExceptionGroup as group:
-                failure = self._as_asked(group)
+                failure = self._unwrap_if_asked(group)
                 if failure is group:
                     raise
             if failure is not None:
@@ -161,7 +161,7 @@ class AsyncCoordinator(CoordinatorFace):
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
         await tasks.begin()
         self._tasks = tasks
-        self._ends_joins_of(current_waker().runner())
+        self._end_joins_at_stop(current_waker().runner())
         return self
 
     @defers_ctrl_c
@@ -174,9 +174,9 @@ class AsyncCoordinator(CoordinatorFace):
         failed, reraised = self._split_block_error(error)
         reraised = None if reraised is None else interrupt_of(reraised)
         self._block.task = None  # the call must not keep the task alive any longer
-        struck = self._core.stop_by_all_means(failed, THE_BLOCK)
+        stop_interrupt = self._core.stop_despite_interrupts(failed, BLOCK_NAME)
         if reraised is None or not _is_above_all(reraised):
-            reraised = reraised if struck is None else struck
+            reraised = reraised if stop_interrupt is None else stop_interrupt
         self._tasks.check_leaving()
         if reraised is not None and not _is_above_all(reraised):
             self._tasks.cancel()
@@ -192,10 +192,10 @@ class AsyncCoordinator(CoordinatorFace):
             reraised = interrupt
         if reraised is None:
             reraised = ended_by
-            if leaving.is_asked():
-                reraised = await cancellation()
+            if leaving.is_cancel_delivered():
+                reraised = await cancellation_to_raise()
         if failure is not None:
-            failure = self._as_asked(failure, error)
+            failure = self._unwrap_if_asked(failure, error)
         if error is not None:
             shorten(error)
         try:
@@ -205,7 +205,7 @@ class AsyncCoordinator(CoordinatorFace):
             raise
         finally:
             # Their tracebacks refer to this frame: break the reference cycle.
-            del error, failed, failure, reraised, struck, interrupt, ended_by
+            del error, failed, failure, reraised, stop_interrupt, interrupt, ended_by
 
     def _split_block_error(
         self, error: BaseException | None
@@ -214,7 +214,7 @@ class AsyncCoordinator(CoordinatorFace):
 
         Mostly one of the two is ``None``. A group may hold failures beside the cancellation.
         """
-        if error is None or self._core.has_raised(error):
+        if error is None or self._core.was_raised_by_join(error):
             return error, None
         if _is_above_all(error):
             return None, error
@@ -237,7 +237,7 @@ class AsyncCoordinator(CoordinatorFace):
             with closing(self._core.joining(None, self._grace, False, leaving=True)) as waits:
                 for gate, seconds in waits:
                     try:
-                        await outlast(gate, seconds, self._tasks.cancel)
+                        await wait_shielded(gate, seconds, self._tasks.cancel)
                     except KeyboardInterrupt as error:
                         interrupt = interrupt or error
         except GeneratorExit:
@@ -272,7 +272,7 @@ class AsyncCoordinator(CoordinatorFace):
                     reraised.__context__ = failure
                 return False
             if failure is not None:
-                ask_again(self._block)
+                repeat_cancellation(self._block)
             if failure is error is not None:
                 return False
             if isinstance(failure, BaseExceptionGroup):
@@ -293,15 +293,15 @@ class AsyncCoordinator(CoordinatorFace):
         body: Callable[[], Awaitable[object]],
         *,
         cancel_at_stop: bool,
-        lost: Callable[[], object] = lambda: None,
+        never_ran: Callable[[], object] = lambda: None,
     ) -> WorkerScope:
         """Run a worker as a task; return the scope around it.
 
-        `body` reports its failures; `lost` runs if it never began.
+        `body` reports its failures; `never_ran` runs if it never began.
         """
         assert self._tasks is not None
         self._tasks.check_loop("start")
-        task, scope = self._tasks.start(name, body, lost)
+        task, scope = self._tasks.start(name, body, never_ran)
         self._core.register(task)
         self._at_stop[scope] = cancel_at_stop
         task.when_ended(partial(self._at_stop.pop, scope, None))
@@ -318,14 +318,14 @@ class AsyncCoordinator(CoordinatorFace):
         """
         tasks = self._tasks
         if tasks is not None:
-            tasks.soon(lambda: tasks.soon(partial(self._end_at_stop, tasks)))
+            tasks.call_soon(lambda: tasks.call_soon(partial(self._end_at_stop, tasks)))
 
     def _end_at_stop(self, tasks: Tasks) -> None:
         self._watches_stop = False  # a task that starts after this registers the callback again
         scopes, self._at_stop = self._at_stop, {}
         cancelled = [scope for scope, is_cancelled in scopes.items() if is_cancelled]
         tasks.stop(cancelled)
-        tasks.stop([scope for scope in scopes if scope not in cancelled], WorkerScope.wake)
+        tasks.stop([scope for scope in scopes if scope not in cancelled], WorkerScope.end_waits)
 
 
 def _is_above_all(error: BaseException) -> bool:
@@ -381,9 +381,9 @@ class QueueRunner(RunnerFace):
         def start(plan: WorkerPlan) -> None:
             workers.append(self._start_worker(run, plan, tasks))
 
-        run.latecomers.are_started_by(start, tasks=False)
-        run.latecomers.are_started_by(
-            lambda plan: tasks.from_outside(partial(start, plan)), tasks=True
+        run.added_workers.set_starter(start, tasks=False)
+        run.added_workers.set_starter(
+            lambda plan: tasks.start_from_any_thread(partial(start, plan)), tasks=True
         )
         try:
             for plan in run.plans:
@@ -395,44 +395,44 @@ class QueueRunner(RunnerFace):
             tasks.cancel()
             if isinstance(error, GeneratorExit):
                 raise  # the event loop is gone and will not resume this coroutine
-            await self._outlast(run, workers, tasks)
+            await self._wait_for_cancelled_run(run, workers, tasks)
             cancelled = error
         ended_by = await tasks.end()
         if cancelled is not None and not is_cancellation(cancelled):
             raise cancelled
         if self.exceptions_raised:
-            ask_again(call)
+            repeat_cancellation(call)
             failure = interrupt_of(failure_group(list(self.exceptions_raised)))
             try:
                 raise failure from failure.__cause__
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
         cancelled = cancelled or ended_by
-        if cancelled is None and call.is_asked():
+        if cancelled is None and call.is_cancel_delivered():
             cancelled = asyncio.CancelledError()
         if cancelled is not None:
             raise cancelled
 
     def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> Worker:
         if plan.is_task:
-            lost = partial(run.worker_lost, plan)
-            task, scope = tasks.start(plan.name, partial(run.loop_async, plan), lost)
-            scope.fills, scope.should_stop = run.filled._core, run.should_stop
+            never_ran = partial(run.worker_never_ran, plan)
+            task, scope = tasks.start(plan.name, partial(run.loop_async, plan), never_ran)
+            scope.filled_queue, scope.should_stop = run.filled._core, run.should_stop
             return task
         thread = run.thread(plan, daemon=True)
-        run.knows(thread)
+        run.add_thread(thread)
         thread.start()
         return as_worker(thread)
 
-    async def _outlast(self, run: Run, workers: list[Worker], tasks: Tasks) -> None:
+    async def _wait_for_cancelled_run(self, run: Run, workers: list[Worker], tasks: Tasks) -> None:
         """Wait for the end of a cancelled run, up to a limit; then cancel its tasks once more."""
-        await outlast(run.ended, SLOW_STOP)
+        await wait_shielded(run.ended, SLOW_STOP)
         if not run.ended.is_open:
             warn_of_slow_stop([one for one in workers if one.is_alive()], DEFAULT_GRACE)
-            await outlast(run.ended, DEFAULT_GRACE - SLOW_STOP)
+            await wait_shielded(run.ended, DEFAULT_GRACE - SLOW_STOP)
         if not run.ended.is_open and any(plan.is_task for plan in run.plans):
             tasks.cancel_again()
-            await outlast(run.ended, max(DEFAULT_GRACE, CLEAN_UP))
+            await wait_shielded(run.ended, max(DEFAULT_GRACE, MIN_CLEAN_UP))
         if not run.ended.is_open:
             stragglers = [one for one in workers if one.is_alive()]
             error = still_running(stragglers)
@@ -444,9 +444,10 @@ class QueueRunner(RunnerFace):
         tasks = coordinator._tasks
         assert tasks is not None
         start = partial(self._start_in, coordinator, run)
-        run.latecomers.are_started_by(start, tasks=False)
-        run.latecomers.are_started_by(
-            lambda plan: tasks.from_outside(partial(self._start_late, start, run, plan)), tasks=True
+        run.added_workers.set_starter(start, tasks=False)
+        run.added_workers.set_starter(
+            lambda plan: tasks.start_from_any_thread(partial(self._start_late, start, run, plan)),
+            tasks=True,
         )
         for plan in run.plans:
             with run.starting([plan]):
@@ -455,9 +456,9 @@ class QueueRunner(RunnerFace):
     def _start_in(self, coordinator: AsyncCoordinator, run: Run, plan: WorkerPlan) -> None:
         if plan.is_task:
             body = partial(run.loop_async, plan)
-            lost = partial(run.worker_lost, plan)
-            scope = coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
-            scope.fills, scope.should_stop = run.filled._core, run.should_stop
+            never_ran = partial(run.worker_never_ran, plan)
+            scope = coordinator._spawn(plan.name, body, cancel_at_stop=True, never_ran=never_ran)
+            scope.filled_queue, scope.should_stop = run.filled._core, run.should_stop
         else:
             thread = run.thread(plan, daemon=True)
             coordinator.register(thread)  # before it starts: a stop must find it in its first wait
@@ -496,7 +497,9 @@ class LooperTask:
         kwargs: dict[str, Any] | None = None,
     ) -> None:
         if not callable(target):
-            raise InvalidArgumentError(f"target: got {described(target)}; expected a callable")
+            raise InvalidArgumentError(
+                f"target: got {describe_argument(target)}; expected a callable"
+            )
         refuse_generators(target)
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target

@@ -14,17 +14,17 @@ from typing import Any, Self
 
 from aioqueue.api_misuse import refuse_block
 from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
-from aioqueue.coordination.core import THE_BLOCK
+from aioqueue.coordination.core import BLOCK_NAME
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
     cannot_start,
-    described,
+    describe_argument,
     refuse_generators,
     refuse_result,
 )
 from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
-from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
+from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
 from aioqueue.forks import is_refusing
@@ -82,7 +82,7 @@ class ThreadCoordinator(CoordinatorFace):
                 self._core.warn_of_interrupt()
                 raise
             except BaseExceptionGroup as group:
-                failure = self._as_asked(group)
+                failure = self._unwrap_if_asked(group)
                 if failure is group:
                     raise
             if failure is not None:
@@ -105,7 +105,7 @@ class ThreadCoordinator(CoordinatorFace):
                 " running: use `async with coord.aio` here, or an aioqueue.Coordinator"
             )
         self._enter()
-        self._ends_joins_of(threading.current_thread())
+        self._end_joins_at_stop(threading.current_thread())
         return self
 
     def __exit__(
@@ -117,15 +117,18 @@ class ThreadCoordinator(CoordinatorFace):
         if is_refusing(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         is_failure = isinstance(error, Exception)
-        struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)
+        first_interrupt = self._core.stop_despite_interrupts(
+            error if is_failure else None, BLOCK_NAME
+        )
         failure: BaseException | None = None
         while True:
             joining = self._core.joining(None, self._grace, False, blocking=True, leaving=True)
             try:
                 self._wait_for_all(joining)
             except KeyboardInterrupt as interrupt:
-                if struck is None and not isinstance(error, KeyboardInterrupt):
-                    struck = interrupt  # the first Ctrl-C: raised when all workers have been joined
+                if first_interrupt is None and not isinstance(error, KeyboardInterrupt):
+                    # Only the second Ctrl-C gives up the join. The first is raised at its end.
+                    first_interrupt = interrupt
                     self._core.enter_block()  # the interrupted join has already left it
                     continue
                 self._core.warn_of_interrupt()
@@ -134,22 +137,23 @@ class ThreadCoordinator(CoordinatorFace):
                 failure = self._with_failures(ended_by)
             break
         if failure is not None:
-            failure = self._as_asked(failure, error)
+            failure = self._unwrap_if_asked(failure, error)
         if error is not None:
             shorten(error)
         try:
-            return self._leave(error, failure, struck)
+            return self._leave(error, failure, first_interrupt)
         except BaseException as raised:
             shorten(raised)
             raise
         finally:
-            del error, failure, struck  # their tracebacks refer to this frame: break the cycle
+            # Their tracebacks refer to this frame: break the cycle.
+            del error, failure, first_interrupt
 
     def _leave(
         self,
         error: BaseException | None,
         failure: BaseException | None,
-        struck: BaseException | None,
+        first_interrupt: BaseException | None,
     ) -> bool:
         """Leave the block: raise what has to be raised, or return whether to swallow the error.
 
@@ -161,14 +165,15 @@ class ThreadCoordinator(CoordinatorFace):
         try:
             is_failure = isinstance(error, Exception)
             if error is not None and not is_failure:
-                if failure is not None or struck is not None:
-                    error.__context__ = failure or struck  # the traceback shows what failed, too
+                if failure is not None or first_interrupt is not None:
+                    # The traceback shows what failed, too.
+                    error.__context__ = failure or first_interrupt
                 interrupt = interrupt_of(error)
                 if interrupt is not error:
                     raise interrupt
                 return False
-            if struck is not None:
-                raise struck from failure
+            if first_interrupt is not None:
+                raise first_interrupt from failure
             if failure is error is not None:
                 return False
             if isinstance(failure, BaseExceptionGroup):
@@ -177,7 +182,7 @@ class ThreadCoordinator(CoordinatorFace):
                 raise_again(failure)
             return is_failure  # the group lacks it, so it was a clean stop: swallow it
         finally:
-            del error, failure, struck  # breaks reference cycles, as in `__exit__`
+            del error, failure, first_interrupt  # breaks reference cycles, as in `__exit__`
 
     def _with_failures(self, ended_by: BaseException) -> BaseException:
         """Combine the exception that ended a join with the failures, so that none is lost.
@@ -240,7 +245,7 @@ class QueueRunner(RunnerFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
         # First of all, because Ctrl-C may interrupt its imports: nothing has to be undone yet.
         has_tasks = any(map(is_coroutine_function, self.enqueue_ops))
-        run_tasks = loop_of_its_own(_tasks) if has_tasks else None
+        run_tasks = new_loop_runner(_tasks) if has_tasks else None
         run = self._begin(None if coord is None else coord._core)
         threads: dict[threading.Thread, list[WorkerPlan]] = {
             run.thread(plan, daemon=daemon): [plan] for plan in run.plans if not plan.is_task
@@ -254,9 +259,9 @@ class QueueRunner(RunnerFace):
                 daemon=daemon,
             )
             threads[with_loop] = tasks
-        run.latecomers.are_started_by(partial(self._start_late, run, coord, daemon), tasks=False)
+        run.added_workers.set_starter(partial(self._start_late, run, coord, daemon), tasks=False)
         for thread, plans in threads.items():
-            run.knows(thread)
+            run.add_thread(thread)
             if coord is not None:
                 coord.register(thread)
             if start:
@@ -270,7 +275,7 @@ class QueueRunner(RunnerFace):
         """Start a worker that was added during the run."""
         thread = run.thread(plan, daemon=daemon)
         thread.start()
-        run.knows(thread)
+        run.add_thread(thread)
         if coord is not None:
             coord.register(thread)
 
@@ -283,7 +288,7 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
     left = len(plans)
     thread = threading.current_thread()
     if isinstance(thread, LoopThread):
-        thread.again = partial(tasks.soon, tasks.cancel_again)
+        thread.cancel_tasks_again = partial(tasks.call_soon, tasks.cancel_again)
 
     def ended() -> None:
         nonlocal left
@@ -292,8 +297,8 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
             all_ended.open()
 
     def start(plan: WorkerPlan) -> None:
-        lost = partial(run.worker_lost, plan)
-        task, _ = tasks.start(plan.name, partial(run.loop_async, plan), lost)
+        never_ran = partial(run.worker_never_ran, plan)
+        task, _ = tasks.start(plan.name, partial(run.loop_async, plan), never_ran)
         if isinstance(thread, LoopThread):
             thread.tasks.append(task)
         task.when_ended(ended)
@@ -308,14 +313,14 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
 
     for plan in plans:
         start(plan)
-    run.latecomers.are_started_by(
-        lambda plan: tasks.from_outside(partial(start_late, plan)), tasks=True
+    run.added_workers.set_starter(
+        lambda plan: tasks.start_from_any_thread(partial(start_late, plan)), tasks=True
     )
-    run.call_on_stop(partial(tasks.soon, tasks.cancel))
-    await outlast(all_ended)  # an op may cancel every task of its loop, even this one
+    run.call_on_stop(partial(tasks.call_soon, tasks.cancel))
+    await wait_shielded(all_ended)  # an op may cancel every task of its loop, even this one
     await tasks.end()
     if isinstance(thread, LoopThread):
-        thread.again = None
+        thread.cancel_tasks_again = None
         thread.tasks.clear()
 
 
@@ -355,8 +360,8 @@ class LooperThread(threading.Thread):
             )
         if target is not None and (not callable(target) or is_coroutine_function(target)):
             raise InvalidArgumentError(
-                f"target: got {described(target)}; expected a plain function or None: use an"
-                " aioqueue.LooperTask for a coroutine function"
+                f"target: got {describe_argument(target)}; expected a plain function or None:"
+                " use an aioqueue.LooperTask for a coroutine function"
             )
         refuse_generators(target)
         name = "loop" if target is None else function_name(target)
@@ -404,7 +409,7 @@ class LooperThread(threading.Thread):
             except CancelledError:
                 if not core.should_stop():
                     raise
-            core.let_wait(self)
+            core.exempt_from_stop(self)
             self.stop_loop()
         except BaseException as error:
             core.report(error, self.name)

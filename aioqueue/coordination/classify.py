@@ -44,7 +44,7 @@ from aioqueue.waiting.waker import current_worker
 _STOPPING: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
 """Exceptions that a stop raises in workers that wait for a queue or inside a scope."""
 
-_PASSING: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
+_MISTAKABLE: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
 """Exceptions that a caller further up would mistake for an end or a stop."""
 
 
@@ -117,7 +117,9 @@ def cause_of(error: BaseException) -> BaseException | None:
 
 def is_fatal(error: BaseException) -> bool:
     """Return whether it ends the program rather than an item, as `KeyboardInterrupt` does."""
-    return any(not isinstance(leaf, Exception) and not _is_stray(leaf) for leaf in leaves_of(error))
+    return any(
+        not isinstance(leaf, Exception) and not _is_task_local(leaf) for leaf in leaves_of(error)
+    )
 
 
 def as_failure(error: BaseException, message: str) -> BaseException:
@@ -128,8 +130,8 @@ def as_failure(error: BaseException, message: str) -> BaseException:
         message: the message of the `RuntimeError` that wraps a failure that is not.
     """
     leaves = list(leaves_of(error))
-    could_pass = all(isinstance(leaf, _PASSING) or _is_stray(leaf) for leaf in leaves)
-    is_mixed = not isinstance(error, Exception) and any(map(_is_stray, leaves))
+    could_pass = all(isinstance(leaf, _MISTAKABLE) or _is_task_local(leaf) for leaf in leaves)
+    is_mixed = not isinstance(error, Exception) and any(map(_is_task_local, leaves))
     if not (could_pass or is_mixed) or is_fatal(error):
         return error
     wrapped = RuntimeError(message)
@@ -152,7 +154,7 @@ def without_stops(error: BaseException, owner: Call | None = None) -> BaseExcept
     return error.split(is_stop)[1] if any(map(is_stop, leaves_of(error))) else error
 
 
-def _is_stray(error: BaseException) -> bool:
+def _is_task_local(error: BaseException) -> bool:
     """Return whether it concerns one task or generator, and means nothing to another."""
     return isinstance(error, GeneratorExit) or is_cancellation(error)
 
@@ -174,7 +176,7 @@ def failures_behind(
             yield cause
 
 
-def part_besides(known: set[int], error: BaseException) -> BaseException | None:
+def part_without(known: set[int], error: BaseException) -> BaseException | None:
     """What is left of an exception without known ones: of a group, those that are not among them.
 
     Args:

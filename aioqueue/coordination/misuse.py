@@ -63,7 +63,7 @@ def add_advice(error: BaseException) -> None:
                 add_note(error, advice)
 
 
-def say_whose(error: BaseException, worker: str) -> None:
+def name_failed_worker(error: BaseException, worker: str) -> None:
     """Say on a failure whose it is, and make ready what a user reads of it.
 
     Args:
@@ -75,7 +75,7 @@ def say_whose(error: BaseException, worker: str) -> None:
     shorten(error)
 
 
-def described(given: Any) -> str:
+def describe_argument(given: Any) -> str:
     """Describe an argument. A coroutine is closed, since it will not be awaited."""
     if not inspect.iscoroutine(given):
         return repr(given)
@@ -107,7 +107,7 @@ def cannot_start(worker: Any, parameter: str, *, in_threads: bool) -> InvalidArg
     expected = (
         "an aioqueue.sync.QueueRunner" if in_threads else "an aioqueue.QueueRunner or LooperTask"
     )
-    got = described(worker)
+    got = describe_argument(worker)
     advice = _advice(worker, in_threads=in_threads)
     return InvalidArgumentError(f"{parameter}: got {got}; expected {expected}{advice}")
 
@@ -230,7 +230,7 @@ def checked_ops(
 def _no_ops(given: Any) -> str:
     """Describe what is wrong with the argument ``enqueue_ops``."""
     wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
-    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
+    results = [describe_argument(one) for one in wrong if inspect.iscoroutine(one)]
     if results:
         return f"got {results[0]}; expected the function itself, which is called again and again"
     return f"got {given!r}; expected callables, one per worker"

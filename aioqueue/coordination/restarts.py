@@ -26,7 +26,13 @@ from aioqueue.arguments import (
 )
 from aioqueue.coordination.classify import as_failure
 from aioqueue.coordination.workers import WorkerPlan
-from aioqueue.errors import InvalidArgumentError, add_note, counted, describe_exception, detached
+from aioqueue.errors import (
+    InvalidArgumentError,
+    add_note,
+    counted,
+    describe_exception,
+    without_frames,
+)
 from aioqueue.meters import Meter
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten, text_of
@@ -163,7 +169,7 @@ class RestartPolicy:
         history.latest = describe_exception(failure)
         shorten(failure)
         # Without its frames, which would keep alive what the failed call held.
-        history.failure = detached(failure)
+        history.failure = without_frames(failure)
         if history.failure is not failure:
             add_note(history.failure, text_of(failure).rstrip())
         _log.warning(
@@ -193,17 +199,17 @@ class RestartPolicy:
 
     def wait_blocking(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
         """Let a worker on a thread wait for its restart, or until none is wanted any more."""
-        began = self._begins_to_wait(plan, pause)
+        began = self._note_pause(plan, pause)
         if pause:
             self.over.wait_blocking(pause, ())
-        self._begins_again(plan, meter, began)
+        self._note_resumption(plan, meter, began)
 
     async def wait(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
         """Let a worker that is a task wait for its restart. This always lets other tasks run."""
-        began = self._begins_to_wait(plan, pause)
+        began = self._note_pause(plan, pause)
         with anyio.move_on_after(pause):
             await self.over.wait(current_waker())
-        self._begins_again(plan, meter, began)
+        self._note_resumption(plan, meter, began)
 
     def end_pause(self, plan: WorkerPlan, *, is_closed: bool) -> None:
         """Let a worker begin again, unless its queue was closed during the pause.
@@ -220,11 +226,11 @@ class RestartPolicy:
             add_note(failure, "the worker was not started again: its queue was closed meanwhile")
             raise failure
 
-    def _begins_to_wait(self, plan: WorkerPlan, pause: float) -> float:
+    def _note_pause(self, plan: WorkerPlan, pause: float) -> float:
         plan.paused = f"for {pause:.3g} s, after {self._histories[plan].latest}"
         return perf_counter()
 
-    def _begins_again(self, plan: WorkerPlan, meter: Meter, paused: float) -> None:
+    def _note_resumption(self, plan: WorkerPlan, meter: Meter, paused: float) -> None:
         plan.paused = ""
         self._histories[plan].began = now = perf_counter()
         meter.paused += now - paused

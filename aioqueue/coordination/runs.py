@@ -37,9 +37,9 @@ from aioqueue.coordination.classify import (
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.misuse import (
     checked_ops,
+    name_failed_worker,
     refuse_result,
     refuse_returned_coroutine,
-    say_whose,
 )
 from aioqueue.coordination.restarts import Restart, RestartPolicy, checked_restart
 from aioqueue.coordination.runner_metrics import op_stages
@@ -51,7 +51,7 @@ from aioqueue.coordination.shutdown import (
     stop_at_exit,
 )
 from aioqueue.coordination.tasks import CooperativeYield
-from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
+from aioqueue.coordination.workers import AddedWorkers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.locks import guarded
@@ -84,7 +84,7 @@ class Run:
     def __init__(self, runner: RunnerFace, core: CoordinatorCore | None) -> None:
         self.ended: Gate = Gate()
         self.stopped: Gate = Gate()
-        self.comes_in_time = True  # False if the queue was closed before the run began
+        self.began_in_time = True  # False if the queue was closed before the run began
         self.plans: list[WorkerPlan] = [
             WorkerPlan(op, runner._work_of(op), number)
             for number, op in enumerate(runner.enqueue_ops)
@@ -99,13 +99,16 @@ class Run:
         self._has_closed = False
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, ours or that of the input
-        self._how = "its workers were stopped"  # how the last worker ended
-        self.latecomers: Latecomers[WorkerPlan] = Latecomers(self.should_stop, self._never_began)
+        self._end_reason = "its workers were stopped"  # how the last worker ended
+        self.added_workers: AddedWorkers[WorkerPlan] = AddedWorkers(
+            self.should_stop, self._was_not_started
+        )
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # these cancel `call_when_closed`
         self._threads: list[threading.Thread] = []
-        self._legacy: list[Run] = []  # ended runs whose own `close_op` is still to be called
-        self._legacy_failure: BaseException | None = None  # the first failure of all ended runs
+        # Ended runs whose own `close_op` is still to be called.
+        self._inherited_runs: list[Run] = []
+        self._inherited_failure: BaseException | None = None  # the first failure of all ended runs
         restart = runner.restart
         self.restarts: RestartPolicy | None = None if restart is None else RestartPolicy(restart)
         self.stages: list[StagePart] = []  # for monitors
@@ -122,7 +125,7 @@ class Run:
         try:
             self._close(cancel=True)
         finally:  # even if the user's `cancel_op` raises
-            for callback in self._taken_on_stop():
+            for callback in self._take_stop_callbacks():
                 callback()
 
     @property
@@ -147,7 +150,7 @@ class Run:
         return self._runner._in_flight()
 
     @guarded
-    def going(self) -> tuple[str, ...]:
+    def unfinished_workers(self) -> tuple[str, ...]:
         """Return the names of the workers that have not ended."""
         return tuple(plan.name for plan in self._unfinished)
 
@@ -159,7 +162,7 @@ class Run:
         """Return whether the queue was closed, and not because the run is to end."""
         return self._may_continue() and self.filled.is_closed()
 
-    def knows(self, thread: threading.Thread) -> None:
+    def add_thread(self, thread: threading.Thread) -> None:
         """Register a thread that will run workers. The exit of the program will ask it to stop."""
         self._threads.append(thread)
         if self._core is None:  # else the coordinator does it
@@ -177,7 +180,7 @@ class Run:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
         self._on_stop.append(callback)
         if self.stopped.is_open:
-            for call in self._taken_on_stop():
+            for call in self._take_stop_callbacks():
                 call()
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
@@ -201,21 +204,21 @@ class Run:
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
 
-    def grow(self, op: EnqueueOp) -> None:
+    def add_worker(self, op: EnqueueOp) -> None:
         """Start one more worker, as the others were started; none if the run is about to end.
 
         Raises:
             RuntimeError: the worker cannot be started, for want of threads say.
         """
-        plan = self._added(op)
+        plan = self._add_plan(op)
         if plan is not None:
-            self.latecomers.come(plan)
+            self.added_workers.add(plan)
 
-    def _never_began(self, plan: WorkerPlan) -> None:
+    def _was_not_started(self, plan: WorkerPlan) -> None:
         self.worker_ended(plan, None)
 
     @guarded
-    def _added(self, op: EnqueueOp) -> WorkerPlan | None:
+    def _add_plan(self, op: EnqueueOp) -> WorkerPlan | None:
         """Add the plan of another worker; return ``None`` if all workers have ended."""
         if not self._left:
             return None
@@ -232,9 +235,9 @@ class Run:
         try:
             yield
         except BaseException as error:
-            self._remember(error)
+            self._record_failure(error)
             self.cancel()
-            for plan in [*plans, *self._unstarted, *self.latecomers.given_up()]:
+            for plan in [*plans, *self._unstarted, *self.added_workers.take_waiting()]:
                 self.worker_ended(plan, None)
             raise
 
@@ -323,7 +326,7 @@ class Run:
         Each call of the op renews it: what an earlier one has left behind is nobody's request.
         """
         # Bound once, because the loop below runs for each element.
-        op, may_continue, turns = plan.op, self._may_continue, CooperativeYield()
+        op, may_continue, cooperative = plan.op, self._may_continue, CooperativeYield()
         requests = call.requests
         try:
             call.renew()
@@ -332,7 +335,7 @@ class Run:
                 refuse_returned_coroutine(f"enqueue op {function_name(op)!r}", await op())
                 meter.calls += 1
             while may_continue():
-                for _ in range(turns.calls):
+                for _ in range(cooperative.calls):
                     if requests() != call.known:
                         call.renew()
                     await op()
@@ -341,7 +344,7 @@ class Run:
                         return None
                 if requests() != call.known:
                     call.renew()
-                await turns.give()
+                await cooperative.yield_if_due()
         except BaseException as error:
             if (pause := self._pause_after(plan, meter, error, call)) is None:
                 raise
@@ -393,37 +396,37 @@ class Run:
                 ends = self._runner.queue_closed_exception_types
                 meaning = classify(error, ends, stopping=self.stopped.is_open, owner=owner)
                 if meaning is Classification.END:
-                    self._remember(cause_of(error))
+                    self._record_failure(cause_of(error))
                 if meaning is not Classification.STOP:
-                    self._how = format_end(error)
+                    self._end_reason = format_end(error)
                 if meaning is Classification.FAILURE:
                     failure = failure_of_worker(plan, error, owner)
                     if self.restarts is not None:
                         self.restarts.explain_on(failure, plan)
-                    self._remember(failure)
+                    self._record_failure(failure)
                     self.failed(plan.name, failure)
         except Exception as broken:  # raised by code of the exception's own class, say
-            self._remember(broken)
+            self._record_failure(broken)
             self.failed(plan.name, broken)
             meaning = Classification.FAILURE
         finally:
-            if self._took_the_last(plan):
+            if self._is_last_to_end(plan):
                 self._end()
         return meaning
 
-    def worker_lost(self, plan: WorkerPlan) -> None:
+    def worker_never_ran(self, plan: WorkerPlan) -> None:
         """Note that a task was cancelled before its first step."""
-        self._runner._lost_worker()
+        self._runner._worker_never_ran()
         self.worker_ended(plan, None)
 
     @guarded
-    def _took_the_last(self, plan: WorkerPlan) -> bool:
+    def _is_last_to_end(self, plan: WorkerPlan) -> bool:
         self._unfinished.pop(plan, None)
         self._left -= 1
         return self._left == 0
 
     @guarded
-    def _taken_on_stop(self) -> list[Callable[[], object]]:
+    def _take_stop_callbacks(self) -> list[Callable[[], object]]:
         callbacks, self._on_stop = self._on_stop, []
         return callbacks
 
@@ -433,38 +436,38 @@ class Run:
             self._core.report(error, name)
             self.cancel()  # usually done by now, but a late failure requests no further stop
         else:
-            say_whose(error, f"worker {name}")
+            name_failed_worker(error, f"worker {name}")
             self._runner.exceptions_raised.append(error)
 
     @guarded
-    def _remember(self, failure: BaseException | None) -> None:
+    def _record_failure(self, failure: BaseException | None) -> None:
         if self._failure is None:
             self._failure = failure
 
     def _end(self) -> None:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
-            self._core.draining.ended(self)
+            self._core.draining.remove_run(self)
         if not self.stopped.is_open:
-            self._remember(self._runner._what_cut_it_short())
+            self._record_failure(self._runner._truncation_cause())
         # The close below is not news to the workers: drop their callbacks first.
         for forget in self._forget_calls:
             forget()
-        self._taken_on_stop()
-        self._runner.queue._core.last_end = self._how
-        heir = end_to_fill(self._runner.queue, self)
+        self._take_stop_callbacks()
+        self._runner.queue._core.last_end = self._end_reason
+        successor = end_to_fill(self._runner.queue, self)
         try:
-            if heir is None:
+            if successor is None:
                 self._close(cancel=False)
-            elif heir._has_closed:
+            elif successor._has_closed:
                 self._close(cancel=True)  # the heir was stopped already and accepts no legacy
         except BaseException as error:
             self.failed(_CLOSING, error)  # only this report shows a failure of the `close_op`
         finally:
-            if heir is None:
+            if successor is None:
                 is_closed_now(self._runner.queue)
             self._runner._ended(self)
-            self._break_cycles(is_kept=heir is not None)
+            self._break_cycles(is_kept=successor is not None)
             # Last: code that waits for the end must find the queue closed and the runner idle.
             self.ended.open()
 
@@ -473,28 +476,28 @@ class Run:
 
         One cycle: coordinator -> failure -> traceback -> frames of the run -> coordinator.
         """
-        self.latecomers.are_over()
+        self.added_workers.close()
         if not is_kept:  # else its `close_op` runs later, and may fail: that must be reported
             self._core = None
 
     @guarded
-    def _begins_to_close(self) -> bool:
+    def _claim_close(self) -> bool:
         """Return whether the caller is the first to close the queue for this run."""
         is_first, self._has_closed = not self._has_closed, True
         return is_first
 
     def _close(self, *, cancel: bool) -> None:
         """Close the queue, once, as the user has chosen; and for the ended runs before this one."""
-        if not self._begins_to_close():
+        if not self._claim_close():
             return
-        for run in [*self._legacy, self]:
-            if run is not self and not run._begins_to_close():
+        for run in [*self._inherited_runs, self]:
+            if run is not self and not run._claim_close():
                 continue
             # If one of the runs has failed, that failure is the cause of the queue's end for all.
             run._close_itself(cancel=cancel, cause=self._first_failure())
 
     def _first_failure(self) -> BaseException | None:
-        return self._failure if self._legacy_failure is None else self._legacy_failure
+        return self._failure if self._inherited_failure is None else self._inherited_failure
 
     def inherit(self, other: Run) -> None:
         """Take over the closing of an ended run that filled the same queue.
@@ -502,18 +505,18 @@ class Run:
         Only the ended run's failure is kept, and the run itself if it has a `close_op` or
         `cancel_op`. So short runs leave no memory behind while a long one fills the queue.
         """
-        if self._legacy_failure is None:
-            self._legacy_failure = other._first_failure()
-        legacy, other._legacy = other._legacy, []
+        if self._inherited_failure is None:
+            self._inherited_failure = other._first_failure()
+        inherited, other._inherited_runs = other._inherited_runs, []
         runner = other._runner
         if runner.close_op is not None or runner.cancel_op is not None:
-            legacy.append(other)
-        self._legacy += legacy
+            inherited.append(other)
+        self._inherited_runs += inherited
 
     def _close_itself(self, *, cancel: bool, cause: BaseException | None) -> None:
         op = self._runner.cancel_op if cancel else self._runner.close_op
         if cause is None and cancel and self._core is not None:
-            cause = self._core.why_it_stops()
+            cause = self._core.stop_cause()
         if op is not None:
             try:
                 op()
@@ -589,12 +592,12 @@ class RunnerFace:
         run = self._new_run(core)
         run.stages = self._stages(run)
         run.watch.add(*run.stages)
-        run.comes_in_time = begin_to_fill(self.queue, run)
+        run.began_in_time = begin_to_fill(self.queue, run)
         if run.restarts is not None:
             run.call_when_over(run.restarts.over.open)
         if core is not None:
             core.call_on_stop(run.cancel)  # calls it now if the coordinator has stopped already
-            core.draining.begins(run)
+            core.draining.add_run(run)
         return run
 
     @guarded
@@ -630,14 +633,14 @@ class RunnerFace:
         """Return a run's parts for monitors."""
         return list(op_stages(run.meters.items(), self.queue))
 
-    def _lost_worker(self) -> None:
+    def _worker_never_ran(self) -> None:
         """Note that a worker was cancelled before it had begun and will never run."""
 
     def _in_flight(self) -> int:
         """Return how many items were taken from a source and are not in the queue, if known."""
         return 0
 
-    def _what_cut_it_short(self) -> BaseException | None:
+    def _truncation_cause(self) -> BaseException | None:
         """Return why output is missing although no worker has failed and no stop was requested.
 
         Called when all workers have ended. ``None`` if the output is complete.

@@ -16,7 +16,7 @@ without consumers. So, when the main thread has ended:
 2. Every coordinator and runner that has threads is asked to stop. Workers that wait, in a queue or
    for the stop, end at once. One that computes ends after its current call; Python waits for it.
 3. Daemon threads end with the interpreter, wherever they are. Before that they are asked to stop,
-   too, and have `LAST_CALL` seconds, so that few of them are cut off in the middle of a call.
+   too, and have `DAEMON_GRACE` seconds, so that few of them are cut off in the middle of a call.
 
 Elements in the queues are lost with the process. So is an element that a worker cannot enqueue into
 a closed queue: no consumer is left.
@@ -47,7 +47,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.display_text import LogLines, on_one_line
-from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
+from aioqueue.errors import StillRunningError, UndeliveredError, copy_exception, counted
 from aioqueue.forks import living_queues
 from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore, QueueFace
@@ -56,13 +56,13 @@ from aioqueue.tracebacks import shorten, title_of
 from aioqueue.waiting.scopes import StopScope, attempts_elsewhere, watch
 from aioqueue.waiting.waker import in_event_loop
 
-CLEAN_UP: Final = 10.0
+MIN_CLEAN_UP: Final = 10.0
 """How many seconds tasks have at least for their clean-up, once they were cancelled again."""
 
 DEFAULT_GRACE: Final = 120.0
 """How many seconds workers have to end after a stop."""
 
-LAST_CALL: Final = 1.0
+DAEMON_GRACE: Final = 1.0
 """How many seconds all daemon threads together have to end at exit."""
 
 _log = logging.getLogger("aioqueue")
@@ -128,7 +128,7 @@ def _stop_when_main_has_ended() -> None:
 def stop_daemons() -> None:
     """Ask daemon threads to stop at exit, and give them a moment to end."""
     threads = _stop_all(daemon=True)
-    deadline = monotonic() + LAST_CALL
+    deadline = monotonic() + DAEMON_GRACE
     for thread in threads:
         thread.join(max(0.0, deadline - monotonic()))
 
@@ -173,7 +173,7 @@ def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseExcep
     return group
 
 
-class GivenAway:
+class RaisedFailures:
     """Failures that a join has raised as themselves, instead of a group of one.
 
     They belong to the code that catches them, with the frames in their tracebacks. So copies take
@@ -187,14 +187,14 @@ class GivenAway:
     def __iter__(self) -> Iterator[int]:
         return iter(self._copies)
 
-    def knows(self, error: BaseException) -> bool:
+    def includes(self, error: BaseException) -> bool:
         """Whether an exception is one of them."""
         return type(self._copies.get(id(error))) is type(error)
 
-    def instead_of(
+    def exception_to_raise(
         self,
         raised: BaseException,
-        left_by: BaseException | None,
+        block_error: BaseException | None,
         failures: list[BaseException],
         queues: Iterable[QueueCore],
     ) -> BaseException:
@@ -202,16 +202,18 @@ class GivenAway:
 
         Args:
             raised: what a join has raised.
-            left_by: what has left the block that is joined.
+            block_error: what has left the block that is joined.
             failures: what the coordinator keeps, where a copy takes the place of the failure.
             queues: those that may name it as their cause; the same.
         """
         if not isinstance(raised, BaseExceptionGroup) or len(raised.exceptions) > 1:
             return raised
         single: BaseException = raised.exceptions[0]
-        if left_by is not None and (single is left_by or single is self._copies.get(id(left_by))):
-            return left_by
-        copy = copied(single)
+        if block_error is not None and (
+            single is block_error or single is self._copies.get(id(block_error))
+        ):
+            return block_error
+        copy = copy_exception(single)
         if copy is not None:
             self._copies[id(single)] = copy
             failures[:] = [copy if one is single else one for one in failures]
@@ -254,7 +256,7 @@ def refuse_to_stop(workers: list[Worker]) -> None:
     Raises:
         RuntimeError: there are such tasks among the workers.
     """
-    names = [worker.name for worker in workers if worker.stands_still()]
+    names = [worker.name for worker in workers if worker.is_blocked_by_caller()]
     if names and not in_event_loop():
         raise RuntimeError(
             f"join would have to wait for {counted(len(names), 'task')} of the event loop that runs"
@@ -346,7 +348,7 @@ class Drainable(Protocol):
     def in_flight(self) -> int:
         """Return how many items were taken from the source and are not in the queue, if known."""
 
-    def going(self) -> tuple[str, ...]:
+    def unfinished_workers(self) -> tuple[str, ...]:
         """Return the names of the workers that have not ended."""
 
 
@@ -364,25 +366,25 @@ class Draining:
         """The token of the requested drain; ``None`` if none was requested."""
         return self._drain
 
-    def begins(self, run: Drainable) -> None:
+    def add_run(self, run: Drainable) -> None:
         """Register a run. If a drain was requested, the run ends at once."""
-        if self._enter(run):
+        if self._register(run):
             run.drain()
 
     @guarded
-    def ended(self, run: Drainable) -> None:
+    def remove_run(self, run: Drainable) -> None:
         """Unregister a run that has ended."""
         self._runs.pop(run, None)
 
     @guarded
-    def ask(self) -> object:
+    def request(self) -> object:
         """Request a drain, if none was requested; return its token."""
         if self._drain is None:
             self._drain = object()
         return self._drain
 
     @guarded
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forget that a drain was requested."""
         self._drain = None
 
@@ -397,7 +399,7 @@ class Draining:
         return list(self._queues)
 
     @guarded
-    def _enter(self, run: Drainable) -> bool:
+    def _register(self, run: Drainable) -> bool:
         self._runs[run] = None
         self._queues.add(run.filled._core)
         return self._drain is not None
@@ -421,13 +423,13 @@ def undelivered(
     for queue in queues:
         inside[queue.name] += queue.machine.statistics().size
     inside = +inside
-    going = [(run, names) for run in runs if (names := run.going())]
-    if not inside and not going:
+    unfinished = [(run, names) for run in runs if (names := run.unfinished_workers())]
+    if not inside and not unfinished:
         return None
-    for run, _ in going:
+    for run, _ in unfinished:
         items[run.filled.name] += run.in_flight()
     items = +items
-    names = tuple(name for _, some in going for name in some)
+    names = tuple(name for _, some in unfinished for name in some)
     parts = [f"{counted(size, 'element')} in '{name}'" for name, size in inside.items()]
     parts += [f"up to {counted(n, 'item')} on the way to '{name}'" for name, n in items.items()]
     if names:
@@ -500,10 +502,10 @@ def _end(queue: object, run: Producer) -> Producer | None:
     runs = _runs.get(queue, WeakSet())
     runs.discard(run)
     forget_run(run)
-    heir = next(iter(runs), None)
-    if heir is None:
+    successor = next(iter(runs), None)
+    if successor is None:
         _runs.pop(queue, None)
         _closing.add(queue)
     else:
-        heir.inherit(run)
-    return heir
+        successor.inherit(run)
+    return successor

@@ -1,7 +1,7 @@
 """Workers: threads and tasks behind one interface, and the plans from which a run starts them.
 
 `Worker` is what a coordinator joins. `WorkerPlan` is a worker of a run before it begins: its op,
-its name, and how reports describe its end. `Latecomers` are workers that are added during a run.
+its name, and how reports describe its end. `AddedWorkers` are workers that are added during a run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
 from aioqueue.coordination.classify import as_failure, without_stops
-from aioqueue.coordination.misuse import described
+from aioqueue.coordination.misuse import describe_argument
 from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import (
     InvalidArgumentError,
@@ -49,7 +49,7 @@ class Worker(Protocol):
     def is_current(self) -> bool:
         """Return whether it is the caller, which cannot wait for itself."""
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         """Return whether it cannot run while the calling thread waits: the thread runs its loop."""
 
     def cancel(self) -> bool:
@@ -82,23 +82,23 @@ class LoopThread(threading.Thread):
 
     def __init__(self, target: Callable[..., object], name: str, *, daemon: bool) -> None:
         super().__init__(target=target, name=name, daemon=daemon)
-        self.tasks: list[OwnTask] = []
-        self.again: Callable[[], object] | None = None
+        self.tasks: list[StartedTask] = []
+        self.cancel_tasks_again: Callable[[], object] | None = None
 
     def cancel_again(self) -> bool:
         """Cancel the tasks once more, after their grace; return whether there are any."""
-        again = self.again
+        again = self.cancel_tasks_again
         if again is not None:
             again()
         return again is not None
 
-    def places(self) -> str:
+    def task_places(self) -> str:
         """Return where the tasks are that run."""
         running = [task for task in list(self.tasks) if task.is_alive()]
         return ", ".join(f"{task.name} at {task.where()}" for task in running)
 
 
-class _Thread:
+class _ThreadWorker:
     """A thread. It cannot be cancelled, and it does not report how it ended."""
 
     keeps_error = False
@@ -116,7 +116,7 @@ class _Thread:
     def is_current(self) -> bool:
         return self.thread is threading.current_thread()
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         return False
 
     def cancel(self) -> bool:
@@ -131,7 +131,7 @@ class _Thread:
 
     def where(self) -> str:
         thread = self.thread
-        found = thread.places() if isinstance(thread, LoopThread) else ""
+        found = thread.task_places() if isinstance(thread, LoopThread) else ""
         return found or stacks.of_thread(thread)
 
     @property
@@ -142,7 +142,7 @@ class _Thread:
         return _running(self.name, self.thread)
 
 
-class _Future:
+class _FutureWorker:
     """An asyncio task, or another object with the methods of a future."""
 
     keeps_error = True
@@ -151,7 +151,7 @@ class _Future:
         self._future = future
         get_loop = getattr(future, "get_loop", None)
         self._loop: asyncio.AbstractEventLoop | None = None if get_loop is None else get_loop()
-        self._is_taken = False
+        self._error_was_taken = False
 
     @property
     def name(self) -> str:
@@ -164,7 +164,7 @@ class _Future:
     def is_current(self) -> bool:
         return running_loop() is not None and asyncio.current_task() is self._future
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         return _is_running_here(self._loop)
 
     def cancel(self) -> bool:
@@ -173,9 +173,9 @@ class _Future:
         return self._in_loop(self._future.cancel)
 
     def take_error(self) -> BaseException | None:
-        if self._is_taken or not self._future.done():
+        if self._error_was_taken or not self._future.done():
             return None
-        self._is_taken = True
+        self._error_was_taken = True
         if self._future.cancelled():
             return None
         error = self._future.exception()
@@ -222,7 +222,7 @@ class _Future:
         return True
 
 
-class OwnTask:
+class StartedTask:
     """A task that a coordinator has started. It reports its failures itself.
 
     Args:
@@ -247,7 +247,7 @@ class OwnTask:
     def is_current(self) -> bool:
         return self.task is not None and self.task is running_task()
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         return _is_running_here(self._loop)
 
     def cancel(self) -> bool:
@@ -258,7 +258,7 @@ class OwnTask:
         return None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
-        if not self._is_kept(callback):
+        if not self._add_callback(callback):
             callback()
         return partial(self._forget, callback)
 
@@ -278,7 +278,7 @@ class OwnTask:
             callback()
 
     @guarded
-    def _is_kept(self, callback: Callable[[], object]) -> bool:
+    def _add_callback(self, callback: Callable[[], object]) -> bool:
         if not self._ended:
             self._callbacks[callback] = None
         return not self._ended
@@ -307,14 +307,14 @@ def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
 def as_worker(worker: Any) -> Worker:
     """Wrap a thread, a task or a future as a worker."""
     if isinstance(worker, threading.Thread):
-        return _Thread(worker)
-    if isinstance(worker, OwnTask):
+        return _ThreadWorker(worker)
+    if isinstance(worker, StartedTask):
         return worker
     if all(hasattr(worker, name) for name in ("add_done_callback", "done", "cancel")):
-        return _Future(worker)
+        return _FutureWorker(worker)
     is_coroutine = asyncio.iscoroutine(worker)
     raise InvalidArgumentError(
-        f"worker: got {described(worker)};"
+        f"worker: got {describe_argument(worker)};"
         " expected a threading.Thread, an asyncio.Task or another future"
         + (": write `asyncio.create_task(...)` around the call" if is_coroutine else "")
     )
@@ -322,7 +322,7 @@ def as_worker(worker: Any) -> Worker:
 
 def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
     """Return the threads among the workers."""
-    return [worker.thread for worker in workers if isinstance(worker, _Thread)]
+    return [worker.thread for worker in workers if isinstance(worker, _ThreadWorker)]
 
 
 def format_with_places(workers: Iterable[Worker]) -> LogLines:
@@ -354,27 +354,27 @@ def when_all_ended(
     threads: list[threading.Thread] = []
     others: list[Worker] = []
     for worker in workers:
-        if not isinstance(worker, _Thread):
+        if not isinstance(worker, _ThreadWorker):
             others.append(worker)
         elif worker.is_alive() and worker.thread is not current:
             threads.append(worker.thread)
     # One entry per worker to wait for. The worker that removes the last one calls back.
     left = [None] * (len(others) + bool(threads))
 
-    def one_of_them() -> Callable[[], None]:
+    def make_callback() -> Callable[[], None]:
         def ended() -> None:
-            if _took_the_last(left):
+            if _remove_one(left):
                 callback()
 
         return ended  # a new function for each: callbacks are distinguished by identity
 
     if not left:
         callback()
-        return _nothing
+        return _do_nothing
     forgets: list[Callable[[], object]] = []
     if threads:
-        forgets.append(_when_threads_ended(frozenset(threads), one_of_them()))
-    forgets += [worker.when_ended(one_of_them()) for worker in others]
+        forgets.append(_when_threads_ended(frozenset(threads), make_callback()))
+    forgets += [worker.when_ended(make_callback()) for worker in others]
 
     def forget() -> None:
         while forgets:
@@ -383,7 +383,7 @@ def when_all_ended(
     return forget
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Cancel nothing: the callback has been called."""
 
 
@@ -391,7 +391,7 @@ _joins: dict[frozenset[threading.Thread], dict[Callable[[], object], None]] = {}
 _joins_lock = threading.RLock()  # guards _joins, and the lists named `left`
 
 
-def _took_the_last(left: list[None]) -> bool:
+def _remove_one(left: list[None]) -> bool:
     def take() -> bool:
         left.pop()
         return not left
@@ -521,7 +521,7 @@ class _Plan(Protocol):
 PlanT = TypeVar("PlanT", bound=_Plan)
 
 
-class Latecomers(Generic[PlanT]):
+class AddedWorkers(Generic[PlanT]):
     """Workers that are added during a run, until it is known how to start them. Thread-safe.
 
     Args:
@@ -536,7 +536,7 @@ class Latecomers(Generic[PlanT]):
         self._start: dict[bool, Callable[[PlanT], object]] = {}  # is a task -> how to start it
         self._has_ended = False
 
-    def are_started_by(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
+    def set_starter(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
         """Set how threads or tasks are started, and start those that have waited for it."""
         self._add_start(start, tasks)
         self._start_all()
@@ -546,7 +546,7 @@ class Latecomers(Generic[PlanT]):
         if not self._has_ended:
             self._start[tasks] = start
 
-    def come(self, plan: PlanT) -> None:
+    def add(self, plan: PlanT) -> None:
         """Add a worker and start it. A task waits here until its event loop has begun.
 
         Raises:
@@ -556,7 +556,7 @@ class Latecomers(Generic[PlanT]):
         self._start_all()
 
     @guarded
-    def are_over(self) -> None:
+    def close(self) -> None:
         """Accept no more workers, and drop the functions that start and end them.
 
         Those functions refer to the run, and the run refers to this object. The cycle would keep
@@ -564,10 +564,10 @@ class Latecomers(Generic[PlanT]):
         """
         self._has_ended = True
         self._start.clear()
-        self._is_over, self._ended = _yes, _yes
+        self._is_over, self._ended = _always_true, _always_true
 
     @guarded
-    def given_up(self) -> list[PlanT]:
+    def take_waiting(self) -> list[PlanT]:
         """Take the workers that still wait and will not be started."""
         waiting, self._waiting = self._waiting, []
         return waiting
@@ -593,7 +593,7 @@ class Latecomers(Generic[PlanT]):
         return None
 
 
-def _yes(*_: object) -> bool:
+def _always_true(*_: object) -> bool:
     return True
 
 

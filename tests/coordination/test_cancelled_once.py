@@ -184,7 +184,7 @@ class TestCleanUp:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
+        monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.05)
 
         async def body() -> None:
             begun, seen = asyncio.Event(), []
@@ -245,7 +245,7 @@ class TestCleanUp:
     def test_of_a_runner_without_a_coordinator(
         self, in_loop: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for name in ("CLEAN_UP", "DEFAULT_GRACE", "SLOW_STOP"):
+        for name in ("MIN_CLEAN_UP", "DEFAULT_GRACE", "SLOW_STOP"):
             monkeypatch.setattr(aio_module, name, 0.05)
 
         async def body(stubborn: bool) -> None:
@@ -369,7 +369,7 @@ class TestCleanUp:
 
     def test_in_a_loop_of_a_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Also after the grace: who has swallowed the first is cancelled again, and reported."""
-        monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
+        monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.05)
         begun, let_go, seen = threading.Event(), threading.Event(), []
 
         async def op() -> None:
@@ -404,7 +404,7 @@ class TestCleanUp:
         The grace is that of loops that are left, not the two minutes of a coordinator.
         """
         monkeypatch.setattr(run_module, "_GRACE", 0.05)
-        monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
+        monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.05)
         begun, let_go, seen = threading.Event(), threading.Event(), []
 
         async def function(number: int) -> int:

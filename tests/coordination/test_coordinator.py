@@ -170,7 +170,7 @@ class TestUsedUp:
 async def test_a_task_that_will_not_be_cancelled_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(core_module, "CLEAN_UP", 0.0)
+    monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.0)
     let_go = asyncio.Event()
 
     async def stubborn() -> None:

@@ -16,7 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, core
-from aioqueue.coordination.tasks import new_tasks, outlast, threadsafe_caller
+from aioqueue.coordination.tasks import new_tasks, threadsafe_caller, wait_shielded
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.waiting import current_waker
@@ -108,7 +108,7 @@ class TestCancelledBeforeItsFirstStep:
                     await forever()
                 finally:
                     while not go.is_open:  # a task may take its time, and not only once
-                        await outlast(go)
+                        await wait_shielded(go)
                     said.append("worked")
 
             tasks = new_tasks(lambda error: said.append(repr(error)))
@@ -448,7 +448,7 @@ class TestWhileABlockIsLeft:
                     coord.start(aioqueue.LooperTask(None, forever))
                     if failed:
                         coord.request_stop(failed)
-                    monkeypatch.setattr(aio, "outlast", struck)
+                    monkeypatch.setattr(aio, "wait_shielded", struck)
             assert caught.value is fatal
             context = caught.value.__context__
             if failed:
@@ -631,7 +631,7 @@ class TestManyWorkers:
         self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Now and then those are let go of that have ended: a block may start any number."""
-        monkeypatch.setattr(core, "_MANY", 3)
+        monkeypatch.setattr(core, "_PRUNE_AT", 3)
 
         async def body() -> None:
             go = Gate()

@@ -328,7 +328,7 @@ class TestParts:
         assert not worker.is_alive()
         (seconds,) = waited
         assert seconds is not None
-        assert 0 <= seconds <= shutdown.LAST_CALL
+        assert 0 <= seconds <= shutdown.DAEMON_GRACE
 
     def test_daemons_of_a_runner_by_itself(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "aioqueue")
@@ -352,7 +352,7 @@ class TestParts:
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         caplog.set_level(logging.INFO, "aioqueue")
-        monkeypatch.setattr(shutdown, "LAST_CALL", 0.0)
+        monkeypatch.setattr(shutdown, "DAEMON_GRACE", 0.0)
         empty, begun = sync.FIFOQueue(1), list[threading.Thread]()
 
         def take(number: int) -> int:

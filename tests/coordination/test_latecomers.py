@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs, sync
-from aioqueue.coordination.workers import Latecomers
+from aioqueue.coordination.workers import AddedWorkers
 from tests.worlds import TaskWorld, spin_until, waiting
 
 
@@ -27,10 +27,10 @@ class Scene:
         self.is_over = False
         self.started: list[Plan] = []
         self.ended: list[Plan] = []
-        self.latecomers = Latecomers[Plan](lambda: self.is_over, self.ended.append)
+        self.added_workers = AddedWorkers[Plan](lambda: self.is_over, self.ended.append)
 
     def starts(self, *, tasks: bool) -> None:
-        self.latecomers.are_started_by(self.started.append, tasks=tasks)
+        self.added_workers.set_starter(self.started.append, tasks=tasks)
 
 
 TASK, THREAD = Plan(is_task=True), Plan(is_task=False)
@@ -39,13 +39,13 @@ TASK, THREAD = Plan(is_task=True), Plan(is_task=False)
 def test_each_waits_until_it_is_known_how_it_is_started() -> None:
     scene = Scene()
     for plan in (TASK, THREAD, TASK):
-        scene.latecomers.come(plan)
+        scene.added_workers.add(plan)
     assert scene.started == []
     scene.starts(tasks=False)
     assert scene.started == [THREAD]
     scene.starts(tasks=True)
     assert scene.started == [THREAD, TASK, TASK]
-    scene.latecomers.come(THREAD)
+    scene.added_workers.add(THREAD)
     assert scene.started == [THREAD, TASK, TASK, THREAD]
     assert scene.ended == []
 
@@ -54,7 +54,7 @@ def test_those_that_come_when_it_is_over_have_ended() -> None:
     scene = Scene()
     scene.starts(tasks=False)
     scene.is_over = True
-    scene.latecomers.come(THREAD)
+    scene.added_workers.add(THREAD)
     assert (scene.started, scene.ended) == ([], [THREAD])
 
 
@@ -64,9 +64,9 @@ def test_those_that_cannot_be_started_have_ended() -> None:
     def fail(plan: Plan) -> None:
         raise RuntimeError("no threads are left")
 
-    scene.latecomers.are_started_by(fail, tasks=False)
+    scene.added_workers.set_starter(fail, tasks=False)
     with pytest.raises(RuntimeError, match="no threads are left"):
-        scene.latecomers.come(THREAD)
+        scene.added_workers.add(THREAD)
     assert scene.ended == [THREAD]
     scene.starts(tasks=False)
     assert scene.started == []
@@ -74,9 +74,9 @@ def test_those_that_cannot_be_started_have_ended() -> None:
 
 def test_those_that_nobody_starts_are_given_up_once() -> None:
     scene = Scene()
-    scene.latecomers.come(TASK)
-    assert scene.latecomers.given_up() == [TASK]
-    assert scene.latecomers.given_up() == []
+    scene.added_workers.add(TASK)
+    assert scene.added_workers.take_waiting() == [TASK]
+    assert scene.added_workers.take_waiting() == []
     scene.starts(tasks=True)
     assert scene.started == []
 
@@ -84,13 +84,13 @@ def test_those_that_nobody_starts_are_given_up_once() -> None:
 def test_when_all_is_over_nobody_is_started_or_kept() -> None:
     scene = Scene()
     gone = weakref.ref(scene)
-    latecomers = scene.latecomers
+    added_workers = scene.added_workers
     scene.starts(tasks=False)
-    latecomers.are_over()
-    latecomers.come(THREAD)
-    latecomers.are_started_by(scene.started.append, tasks=False)
+    added_workers.close()
+    added_workers.add(THREAD)
+    added_workers.set_starter(scene.started.append, tasks=False)
     assert (scene.started, scene.ended) == ([], [])
-    assert latecomers.given_up() == [THREAD]
+    assert added_workers.take_waiting() == [THREAD]
     del scene
     gc.collect()
     assert gone() is None

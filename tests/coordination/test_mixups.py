@@ -205,7 +205,8 @@ class TestLoopers:
 
     def test_of_a_thread_whose_loop_is_a_coroutine_function(self) -> None:
         class Looper(sync.LooperThread):
-            async def run_loop(self) -> None: ...
+            async def run_loop(self) -> None:  # type: ignore[override]
+                pass
 
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             Looper(coord, None).start()

@@ -88,7 +88,7 @@ class TestWhen:
     async def calls(self, turns: CooperativeYield, clock: StillClock, seconds: float) -> int:
         """Make those until the next look, each of which takes so long."""
         clock.now += seconds * turns.calls
-        await turns.give()
+        await turns.yield_if_due()
         return turns.calls
 
     async def test_quick_calls(

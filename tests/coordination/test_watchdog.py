@@ -28,7 +28,7 @@ class Scene:
     def explain(self) -> aioqueue.Explanation:
         return aioqueue.explain()
 
-    def moved(self) -> dict[int, int]:
+    def progress(self) -> dict[int, int]:
         return dict(self.counts)
 
     def longest_wait(self) -> float:
@@ -56,12 +56,12 @@ class TestLooking:
     ) -> None:
         dog = watchdog_of(scene)
         scene.waited = 59.0
-        assert dog.look()
-        assert dog.look()
+        assert dog.check()
+        assert dog.check()
         assert not warnings(caplog)
         scene.waited = 60.0
         for _ in range(3):
-            assert dog.look()
+            assert dog.check()
         (told,) = warnings(caplog)
         assert told.startswith("nothing has moved for 60.0 s while someone waits (watchdog=60)")
         assert "aioqueue: why process" in told
@@ -74,7 +74,7 @@ class TestLooking:
         for _ in range(2):
             scene.counts[1] += 1
             for _ in range(4):
-                dog.look()
+                dog.check()
         assert len(warnings(caplog)) == 2
 
     def test_is_quiet_while_all_moves(self, scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +82,7 @@ class TestLooking:
         scene.waited = 99.0
         for _ in range(5):
             scene.counts[1] += 1
-            dog.look()
+            dog.check()
         assert not warnings(caplog)
 
     def test_is_quiet_where_nobody_waits(
@@ -90,7 +90,7 @@ class TestLooking:
     ) -> None:
         dog = watchdog_of(scene)
         for _ in range(3):
-            dog.look()
+            dog.check()
         assert not warnings(caplog)
 
     def test_a_handler_of_the_log_that_fails_does_not_end_it(
@@ -128,8 +128,8 @@ class TestLooking:
         # The fixture has it still; one that nobody has is gone.
         lonely = Watchdog(Scene(), 60.0, Gate(), lambda: None)
         gc.collect()
-        assert not lonely.look()
-        assert dog.look()
+        assert not lonely.check()
+        assert dog.check()
 
 
 class TestCoordinators:

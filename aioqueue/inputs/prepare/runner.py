@@ -147,13 +147,13 @@ class _Preparing:
     def _stages(self, run: Any) -> list[Any]:
         return [self._stage]
 
-    def _lost_worker(self) -> None:
+    def _worker_never_ran(self) -> None:
         self._job.stop()
 
     def _in_flight(self) -> int:
         return self._job.in_flight()
 
-    def _what_cut_it_short(self) -> BaseException | None:
+    def _truncation_cause(self) -> BaseException | None:
         return self._job.what_cut_it_short()
 
     @property
@@ -205,7 +205,7 @@ class _Preparing:
                 " prepare() instead"
             )
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
-        self._job.resize(count, partial(run.grow, op))
+        self._job.resize(count, partial(run.add_worker, op))
 
     def _finishes(self, queue: AsyncQueue | sync.BlockingQueue) -> None:
         """Call `task_done` of a queue for each item that is skipped, or gives no example.

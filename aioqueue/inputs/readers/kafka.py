@@ -17,7 +17,7 @@ import anyio
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.arguments import is_int
-from aioqueue.coordination.cancellations import sheltered
+from aioqueue.coordination.cancellations import shielded
 from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
 from aioqueue.forks import in_one_process_async
@@ -419,7 +419,7 @@ async def _consumer(
         await consumer.start()
         yield _Reading(kafka, consumer, topic)
     finally:
-        with sheltered():
+        with shielded():
             await consumer.stop()
 
 
