@@ -212,10 +212,13 @@ class WorkerTask(asyncio.Task[None]):
             # The end of the program cancels all tasks once, and then waits for them. Here that
             # would interrupt the closing of a source, and leave its resources open.
             return False
+        # Who asks is found by the calling frame and by anyio's message: asyncio tells nothing else.
         is_asked = super().cancel(msg)
         if is_asked and self.worker is not None and self.worker.is_stop_message(msg):
             self.worker.mark_delivered()
         elif is_asked and _is_scope(caller):
+            # Since 3.13 a task group takes back a request from outside, and repeats it. The repeat
+            # comes from outside, too, although the group makes the call.
             if self.repeats:
                 self.repeats -= 1  # a task group makes both calls in one step
             else:
@@ -227,6 +230,7 @@ class WorkerTask(asyncio.Task[None]):
         if self.inner_cancellations and _is_scope(caller):
             self.inner_cancellations -= 1
         elif caller.f_globals.get("__name__") == "asyncio.taskgroups":
+            # The group takes back more than its own requests: one from outside.
             self.repeats = 1
         return super().uncancel()
 
@@ -313,6 +317,8 @@ class WorkerScope:
         if self._inner is not None:
             self._inner.__enter__()
         if self.is_stopped:
+            # The stop came before the first step: its scope is cancelled, and the waits that the
+            # worker begins under a shield are ended from now on.
             self._set_due()
         return self
 
@@ -326,6 +332,7 @@ class WorkerScope:
             if self._inner is not None:
                 self._inner.__exit__(kind, error, traceback)
         finally:
+            # The outer one in any case: left entered, it would cancel what the task does later.
             is_caught = self._outer.__exit__(kind, error, traceback)
             self.end()
         return bool(is_caught)
@@ -354,6 +361,8 @@ class WorkerScope:
     def mark_delivered(self) -> None:
         """Note that the stop has reached the worker."""
         self._clear_due()
+        # From now on the outer scope cancels nothing more, and the clean-up may await. Not before:
+        # a shield would keep the stop itself out.
         if self._inner is not None and self._is_cancelled:
             self._inner.shield = True
 
@@ -366,6 +375,7 @@ class WorkerScope:
     def cancel(self) -> None:
         """Cancel the worker, unless that has been done."""
         if self._is_cancelled:
+            # `cancel_again` came first, and stood for this stop. So this one is the repeat.
             if self._is_grace_over_first:
                 self.cancel_again()
             return
@@ -382,6 +392,8 @@ class WorkerScope:
         elif not self._is_repeated and not self._has_ended:
             self._is_repeated = True
             if self._inner is not None:
+                # The outer scope is still cancelled: without the shield it cancels once more, and
+                # `mark_delivered` sets the shield again.
                 self._set_due()
                 self._inner.shield = False
             for shield in self._shields:
@@ -401,6 +413,8 @@ class WorkerScope:
     def end_wait(self, attempt: Attempt) -> None:
         """End a wait of the worker's own task."""
         end_wait(attempt)
+        # The call raises because of the stop, so the worker has it. If the attempt was done before,
+        # the call returns its result, and the stop is still to come.
         if attempt.is_withdrawn and self.is_due:
             self.mark_delivered()
 
@@ -412,6 +426,8 @@ class WorkerScope:
         is_own = self._inner is not None and self.task is running_task()
         if is_own and self.should_stop():
             if not self._is_cancelled:
+                # The closed queue was faster than the cancellation. In this order: the shield is
+                # there before the scope is cancelled, which therefore reaches nothing.
                 self.is_stopped = self._is_cancelled = True
                 self.mark_delivered()
                 self._outer.cancel()
@@ -490,6 +506,7 @@ def stop_workers(
         how(worker)
     if not workers:
         return
+    # What a worker begins to wait for after this moment, its `_DueStop` ends.
     now = perf_counter()
     later: list[Attempt] = []
     known = set(map(id, workers))
@@ -500,9 +517,11 @@ def stop_workers(
             if worker.needs_wait_ends:
                 worker.end_wait(attempt)
         elif isinstance(waiting, threading.Thread):
-            end_wait(attempt)
+            end_wait(attempt)  # no cancellation reaches a thread
         else:
             later.append(attempt)  # of a task that it has started
+    # A worker's own cancellation ends the tasks of its groups, in the order that its program
+    # expects. So their waits have some rounds for that before they are ended from here.
     if later:
         _end_waits_after(_ROUNDS, call_soon, later)
 

@@ -137,6 +137,8 @@ class CoordinatorCore(WatchdogTarget):
     def renew(self) -> None:
         """Make a new lock in a fork, where nobody may release the old one, and be known there."""
         self._lock = threading.RLock()
+        # One that has begun is refused in the fork: its workers exist in the parent only, so an
+        # explanation there must not name it.
         if not self.has_begun:
             note_coordinator(self)
             note_waits(self)
@@ -173,7 +175,7 @@ class CoordinatorCore(WatchdogTarget):
         if error is not None and not isinstance(error, BaseException):
             raise InvalidArgumentError(f"error: got {error!r}; expected an exception or None")
         if error is not None and not self.is_clean(error) and self._is_over():
-            # No join is left that could report the failure.
+            # No join is left that could report the failure: the caller gets it back, at once.
             raise error
         self.stop(error, worker or current_worker_name())
 
@@ -181,6 +183,8 @@ class CoordinatorCore(WatchdogTarget):
         """Record a failure and stop, even after a join: the caller is going to join again."""
         if error is not None and self.is_clean(error):
             error = None
+        # A signal handler may request a stop while the thread that it interrupts holds the lock,
+        # in the middle of a change. Another thread stops then, once the lock is free.
         apply_deferred(self._stop, self.unrecorded_part(error), worker)
 
     def stop_despite_interrupts(
@@ -199,8 +203,9 @@ class CoordinatorCore(WatchdogTarget):
                 break
             except BaseException as cause:
                 first_interrupt = cause if first_interrupt is None else first_interrupt
-                if self.stopped.is_open and not self._on_stop:
-                    break
+                # Again even if all callbacks were called: the interruption may have come before
+                # the last scope was cancelled. What is done is not done twice: the failure, if the
+                # interrupted attempt has recorded it, is not passed again.
                 if error is not None and self._is_known(error):
                     error = None
         return first_interrupt
@@ -243,6 +248,8 @@ class CoordinatorCore(WatchdogTarget):
 
     def _end_drain(self, drain: object, seconds: float) -> None:
         """Stop if the drain has not ended in time; runs in a thread of its own."""
+        # A stop ends the drain, too. Another token means that `clear_stop` has come in between,
+        # and that this deadline belongs to a drain of before.
         if self.stopped.wait_blocking(seconds) or self.draining.current is not drain:
             return
         runs, queues = self.draining.runs(), self.draining.queues()
@@ -266,6 +273,8 @@ class CoordinatorCore(WatchdogTarget):
 
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
+        # In this order: a stop that comes in between finds the worker in the table, or is seen by
+        # `wake_at_stop`. The failure of a task that has ended already is collected last.
         self._add_worker(id(worker), known)
         if not isinstance(worker, StartedTask):  # their coordinator stops those
             self.wake_at_stop(id(worker), worker)
@@ -282,6 +291,8 @@ class CoordinatorCore(WatchdogTarget):
             worker: its thread or task.
         """
         scope = holding(self._lock, self._stop_scope_of, key, worker)
+        # The stop opens its gate before it lists the scopes. So either it finds this one, or the
+        # gate is seen open here. Both may happen; the second cancellation changes nothing.
         if scope is not None and self.stopped.is_open:
             scope.cancel()
 
@@ -314,7 +325,7 @@ class CoordinatorCore(WatchdogTarget):
     def call_on_stop(self, callback: Callable[[], None]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
         if not self._add_stop_callback(callback):
-            callback()
+            callback()  # without the lock: it may close queues, and run code of the user
 
     @guarded
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
@@ -375,6 +386,8 @@ class CoordinatorCore(WatchdogTarget):
         things = [] if workers is None else list(workers)
         given = {id(worker): as_worker(worker) for worker in things}
         to_join, unregistered = self._begin_join(given, leaving)
+        # The stop wakes registered workers. Those that only this join knows need scopes of their
+        # own, or they would wait in their queues until the grace period ends.
         known = set(map(id, self._known()))
         scopes = [stop_scope_of(one) for one in things if id(given[id(one)]) not in known]
         try:
@@ -384,6 +397,7 @@ class CoordinatorCore(WatchdogTarget):
                 to_join, unregistered, grace, blocking, leaving
             )
         except BaseException as error:
+            # Cancelled, interrupted or closed: the workers go on, and another join may report.
             self._give_up_join()
             failures = self.failures()
             if failures and isinstance(error, Exception):  # no thread could be started for the wait
@@ -410,6 +424,8 @@ class CoordinatorCore(WatchdogTarget):
             yield from self._wait_after_workers()
             # A worker that just ended may not have reported its failure yet: fetch it.
             self._collect_all(to_join)
+            # Whether workers have started meanwhile is decided under the lock that they register
+            # with: one that registers later is left to the next join.
             failures = self._note_join(to_join, leaving)
             if failures is not None:
                 return stragglers, failures
@@ -421,6 +437,8 @@ class CoordinatorCore(WatchdogTarget):
         """Wait until the workers have ended; return those that the join gives up."""
         if blocking:
             refuse_to_stop(alive)
+        # `changed` opens at whichever comes first, the end of all workers or the stop; `ended` only
+        # at the end. The grace period counts from the stop, so it cannot be known before.
         ended, changed = Gate(), Gate()
 
         def all_have_ended() -> None:
@@ -448,6 +466,8 @@ class CoordinatorCore(WatchdogTarget):
             forget()
         if ended.is_open:
             return []
+        # The grace is over: tasks are cancelled, the first time or once more, and have as long
+        # again for their clean-up. Threads cannot be cancelled: they are given up here.
         alive = living(alive)
         cancelled = cancel_all(alive)
         tasks_ended = Gate()
@@ -512,11 +532,12 @@ class CoordinatorCore(WatchdogTarget):
 
     def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
         holding(self._lock, self._note_stop, error, worker)
-        # One by one: if Ctrl-C interrupts the loop, the next stop (in `__exit__`) calls the rest.
+        # Two threads may stop at once: each callback is taken by one of them. One by one, because
+        # if Ctrl-C interrupts the loop, the next stop (in `__exit__`) calls the rest.
         while callback := self._next_on_stop():
             try:
                 callback()
-            except Exception as failure:
+            except Exception as failure:  # the others must be called nevertheless
                 self.request_stop(failure, worker)
         # Last: a worker that waits for a queue should see the queue closed, not a cancelled call.
         for scope in self._all_stop_scopes():
@@ -533,6 +554,8 @@ class CoordinatorCore(WatchdogTarget):
             self.stopped.open()  # under the lock: a concurrent `call_on_stop` must not miss it
 
     def _note_failure(self, error: BaseException, worker: str) -> None:
+        # Before the stop, a closed queue or a cancellation is a failure. After it, workers raise
+        # these because of the stop.
         if not self.stopped.is_open or not self._is_caused_by_stopping(error):
             self._record(error, worker)
 
@@ -561,10 +584,13 @@ class CoordinatorCore(WatchdogTarget):
         if worker == BLOCK_NAME and self._raised_failures.includes(error):
             return  # a join in the block has raised it
         name_failed_worker(error, worker if worker == BLOCK_NAME else f"worker {worker}")
+        # A worker may raise a group with failures that others have reported. Each is listed once.
         new = self.unrecorded_part(error)
         if new is not None and not self._is_known(new):
             self._failures.append(new)
             if worker == BLOCK_NAME:
+                # Its frames are those of the block, which hold the queues. A queue that keeps the
+                # failure as its cause would keep itself alive.
                 self._stand_ins[id(new)] = without_frames(new)
 
     def _is_known(self, error: BaseException) -> bool:
@@ -587,13 +613,14 @@ class CoordinatorCore(WatchdogTarget):
         """Record a worker's failure when it ends, if the worker keeps it; now, if it has ended."""
         if worker.keeps_error and worker.is_alive():
             worker.when_ended(lambda: self._collect(worker))
+        # It may have ended between the two lines, or before. The first call takes the failure.
         self._collect(worker)
 
     def _collect(self, worker: Worker) -> None:
         """Fetch and record the failure of a worker that has ended: no other code would see it."""
         error, is_noted = holding(self._lock, self._take_error, worker)
         if is_noted:
-            self.stop(None, worker.name)
+            self.stop(None, worker.name)  # without the lock: callbacks run code of the user
         elif error is not None:
             self.report(error, worker.name)
 
@@ -613,6 +640,7 @@ class CoordinatorCore(WatchdogTarget):
         self, given: dict[int, Worker], leaving: bool
     ) -> tuple[list[Worker], list[Worker]]:
         """Count a join; return the workers to join, and those of them that are not registered."""
+        # Together: in between, a failure would find neither a block nor a join, and be raised.
         self._joining += 1
         self._blocks -= leaving
         unregistered = [worker for key, worker in given.items() if key not in self._workers]
@@ -629,6 +657,7 @@ class CoordinatorCore(WatchdogTarget):
         Workers that started meanwhile are left to the next join. If this one leaves a block, there
         is no next join: it returns ``None`` as long as such workers run.
         """
+        # All under the lock: a failure is either in this report, or finds that no join is left.
         ended = set(map(id, joined))
         left = {key: one for key, one in self._workers.items() if id(one) not in ended}
         if leaving and living(list(left.values())):

@@ -121,6 +121,8 @@ class Run:
 
     def cancel(self) -> None:
         """Stop: close the queue and cancel its pending enqueues, so that blocked workers wake."""
+        # First of all: a worker that the closing wakes must see that this is a stop, or it would
+        # take its closed queue for a failure.
         self.stopped.open()
         try:
             self._close(cancel=True)
@@ -178,6 +180,8 @@ class Run:
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
+        # Added before the gate is read: a stop in between calls it, or it is called here. The list
+        # is taken as a whole, under the lock, so nobody calls it twice.
         self._on_stop.append(callback)
         if self.stopped.is_open:
             for call in self._take_stop_callbacks():
@@ -220,6 +224,8 @@ class Run:
     @guarded
     def _add_plan(self, op: EnqueueOp) -> WorkerPlan | None:
         """Add the plan of another worker; return ``None`` if all workers have ended."""
+        # Under the lock of the count: once the last worker has ended, the queue is being closed,
+        # and another worker would find it closed.
         if not self._left:
             return None
         self._left += 1
@@ -235,6 +241,8 @@ class Run:
         try:
             yield
         except BaseException as error:
+            # Those that run end by the stop. Those that were not started never report an end, and
+            # the count would keep the queue open: they are counted here.
             self._record_failure(error)
             self.cancel()
             for plan in [*plans, *self._unstarted, *self.added_workers.take_waiting()]:
@@ -280,15 +288,21 @@ class Run:
         call = Call()
         queue, waker = self._runner.queue._core, current_waker()
         plan.owner = Owner(waker.runner())
+        # In the cell of a notebook, a blocking dequeue of this loop's thread would wait for this
+        # task in vain. The queue refuses it as long as the task is counted.
         queue.note_filler(waker, +1)
         try:
             meter = self._metered(plan)
             pauses = self.restarts
             while (pause := await self._awaits(plan, meter, call)) is not None and pauses:
+                # The failed call may have left a request behind, as an `asyncio.timeout` of 3.11
+                # does: that must not end the pause as a cancellation.
                 call.renew()
                 await pauses.wait(plan, meter, pause)
                 pauses.end_pause(plan, is_closed=self._was_closed())
         except BaseException as error:
+            # What was reported here must not be reported by `Tasks`, too. A cancellation belongs
+            # to the scope that has sent it, and has to reach that.
             if self.worker_ended(plan, error, call) is not Classification.STOP:
                 return
             if is_cancellation(error) or isinstance(error, GeneratorExit):
@@ -336,6 +350,8 @@ class Run:
                 meter.calls += 1
             while may_continue():
                 for _ in range(cooperative.calls):
+                    # A request that the last call swallowed, or left behind, does not count for
+                    # the next one. Compared first, since this runs for each element.
                     if requests() != call.known:
                         call.renew()
                     await op()
@@ -357,6 +373,8 @@ class Run:
         self, plan: WorkerPlan, meter: Meter, error: BaseException, owner: Call | None = None
     ) -> float | None:
         """Return the seconds after which to start a failed worker again; ``None`` to end it."""
+        # In a closed queue nothing can be enqueued any more: a restarted op would fail again, and
+        # what it takes elsewhere would be lost.
         if self.restarts is None or self.restarts.over.is_open or self.filled.is_closed():
             return None
         ends = self._runner.queue_closed_exception_types
@@ -396,6 +414,8 @@ class Run:
                 ends = self._runner.queue_closed_exception_types
                 meaning = classify(error, ends, stopping=self.stopped.is_open, owner=owner)
                 if meaning is Classification.END:
+                    # The input has ended because of a failure upstream, if there is a cause. It
+                    # becomes the cause of this queue's end, too, so that consumers see it.
                     self._record_failure(cause_of(error))
                 if meaning is not Classification.STOP:
                     self._end_reason = format_end(error)
@@ -433,6 +453,7 @@ class Run:
     def failed(self, name: str, error: BaseException) -> None:
         """Report the failure of a worker, or of the code that closes the queue."""
         if self._core is not None:
+            # First the report: the stop that it causes reaches all runs together.
             self._core.report(error, name)
             self.cancel()  # usually done by now, but a late failure requests no further stop
         else:
@@ -448,19 +469,23 @@ class Run:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
             self._core.draining.remove_run(self)
-        if not self.stopped.is_open:
+        if not self.stopped.is_open:  # after a stop, output is missing anyway
             self._record_failure(self._runner._truncation_cause())
         # The close below is not news to the workers: drop their callbacks first.
         for forget in self._forget_calls:
             forget()
         self._take_stop_callbacks()
         self._runner.queue._core.last_end = self._end_reason
+        # In one step under one lock: of several runs that end at the same time, exactly the last
+        # one gets `None`, and closes the queue.
         successor = end_to_fill(self._runner.queue, self)
         try:
             if successor is None:
                 self._close(cancel=False)
             elif successor._has_closed:
-                self._close(cancel=True)  # the heir was stopped already and accepts no legacy
+                # It reads what it has inherited after it has set this. So it has seen this run, or
+                # is seen here; if both, `_claim_close` lets one of them close.
+                self._close(cancel=True)
         except BaseException as error:
             self.failed(_CLOSING, error)  # only this report shows a failure of the `close_op`
         finally:
@@ -488,6 +513,8 @@ class Run:
 
     def _close(self, *, cancel: bool) -> None:
         """Close the queue, once, as the user has chosen; and for the ended runs before this one."""
+        # A stop and the end of the last worker may come at the same time, from two threads. The
+        # first one closes, with its own kind of closing.
         if not self._claim_close():
             return
         for run in [*self._inherited_runs, self]:
@@ -505,6 +532,7 @@ class Run:
         Only the ended run's failure is kept, and the run itself if it has a `close_op` or
         `cancel_op`. So short runs leave no memory behind while a long one fills the queue.
         """
+        # Called under the lock of `end_to_fill`: `other` has ended, so nobody else changes it.
         if self._inherited_failure is None:
             self._inherited_failure = other._first_failure()
         inherited, other._inherited_runs = other._inherited_runs, []
@@ -525,6 +553,7 @@ class Run:
                 cause = error
                 self.failed(_CLOSING, error)
             except BaseException:
+                # Ctrl-C or `SystemExit`: who waits for the queue must not wait for ever.
                 self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
                 raise
         self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
@@ -593,6 +622,8 @@ class RunnerFace:
         run.stages = self._stages(run)
         run.watch.add(*run.stages)
         run.began_in_time = begin_to_fill(self.queue, run)
+        # From here on the queue stays open until this run ends, or is stopped. A stop or a drain
+        # that has come already reaches the run in the lines below.
         if run.restarts is not None:
             run.call_when_over(run.restarts.over.open)
         if core is not None:

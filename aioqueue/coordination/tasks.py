@@ -136,6 +136,8 @@ async def wait_shielded(
     """
     interrupt: KeyboardInterrupt | None = None
     deadline = None if seconds is None else monotonic() + seconds
+    # asyncio begins without a shield: with one, the cancellation of a scope around the block
+    # would be noticed only at the end, and the block's tasks could not be cancelled with it.
     shield = running_loop() is None
     while not gate.is_open:
         left = None if deadline is None else deadline - monotonic()
@@ -146,6 +148,8 @@ async def wait_shielded(
                 await gate.wait(current_waker())
         except asyncio.CancelledError:
             cancelled()
+            # `Task.cancel` interrupts once: the next wait lasts. A scope interrupts each wait, and
+            # the loop would spin until its end.
             shield = is_scope_cancelled()
         except KeyboardInterrupt as error:
             if running_loop() is not None:
@@ -270,6 +274,7 @@ class Tasks(ABC):
 
     @defers_ctrl_c
     async def _run(self, task: StartedTask, scope: WorkerScope, body: Body) -> None:
+        # Also tells `done` that the body has begun, so that it will report its end itself.
         task.task = running_task()
         work = body()
         del body  # breaks a cycle: coordinator -> failure -> this frame -> body -> coordinator
@@ -279,6 +284,8 @@ class Tasks(ABC):
         except BaseException as error:
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
+            # Not raised: it would cancel the other tasks in trio, and be logged by asyncio as
+            # never retrieved.
             self._report(error)
         finally:
             self._ended(task, scope)
@@ -382,6 +389,8 @@ class _TrioTasks(Tasks):
     async def end(self) -> BaseException | None:
         self.cancel()
         try:
+            # This waits for all tasks. They report their failures and raise only cancellations,
+            # so what is raised here belongs to the caller.
             await self._group.__aexit__(None, None, None)
         except BaseException as error:
             leaves = list(leaves_of(error))
@@ -435,6 +444,8 @@ class CooperativeYield:
 
     async def yield_if_due(self) -> None:
         """Let other tasks run, if the time is up."""
+        # Doubled while calls are quick, so that the clock is read for few of them; halved as soon
+        # as they take long.
         now = perf_counter()
         is_quick = now - self._checked < _MAX_BURST / 4
         self.calls = min(2 * self.calls, _MAX_CALLS) if is_quick else max(self.calls // 2, 1)

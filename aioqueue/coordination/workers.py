@@ -87,6 +87,7 @@ class LoopThread(threading.Thread):
 
     def cancel_again(self) -> bool:
         """Cancel the tasks once more, after their grace; return whether there are any."""
+        # Read once: the loop's thread sets it to None when its tasks have ended.
         again = self.cancel_tasks_again
         if again is not None:
             again()
@@ -159,6 +160,7 @@ class _FutureWorker:
         return str(get_name()) if get_name is not None else repr(self._future)
 
     def is_alive(self) -> bool:
+        # A task of a closed loop never ends. To wait for it would be to wait for ever.
         return not self._future.done() and (self._loop is None or not self._loop.is_closed())
 
     def is_current(self) -> bool:
@@ -173,6 +175,7 @@ class _FutureWorker:
         return self._in_loop(self._future.cancel)
 
     def take_error(self) -> BaseException | None:
+        # Called under the coordinator's lock: a join and the done callback both ask.
         if self._error_was_taken or not self._future.done():
             return None
         self._error_was_taken = True
@@ -258,6 +261,7 @@ class StartedTask:
         return None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
+        # Kept or called, never both: `_end` takes the callbacks under the same lock.
         if not self._add_callback(callback):
             callback()
         return partial(self._forget, callback)
@@ -358,7 +362,9 @@ def when_all_ended(
             others.append(worker)
         elif worker.is_alive() and worker.thread is not current:
             threads.append(worker.thread)
-    # One entry per worker to wait for. The worker that removes the last one calls back.
+    # One entry per worker to wait for, and one for all threads together. Whichever removes the
+    # last one calls back. The list has its full length before anything is registered: a worker
+    # that ends at once cannot take the last entry too early.
     left = [None] * (len(others) + bool(threads))
 
     def make_callback() -> Callable[[], None]:
@@ -372,6 +378,7 @@ def when_all_ended(
         callback()
         return _do_nothing
     forgets: list[Callable[[], object]] = []
+    # Threads first: if the joining thread cannot be started, nothing was registered yet.
     if threads:
         forgets.append(_when_threads_ended(frozenset(threads), make_callback()))
     forgets += [worker.when_ended(make_callback()) for worker in others]
@@ -434,6 +441,7 @@ def _await_threads(threads: frozenset[threading.Thread], callback: Callable[[], 
 def _join_threads(threads: frozenset[threading.Thread]) -> None:
     for thread in threads:
         thread.join()
+    # Removed before the calls: a join that comes now must not add to a set that nobody calls.
     callbacks: dict[Callable[[], object], None] = holding(_joins_lock, _joins.pop, threads, {})
     for callback in callbacks:
         callback()
@@ -461,6 +469,7 @@ def failure_of_worker(
         error: the exception that its op has raised.
         owner: the call of the op, if the worker is a task.
     """
+    # A group may hold the requested cancellation beside failures: only those are reported.
     rest = without_stops(error, owner)
     error = error if rest is None else rest  # an exception may be false, or have no truth at all
     if not plan.is_task or isinstance(error, Exception):
@@ -573,10 +582,12 @@ class AddedWorkers(Generic[PlanT]):
         return waiting
 
     def _start_all(self) -> None:
+        # Any number of threads may be here. Each takes one worker at a time under the lock, and
+        # starts it without: starting runs code that may add another.
         while (found := self._next()) is not None:
             start, plan = found
             try:
-                if self._is_over():
+                if self._is_over():  # a stop has come while it waited: it counts as ended
                     self._ended(plan)
                 else:
                     start(plan)

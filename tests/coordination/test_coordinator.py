@@ -125,6 +125,23 @@ class TestLeaks:
         core.request_stop()
         assert called == ["kept"]
 
+    def test_an_interrupted_stop_ends_the_waits_of_all_workers(self) -> None:
+        core = core_module.CoordinatorCore(None)
+        cancelled: list[int] = []
+
+        class Scope:
+            def __init__(self, number: int) -> None:
+                self.number = number
+
+            def cancel(self) -> None:
+                cancelled.append(self.number)
+                if cancelled == [0]:
+                    raise KeyboardInterrupt
+
+        core._stop_scopes = {0: Scope(0), 1: Scope(1)}  # type: ignore[dict-item]
+        assert isinstance(core.stop_despite_interrupts(None, "the test"), KeyboardInterrupt)
+        assert cancelled == [0, 0, 1]
+
     def test_a_wait_that_was_abandoned_is_forgotten(self) -> None:
         coord = aioqueue.Coordinator()
         gate = core_of(coord).stopped
