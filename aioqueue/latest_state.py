@@ -100,6 +100,8 @@ class LatestCore:
             closed = QueueClosedError(f"{self} is closed", queue=self.name)
             raise self._with_cause(closed)
         self.has_begun = True
+        # One assignment: a reader without the lock sees the old pair or the new one. `before` is
+        # returned, so that the last reference to the old value is dropped without the lock.
         before = self.current
         self.current = Versioned(before.version + 1, value)
         return self.current.version, self._complete_ready(), before
@@ -119,6 +121,8 @@ class LatestCore:
         wakers: dict[Waker, None] = {}
         for reading in list(self._waiting):
             is_newer = reading.after < self.current.version
+            # One that has ended and not left yet is woken, too: the caller that has ended it may
+            # have been interrupted before the wake.
             if reading.state is PENDING and not (is_newer or self.is_closed):
                 continue
             assert reading.waker is not None
@@ -199,6 +203,8 @@ class LatestCore:
     @guarded
     def _begin(self, reading: Reading) -> Collection[Waker]:
         self.has_begun = True
+        # `newer` has looked without the lock. What was published or closed since is seen here;
+        # what comes later finds the reading in the table.
         self._waiting[reading] = None
         is_over = self.is_closed or reading.after < self.current.version
         return self._complete_ready() if is_over else ()

@@ -170,17 +170,20 @@ class AsyncCoordinator(CoordinatorFace):
         assert self._tasks is not None
         if is_refusing(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
-        leaving = Call()
+        leaving = Call()  # a cancellation from here on is raised when all have been joined
         failed, reraised = self._split_block_error(error)
         reraised = None if reraised is None else interrupt_of(reraised)
         self._block.task = None  # the call must not keep the task alive any longer
         stop_interrupt = self._core.stop_despite_interrupts(failed, BLOCK_NAME)
         if reraised is None or not _is_above_all(reraised):
             reraised = reraised if stop_interrupt is None else stop_interrupt
+        # After the stop: in a wrong loop nothing can be joined, but the workers end nevertheless.
         self._tasks.check_leaving()
+        # A cancelled block cancels its tasks at once. Else they have their grace.
         if reraised is not None and not _is_above_all(reraised):
             self._tasks.cancel()
         failure, interrupt = await self._join_all()
+        # From here on `start` refuses: `end` cancels what still runs, and waits for it.
         tasks, self._tasks = self._tasks, None
         warn_of_stragglers(failure, tasks.running())
         ended_by = await tasks.end()
@@ -263,6 +266,7 @@ class AsyncCoordinator(CoordinatorFace):
         try:
             if reraised is not None and _is_above_all(reraised):
                 if reraised is not error:
+                    # Both are shown: as the cause, or behind the cause that it has already.
                     if reraised.__cause__ is None:
                         raise reraised from failure
                     if failure is not None:
@@ -272,6 +276,7 @@ class AsyncCoordinator(CoordinatorFace):
                     reraised.__context__ = failure
                 return False
             if failure is not None:
+                # The failure hides the cancellation of this task, which must not be lost.
                 repeat_cancellation(self._block)
             if failure is error is not None:
                 return False
@@ -303,6 +308,7 @@ class AsyncCoordinator(CoordinatorFace):
         self._tasks.check_loop("start")
         task, scope = self._tasks.start(name, body, never_ran)
         self._core.register(task)
+        # Before the callback is registered, which may call at once, if the stop has come already.
         self._at_stop[scope] = cancel_at_stop
         task.when_ended(partial(self._at_stop.pop, scope, None))
         if not self._watches_stop:
@@ -391,6 +397,7 @@ class QueueRunner(RunnerFace):
                     start(plan)
             await run.ended.wait(current_waker())
         except BaseException as error:
+            # The queue first: a worker that waits for it should see it closed.
             run.cancel()
             tasks.cancel()
             if isinstance(error, GeneratorExit):

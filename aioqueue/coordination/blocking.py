@@ -116,12 +116,14 @@ class ThreadCoordinator(CoordinatorFace):
     ) -> bool | None:  # not `bool`: type checkers would think that the block swallows exceptions
         if is_refusing(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
+        # `SystemExit`, Ctrl-C and the like stop the workers, and leave the block as they are.
         is_failure = isinstance(error, Exception)
         first_interrupt = self._core.stop_despite_interrupts(
             error if is_failure else None, BLOCK_NAME
         )
         failure: BaseException | None = None
         while True:
+            # A generator is used up by the exception that ends it: each attempt needs a new one.
             joining = self._core.joining(None, self._grace, False, blocking=True, leaving=True)
             try:
                 self._wait_for_all(joining)
@@ -160,7 +162,7 @@ class ThreadCoordinator(CoordinatorFace):
         Args:
             error: the exception that the block raised.
             failure: the exception that the join raised.
-            struck: the interruption, such as Ctrl-C, that struck while the block was left.
+            first_interrupt: the interruption, such as Ctrl-C, that struck while the block was left.
         """
         try:
             is_failure = isinstance(error, Exception)
@@ -175,7 +177,9 @@ class ThreadCoordinator(CoordinatorFace):
             if first_interrupt is not None:
                 raise first_interrupt from failure
             if failure is error is not None:
-                return False
+                return False  # with ``raise_single``: Python goes on raising it, as if untouched
+            # The group has the block's exception among its members: as a context it would be
+            # shown twice.
             if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
             if failure is not None:
@@ -190,6 +194,7 @@ class ThreadCoordinator(CoordinatorFace):
         Failures take precedence over a cancellation or an expired `CancelScope`, Ctrl-C over both.
         """
         failures = self._core.failures()
+        # A group is the report of the join itself, and has all failures.
         if isinstance(ended_by, BaseExceptionGroup) or not failures:
             return ended_by
         group = failure_group(failures)
@@ -260,6 +265,7 @@ class QueueRunner(RunnerFace):
             )
             threads[with_loop] = tasks
         run.added_workers.set_starter(partial(self._start_late, run, coord, daemon), tasks=False)
+        # Registered before they start: a stop in between must find them in their first wait.
         for thread, plans in threads.items():
             run.add_thread(thread)
             if coord is not None:
@@ -305,6 +311,7 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
 
     def start_late(plan: WorkerPlan) -> None:
         nonlocal left
+        # In the loop's thread, as `ended`: nothing comes between the question and the count.
         if all_ended.is_open:
             run.worker_ended(plan, None)
             return
@@ -407,8 +414,10 @@ class LooperThread(threading.Thread):
             try:
                 self._call_again_and_again()
             except CancelledError:
+                # The stop ends a wait in `run_loop` by this exception; otherwise it is a failure.
                 if not core.should_stop():
                     raise
+            # The stop would end the waits of the clean-up, too.
             core.exempt_from_stop(self)
             self.stop_loop()
         except BaseException as error:

@@ -499,7 +499,7 @@ def stop_workers(
 
     Args:
         workers: their scopes.
-        soon: makes a call in the next round of their event loop.
+        call_soon: makes a call in the next round of their event loop.
         how: the method that stops one.
     """
     for worker in workers:

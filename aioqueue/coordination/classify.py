@@ -79,12 +79,15 @@ def classify(
             classify(part, ends, stopping=stopping, owner=owner) for part in error.exceptions
         )
     if isinstance(error, GeneratorExit):
+        # Thrown by whoever closes the coroutine: the collector, once the loop is gone. Another
+        # task, or none, runs then. In the task itself, user code has raised it.
         is_closed = owner is not None and owner.task not in (None, running_task())
         return Classification.STOP if is_closed else Classification.FAILURE
     if is_cancellation(error):
         return (
             Classification.STOP if stopping or is_being_cancelled(owner) else Classification.FAILURE
         )
+    # Without a stop, the end of another queue than the catcher's is a failure: nobody expects it.
     is_stop = stopping and isinstance(error, _STOPPING)
     return Classification.STOP if is_stop else Classification.FAILURE
 
@@ -94,6 +97,7 @@ def ended_by_scope(error: BaseException) -> bool:
     wait by this exception. Then the thread leaves what it is in, and nothing has failed."""
     if not isinstance(error, CancelledError | DeadlineExceededError):
         return False
+    # The stop may end a wait by a scope that the thread has not entered: by that of its worker.
     worker = current_worker.get()
     if worker is not None and worker.is_stopped:
         return True
@@ -129,6 +133,8 @@ def as_failure(error: BaseException, message: str) -> BaseException:
         error: the failure. If it is unmistakable, it is returned as it is.
         message: the message of the `RuntimeError` that wraps a failure that is not.
     """
+    # A group passes for an end or a stop only if all its members do. A group that is no `Exception`
+    # because of a stray cancellation would pass all handlers of `Exception`.
     leaves = list(leaves_of(error))
     could_pass = all(isinstance(leaf, _MISTAKABLE) or _is_task_local(leaf) for leaf in leaves)
     is_mixed = not isinstance(error, Exception) and any(map(_is_task_local, leaves))
@@ -169,6 +175,8 @@ def failures_behind(
         ends: the classes that are ends, also among the causes.
     """
     for leaf in leaves_of(error):
+        # The cause of an end may be the end of another queue, and so on: the first that is no end
+        # is the failure.
         cause: BaseException | None = leaf
         while isinstance(cause, (OutOfRangeError, *ends)):
             cause = cause.__cause__ if isinstance(cause, OutOfRangeError) else None

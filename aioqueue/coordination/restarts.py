@@ -158,11 +158,14 @@ class RestartPolicy:
         restart, history = self._restart, self._histories.get(plan)
         if history is None:
             history = self._histories[plan] = _History(meter.began)
+        # Counted from the latest start, without the pause before it: a worker that fails at once
+        # after each long pause is not healthy.
         healthy = restart.reset_after
         if healthy is not None and perf_counter() - history.began >= healthy:
             history.in_a_row = 0
         if history.in_a_row >= restart.times or not isinstance(failure, restart.on):
             return None
+        # Before anything is counted: `backoff` is the user's function, and may raise.
         pause = self._pause(history.in_a_row + 1, f"{plan.number} {history.total}")
         history.in_a_row += 1
         history.total = meter.restarts = history.total + 1
@@ -201,6 +204,7 @@ class RestartPolicy:
         """Let a worker on a thread wait for its restart, or until none is wanted any more."""
         began = self._note_pause(plan, pause)
         if pause:
+            # Without scopes: a stop, a drain and the end of the queue open the gate itself.
             self.over.wait_blocking(pause, ())
         self._note_resumption(plan, meter, began)
 
@@ -221,6 +225,8 @@ class RestartPolicy:
         """
         history = self._histories[plan]
         failure, history.failure = history.failure, None
+        # After a stop or a drain `is_closed` is false, though the queue may be closed: the worker
+        # is no longer wanted, and the failure was forgiven.
         if is_closed and failure is not None:
             history.total -= 1
             add_note(failure, "the worker was not started again: its queue was closed meanwhile")

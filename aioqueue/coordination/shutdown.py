@@ -101,6 +101,8 @@ def is_watcher(thread: threading.Thread) -> bool:
 def _note(stoppable: Stoppable) -> None:
     global _is_registered, _watcher
     _stoppables.add(stoppable)
+    # At the first worker: hooks run in reverse order, so this one runs before those of all that was
+    # imported until then, and the workers still find it.
     if not _is_registered:
         _is_registered = True
         atexit.register(stop_daemons)
@@ -119,6 +121,7 @@ def _note(stoppable: Stoppable) -> None:
 
 def _stop_when_main_has_ended() -> None:
     threading.main_thread().join()
+    # Threads of the program may start others. When only workers are left, nobody consumes any more.
     while others := _living(threading.enumerate()) - _workers():
         for thread in others:
             thread.join()
@@ -128,6 +131,7 @@ def _stop_when_main_has_ended() -> None:
 def stop_daemons() -> None:
     """Ask daemon threads to stop at exit, and give them a moment to end."""
     threads = _stop_all(daemon=True)
+    # All are asked before any is joined: they end together, within one second in all.
     deadline = monotonic() + DAEMON_GRACE
     for thread in threads:
         thread.join(max(0.0, deadline - monotonic()))
@@ -145,7 +149,7 @@ def _stop_all(*, daemon: bool) -> list[threading.Thread]:
         _log.info("the program has ended; its workers are asked to stop: %s", names)
         try:
             stoppable.stop_at_exit()
-        except Exception:
+        except Exception:  # from a `cancel_op`, say: the others must be asked nevertheless
             _log.exception("workers could not be stopped at exit")
     return found
 
@@ -209,11 +213,14 @@ class RaisedFailures:
         if not isinstance(raised, BaseExceptionGroup) or len(raised.exceptions) > 1:
             return raised
         single: BaseException = raised.exceptions[0]
+        # The block was left by this failure, or by one that a join inside has raised and whose copy
+        # is reported since. `__exit__` lets it pass, with its own traceback.
         if block_error is not None and (
             single is block_error or single is self._copies.get(id(block_error))
         ):
             return block_error
         copy = copy_exception(single)
+        # If it cannot be copied, it stays in the reports: rather a cycle than a lost failure.
         if copy is not None:
             self._copies[id(single)] = copy
             failures[:] = [copy if one is single else one for one in failures]
@@ -324,6 +331,8 @@ def warn_of_slow_stop(
 
 def stop_scope_of(worker: object) -> StopScope:
     """Make the scope that ends the calls in which a worker waits now, or will wait."""
+    # Registered first: a call that begins from now on finds the scope by itself. The loops below
+    # add the calls that have begun before. One that both find is watched twice, which does no harm.
     scope = StopScope(worker)
     for queue in living_queues():
         for attempt in queue.machine.waiting():
@@ -368,6 +377,8 @@ class Draining:
 
     def add_run(self, run: Drainable) -> None:
         """Register a run. If a drain was requested, the run ends at once."""
+        # Under the lock of `request`: either the drain lists the run, or the drain is seen here.
+        # Both may happen; a second call of `Drainable.drain` changes nothing.
         if self._register(run):
             run.drain()
 
@@ -463,6 +474,8 @@ def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
     Returns:
         Whether the run is in time; if not, the queue is closed or just being closed.
     """
+    # Registered even if it is too late: its end finds it here. `_closing` is asked besides
+    # `is_closed`, because a `close_op` may take long before it closes the queue.
     return not holding(_filling, _begin, queue._core, run) and not queue.is_closed()
 
 
@@ -504,6 +517,7 @@ def _end(queue: object, run: Producer) -> Producer | None:
     forget_run(run)
     successor = next(iter(runs), None)
     if successor is None:
+        # In one step with the removal: a run that begins now must see that it is too late.
         _runs.pop(queue, None)
         _closing.add(queue)
     else:

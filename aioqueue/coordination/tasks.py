@@ -182,7 +182,7 @@ class Tasks(ABC):
         Args:
             name: the name of the task.
             body: the coroutine function that it runs, which reports its own failures.
-            lost: called instead of the body if the task is cancelled before its first step.
+            never_ran: called instead of the body if the task is cancelled before its first step.
 
         Returns:
             The task, and the scope around it.

@@ -73,6 +73,7 @@ class Watchdog:
 
     def check(self) -> bool:
         """Check once, and warn about a hang; return whether to continue."""
+        # A local name only: between two checks nothing here keeps the coordinator alive.
         watched: WatchedQueues | None = self._watched()
         if watched is None:
             return False

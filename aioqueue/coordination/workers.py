@@ -77,7 +77,7 @@ class LoopThread(threading.Thread):
 
     Attributes:
         tasks: the tasks.
-        again: cancels them once more, from any thread; ``None`` while no loop runs.
+        cancel_tasks_again: cancels them once more, from any thread; ``None`` while no loop runs.
     """
 
     def __init__(self, target: Callable[..., object], name: str, *, daemon: bool) -> None:
