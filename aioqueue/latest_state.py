@@ -204,7 +204,7 @@ class LatestCore:
     def _begin(self, reading: Reading) -> Collection[Waker]:
         self.has_begun = True
         # `newer` has looked without the lock. What was published or closed since is seen here;
-        # what comes later finds the reading in the table.
+        # a later one finds the reading in the table.
         self._waiting[reading] = None
         is_over = self.is_closed or reading.after < self.current.version
         return self._complete_ready() if is_over else ()
@@ -241,7 +241,6 @@ class LatestCore:
         return ()
 
     def is_entered_here(self) -> bool:
-        """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
     # What explanations require of a place where callers wait.

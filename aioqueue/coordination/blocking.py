@@ -278,7 +278,6 @@ class QueueRunner(RunnerFace):
     def _start_late(
         self, run: Run, coord: CoordinatorFace | None, daemon: bool, plan: WorkerPlan
     ) -> None:
-        """Start a worker that was added during the run."""
         thread = run.thread(plan, daemon=daemon)
         thread.start()
         run.add_thread(thread)

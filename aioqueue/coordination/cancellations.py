@@ -277,7 +277,6 @@ class ObservedCoroutine:
         return self._coroutine.throw(*raised)
 
     def close(self) -> None:
-        """End the coroutine before it has finished."""
         self._coroutine.close()
 
 

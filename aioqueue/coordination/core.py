@@ -144,7 +144,6 @@ class CoordinatorCore(WatchdogTarget):
             note_waits(self)
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
-        """Return the joins that wait, each with the workers that it waits for."""
         return [join.explained(frames) for join in list(self._waiting_joins.values())]
 
     def waits_move(self) -> Hashable:
@@ -159,7 +158,6 @@ class CoordinatorCore(WatchdogTarget):
         )
 
     def waits_for(self, coordinator: object) -> bool:
-        """Return whether the waiting joins are those of this coordinator."""
         return coordinator is self
 
     def should_stop(self) -> bool:
@@ -315,7 +313,6 @@ class CoordinatorCore(WatchdogTarget):
 
     @guarded
     def worker_threads(self) -> list[threading.Thread]:
-        """Return the registered threads."""
         return threads_of(self._workers.values())
 
     def stop_at_exit(self) -> None:
@@ -329,7 +326,6 @@ class CoordinatorCore(WatchdogTarget):
 
     @guarded
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
-        """Cancel a callback of `call_on_stop`."""
         self._on_stop.pop(callback, None)
 
     @guarded
@@ -494,7 +490,6 @@ class CoordinatorCore(WatchdogTarget):
         warn_of_interrupt(living(self._known()))
 
     def is_entered_here(self) -> bool:
-        """Whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
     def _grace_left(self, seconds: float) -> float:

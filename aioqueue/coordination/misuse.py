@@ -228,7 +228,6 @@ def checked_ops(
 
 
 def _no_ops(given: Any) -> str:
-    """Describe what is wrong with the argument ``enqueue_ops``."""
     wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
     results = [describe_argument(one) for one in wrong if inspect.iscoroutine(one)]
     if results:

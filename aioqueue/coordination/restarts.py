@@ -138,7 +138,6 @@ class RestartPolicy:
 
     @property
     def count(self) -> int:
-        """How many times workers have been started again."""
         return sum(history.total for history in list(self._histories.values()))
 
     def pause_after(self, plan: WorkerPlan, meter: Meter, failure: BaseException) -> float | None:

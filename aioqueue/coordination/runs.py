@@ -116,7 +116,6 @@ class Run:
         self.meters: dict[WorkerPlan, Meter] = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
-        """Return whether workers are to end before their next call."""
         return self.stopped.is_open
 
     def cancel(self) -> None:
@@ -132,7 +131,6 @@ class Run:
 
     @property
     def filled(self) -> QueueFace:
-        """The queue that the run fills."""
         return self._runner.queue
 
     def drain(self) -> None:
@@ -153,11 +151,9 @@ class Run:
 
     @guarded
     def unfinished_workers(self) -> tuple[str, ...]:
-        """Return the names of the workers that have not ended."""
         return tuple(plan.name for plan in self._unfinished)
 
     def _may_continue(self) -> bool:
-        """Return whether workers should make another call."""
         return not (self.stopped.is_open or self._is_drained)
 
     def _was_closed(self) -> bool:
@@ -171,7 +167,6 @@ class Run:
             stop_at_exit(self)
 
     def worker_threads(self) -> list[threading.Thread]:
-        """Return the threads that run workers."""
         return list(self._threads)
 
     def stop_at_exit(self) -> None:
@@ -250,19 +245,15 @@ class Run:
             raise
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
-        """Describe what the run's workers do now."""
         return self._runner._explained(tuple(plan.explained(frames) for plan in list(self.meters)))
 
     def worker_keys(self) -> set[int]:
-        """Return the keys of the threads and tasks that are workers of this run."""
         return {plan.owner.key for plan in list(self.meters) if plan.owner is not None}
 
     def belongs_to(self, core: CoordinatorCore) -> bool:
-        """Return whether the run reports to a coordinator."""
         return self._core is core
 
     def queues(self) -> list[QueueCore]:
-        """Return the queues that the run fills or empties."""
         return self._runner._queues()
 
     def loop(self, plan: WorkerPlan) -> None:
@@ -387,7 +378,6 @@ class Run:
         return self.restarts.pause_after(plan, meter, failure)
 
     def _metered(self, plan: WorkerPlan) -> Meter:
-        """Start the meter of a worker, and return it."""
         meter = self.meters[plan]
         meter.began = perf_counter()
         meter.owner = owner_of_caller()
@@ -644,7 +634,6 @@ class RunnerFace:
         return self._run
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
-        """Describe the runner and what its workers do now."""
         from aioqueue.telemetry.explanation import ExplainedStage
 
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
@@ -661,7 +650,6 @@ class RunnerFace:
         return [self.queue._core]
 
     def _stages(self, run: Run) -> list[StagePart]:
-        """Return a run's parts for monitors."""
         return list(op_stages(run.meters.items(), self.queue))
 
     def _worker_never_ran(self) -> None:

@@ -192,7 +192,6 @@ class RaisedFailures:
         return iter(self._copies)
 
     def includes(self, error: BaseException) -> bool:
-        """Whether an exception is one of them."""
         return type(self._copies.get(id(error))) is type(error)
 
     def exception_to_raise(
@@ -273,7 +272,6 @@ def refuse_to_stop(workers: list[Worker]) -> None:
 
 
 def cancel_all(workers: list[Worker]) -> list[Worker]:
-    """Cancel the workers that can be cancelled; return them."""
     return [worker for worker in workers if worker.cancel()]
 
 
@@ -384,7 +382,6 @@ class Draining:
 
     @guarded
     def remove_run(self, run: Drainable) -> None:
-        """Unregister a run that has ended."""
         self._runs.pop(run, None)
 
     @guarded
@@ -396,17 +393,14 @@ class Draining:
 
     @guarded
     def reset(self) -> None:
-        """Forget that a drain was requested."""
         self._drain = None
 
     @guarded
     def runs(self) -> list[Drainable]:
-        """Return the runs that have not ended."""
         return list(self._runs)
 
     @guarded
     def queues(self) -> list[QueueCore]:
-        """Return the queues that were filled and still exist."""
         return list(self._queues)
 
     @guarded

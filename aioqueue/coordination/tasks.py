@@ -229,7 +229,6 @@ class Tasks(ABC):
         self.stop(list(self._scopes))
 
     def running(self) -> list[StartedTask]:
-        """Return the tasks that have not ended."""
         return list(self._scopes.values())
 
     def cancel_again(self) -> None:
@@ -313,7 +312,7 @@ class _AsyncioTasks(Tasks):
         self._all_ended: Gate | None = None
 
     async def begin(self) -> None:
-        """Do nothing: asyncio needs no preparation."""
+        pass  # asyncio needs no preparation
 
     def start(
         self, name: str, body: Body, never_ran: Callable[[], object]

@@ -68,7 +68,6 @@ class Watchdog:
         self._has_warned = False
 
     def start(self) -> None:
-        """Start a daemon thread for it."""
         threading.Thread(target=self._watch, name="aioqueue-watchdog", daemon=True).start()
 
     def check(self) -> bool:
@@ -132,7 +131,6 @@ class Join:
 
     @property
     def seconds(self) -> float:
-        """How long it has waited."""
         return perf_counter() - self._began
 
     def _alive(self) -> list[Worker]:
@@ -147,11 +145,9 @@ class Join:
         return [worker for worker in self._alive() if worker.key not in known]
 
     def places(self) -> Hashable:
-        """Return where the workers are."""
         return tuple(worker.explained().stack for worker in self._alive())
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
-        """Return which caller waits in join, and for which workers."""
         from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
 
         owner, alive = self._owner, self._alive()

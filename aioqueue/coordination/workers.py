@@ -94,7 +94,6 @@ class LoopThread(threading.Thread):
         return again is not None
 
     def task_places(self) -> str:
-        """Return where the tasks are that run."""
         running = [task for task in list(self.tasks) if task.is_alive()]
         return ", ".join(f"{task.name} at {task.where()}" for task in running)
 
@@ -309,7 +308,6 @@ def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
 
 
 def as_worker(worker: Any) -> Worker:
-    """Wrap a thread, a task or a future as a worker."""
     if isinstance(worker, threading.Thread):
         return _ThreadWorker(worker)
     if isinstance(worker, StartedTask):
@@ -325,7 +323,6 @@ def as_worker(worker: Any) -> Worker:
 
 
 def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
-    """Return the threads among the workers."""
     return [worker.thread for worker in workers if isinstance(worker, _ThreadWorker)]
 
 
@@ -508,7 +505,6 @@ class WorkerPlan:
         self.has_ended: bool = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
-        """Describe what the worker does now."""
         from aioqueue.telemetry.explanation import ExplainedWorker
 
         owner = self.owner

@@ -1,4 +1,4 @@
-"""Workers that are added to a run: each is started or said to have ended, whenever it comes."""
+"""Workers that are added to a run: each is started, or counted as ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Plan:
 
 
 class Scene:
-    """Some latecomers, and what has become of them."""
+    """Added workers, and what has happened to them."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -36,7 +36,7 @@ class Scene:
 TASK, THREAD = Plan(is_task=True), Plan(is_task=False)
 
 
-def test_each_waits_until_it_is_known_how_it_is_started() -> None:
+def test_each_waits_for_a_function_that_starts_it() -> None:
     scene = Scene()
     for plan in (TASK, THREAD, TASK):
         scene.added_workers.add(plan)
@@ -50,7 +50,7 @@ def test_each_waits_until_it_is_known_how_it_is_started() -> None:
     assert scene.ended == []
 
 
-def test_those_that_come_when_it_is_over_have_ended() -> None:
+def test_workers_added_after_the_end_count_as_ended() -> None:
     scene = Scene()
     scene.starts(tasks=False)
     scene.is_over = True
@@ -58,7 +58,7 @@ def test_those_that_come_when_it_is_over_have_ended() -> None:
     assert (scene.started, scene.ended) == ([], [THREAD])
 
 
-def test_those_that_cannot_be_started_have_ended() -> None:
+def test_workers_that_cannot_be_started_count_as_ended() -> None:
     scene = Scene()
 
     def fail(plan: Plan) -> None:
@@ -72,7 +72,7 @@ def test_those_that_cannot_be_started_have_ended() -> None:
     assert scene.started == []
 
 
-def test_those_that_nobody_starts_are_given_up_once() -> None:
+def test_waiting_workers_are_taken_once() -> None:
     scene = Scene()
     scene.added_workers.add(TASK)
     assert scene.added_workers.take_waiting() == [TASK]
@@ -81,9 +81,9 @@ def test_those_that_nobody_starts_are_given_up_once() -> None:
     assert scene.started == []
 
 
-def test_when_all_is_over_nobody_is_started_or_kept() -> None:
+def test_after_close_nothing_is_started_or_kept() -> None:
     scene = Scene()
-    gone = weakref.ref(scene)
+    reference = weakref.ref(scene)
     added_workers = scene.added_workers
     scene.starts(tasks=False)
     added_workers.close()
@@ -93,7 +93,7 @@ def test_when_all_is_over_nobody_is_started_or_kept() -> None:
     assert added_workers.take_waiting() == [THREAD]
     del scene
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])

@@ -1,4 +1,4 @@
-"""Coroutines and plain code mixed up, as newcomers do: refused at once, with what to write."""
+"""Coroutines and plain code mixed up: the error says what to write."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ OPS: dict[Callable[[Any], Op], str] = {
 
 def check(error: BaseException, pattern: str) -> None:
     assert isinstance(error, TypeError)
-    told = "\n".join([str(error), *error.__notes__])
-    assert re.search(pattern, told), told
+    text = "\n".join([str(error), *error.__notes__])
+    assert re.search(pattern, text), text
 
 
 def failure_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -122,7 +122,7 @@ class TestOps:
 
 
 class TestDroppedCoroutines:
-    """An op that drops a coroutine goes on; Python's warning names the method."""
+    """An op that drops a coroutine continues; Python's warning names the method."""
 
     def test_of_a_plain_op(self) -> None:
         queue = aioqueue.FIFOQueue(3)
@@ -176,7 +176,7 @@ class TestResultsOfOps:
 
 
 async def target() -> None:
-    """What a newcomer wants to have run."""
+    """A coroutine function in place of a plain one."""
 
 
 def makes_several() -> Iterator[int]:
@@ -214,14 +214,14 @@ class TestLoopers:
         check(failure_of(caught.value), "aioqueue-loop is a plain function but returned a cor")
 
     @pytest.mark.parametrize("function", [makes_several, makes_several_in_a_task])
-    def test_of_which_a_call_runs_nothing(self, function: Any) -> None:
-        told = rf"target: got the generator function '{function.__name__}': calling it runs none"
-        with pytest.raises(InvalidArgumentError, match=told):
+    def test_of_a_generator_function(self, function: Any) -> None:
+        text = rf"target: got the generator function '{function.__name__}': calling it runs none"
+        with pytest.raises(InvalidArgumentError, match=text):
             sync.LooperThread.loop(sync.Coordinator(), None, function)
-        with pytest.raises(InvalidArgumentError, match=told):
+        with pytest.raises(InvalidArgumentError, match=text):
             aioqueue.LooperTask(None, function)
 
-    def test_of_a_thread_that_is_to_await_later_on(self) -> None:
+    def test_of_a_thread_whose_later_call_returns_a_coroutine(self) -> None:
         results: list[Any] = [None, target()]
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             sync.LooperThread.loop(coord, None, lambda: results.pop(0))
@@ -331,7 +331,7 @@ class TestTheOtherKind:
 
 
 class TestResultsOfCalls:
-    """Somebody has written ``op()`` where ``op`` is wanted. The coroutine is closed."""
+    """``op()`` in place of ``op``: the coroutine is closed."""
 
     @pytest.mark.parametrize("face", [aioqueue, sync])
     @pytest.mark.parametrize("wrap", [lambda one: one, lambda one: [target, one]])
@@ -379,14 +379,14 @@ class TestBlocks:
             async with blocking:
                 pass
 
-    async def test_a_body_that_awaits_what_blocks(self, task_world: TaskWorld) -> None:
+    async def test_a_body_that_awaits_a_blocking_call(self, task_world: TaskWorld) -> None:
         queue: Any = sync.FIFOQueue(1)
         with pytest.raises(ExceptionGroup) as caught:
             async with aioqueue.Coordinator():
                 await queue.enqueue(1)
         check(failure_of(caught.value), "write `await queue.aio")
 
-    def test_a_queue_is_no_iterable_of_the_other_kind(self) -> None:
-        """Else whoever asks what it is would choose what does not work."""
+    def test_a_queue_has_one_kind_of_iterator(self) -> None:
+        """Otherwise code that checks for `__iter__` would choose the wrong one."""
         assert not hasattr(sync.FIFOQueue(1), "__aiter__")
         assert not hasattr(aioqueue.FIFOQueue(1), "__iter__")
