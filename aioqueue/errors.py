@@ -333,7 +333,7 @@ def _as_text(words: str, is_error: bool) -> Any:
 
 
 class _Contained:
-    """A wrapper that is unpickled as the value inside, or as words if that fails."""
+    """A wrapper that is unpickled as the value inside, or as text if that fails."""
 
     def __init__(self, message: bytes, words: str, is_error: bool) -> None:
         self._all = message, words, is_error

@@ -210,7 +210,7 @@ class LatestCore:
         return self._complete_ready() if is_over else ()
 
     def end(self, reading: Reading) -> None:
-        """End a wait, however it has ended."""
+        """Clean up after a wait, whatever ended it."""
         meter = current_meter.get()
         if meter is not None:
             meter.awoke(perf_counter())

@@ -1,7 +1,7 @@
 """Cancellations of tasks: whether one was asked for, and how a worker gets the stop.
 
 **Whether.** A task may see a cancellation that nobody asked of it, because something that it awaits
-was cancelled. It may also have been cancelled long ago, and have gone on. So `Call` notes, when a
+was cancelled. It may also have been cancelled long ago, and have continued. So `Call` notes, when a
 call begins, how often its task had been cancelled by then; `is_being_cancelled` compares. No other
 module asks a task (`tests/test_layers.py`).
 

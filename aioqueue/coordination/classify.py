@@ -185,7 +185,7 @@ def failures_behind(
 
 
 def part_without(known: set[int], error: BaseException) -> BaseException | None:
-    """What is left of an exception without known ones: of a group, those that are not among them.
+    """Return an exception without its known members; ``None`` if no other is left.
 
     Args:
         known: the identities of those.

@@ -210,7 +210,7 @@ class CoordinatorCore(WatchdogTarget):
 
     @guarded
     def enter_block(self) -> None:
-        """Enter a block. However many joins end inside, leaving the block reports once more."""
+        """Enter a block. Its exit reports all failures, even after earlier joins inside."""
         self._blocks += 1
 
     def report(self, error: BaseException, worker: str) -> None:

@@ -193,8 +193,8 @@ class CoordinatorFace(CoordinatorMethods):
     def _unwrap_if_asked(
         self, raised: BaseException, block_error: BaseException | None = None
     ) -> BaseException:
-        """What to raise of what a join has raised: a single failure as itself, if so asked for; and
-        Ctrl-C in no group."""
+        """Return what to raise instead of what a join raised: with ``raise_single`` a single
+        failure itself, and Ctrl-C without a group."""
         if self._raise_single:
             raised = self._core.unwrap_single(raised, block_error)
         return raised if self._keeps_groups else interrupt_of(raised)

@@ -64,7 +64,7 @@ def add_advice(error: BaseException) -> None:
 
 
 def name_failed_worker(error: BaseException, worker: str) -> None:
-    """Say on a failure whose it is, and make ready what a user reads of it.
+    """Note on a failure which worker it ended, add advice, and shorten its traceback.
 
     Args:
         error: the failure.

@@ -598,8 +598,8 @@ class RunnerFace:
         return 0 if self._restarts is None else self._restarts.count
 
     def _work_of(self, op: EnqueueOp) -> str:
-        """What the names of workers say that they do: the function, or what they fill if that has
-        no name of its own."""
+        """Return what the names of workers say that they do: the name of the function, or that of
+        the queue if the function has none."""
         return name_of_work(op, self.name)
 
     def _begin(self, core: CoordinatorCore | None) -> Run:

@@ -201,13 +201,13 @@ class RaisedFailures:
         failures: list[BaseException],
         queues: Iterable[QueueCore],
     ) -> BaseException:
-        """What to raise instead of a group: its one failure, if it has no more.
+        """Return what to raise instead of a group: its failure itself, if it has only one.
 
         Args:
             raised: what a join has raised.
             block_error: what has left the block that is joined.
             failures: what the coordinator keeps, where a copy takes the place of the failure.
-            queues: those that may name it as their cause; the same.
+            queues: those that may have it as their cause: a copy takes its place there, too.
         """
         if not isinstance(raised, BaseExceptionGroup) or len(raised.exceptions) > 1:
             return raised
@@ -276,7 +276,7 @@ def cancel_all(workers: list[Worker]) -> list[Worker]:
 
 
 def warn_of_interrupt(workers: list[Worker]) -> None:
-    """Tell by a warning which workers a join leaves behind that was interrupted, and where."""
+    """Log a warning that names the workers that an interrupted join leaves running."""
     if workers:
         _log.warning(
             "the join was interrupted, with %s still running:%s",

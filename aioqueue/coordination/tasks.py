@@ -459,7 +459,7 @@ _spawned: Final[set[asyncio.Task[None]]] = set()
 
 
 def spawn(host: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a task of its own, which outlives nothing but its event loop."""
+    """Run a coroutine in its own task, until it ends or its event loop does."""
     # What is said of the program around the loop holds for its workers too, in trio as in asyncio.
     # But the stop of a worker that reads a pipeline does not end the waits of that pipeline's own.
     context = copy_context()
