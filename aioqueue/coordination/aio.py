@@ -73,7 +73,7 @@ class AsyncCoordinator(CoordinatorFace):
 
     _world = "aio"
     _tasks: Tasks | None = None
-    _at_stop: dict[WorkerScope, bool]  # what the stop is to end; and whether it is cancelled
+    _cancel_at_stop: dict[WorkerScope, bool]  # what the stop is to end; and whether it is cancelled
     _watches_stop: bool
     _block: Call
 
@@ -155,7 +155,7 @@ class AsyncCoordinator(CoordinatorFace):
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
-        self._at_stop = {}
+        self._cancel_at_stop = {}
         self._watches_stop = False
         self._block = Call()
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
@@ -175,12 +175,12 @@ class AsyncCoordinator(CoordinatorFace):
         reraised = None if reraised is None else interrupt_of(reraised)
         self._block.task = None  # the call must not keep the task alive any longer
         stop_interrupt = self._core.stop_despite_interrupts(failed, BLOCK_NAME)
-        if reraised is None or not _is_above_all(reraised):
+        if reraised is None or not _takes_precedence(reraised):
             reraised = reraised if stop_interrupt is None else stop_interrupt
         # After the stop: in a wrong loop nothing can be joined, but the workers end nevertheless.
         self._tasks.check_leaving()
         # A cancelled block cancels its tasks at once. Else they have their grace.
-        if reraised is not None and not _is_above_all(reraised):
+        if reraised is not None and not _takes_precedence(reraised):
             self._tasks.cancel()
         failure, interrupt = await self._join_all()
         # From here on `start` refuses: `end` cancels what still runs, and waits for it.
@@ -191,7 +191,7 @@ class AsyncCoordinator(CoordinatorFace):
             interrupt = interrupt or ended_by
         elif ended_by is not None and not is_cancellation(ended_by):
             failure = ended_by
-        if interrupt is not None and (reraised is None or not _is_above_all(reraised)):
+        if interrupt is not None and (reraised is None or not _takes_precedence(reraised)):
             reraised = interrupt
         if reraised is None:
             reraised = ended_by
@@ -219,7 +219,7 @@ class AsyncCoordinator(CoordinatorFace):
         """
         if error is None or self._core.was_raised_by_join(error):
             return error, None
-        if _is_above_all(error):
+        if _takes_precedence(error):
             return None, error
         failed = without_stops(error, self._block)
         reraised = None if failed is error else error
@@ -264,7 +264,7 @@ class AsyncCoordinator(CoordinatorFace):
     ) -> bool:
         """Leave the block. Failures take precedence over a cancellation, Ctrl-C over everything."""
         try:
-            if reraised is not None and _is_above_all(reraised):
+            if reraised is not None and _takes_precedence(reraised):
                 if reraised is not error:
                     # Both are shown: as the cause, or behind the cause that it has already.
                     if reraised.__cause__ is None:
@@ -309,14 +309,14 @@ class AsyncCoordinator(CoordinatorFace):
         task, scope = self._tasks.start(name, body, never_ran)
         self._core.register(task)
         # Before the callback is registered, which may call at once, if the stop has come already.
-        self._at_stop[scope] = cancel_at_stop
-        task.when_ended(partial(self._at_stop.pop, scope, None))
+        self._cancel_at_stop[scope] = cancel_at_stop
+        task.when_ended(partial(self._cancel_at_stop.pop, scope, None))
         if not self._watches_stop:
             self._watches_stop = True
-            self._core.call_on_stop(self._stop_soon)
+            self._core.call_on_stop(self._schedule_stop)
         return scope
 
-    def _stop_soon(self) -> None:
+    def _schedule_stop(self) -> None:
         """Handle a stop, in any thread: end the tasks, or their waits, that it does not end itself.
 
         The stop wakes the workers that wait for their queue. They end in the loop's next round,
@@ -328,13 +328,13 @@ class AsyncCoordinator(CoordinatorFace):
 
     def _end_at_stop(self, tasks: Tasks) -> None:
         self._watches_stop = False  # a task that starts after this registers the callback again
-        scopes, self._at_stop = self._at_stop, {}
+        scopes, self._cancel_at_stop = self._cancel_at_stop, {}
         cancelled = [scope for scope, is_cancelled in scopes.items() if is_cancelled]
         tasks.stop(cancelled)
         tasks.stop([scope for scope in scopes if scope not in cancelled], WorkerScope.end_waits)
 
 
-def _is_above_all(error: BaseException) -> bool:
+def _takes_precedence(error: BaseException) -> bool:
     """Return whether nothing may hide it: Ctrl-C and the like, or the close of a generator."""
     return is_fatal(error) or isinstance(error, GeneratorExit)
 
@@ -520,7 +520,7 @@ class LooperTask:
     async def _loop(self, coordinator: AsyncCoordinator) -> None:
         call = Call()
         try:
-            await self._call_again_and_again(coordinator, call)
+            await self._call_repeatedly(coordinator, call)
         except BaseException as error:
             if classify(error, owner=call) is Classification.STOP:
                 raise
@@ -529,7 +529,7 @@ class LooperTask:
             del coordinator  # it refers to the failure, which refers to this frame
 
     @lets_ctrl_c_in
-    async def _call_again_and_again(self, coordinator: AsyncCoordinator, call: Call) -> None:
+    async def _call_repeatedly(self, coordinator: AsyncCoordinator, call: Call) -> None:
         try:
             next_call = monotonic()
             while not coordinator.should_stop():

@@ -250,7 +250,7 @@ class QueueRunner(RunnerFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
         # First of all, because Ctrl-C may interrupt its imports: nothing has to be undone yet.
         has_tasks = any(map(is_coroutine_function, self.enqueue_ops))
-        run_tasks = new_loop_runner(_tasks) if has_tasks else None
+        run_tasks = new_loop_runner(_run_tasks) if has_tasks else None
         run = self._begin(None if coord is None else coord._core)
         threads: dict[threading.Thread, list[WorkerPlan]] = {
             run.thread(plan, daemon=daemon): [plan] for plan in run.plans if not plan.is_task
@@ -285,7 +285,7 @@ class QueueRunner(RunnerFace):
             coord.register(thread)
 
 
-async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
+async def _run_tasks(run: Run, plans: list[WorkerPlan]) -> None:
     """Run the workers that are tasks: the main function of the thread with the event loop."""
     tasks = new_tasks(lambda error: run.failed("of the runner", error))
     await tasks.begin()
@@ -411,7 +411,7 @@ class LooperThread(threading.Thread):
         try:
             self.start_loop()
             try:
-                self._call_again_and_again()
+                self._call_repeatedly()
             except CancelledError:
                 # The stop ends a wait in `run_loop` by this exception; otherwise it is a failure.
                 if not core.should_stop():
@@ -426,7 +426,7 @@ class LooperThread(threading.Thread):
             del self._coord, self._function, self._positional, self._named
             del core, self
 
-    def _call_again_and_again(self) -> None:
+    def _call_repeatedly(self) -> None:
         core = self._coord._core
         next_call = monotonic()
         try:

@@ -31,8 +31,8 @@ from aioqueue.coordination.shutdown import (
     cancel_all,
     end_join,
     failure_group,
-    living,
-    refuse_to_stop,
+    joinable,
+    refuse_blocked_tasks,
     stop_at_exit,
     stop_scope_of,
     undelivered,
@@ -416,7 +416,7 @@ class CoordinatorCore(WatchdogTarget):
         while True:
             # Only this join knows those workers: what they failed with before is recorded here.
             self._collect_all_when_ended(unregistered)
-            stragglers = yield from self._wait_for_workers(living(to_join), grace, blocking)
+            stragglers = yield from self._wait_for_workers(joinable(to_join), grace, blocking)
             yield from self._wait_after_workers()
             # A worker that just ended may not have reported its failure yet: fetch it.
             self._collect_all(to_join)
@@ -432,7 +432,7 @@ class CoordinatorCore(WatchdogTarget):
     ) -> Generator[tuple[Gate, float | None], None, list[Worker]]:
         """Wait until the workers have ended; return those that the join gives up."""
         if blocking:
-            refuse_to_stop(alive)
+            refuse_blocked_tasks(alive)
         # `changed` opens at whichever comes first, the end of all workers or the stop; `ended` only
         # at the end. The grace period counts from the stop, so it cannot be known before.
         ended, changed = Gate(), Gate()
@@ -454,7 +454,7 @@ class CoordinatorCore(WatchdogTarget):
             if not ended.is_open and grace > SLOW_STOP:
                 yield ended, self._grace_left(SLOW_STOP)
                 if not ended.is_open:
-                    warn_of_slow_stop(living(alive), grace)
+                    warn_of_slow_stop(joinable(alive), grace)
             if not ended.is_open:
                 yield ended, self._grace_left(grace)
         finally:
@@ -464,7 +464,7 @@ class CoordinatorCore(WatchdogTarget):
             return []
         # The grace is over: tasks are cancelled, the first time or once more, and have as long
         # again for their clean-up. Threads cannot be cancelled: they are given up here.
-        alive = living(alive)
+        alive = joinable(alive)
         cancelled = cancel_all(alive)
         tasks_ended = Gate()
         forget = when_all_ended(cancelled, tasks_ended.open)
@@ -472,7 +472,7 @@ class CoordinatorCore(WatchdogTarget):
             yield tasks_ended, max(grace, MIN_CLEAN_UP)
         finally:
             forget()
-        return living(alive)
+        return joinable(alive)
 
     def _wait_after_workers(self) -> Generator[tuple[Gate, float | None], None, None]:
         """Wait for more after all workers have ended; here, for nothing."""
@@ -487,7 +487,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def warn_of_interrupt(self) -> None:
         """Warn, after Ctrl-C has ended a join, which workers it leaves behind, and where."""
-        warn_of_interrupt(living(self._known()))
+        warn_of_interrupt(joinable(self._known()))
 
     def is_entered_here(self) -> bool:
         return is_held_here(self._lock)
@@ -655,7 +655,7 @@ class CoordinatorCore(WatchdogTarget):
         # All under the lock: a failure is either in this report, or finds that no join is left.
         ended = set(map(id, joined))
         left = {key: one for key, one in self._workers.items() if id(one) not in ended}
-        if leaving and living(list(left.values())):
+        if leaving and joinable(list(left.values())):
             return None
         if self._blocks:  # leaving the block waits once more for workers that this join gave up
             left = {key: one for key, one in self._workers.items() if key in left or one.is_alive()}

@@ -47,7 +47,7 @@ from aioqueue.coordination.shutdown import (
     begin_to_fill,
     close_unless_filled,
     end_to_fill,
-    is_closed_now,
+    note_closed,
     stop_at_exit,
 )
 from aioqueue.coordination.tasks import CooperativeYield
@@ -480,7 +480,7 @@ class Run:
             self.failed(_CLOSING, error)  # only this report shows a failure of the `close_op`
         finally:
             if successor is None:
-                is_closed_now(self._runner.queue)
+                note_closed(self._runner.queue)
             self._runner._ended(self)
             self._break_cycles(is_kept=successor is not None)
             # Last: code that waits for the end must find the queue closed and the runner idle.

@@ -90,7 +90,7 @@ def stop_at_exit(stoppable: Stoppable) -> None:
     Args:
         stoppable: the object; it is not kept alive.
     """
-    holding(_lock, _note, stoppable)
+    holding(_lock, _register_stoppable, stoppable)
 
 
 def is_watcher(thread: threading.Thread) -> bool:
@@ -98,7 +98,7 @@ def is_watcher(thread: threading.Thread) -> bool:
     return thread is _watcher
 
 
-def _note(stoppable: Stoppable) -> None:
+def _register_stoppable(stoppable: Stoppable) -> None:
     global _is_registered, _watcher
     _stoppables.add(stoppable)
     # At the first worker: hooks run in reverse order, so this one runs before those of all that was
@@ -122,7 +122,7 @@ def _note(stoppable: Stoppable) -> None:
 def _stop_when_main_has_ended() -> None:
     threading.main_thread().join()
     # Threads of the program may start others. When only workers are left, nobody consumes any more.
-    while others := _living(threading.enumerate()) - _workers():
+    while others := _running_threads(threading.enumerate()) - _workers():
         for thread in others:
             thread.join()
     _stop_all(daemon=False)
@@ -140,8 +140,8 @@ def stop_daemons() -> None:
 def _stop_all(*, daemon: bool) -> list[threading.Thread]:
     """Ask all objects with living threads of one kind to stop; return these threads."""
     found: list[threading.Thread] = []
-    for stoppable in _listed():
-        threads = _living(stoppable.worker_threads(), daemon=daemon)
+    for stoppable in _all_stoppables():
+        threads = _running_threads(stoppable.worker_threads(), daemon=daemon)
         if not threads:
             continue
         found += threads
@@ -154,15 +154,17 @@ def _stop_all(*, daemon: bool) -> list[threading.Thread]:
     return found
 
 
-def _living(threads: Iterable[threading.Thread], *, daemon: bool = False) -> set[threading.Thread]:
+def _running_threads(
+    threads: Iterable[threading.Thread], *, daemon: bool = False
+) -> set[threading.Thread]:
     return {thread for thread in threads if thread.is_alive() and thread.daemon is daemon}
 
 
 def _workers() -> set[threading.Thread]:
-    return {thread for stoppable in _listed() for thread in stoppable.worker_threads()}
+    return {thread for stoppable in _all_stoppables() for thread in stoppable.worker_threads()}
 
 
-def _listed() -> list[Stoppable]:
+def _all_stoppables() -> list[Stoppable]:
     return holding(_lock, list, _stoppables)
 
 
@@ -249,12 +251,12 @@ def still_running(workers: list[Worker]) -> StillRunningError:
     )
 
 
-def living(workers: list[Worker]) -> list[Worker]:
+def joinable(workers: list[Worker]) -> list[Worker]:
     """Return the workers that can be waited for: alive, and not the caller."""
     return [worker for worker in workers if worker.is_alive() and not worker.is_current()]
 
 
-def refuse_to_stop(workers: list[Worker]) -> None:
+def refuse_blocked_tasks(workers: list[Worker]) -> None:
     """Refuse to wait for tasks whose event loop the wait itself would block.
 
     This concerns only the cell of a notebook: elsewhere, a call that blocks a loop raises earlier.
@@ -476,12 +478,12 @@ def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
 def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
     """Unregister a run that has ended; return a run that continues and takes over its closing.
 
-    If it returns ``None``, the run has to close the queue itself, and then call `is_closed_now`.
+    If it returns ``None``, the run has to close the queue itself, and then call `note_closed`.
     """
     return cast(FillerT | None, holding(_filling, _end, queue._core, run))
 
 
-def is_closed_now(queue: QueueFace) -> None:
+def note_closed(queue: QueueFace) -> None:
     """Note that the last run has closed the queue, by whatever its `close_op` does."""
     holding(_filling, _closing.discard, queue._core)
 

@@ -185,7 +185,7 @@ class TestTasks:
                 assert coord._tasks is not None
                 tasks = coord._tasks
                 await task_world.until(lambda: not tasks._scopes)
-                assert not coord._at_stop
+                assert not coord._cancel_at_stop
 
         task_world.run(body)
 
