@@ -18,17 +18,17 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from aioqueue.arguments import (
+from aioqueue.base.arguments import (
     EnqueueOp,
     function_name,
     is_coroutine_function,
     makes_several,
     refuse_awaitable,
 )
-from aioqueue.element_spec import is_iterable
+from aioqueue.base.tracebacks import FailureNote, shorten
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, add_note, exception_text
 from aioqueue.queues.core import QueueFace
-from aioqueue.tracebacks import FailureNote, shorten
 
 _QUEUE: Final = r"'?(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue'?"
 

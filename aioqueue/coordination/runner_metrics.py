@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from aioqueue.arguments import EnqueueOp, function_name
-from aioqueue.meters import LockLooks, Meter, Tracer
+from aioqueue.base.arguments import EnqueueOp, function_name
+from aioqueue.core.meters import LockLooks, Meter, Tracer
 from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry.registry import EndingPart
 from aioqueue.telemetry.stacks import locks_of
@@ -71,7 +71,7 @@ class OpStage(EndingPart):
                 tracer(self.name, meter)
 
     def numbers(self, now: float) -> StageNumbers:
-        from aioqueue.meters import Histogram
+        from aioqueue.core.meters import Histogram
         from aioqueue.telemetry.snapshots import StageNumbers
 
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]

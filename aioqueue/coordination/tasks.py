@@ -34,9 +34,9 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import StartedTask
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
-from aioqueue.waiting.waker import (
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import (
     current_worker,
     defers_ctrl_c,
     in_trio,

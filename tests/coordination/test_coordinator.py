@@ -145,7 +145,7 @@ class TestLeaks:
     def test_an_abandoned_join_keeps_nothing(self) -> None:
         coord = aioqueue.Coordinator()
         gate = core_of(coord).stopped
-        waker_of: partial[Any] = partial(aioqueue.waiting.current_waker)
+        waker_of: partial[Any] = partial(aioqueue.worlds.current_waker)
 
         async def body() -> None:
             waiting = gate.wait(waker_of())
