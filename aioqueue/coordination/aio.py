@@ -222,12 +222,16 @@ class AsyncCoordinator(CoordinatorFace):
 
         Mostly one of the two is ``None``. A group may hold failures beside the cancellation.
         """
+        # What a join inside has raised is recorded. As a failure it adds nothing, and the report
+        # raises it once more.
         if error is None or self._core.was_raised_by_join(error):
             return error, None
         if _takes_precedence(error):
             return None, error
         failed = without_stops(error, self._block)
         reraised = None if failed is error else error
+        # A stray cancellation must not leave the block as one: code outside would take it for its
+        # own, or ignore it.
         if failed is not None and not isinstance(failed, Exception):
             what = f"the block raised {type(failed).__name__}, but was not cancelled"
             failed = as_failure(failed, f"{what}: something that it awaited was")
@@ -250,6 +254,7 @@ class AsyncCoordinator(CoordinatorFace):
                         interrupt = interrupt or error
         except GeneratorExit:
             raise  # the event loop is gone and will not resume this coroutine
+        # Returned, not raised: the tasks must end before anything leaves the block.
         except BaseExceptionGroup as group:
             return group, interrupt
         except Exception as error:
@@ -332,7 +337,9 @@ class AsyncCoordinator(CoordinatorFace):
             tasks.call_soon(lambda: tasks.call_soon(partial(self._end_at_stop, tasks)))
 
     def _end_at_stop(self, tasks: Tasks) -> None:
-        self._watches_stop = False  # a task that starts after this registers the callback again
+        # In this order: a task that starts after this registers the callback again, and one that
+        # has started before is in the table.
+        self._watches_stop = False
         scopes, self._cancel_at_stop = self._cancel_at_stop, {}
         cancelled = [scope for scope, is_cancelled in scopes.items() if is_cancelled]
         tasks.stop(cancelled)

@@ -77,6 +77,8 @@ class Call:
         # In trio, and in threads, nothing can be left over.
         self.requests: Callable[[], int] = getattr(self.task, "cancelling", int)
         self.known: int = self.requests()
+        # A request that is still to be delivered will reach this call: it must count. So the mark
+        # is what was delivered, not what was requested.
         self._before = _delivered(self.task) if self.known else 0
 
     def renew(self) -> None:
@@ -86,6 +88,8 @@ class Call:
         3.13, a task group with a failed child repeats an old one, which leaves the count as it is.
         """
         known, self.known = self.known, self.requests()
+        # A greater count is a new request, for this call if it was not delivered. An equal count
+        # with an undelivered request is a repeated old one: all requests so far are old then.
         self._before = _delivered(self.task) if self.known > known else _requests(self.task)
 
     def is_cancel_delivered(self) -> bool:
@@ -104,6 +108,8 @@ def _delivered(task: object) -> int:
     """
     if not isinstance(task, asyncio.Task):
         return 0
+    # `Task.cancel` of a task that runs sets this attribute, also in the C implementation. Our own
+    # wakers may hold back a cancellation, too.
     is_to_come = getattr(task, "_must_cancel", False) or is_deferred(task)
     return _requests(task) - bool(is_to_come)
 
@@ -161,6 +167,7 @@ def repeat_cancellation(since: Call) -> None:
     ):
         if is_scope_cancelled():
             return
+        # In a pair: the count stays as it is, and the next await raises.
         task.uncancel()
         task.cancel()
 
@@ -270,6 +277,7 @@ class ObservedCoroutine:
 
     def throw(self, *raised: Any) -> Any:
         """Run the next step with an exception of the event loop, such as a cancellation."""
+        # The loop passes an instance, but `throw` takes a class, value and traceback, too.
         for one in raised:
             is_cancellation = isinstance(one, asyncio.CancelledError) and one.args
             if is_cancellation and self._worker.is_stop_message(one.args[0]):

@@ -321,6 +321,7 @@ class _AsyncioTasks(Tasks):
         task = _new_task(self._run(task_entry, scope, body), name)
         self._tasks.add(task)
 
+        # Called by the loop in a later round than the end, so after `_run` has reported.
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if task_entry.task is None:  # cancelled before its first step, so `_run` has not run
@@ -349,7 +350,7 @@ class _AsyncioTasks(Tasks):
         self._all_ended = Gate()
         if self._tasks:
             await wait_shielded(self._all_ended)
-        self._report = _ignore_report
+        self._report = _ignore_report  # it refers to the coordinator, which would be a cycle
         return None
 
 

@@ -77,6 +77,8 @@ class Watchdog:
         if watched is None:
             return False
         progress = watched.progress()
+        # Equal counts alone are no hang: a loop that computes changes nothing either. Somebody must
+        # have waited for the whole period, too.
         is_stalled, self._before = progress == self._before, progress
         if not is_stalled:
             self._has_warned = False

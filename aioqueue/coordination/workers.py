@@ -184,6 +184,8 @@ class _FutureWorker:
         return error if isinstance(error, BaseException) else None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
+        # `forget` may run in another thread than the loop's. `list.pop` and `clear` are atomic, so
+        # either the call is made or it is cancelled.
         kept = [callback]  # emptied by the first of `ended` and `forget`: at most one call
 
         def ended(_: object) -> None:
@@ -312,6 +314,7 @@ def as_worker(worker: Any) -> Worker:
         return _ThreadWorker(worker)
     if isinstance(worker, StartedTask):
         return worker
+    # By its methods: futures of other libraries have them without a common base class.
     if all(hasattr(worker, name) for name in ("add_done_callback", "done", "cancel")):
         return _FutureWorker(worker)
     is_coroutine = asyncio.iscoroutine(worker)

@@ -165,6 +165,8 @@ class LatestCore:
             OutOfRangeError: it will never come.
         """
         # In this order: once closed, the current value is the last one.
+        # The other way round, a value that is published in between, before the close, would be
+        # missed: the reader would get the end instead.
         is_closed, current = self.is_closed, self.current
         if current.version > version:
             return current
