@@ -28,7 +28,7 @@ from pathlib import Path
 
 __all__ = ("BUGS", "Bug", "main")
 
-ROOT = Path(__file__).resolve().parents[0]
+ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("test_model", "test_linearizability", "test_scheduling")
 OWN_TESTS = (
     "not TestAFailure and not TestTheReference and not TestTheChecker and not TestTheExplorers"

@@ -38,7 +38,7 @@ from proofs.mutation.mutants import Mutant, Source
 
 __all__ = ("main",)
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "aioqueue"
 FILES = """
 machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
@@ -70,7 +70,7 @@ coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordinati
 coordination/test_call_when_over.py coordination/test_exits.py coordination/test_loops.py
 queues/test_elsewhere.py queues/test_trees.py batching/test_batcher.py batching/test_batcher_ends.py
 test_tracebacks.py test_testing.py telemetry/metrics/test_queue_samples.py
-telemetry/test_watchdog.py
+coordination/test_watchdog.py
 telemetry/explain/test_stacks.py telemetry/explain/test_root_causes.py
 base/test_display_text_numbers.py
 inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/test_merging.py

@@ -31,7 +31,7 @@ from aioqueue.core.storage import protocol as padded
 from tests.kit.children import complaints
 from tests.kit.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def run_python(program: str, *, expect: int = 0) -> str:

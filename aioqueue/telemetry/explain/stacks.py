@@ -97,7 +97,14 @@ class Frame(NamedTuple):
 Stack: TypeAlias = tuple[Frame, ...]
 """Calls, innermost first; empty if unknown."""
 
-_OPAQUE_AWAITABLES: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "StepByStep")
+_OPAQUE_AWAITABLES: Final = (
+    "_asend",
+    "_athrow",
+    "FutureIter",
+    "_wrapper",
+    "Clocked",
+    "ObservedCoroutine",
+)
 """Suffixes of type names for awaitables that do not reveal which coroutine or async generator they
 run."""
 
