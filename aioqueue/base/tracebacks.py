@@ -74,6 +74,11 @@ def full_tracebacks(show: bool = True) -> None:
     _is_full = bool(show)
 
 
+def is_of_aioqueue(frame: FrameType) -> bool:
+    """Return whether a frame is of our own code."""
+    return frame.f_code.co_filename.startswith(_OURS)
+
+
 def is_of_a_library(name: str) -> bool:
     """Whether a file, by the name that its code has, is not the user's own."""
     return name.startswith("<frozen") or os.path.normcase(name).startswith(_LIBRARIES)

@@ -8,9 +8,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
-from aioqueue.base.tracebacks import is_of_a_library
+from aioqueue.base.tracebacks import is_of_a_library, is_of_aioqueue
 from aioqueue.system import locks
-from aioqueue.telemetry.explain.frames import is_of_aioqueue
 
 _SUSPENDABLE: Final = (
     inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

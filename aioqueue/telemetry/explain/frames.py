@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from aioqueue.base.tracebacks import HOUSE
 from aioqueue.system.locks import holding
 
 P = ParamSpec("P")
@@ -98,10 +97,6 @@ class current_frames:  # noqa: N801 - read as a call: `with current_frames() as 
 
     def __exit__(self, *_: object) -> None:
         self._frames.clear()
-
-
-def is_of_aioqueue(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(HOUSE + os.sep)
 
 
 def coroutine_of(task: Any) -> Any:

@@ -10,11 +10,10 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from aioqueue.base.tracebacks import is_of_a_library
+from aioqueue.base.tracebacks import is_of_a_library, is_of_aioqueue
 from aioqueue.telemetry.explain.frames import (
     coroutine_of,
     current_frames,
-    is_of_aioqueue,
     without_collection,
 )
 from aioqueue.telemetry.explain.stacks import awaited_frames
