@@ -28,7 +28,7 @@ from aioqueue.errors import (
 )
 from aioqueue.forks import is_refusing, note_for_forks, refusing
 from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.public_names import describe, public, with_sections
 from aioqueue.tracebacks import SHORTENED, shorten_again
 from aioqueue.waiting import current_waker
@@ -172,7 +172,7 @@ class LatestFace(Generic[T]):
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """Return the other face; the first call makes it."""
-        return holding(self._core._lock, self._peer_of, face_class)
+        return call_with_lock(self._core._lock, self._peer_of, face_class)
 
     def _peer_of(self, face_class: type[FaceT]) -> FaceT:
         face: Any = None if self._peer is None else self._peer()

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.attempts import DEQUEUE, DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.locks import alone, guarded, is_held_here
+from aioqueue.locks import is_held_here, not_reentrant, synchronized
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.telemetry.explanation import ExplainedWait
@@ -94,7 +94,7 @@ class LatestCore:
             raise
         return version
 
-    @alone
+    @not_reentrant
     def _publish(self, value: Any) -> tuple[int, Collection[Waker], Versioned[Any]]:
         if self.is_closed:
             closed = QueueClosedError(f"{self} is closed", queue=self.name)
@@ -110,7 +110,7 @@ class LatestCore:
             " another call on the same thread; nothing was published"
         )
 
-    @guarded
+    @synchronized
     def _answer(self) -> Collection[Waker]:
         """End the readings that need not wait any more; return the wakers to wake.
 
@@ -145,7 +145,7 @@ class LatestCore:
             self._answer_again()
             raise
 
-    @guarded
+    @synchronized
     def _close(self, cause: BaseException | None) -> Collection[Waker]:
         if self.is_closed:
             return ()
@@ -196,7 +196,7 @@ class LatestCore:
         waits_elsewhere(reading, runner)
         deliver(self._begin(reading))
 
-    @guarded
+    @synchronized
     def _begin(self, reading: Reading) -> Collection[Waker]:
         self.has_begun = True
         self._waiting[reading] = None
@@ -223,7 +223,7 @@ class LatestCore:
 
     # What wakers and `apply_deferred` require of a host, as of a machine.
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:

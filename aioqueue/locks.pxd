@@ -6,7 +6,7 @@ cdef extern from "pythread.h":
 cdef class GilLock:
     cdef object _ring, _listen
     cdef readonly unsigned long _owner
-    cdef bint _asks
+    cdef bint _rings_on_release
     cdef readonly Py_ssize_t _depth, _waiting
 
     cpdef bint acquire(self, bint blocking=*) except -1

@@ -54,8 +54,8 @@ path (`_shut`):
 **The lock** is passed in and guards every field. It is held for one move, never across a wait. It
 is re-entrant because only such a lock knows its owner. So the machine notices when a signal handler
 or a finalizer interrupts a move of the same thread: it refuses what the handler begins
-(`aioqueue.locks.alone`), and leaves what it ends or closes to another thread (`is_entered_here`).
-Besides, such a lock can be released safely whenever Ctrl-C strikes (`aioqueue.locks`).
+(`aioqueue.locks.not_reentrant`), and leaves what it ends or closes to another thread
+(`is_entered_here`). Besides, such a lock can be released safely whenever Ctrl-C strikes (`aioqueue.locks`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,13 @@ from aioqueue.attempts import (
 )
 from aioqueue.element_spec import Columns
 from aioqueue.errors import QueueClosedError, out_of_range_error
-from aioqueue.locks import alone, alone_move, guarded, guarded_move, raise_a_handlers
+from aioqueue.locks import (
+    not_reentrant,
+    not_reentrant_move,
+    reraise_if_from_signal_handler,
+    synchronized,
+    synchronized_move,
+)
 from aioqueue.machine_state import INFINITY, MachineState
 
 
@@ -97,7 +103,7 @@ class Machine(MachineState):
     # The fast path of batches. It disables that of single rows meanwhile: a finalizer or a signal
     # handler may interrupt it, and would take the same rows.
 
-    @alone_move
+    @not_reentrant_move
     def try_enqueue_many(self, columns: Columns, n: int) -> bool:
         """Put n rows in, if that affects no other caller; return whether it did."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -111,7 +117,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @alone_move
+    @not_reentrant_move
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
         """Take n rows out as a copy, if that affects no other caller; else return ``None``."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -123,7 +129,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @alone
+    @not_reentrant
     def try_take(self, attempt: Take) -> bool:
         """Give a new attempt its rows, not copied, if that affects no other caller."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -137,7 +143,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @alone_move
+    @not_reentrant_move
     def try_grant(self, attempt: Any, waker: Waker) -> bool:
         """Give a new attempt its rows, not copied, if that affects no other caller.
 
@@ -170,7 +176,7 @@ class Machine(MachineState):
 
     # Attempts. Each method returns the wakers to wake after the release of the lock.
 
-    @alone_move
+    @not_reentrant_move
     def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
         """Begin an attempt, which may end at once; otherwise its owner waits in the waker.
 
@@ -233,7 +239,7 @@ class Machine(MachineState):
             self._beginning = None
         return wakers
 
-    @guarded_move
+    @synchronized_move
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
         """End an attempt whose owner has waited and now runs on.
 
@@ -265,7 +271,7 @@ class Machine(MachineState):
             attempt.error = error
         return self._settle()
 
-    @guarded_move
+    @synchronized_move
     def commit_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
         """End leases whose rows were used. Others that were withdrawn meanwhile stay so."""
         for attempt in attempts:
@@ -276,7 +282,7 @@ class Machine(MachineState):
                     self.storage.free(attempt.held)
         return self._no_longer_granted()
 
-    @guarded
+    @synchronized
     def withdraw_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
         """End leases whose rows were not used: all of these go back, before anyone takes one."""
         self._shut()
@@ -287,7 +293,7 @@ class Machine(MachineState):
                 self._give_up(attempt)
         return self._settle()
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
@@ -315,7 +321,7 @@ class Machine(MachineState):
         self._give_up(attempt)
         return self._settle()
 
-    @guarded
+    @synchronized
     def drop(self, value: Any) -> Collection[Waker]:
         """Take an abandoned row out, wherever it is in the queue, so that its room is free at once.
 
@@ -334,7 +340,7 @@ class Machine(MachineState):
         self._end_joins(wakers)
         return wakers
 
-    @alone
+    @not_reentrant
     def task_done(self, n: int) -> Collection[Waker] | None:
         """Note that n rows are done with, if so many are unfinished; ``None`` if they are not.
 
@@ -352,14 +358,14 @@ class Machine(MachineState):
         self._end_joins(wakers)
         return wakers
 
-    @guarded
+    @synchronized
     def end_joins(self) -> Collection[Waker]:
         """End the joins that need not wait any more, after a `task_done` that was interrupted."""
         wakers: dict[Waker, None] = {}
         self._end_joins(wakers)
         return wakers
 
-    @guarded
+    @synchronized
     def expire(self, attempt: Attempt) -> Collection[Waker]:
         """Let a `Take` with ``up_to`` end, since its deadline has passed: it gets what is there.
 
@@ -372,7 +378,7 @@ class Machine(MachineState):
         attempt.expired = True
         return self._settle()
 
-    @guarded
+    @synchronized
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
     ) -> Collection[Waker]:
@@ -398,7 +404,7 @@ class Machine(MachineState):
         self._end_joins(wakers)
         return wakers
 
-    @guarded
+    @synchronized
     def resize(self, capacity: int | None) -> Collection[Waker]:
         """Change the capacity. Rows that are inside stay, and so do places.
 
@@ -410,7 +416,7 @@ class Machine(MachineState):
         self._capacity = self._rows_that_fit()
         return self._settle()
 
-    @guarded
+    @synchronized
     def hold_back(self) -> None:
         """Let batches leave their rows inside, where they count, until they are complete.
 
@@ -421,7 +427,7 @@ class Machine(MachineState):
         self._holds_back, self._progressive = True, False
         self._settle()
 
-    @guarded
+    @synchronized
     def adopt(self, attempt: Take, columns: Columns) -> None:
         """Restore a grant from before this machine was made; the storage is still empty.
 
@@ -435,7 +441,7 @@ class Machine(MachineState):
         attempt.host, attempt.state = self, GRANTED
         self._granted[attempt] = None
 
-    @guarded
+    @synchronized
     def refill(self, columns: Columns, n: int) -> None:
         """Restore rows from before this machine was made; no attempt waits yet.
 
@@ -523,7 +529,7 @@ class Machine(MachineState):
                 self._insert_row(attempt)
         except Exception as error:
             # Out of memory, say. The attempt fails, not the thread that makes the move for it.
-            raise_a_handlers(error)
+            reraise_if_from_signal_handler(error)
             self._fail(attempt, error, wakers)
         else:
             self._finish(attempt, DONE, wakers)
@@ -559,7 +565,7 @@ class Machine(MachineState):
                 else:
                     self.storage.hold(attempt.held, n)
         except Exception as error:
-            raise_a_handlers(error)
+            reraise_if_from_signal_handler(error)
             self._fail(attempt, error, wakers)
             return True
         if attempt.leased:

@@ -36,13 +36,13 @@ from aioqueue.attempts import (
 from aioqueue.element_spec import Row
 from aioqueue.errors import queue_label
 from aioqueue.locks import (
-    REFUSAL,
+    NOT_HELD,
     OwnedLock,
-    alone_move,
     as_gil_lock,
-    guarded,
     is_held_here,
+    not_reentrant_move,
     ownership,
+    synchronized,
 )
 from aioqueue.meters import Counted, Durations
 from aioqueue.storage.protocol import Storage
@@ -121,8 +121,8 @@ class FastPath:
                 self._enqueued += 1
         finally:
             latch._owner = 0  # first of all: see `aioqueue.locks`
-            if latch._asks:
-                latch._asks = False
+            if latch._rings_on_release:
+                latch._rings_on_release = False
                 latch._ring(None)
         return fits
 
@@ -141,8 +141,8 @@ class FastPath:
             row = NOTHING
         finally:
             latch._owner = 0
-            if latch._asks:
-                latch._asks = False
+            if latch._rings_on_release:
+                latch._rings_on_release = False
                 latch._ring(None)
         return row
 
@@ -168,7 +168,7 @@ class FastPath:
                 self._latch.release()
             except RuntimeError as error:
                 # A refusal: a handler raised before the lock was taken or after it was released.
-                if error.args != REFUSAL:
+                if error.args != NOT_HELD:
                     raise
             raise
         return fits
@@ -187,7 +187,7 @@ class FastPath:
             try:
                 self._latch.release()
             except RuntimeError as error:
-                if error.args != REFUSAL:
+                if error.args != NOT_HELD:
                     raise
             if _took_the_last(raised):
                 return NOTHING
@@ -330,18 +330,18 @@ class MachineState(FastPath):
         """
         return is_held_here(self._lock)
 
-    @guarded
+    @synchronized
     def attempts_in(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
         standing_by = [attempt for attempt in self._standing_by() if attempt.waker is waker]
         return self._lines.of_waker(waker) + standing_by
 
-    @guarded
+    @synchronized
     def waiting(self) -> list[Attempt]:
         """Return the enqueues and dequeues that have begun and not ended, in the order of line."""
         return self._lines.waiting() + self._standing_by()
 
-    @guarded
+    @synchronized
     def joins(self) -> list[Attempt]:
         """Return the attempts that wait until all rows are done with, in their order."""
         return list(self._lines.until_done)
@@ -355,7 +355,7 @@ class MachineState(FastPath):
     # fast path: then nobody has to be woken. Meanwhile it is first in line. The fast path of its
     # own side is disabled, and the next slow move puts it in line, as if it had begun.
 
-    @alone_move
+    @not_reentrant_move
     def stand_by(self, attempt: Any, waker: Waker) -> bool:
         """Let the owner of a new attempt for one row try again, with `retry`, before it waits.
 
@@ -383,7 +383,7 @@ class MachineState(FastPath):
                 look()
         return True
 
-    @alone_move
+    @not_reentrant_move
     def retry(self, attempt: Any, waited: float) -> bool:
         """Let an attempt proceed that has stood by, if it can; return whether it did.
 
@@ -467,7 +467,7 @@ class MachineState(FastPath):
         """How many elements fit, as far as that is known in advance. Takes no lock."""
         return self._capacity
 
-    @guarded
+    @synchronized
     def statistics(self) -> Statistics:
         """Return all counts, of one moment."""
         claimed = self._claims()
@@ -489,7 +489,7 @@ class MachineState(FastPath):
             unfinished=self._enqueued - self._finished,
         )
 
-    @guarded
+    @synchronized
     def waits(self) -> Waiting:
         """Return how long callers have waited, and since when they wait, at one moment."""
         began: dict[Side, list[float]] = {ENQUEUE: [], DEQUEUE: []}
@@ -504,7 +504,7 @@ class MachineState(FastPath):
             sorted(began[DEQUEUE]),
         )
 
-    @guarded
+    @synchronized
     def count_wait(self, attempt: Attempt, waited: float) -> None:
         """Count the wait of an owner that stops waiting but does not end its attempt: a lease.
 
@@ -514,25 +514,25 @@ class MachineState(FastPath):
         """
         self._count_wait(attempt, waited)
 
-    @guarded
+    @synchronized
     def replace_cause(self, cause: BaseException, instead: BaseException) -> None:
         """Have later errors name another failure as their cause, if they would name this one."""
         if self._cause is cause:
             self._cause = instead
 
-    @guarded
+    @synchronized
     def _get_state(self) -> QueueState:
         return self._state
 
-    @guarded
+    @synchronized
     def _get_capacity(self) -> int | None:
         return self._given_capacity
 
-    @guarded
+    @synchronized
     def _get_size(self) -> int:
         return self.storage.size - self._claims()
 
-    @guarded
+    @synchronized
     def _get_weight(self) -> int | None:
         return self.storage.weight
 

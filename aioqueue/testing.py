@@ -17,7 +17,7 @@ from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import Statistics
 from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.public_names import World
 from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry import stacks
@@ -202,11 +202,11 @@ class _Crowd:
     @contextmanager
     def looked_for(self) -> Iterator[None]:
         """Watch the queue in this context: its machine reports each change of its lines."""
-        holding(self._machine._lock, self._begin)
+        call_with_lock(self._machine._lock, self._begin)
         try:
             yield
         finally:
-            holding(self._machine._lock, self._end)
+            call_with_lock(self._machine._lock, self._end)
 
     def look(self) -> None:
         """Count the callers in line. Called with the lock of the machine held."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aioqueue.attempts import CLOSED, CLOSING, GRANTED, OPEN, PENDING, Put, PutMany, Take
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.machine import Machine
 from aioqueue.machine_state import INFINITY
 
@@ -15,7 +15,7 @@ __all__ = ("violations",)
 
 def violations(machine: Machine) -> list[str]:
     """Return the invariants that are violated, in words; empty if there are none."""
-    return holding(machine._lock, _found, machine)
+    return call_with_lock(machine._lock, _found, machine)
 
 
 def _found(machine: Any) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue.locks import guarded, holding, is_held_here, release_if_held
+from aioqueue.locks import call_with_lock, is_held_here, release_if_held, synchronized
 from aioqueue.waiting.waker import running_loop
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,16 +96,16 @@ class Guarded:
         self._lock = lock
         self.body = body
 
-    @guarded
+    @synchronized
     def call(self) -> Any:
         return self.body()
 
 
-def by_guarded(lock: Any, body: Callable[[], Any]) -> Any:
+def by_synchronized(lock: Any, body: Callable[[], Any]) -> Any:
     return Guarded(lock, body).call()
 
 
-WAYS = pytest.mark.parametrize("way", [holding, by_guarded])
+WAYS = pytest.mark.parametrize("way", [call_with_lock, by_synchronized])
 PAIRS = [*itertools.combinations(range(1, 8), 2), *((one,) for one in range(1, 8))]
 
 
@@ -230,13 +230,13 @@ def test_arguments_and_results_pass_through() -> None:
         def __init__(self) -> None:
             self._lock = threading.RLock()
 
-        @guarded
+        @synchronized
         def told(self, /, *args: Any, **kwargs: Any) -> Any:
             """What it does."""
             return args, kwargs
 
     named = {"lock": 1, "call": 2, "method": 3}
-    assert holding(threading.RLock(), told, 1, 2, **named) == ((1, 2), named)
+    assert call_with_lock(threading.RLock(), told, 1, 2, **named) == ((1, 2), named)
     assert Owner().told(1, 2, **named, self=4) == ((1, 2), {**named, "self": 4})
     assert (Owner.told.__name__, Owner.told.__doc__) == ("told", "What it does.")
 
@@ -354,8 +354,8 @@ signal.signal(signal.SIGALRM, strike)
 """
 
 STEPS = {
-    "holding": "step = lambda: machine.holding(body)",
-    "guarded": "step = lambda: machine.guarded(body)",
+    "call_with_lock": "step = lambda: machine.holding(body)",
+    "synchronized": "step = lambda: machine.guarded(body)",
     "holding, failing": "step = lambda: attempt(lambda: machine.holding(failing))",
     "guarded, failing": "step = lambda: attempt(lambda: machine.guarded(failing))",
     "holding, looping": "step = lambda: machine.holding(looping)",

@@ -33,7 +33,7 @@ from aioqueue.coordination.workers import format_with_places
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.public_names import public, with_sections
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.tracebacks import SHORTENED, shorten
@@ -163,7 +163,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """Return the other face of this batcher; the first call makes it."""
-        return holding(self._core._lock, self._peer_of, face_class)
+        return call_with_lock(self._core._lock, self._peer_of, face_class)
 
     def _peer_of(self, face_class: type[FaceT]) -> FaceT:
         peer: Any = self._peer

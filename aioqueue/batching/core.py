@@ -45,7 +45,7 @@ from aioqueue.errors import (
     describe_exception,
     own,
 )
-from aioqueue.locks import guarded, is_held_here
+from aioqueue.locks import is_held_here, synchronized
 from aioqueue.queues.core import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
@@ -246,7 +246,7 @@ class BatcherCore:
         why = "its block has been left" if is_left else "its queue was closed by other code"
         return QueueClosedError(f"{self} is closed: {why}", queue=self.aio.name)
 
-    @guarded
+    @synchronized
     def full(self) -> QueueFull:
         """Count a call that is refused for want of room, and make its error."""
         self._counts.refused += 1
@@ -271,7 +271,7 @@ class BatcherCore:
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> tuple[()]:
@@ -295,12 +295,12 @@ class BatcherCore:
             if request.state is PENDING:
                 yield request
 
-    @guarded
+    @synchronized
     def pending(self, batch: Iterable[Request]) -> list[Request]:
         """Return the requests of a batch whose callers still wait."""
         return [request for request in batch if request.state is PENDING]
 
-    @guarded
+    @synchronized
     def begin(self, batch: Iterable[Request]) -> list[Request]:
         """Note that the function is about to be called with a batch.
 
@@ -351,7 +351,7 @@ class BatcherCore:
         ]
         apply_deferred(self._finish, batch, owned, seconds)
 
-    @guarded
+    @synchronized
     def _finish(
         self, batch: list[Request], outcomes: list[Any], seconds: float
     ) -> Collection[Waker]:
@@ -364,7 +364,7 @@ class BatcherCore:
         if requests:
             apply_deferred(self._refuse, requests)
 
-    @guarded
+    @synchronized
     def _refuse(self, requests: list[Request]) -> Collection[Waker]:
         return self._settle(requests, [self.stop_error() for _ in requests])
 
@@ -396,7 +396,7 @@ class BatcherCore:
             wakers[request.waker] = None
         return wakers
 
-    @guarded
+    @synchronized
     def process_died(self) -> None:
         """Count a worker process that has died without our doing."""
         self._counts.workers_died += 1
@@ -409,7 +409,7 @@ class BatcherCore:
         if self.watchdog is not None:
             Watchdog(self, self.watchdog, self.ended, lambda: None).start()
 
-    @guarded
+    @synchronized
     def _enter(self) -> None:
         """Enter the block.
 
@@ -431,7 +431,7 @@ class BatcherCore:
         self._note_closing()
         self.aio.close()
 
-    @guarded
+    @synchronized
     def _note_closing(self) -> None:
         if self.state is BatcherState.RUNNING:
             self.state = BatcherState.CLOSING if self._left else BatcherState.CLOSED
@@ -454,7 +454,7 @@ class BatcherCore:
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
         self._refuse_the_rest()
 
-    @guarded
+    @synchronized
     def _note_stop(self, failure: BaseException | None) -> list[Callable[[], object]]:
         self._is_stopped = True
         if failure is not None and self.failure is None:
@@ -476,7 +476,7 @@ class BatcherCore:
         if not self._is_kept(callback):
             callback()
 
-    @guarded
+    @synchronized
     def _is_kept(self, callback: Callable[[], object]) -> bool:
         # A failure lets the running batches finish: only a later `stop(None)` calls back.
         is_kept = not self._is_stopped or self.failure is not None
@@ -484,7 +484,7 @@ class BatcherCore:
             self._on_stop.append(callback)
         return is_kept
 
-    @guarded
+    @synchronized
     def call_on_giving_up(self, callback: Callable[[], object]) -> None:
         """Call back if the block is left while workers still run."""
         self._on_giving_up.append(callback)
@@ -522,12 +522,12 @@ class BatcherCore:
             self._note_end()
             self.ended.open()
 
-    @guarded
+    @synchronized
     def _took_the_last(self) -> bool:
         self._left -= 1
         return self._left == 0
 
-    @guarded
+    @synchronized
     def _note_end(self) -> None:
         # In any other state, other code has closed the queue, and the block has not been left yet.
         if self.state is BatcherState.CLOSING:
@@ -637,7 +637,7 @@ class BatcherCore:
             **of_the_calls,
         )
 
-    @guarded
+    @synchronized
     def _calls_so_far(self) -> dict[str, Any]:
         counts = self._counts
         return {

@@ -49,7 +49,7 @@ from aioqueue.coordination.workers import (
 )
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, detached
-from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.locks import call_with_lock, is_held_here, synchronized
 from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
@@ -114,7 +114,7 @@ class CoordinatorCore(WatchdogTarget):
 
         return explain_for([self])
 
-    @guarded
+    @synchronized
     def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
         """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
         from aioqueue.telemetry.explanation import ExplainedCoordinator
@@ -202,7 +202,7 @@ class CoordinatorCore(WatchdogTarget):
                     error = None
         return struck
 
-    @guarded
+    @synchronized
     def enter_block(self) -> None:
         """Enter a block. However many joins end inside, leaving the block reports once more."""
         self._blocks += 1
@@ -220,7 +220,7 @@ class CoordinatorCore(WatchdogTarget):
         The end of a queue that a failure has closed does so only if that failure was reported.
         """
         is_end = classify(error, self.clean_types) is Classification.END
-        return is_end and holding(self._lock, self._has_all_behind, error)
+        return is_end and call_with_lock(self._lock, self._has_all_behind, error)
 
     def _has_all_behind(self, error: BaseException) -> bool:
         """Return whether the failures that caused the ends in an exception are all known."""
@@ -247,11 +247,11 @@ class CoordinatorCore(WatchdogTarget):
         if error is not None:
             self.report(error, "that drains")
 
-    @guarded
+    @synchronized
     def _known(self) -> list[Worker]:
         return list(self._workers.values())
 
-    @guarded
+    @synchronized
     def clear_stop(self) -> None:
         self.draining.forget()
         self.joined = False
@@ -278,13 +278,13 @@ class CoordinatorCore(WatchdogTarget):
             key: the key of the worker in this coordinator.
             worker: its thread or task.
         """
-        scope = holding(self._lock, self._stop_scope_of, key, worker)
+        scope = call_with_lock(self._lock, self._stop_scope_of, key, worker)
         if scope is not None and self.stopped.is_open:
             scope.cancel()
 
     def let_wait(self, worker: object) -> None:
         """Exempt the calling worker from the stop: from now on it may wait, for its clean-up."""
-        scope = holding(self._lock, self._stop_scopes.pop, id(worker), None)
+        scope = call_with_lock(self._lock, self._stop_scopes.pop, id(worker), None)
         if scope is not None:
             scope.leave()
 
@@ -295,11 +295,11 @@ class CoordinatorCore(WatchdogTarget):
             self._stop_scopes[key] = stop_scope_of(worker)
         return self._stop_scopes[key]
 
-    @guarded
+    @synchronized
     def _all_stop_scopes(self) -> list[StopScope]:
         return list(self._stop_scopes.values())
 
-    @guarded
+    @synchronized
     def worker_threads(self) -> list[threading.Thread]:
         """Return the registered threads."""
         return threads_of(self._workers.values())
@@ -313,12 +313,12 @@ class CoordinatorCore(WatchdogTarget):
         if not self._is_kept_for_the_stop(callback):
             callback()
 
-    @guarded
+    @synchronized
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
         """Cancel a callback of `call_on_stop`."""
         self._on_stop.pop(callback, None)
 
-    @guarded
+    @synchronized
     def failures(self) -> list[BaseException]:
         """Return the failures so far, in the order of the reports, without echoes. An echo is the
         end of a queue that was reported before the failure that has closed the queue."""
@@ -334,7 +334,7 @@ class CoordinatorCore(WatchdogTarget):
         first = next(iter(self.failures()), None)
         return self._stand_ins.get(id(first), first)
 
-    @guarded
+    @synchronized
     def single_of(
         self, raised: BaseException, left_by: BaseException | None = None
     ) -> BaseException:
@@ -468,12 +468,12 @@ class CoordinatorCore(WatchdogTarget):
         """Return how many of the ``seconds`` after the stop remain."""
         return max(0.0, self._stop_time + seconds - monotonic())
 
-    @guarded
+    @synchronized
     def _is_over(self) -> bool:
         """Return whether no join is left that could report a failure."""
         return self.joined and not self._joining and not self._blocks
 
-    @guarded
+    @synchronized
     def _remember(self, key: int, worker: Worker) -> None:
         self._workers.setdefault(key, worker)
         if len(self._workers) < self._many:
@@ -491,14 +491,14 @@ class CoordinatorCore(WatchdogTarget):
         scopes = self._stop_scopes
         self._stop_scopes = {key: scopes[key] for key in scopes if key in self._workers}
 
-    @guarded
+    @synchronized
     def _is_kept_for_the_stop(self, callback: Callable[[], None]) -> bool:
         if not self.stopped.is_open:
             self._on_stop[callback] = None
         return not self.stopped.is_open
 
     def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
-        holding(self._lock, self._note_stop, error, worker)
+        call_with_lock(self._lock, self._note_stop, error, worker)
         # One by one: if Ctrl-C interrupts the loop, the next stop (in `__exit__`) calls the rest.
         while callback := self._next_on_stop():
             try:
@@ -527,7 +527,7 @@ class CoordinatorCore(WatchdogTarget):
         meaning = classify(error, self.clean_types, stopping=True)
         return meaning is not Classification.FAILURE and self._has_all_behind(error)
 
-    @guarded
+    @synchronized
     def _next_on_stop(self) -> Callable[[], None] | None:
         callback = next(iter(self._on_stop), None)
         if callback is not None:
@@ -567,7 +567,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def start_watchdog(self) -> None:
         """Start the watchdog, if you asked for one, since workers have started."""
-        if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
+        if self._watchdog is not None and call_with_lock(self._lock, self._begins_to_be_watched):
             Watchdog(self, self._watchdog, self.stopped, forgetting(self)).start()
 
     def _watch(self, worker: Worker) -> None:
@@ -578,7 +578,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def _collect(self, worker: Worker) -> None:
         """Fetch and record the failure of a worker that has ended: no other code would see it."""
-        error, is_noted = holding(self._lock, self._take_error, worker)
+        error, is_noted = call_with_lock(self._lock, self._take_error, worker)
         if is_noted:
             self.stop(None, worker.name)
         elif error is not None:
@@ -595,7 +595,7 @@ class CoordinatorCore(WatchdogTarget):
         self._note_failure(error, worker.name)
         return error, True
 
-    @guarded
+    @synchronized
     def _begin_join(
         self, given: dict[int, Worker], leaving: bool
     ) -> tuple[list[Worker], list[Worker]]:
@@ -605,11 +605,11 @@ class CoordinatorCore(WatchdogTarget):
         fresh = [worker for key, worker in given.items() if key not in self._workers]
         return list((given | self._workers).values()), fresh
 
-    @guarded
+    @synchronized
     def _give_up_join(self) -> None:
         self._joining -= 1
 
-    @guarded
+    @synchronized
     def _note_join(self, joined: list[Worker], leaving: bool) -> list[BaseException] | None:
         """Note that a join has ended; return the failures that it has to report.
 

@@ -19,7 +19,7 @@ from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.errors import counted, interrupt_of
 from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.public_names import World, describe
 from aioqueue.telemetry.registry import Watch
 from aioqueue.tracebacks import SHORTENED, raise_again
@@ -177,7 +177,7 @@ class CoordinatorFace(CoordinatorMethods):
 
     def _as(self, world: World) -> Any:
         """Return the face of this coordinator in another world; the first call makes it."""
-        return holding(self._core._lock, self._peer_of, self._faces[world])
+        return call_with_lock(self._core._lock, self._peer_of, self._faces[world])
 
     def _peer_of(self, face_class: type[CoordinatorFace]) -> CoordinatorFace:
         face = None if self._peer is None else self._peer()

@@ -37,7 +37,7 @@ from aioqueue.arguments import (
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, add_note, describe_exception, exception_text
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.queues.core import QueueFace
 from aioqueue.tracebacks import FailureNote, shorten
 
@@ -213,7 +213,7 @@ class Unawaited:
             # origin belongs to other code: the garbage collector just happens to free it here.
             self._depth = sys.get_coroutine_origin_tracking_depth()
             sys.set_coroutine_origin_tracking_depth(max(1, self._depth))
-        holding(_lock, _begin, self._key, self)
+        call_with_lock(_lock, _begin, self._key, self)
         return self
 
     def __exit__(
@@ -222,7 +222,7 @@ class Unawaited:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        hook = holding(_lock, _end, self._key)
+        hook = call_with_lock(_lock, _end, self._key)
         if self._depth is not None:
             sys.set_coroutine_origin_tracking_depth(self._depth)
         dropped, self._dropped = self._dropped, {}

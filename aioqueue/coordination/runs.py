@@ -55,7 +55,7 @@ from aioqueue.coordination.tasks import CooperativeYield
 from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import OutOfRangeError, counted, describe_exception
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.meters import Meter, current_meter
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.registry import StagePart, Watch
@@ -147,7 +147,7 @@ class Run:
         """Return how many items were taken from a source and are not in the queue, if known."""
         return self._runner._in_flight()
 
-    @guarded
+    @synchronized
     def going(self) -> tuple[str, ...]:
         """Return the names of the workers that have not ended."""
         return tuple(plan.name for plan in self._unfinished)
@@ -215,7 +215,7 @@ class Run:
     def _never_began(self, plan: WorkerPlan) -> None:
         self.worker_ended(plan, None)
 
-    @guarded
+    @synchronized
     def _added(self, op: EnqueueOp) -> WorkerPlan | None:
         """Add the plan of another worker; return ``None`` if all workers have ended."""
         if not self._left:
@@ -432,13 +432,13 @@ class Run:
         self._runner._lost_worker()
         self.worker_ended(plan, None)
 
-    @guarded
+    @synchronized
     def _took_the_last(self, plan: WorkerPlan) -> bool:
         self._unfinished.pop(plan, None)
         self._left -= 1
         return self._left == 0
 
-    @guarded
+    @synchronized
     def _taken_on_stop(self) -> list[Callable[[], object]]:
         callbacks, self._on_stop = self._on_stop, []
         return callbacks
@@ -452,7 +452,7 @@ class Run:
             say_whose(error, f"worker {name}")
             self._runner.exceptions_raised.append(error)
 
-    @guarded
+    @synchronized
     def _remember(self, failure: BaseException | None) -> None:
         if self._failure is None:
             self._failure = failure
@@ -493,7 +493,7 @@ class Run:
         if not is_kept:  # else its `close_op` runs later, and may fail: that must be reported
             self._core = None
 
-    @guarded
+    @synchronized
     def _begins_to_close(self) -> bool:
         """Return whether the caller is the first to close the queue for this run."""
         is_first, self._has_closed = not self._has_closed, True
@@ -616,7 +616,7 @@ class RunnerFace:
             core.draining.begins(run)
         return run
 
-    @guarded
+    @synchronized
     def _new_run(self, core: CoordinatorCore | None) -> Run:
         if self._run is not None:
             raise RuntimeError(
@@ -663,7 +663,7 @@ class RunnerFace:
         """
         return None
 
-    @guarded
+    @synchronized
     def _ended(self, run: Run) -> None:
         if self._run is run:
             self._run = None

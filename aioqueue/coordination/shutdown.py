@@ -49,7 +49,7 @@ from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
 from aioqueue.forks import living_queues
-from aioqueue.locks import guarded, holding
+from aioqueue.locks import call_with_lock, synchronized
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.registry import forget_run, note_run
 from aioqueue.tracebacks import shorten, title_of
@@ -90,7 +90,7 @@ def stop_at_exit(stoppable: Stoppable) -> None:
     Args:
         stoppable: the object; it is not kept alive.
     """
-    holding(_lock, _note, stoppable)
+    call_with_lock(_lock, _note, stoppable)
 
 
 def is_watcher(thread: threading.Thread) -> bool:
@@ -159,7 +159,7 @@ def _workers() -> set[threading.Thread]:
 
 
 def _listed() -> list[Stoppable]:
-    return holding(_lock, list, _stoppables)
+    return call_with_lock(_lock, list, _stoppables)
 
 
 SLOW_STOP: Final = 5.0
@@ -369,34 +369,34 @@ class Draining:
         if self._enter(run):
             run.drain()
 
-    @guarded
+    @synchronized
     def ended(self, run: Drainable) -> None:
         """Unregister a run that has ended."""
         self._runs.pop(run, None)
 
-    @guarded
+    @synchronized
     def ask(self) -> object:
         """Request a drain, if none was requested; return its token."""
         if self._drain is None:
             self._drain = object()
         return self._drain
 
-    @guarded
+    @synchronized
     def forget(self) -> None:
         """Forget that a drain was requested."""
         self._drain = None
 
-    @guarded
+    @synchronized
     def runs(self) -> list[Drainable]:
         """Return the runs that have not ended."""
         return list(self._runs)
 
-    @guarded
+    @synchronized
     def queues(self) -> list[QueueCore]:
         """Return the queues that were filled and still exist."""
         return list(self._queues)
 
-    @guarded
+    @synchronized
     def _enter(self, run: Drainable) -> bool:
         self._runs[run] = None
         self._queues.add(run.filled._core)
@@ -461,7 +461,7 @@ def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
     Returns:
         Whether the run is in time; if not, the queue is closed or just being closed.
     """
-    return not holding(_filling, _begin, queue._core, run) and not queue.is_closed()
+    return not call_with_lock(_filling, _begin, queue._core, run) and not queue.is_closed()
 
 
 def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
@@ -469,17 +469,17 @@ def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
 
     If it returns ``None``, the run has to close the queue itself, and then call `is_closed_now`.
     """
-    return cast(FillerT | None, holding(_filling, _end, queue._core, run))
+    return cast(FillerT | None, call_with_lock(_filling, _end, queue._core, run))
 
 
 def is_closed_now(queue: QueueFace) -> None:
     """Note that the last run has closed the queue, by whatever its `close_op` does."""
-    holding(_filling, _closing.discard, queue._core)
+    call_with_lock(_filling, _closing.discard, queue._core)
 
 
 def close_unless_filled(queue: QueueFace) -> None:
     """Close a queue that no run fills. Its elements can still be taken."""
-    if not holding(_filling, _is_filled, queue._core):
+    if not call_with_lock(_filling, _is_filled, queue._core):
         queue.close()
 
 

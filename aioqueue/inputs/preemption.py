@@ -38,7 +38,7 @@ from aioqueue.display_text import on_one_line
 from aioqueue.errors import describe_exception
 from aioqueue.forks import LivingThings
 from aioqueue.json_files import parsed
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.public_names import public
 
 if TYPE_CHECKING:
@@ -509,7 +509,7 @@ class Preemption:
     async def __aexit__(self, *exc_info: object) -> None:
         self.__exit__(*exc_info)
 
-    @guarded
+    @synchronized
     def _set(self, reason: str, seconds: float | None) -> bool:
         """Set the flag; return whether this was the first time."""
         if self._reason is not None:

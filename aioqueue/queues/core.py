@@ -45,7 +45,7 @@ from aioqueue.element_spec import (
 )
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted, queue_label
 from aioqueue.forks import refuse_in_forks
-from aioqueue.locks import holding, machine_lock
+from aioqueue.locks import call_with_lock, machine_lock
 from aioqueue.machine import Machine
 from aioqueue.machine_state import NOTHING
 from aioqueue.public_names import World, describe
@@ -150,7 +150,7 @@ class QueueCore:
 
     def remember(self, waker: AsyncWaker) -> None:
         """Remember an event loop whose tasks wait here."""
-        holding(self.lock, self.wakers.__setitem__, waker, None)
+        call_with_lock(self.lock, self.wakers.__setitem__, waker, None)
 
     def note_filler(self, waker: AsyncWaker, change: int) -> None:
         """Count a worker that fills the queue as a task of a loop: +1 at its start, -1 at its end.
@@ -173,7 +173,7 @@ class QueueCore:
         tasks in question wait here too, or they are the workers that fill what the attempt takes.
         A waiting task holds rows that only it may have, and callers behind it are not served.
         """
-        for waker in holding(self.lock, list, self.wakers):
+        for waker in call_with_lock(self.lock, list, self.wakers):
             if not waker.is_current():
                 continue
             if attempt.side is not ENQUEUE and self.fillers.get(waker):
@@ -226,7 +226,7 @@ class QueueCore:
         Call it after an interruption: Ctrl-C may strike after the machine has granted an attempt
         and before its owner was woken, and that wake would be lost.
         """
-        wakers = holding(self.lock, list, self.wakers)
+        wakers = call_with_lock(self.lock, list, self.wakers)
         deliver([*wakers, *list(self.sleepers)], from_anywhere=True)
 
     def drop_dead_loops(self) -> None:
@@ -234,7 +234,7 @@ class QueueCore:
 
         A caller does this before it waits. Otherwise it might wait for rows that a dead task holds.
         """
-        for waker in holding(self.lock, self._forget_dead_wakers):
+        for waker in call_with_lock(self.lock, self._forget_dead_wakers):
             withdraw_all(self.machine.attempts_in(waker))
 
     def _forget_dead_wakers(self) -> list[AsyncWaker]:
@@ -654,7 +654,7 @@ class QueueFace(QueueMethods[ElementT]):
         """Return the face of this queue in another world; the first call makes it."""
         made = self._core.faces.get(world)
         face = None if made is None else made()
-        return holding(self._core.lock, self._peer_here, world) if face is None else face
+        return call_with_lock(self._core.lock, self._peer_here, world) if face is None else face
 
     def _peer_here(self, world: World) -> Any:
         core = self._core

@@ -18,7 +18,7 @@ from aioqueue.coordination.workers import as_worker, current_worker_name, when_a
 from aioqueue.element_spec import is_iterable
 from aioqueue.errors import describe_exception
 from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
-from aioqueue.locks import guarded, holding
+from aioqueue.locks import call_with_lock, synchronized
 from aioqueue.processes.messages import failure_of_message, message_of_failure
 from aioqueue.ray.link import Link, place_here, task_here
 from aioqueue.ray.members import ActiveWorker, Failure, News, ProgramReport, remote_class
@@ -96,7 +96,7 @@ class ClusterCore(CoordinatorCore):
         error = self.what_is_new(error)
         failure = self._failure(error, worker)
         super().stop(error, worker)
-        count = holding(self._lock, self._note_own, error, failure, worker)
+        count = call_with_lock(self._lock, self._note_own, error, failure, worker)
         self.link.tell_soon()
         if count and worker != THE_BLOCK:  # the join reports it
             self.link.until_acknowledged(count)
@@ -128,7 +128,7 @@ class ClusterCore(CoordinatorCore):
 
     def clear_stop(self) -> None:
         super().clear_stop()
-        run = holding(self._lock, self._forget)
+        run = call_with_lock(self._lock, self._forget)
         self.link.ask_soon(bool, "clear", run)
 
     def _forget(self) -> int:
@@ -153,7 +153,7 @@ class ClusterCore(CoordinatorCore):
 
     def _as_task(self, worker: Any) -> Any:
         """Return the task for a Ray reference: the same one at every call."""
-        return holding(self._lock, self._task_of, worker) if is_reference(worker) else worker
+        return call_with_lock(self._lock, self._task_of, worker) if is_reference(worker) else worker
 
     def _task_of(self, ref: Any) -> RayTask:
         key = ref.task_id().hex()
@@ -166,13 +166,13 @@ class ClusterCore(CoordinatorCore):
 
     def begin_work(self) -> ActiveWorker:
         work = self._working_here()
-        holding(self._lock, self._works.append, work)
+        call_with_lock(self._lock, self._works.append, work)
         self.link.tell_soon()
         return work
 
     def end_work(self, work: object) -> None:
         assert isinstance(work, ActiveWorker)
-        holding(self._lock, self._works.remove, work)
+        call_with_lock(self._lock, self._works.remove, work)
         self.link.tell_soon()
 
     def _working_here(self) -> ActiveWorker:
@@ -199,7 +199,7 @@ class ClusterCore(CoordinatorCore):
         if is_iterable(workers):
             given = [self._as_task(one) for one in given]
         key = self._working_here().key
-        holding(self._lock, self._tasks_that_join.append, key)
+        call_with_lock(self._lock, self._tasks_that_join.append, key)
         others: list[Elsewhere] = []
         is_over = False
         try:
@@ -212,7 +212,7 @@ class ClusterCore(CoordinatorCore):
             )
         finally:
             is_over = True
-            holding(self._lock, self._tasks_that_join.remove, key)
+            call_with_lock(self._lock, self._tasks_that_join.remove, key)
             self.link.tell_soon()
 
     def _find_others(self, key: str, others: list[Elsewhere]) -> _Waits:
@@ -235,7 +235,7 @@ class ClusterCore(CoordinatorCore):
 
     # Calls by the link.
 
-    @guarded
+    @synchronized
     def standing(self) -> ProgramReport:
         """Return the state of this program."""
         self._number += 1
@@ -263,14 +263,14 @@ class ClusterCore(CoordinatorCore):
                 else:
                     yield ActiveWorker(f"{self._life}/{key}", worker.name)
 
-    @guarded
+    @synchronized
     def asks_from(self) -> tuple[str, int, int, bool]:
         """Return what this program knows of the others."""
         return self._life, self._run, self._seen, self.stopped.is_open
 
     def heard(self, news: News) -> None:
         """Accept news of the cluster. Decisions made elsewhere are not reported again."""
-        if not holding(self._lock, self._is_of_this_run, news):
+        if not call_with_lock(self._lock, self._is_of_this_run, news):
             return
         for number, failure in news.failures:
             if number >= self._seen:
@@ -297,7 +297,7 @@ class ClusterCore(CoordinatorCore):
             log.error("worker %s failed after the join", worker, exc_info=error)
             return
         self._shared.append(error)
-        holding(self._lock, self._record, error, worker)
+        call_with_lock(self._lock, self._record, error, worker)
         super().stop(None, worker)
 
     def lost(self, error: Exception) -> None:

@@ -58,7 +58,7 @@ import numpy as np
 
 from aioqueue.component_checks import Component
 from aioqueue.element_spec import Columns, Row
-from aioqueue.locks import OwnedLock, alone, guarded
+from aioqueue.locks import OwnedLock, not_reentrant, synchronized
 
 _BY_TICKET: Final = itemgetter(0)
 
@@ -306,16 +306,16 @@ class BatchCopier:
             " interrupted another call of the same thread"
         )
 
-    @alone
+    @not_reentrant
     def _reserve(self, n: int) -> Any:
         return self._storage.reserve(n)
 
-    @guarded
+    @synchronized
     def _discard(self, reserved: Any) -> None:
         if reserved is not None:
             self._storage.discard(reserved, 0)
 
-    @guarded
+    @synchronized
     def _free(self, held: Held) -> None:
         self._storage.free(held)
 

@@ -27,7 +27,7 @@ from aioqueue import extras
 from aioqueue.arguments import checked_count, checked_labels
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.meters import BOUNDS, Histogram
 from aioqueue.telemetry.registry import MonitoredRun
 from aioqueue.telemetry.side_by_side import (
@@ -576,7 +576,7 @@ class _Fresh:
         self._latest: Snapshot | None = None
         self._until = 0.0
 
-    @guarded
+    @synchronized
     def snapshot(self) -> Snapshot:
         now = time.monotonic()
         if self._latest is None or now > self._until:

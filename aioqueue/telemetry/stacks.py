@@ -27,7 +27,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from aioqueue import locks
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.tracebacks import HOUSE, is_of_a_library
 from aioqueue.waiting.waker import Owner
 
@@ -83,13 +83,13 @@ def undisturbed(look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return look(*args, **kwargs)
     one = object()
     try:
-        holding(_onlookers.lock, _onlookers.come, one)
+        call_with_lock(_onlookers.lock, _onlookers.come, one)
         found = look(*args, **kwargs)
     finally:
         try:
-            holding(_onlookers.lock, _onlookers.go, one)
+            call_with_lock(_onlookers.lock, _onlookers.go, one)
         except BaseException:  # a signal handler raised, perhaps before `look` began
-            holding(_onlookers.lock, _onlookers.go, one)
+            call_with_lock(_onlookers.lock, _onlookers.go, one)
             raise
     return found
 

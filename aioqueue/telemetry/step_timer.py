@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from weakref import ref
 
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.meters import Durations, Meter, current_meter
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class StepMeters:
         Args:
             owner: the loop.
         """
-        meter = holding(self._lock, self._asks, owner)
+        meter = call_with_lock(self._lock, self._asks, owner)
         token = current_meter.set(meter.meter)
         try:
             yield

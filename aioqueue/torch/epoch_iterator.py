@@ -24,7 +24,7 @@ import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.telemetry import note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.torch.collate import (
@@ -186,7 +186,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
         try:
             with torch.autograd.profiler.record_function(name):
-                batch = holding(self._turn, self._taken_next)
+                batch = call_with_lock(self._turn, self._taken_next)
         except StopIteration:
             raise
         except BaseException as error:

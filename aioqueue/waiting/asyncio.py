@@ -32,7 +32,7 @@ from typing import Any, Final
 import anyio
 
 from aioqueue.attempts import Attempt
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.waiting.waker import in_trio, running_loop, taken_out
 
 BUDGET: Final = 128
@@ -200,7 +200,7 @@ class AsyncioWaker:
         self._set_scheduled(False)
         self._resume()
 
-    @guarded
+    @synchronized
     def _set_scheduled(self, scheduled: bool) -> bool:
         """Set whether a wake is scheduled; return whether one was before."""
         before, self._is_scheduled = self._is_scheduled, scheduled

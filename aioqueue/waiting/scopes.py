@@ -17,7 +17,7 @@ from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, UntilDone, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError, counted
 from aioqueue.forks import living_queues
-from aioqueue.locks import guarded, is_held_here
+from aioqueue.locks import is_held_here, synchronized
 from aioqueue.public_names import public
 from aioqueue.waiting.waker import (
     AsyncWaker,
@@ -186,18 +186,18 @@ class CancelScope:
                 break
         _scopes.entered = tuple(entered)
 
-    @guarded
+    @synchronized
     def _cancel(self) -> list[_Watched]:
         self._cancelled = True
         return list(self._watched.values())
 
-    @guarded
+    @synchronized
     def _watch(self, watched: _Watched) -> bool:
         """Add a call that waits; return whether the scope was cancelled."""
         self._watched[watched.attempt] = watched
         return self._cancelled  # read after the insertion: a signal handler may cancel in between
 
-    @guarded
+    @synchronized
     def _unwatch(self, attempt: Attempt) -> None:
         self._watched.pop(attempt, None)
 
@@ -231,7 +231,7 @@ class StopScope(CancelScope):
         """Return this scope, and those that were registered before it."""
         return (self,) if self._beside is None else (self, *self._beside.chain())
 
-    @guarded
+    @synchronized
     def renew(self) -> None:
         """Forget a stop."""
         self._cancelled = False
@@ -358,7 +358,7 @@ class Gate:
             apply_deferred(self._open)  # a signal handler has raised before all were woken
             raise
 
-    @guarded
+    @synchronized
     def shut(self) -> None:
         """Make callers wait that come from now on."""
         self._is_open = False
@@ -429,7 +429,7 @@ class Gate:
 
     # What wakers and `apply_deferred` require of a host, as of a machine.
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
@@ -443,7 +443,7 @@ class Gate:
         """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
-    @guarded
+    @synchronized
     def _begin(self, passage: Attempt, waker: Waker) -> bool:
         if self._is_open:
             return True
@@ -452,7 +452,7 @@ class Gate:
         self._waiting[passage] = None
         return False
 
-    @guarded
+    @synchronized
     def _open(self) -> Collection[Waker]:
         """Let all pass that wait; return the wakers to wake.
 

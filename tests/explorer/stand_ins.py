@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from aioqueue.element_spec import Columns
-from aioqueue.locks import REFUSAL
+from aioqueue.locks import NOT_HELD
 from aioqueue.storage.protocol import Held, ObjectStorage
 
 
@@ -28,7 +28,7 @@ class FakeLock:
 
     def release(self) -> None:
         if not self.depth:
-            raise RuntimeError(*REFUSAL)
+            raise RuntimeError(*NOT_HELD)
         self.depth -= 1
 
     def _is_owned(self) -> bool:

@@ -36,7 +36,7 @@ from aioqueue.inputs.pipeline.stages import Batch
 from aioqueue.inputs.pipeline.streaming import DrawStage
 from aioqueue.inputs.prepare_options import PrepareOptions, UnseededOptions
 from aioqueue.inputs.statistics import BatchStatistics
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.philox import Seed, resolve_seed
 from aioqueue.trees import mapped
 
@@ -89,12 +89,12 @@ class BatchPipe:
         self._count(n)
         return made
 
-    @guarded
+    @synchronized
     def _count(self, examples: int) -> None:
         self._batches += 1
         self._examples += examples
 
-    @guarded
+    @synchronized
     def statistics(self) -> BatchStatistics:
         return BatchStatistics(self._batches, self._examples, self.queue.size())
 
@@ -144,13 +144,13 @@ class Prefetching:
         self._batches = 0
         self._examples = 0
 
-    @guarded
+    @synchronized
     def give(self, taken: Any) -> Any:
         self._batches += 1
         self._examples += examples_in(taken)
         return taken
 
-    @guarded
+    @synchronized
     def statistics(self) -> BatchStatistics:
         made = self._making.statistics()
         ready = made.examples - self._examples

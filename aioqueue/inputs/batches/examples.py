@@ -49,7 +49,7 @@ from aioqueue.inputs.prepare.source_reader import aclose, close, failure_of_clea
 from aioqueue.inputs.prepare_options import UnseededOptions
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.source import Source
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.ownership import private
 
 Delivery = tuple[AnyQueue, Any]
@@ -431,7 +431,7 @@ class Fitting:
         self._queue: sync.BlockingQueue = queue.sync
         self._lock = threading.RLock()  # each element is put in and taken out under the lock
 
-    @guarded
+    @synchronized
     def example(self, example: Any) -> Any:
         """Return a copy of an example with these dtypes and shapes.
 
@@ -441,7 +441,7 @@ class Fitting:
         self._queue.enqueue_nowait(example)
         return self._queue.dequeue_nowait()
 
-    @guarded
+    @synchronized
     def batch(self, examples: list[Any]) -> Any:
         """Return a batch of examples that fit."""
         for example in examples:

@@ -33,7 +33,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from aioqueue.display_text import without_secrets
 from aioqueue.inputs.core.positions import Place
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.public_names import public
 from aioqueue.tracebacks import shorten, text_of
 
@@ -419,15 +419,15 @@ class ItemLoan(ItemLabel):
     def split(self, count: int) -> None:
         """Note that a part of it has become several."""
         self._is_whole = False
-        holding(self._keeper.lock, self._change, count - 1, False)
+        call_with_lock(self._keeper.lock, self._change, count - 1, False)
 
     def finish(self) -> None:
         """Note that a stage has left a part of it out."""
-        holding(self._keeper.lock, self._change, -1, False)
+        call_with_lock(self._keeper.lock, self._change, -1, False)
 
     def make_none(self) -> None:
         """Note that a `prepare` has made nothing of it, or of a part of it."""
-        holding(self._keeper.lock, self._change, -1, self._is_whole)
+        call_with_lock(self._keeper.lock, self._change, -1, self._is_whole)
 
     def _change(self, by: int, is_done: bool) -> None:
         self._left += by
@@ -562,7 +562,7 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     each example is labelled with all of them, and the delivered items are no longer known.
     """
     if isinstance(origin, ItemTicket):
-        return holding(origin.keeper.lock, origin.split, count)
+        return call_with_lock(origin.keeper.lock, origin.split, count)
     if not count:
         finish(origin)
         return ()
@@ -646,11 +646,11 @@ def finish(origin: RowOrigin) -> None:
     for loan in _loans_in(origin):
         loan.finish()
     if isinstance(origin, ItemTicket):
-        holding(origin.keeper.lock, origin.finish)
+        call_with_lock(origin.keeper.lock, origin.finish)
     elif isinstance(origin, tuple):
         tickets = [one for one in origin if isinstance(one, ItemTicket)]
         if tickets:
-            holding(tickets[0].keeper.lock, _finish_all, tickets)
+            call_with_lock(tickets[0].keeper.lock, _finish_all, tickets)
 
 
 def items_of(origin: RowOrigin) -> list[Origin]:

@@ -56,7 +56,7 @@ from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.introspection import NodePart
 from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
 from aioqueue.inputs.statistics import StageStatistics
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.telemetry import Watch
 
 PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
@@ -616,7 +616,7 @@ def warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
     give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
     That would train three times on the same order without any sign of it.
     """
-    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
+    if call_with_lock(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
         _log.warning(
             "you iterate over %r again: each time you get epoch 0, with the same order and the same"
             " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",

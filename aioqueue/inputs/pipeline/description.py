@@ -32,7 +32,7 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.display_text import on_one_line
 from aioqueue.inputs.core.base_source import BaseSource
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.public_names import public
 from aioqueue.telemetry import Watch
 from aioqueue.trees import Branch, branch_of
@@ -181,7 +181,7 @@ _watches: Final[WeakKeyDictionary[BasePipeline[Any], Watch]] = WeakKeyDictionary
 
 def watch_of(pipeline: BasePipeline[Any]) -> Watch:
     """The watch of a pipeline; it lives as long as the pipeline."""
-    return holding(_lock, _watch_of, pipeline)
+    return call_with_lock(_lock, _watch_of, pipeline)
 
 
 def _watch_of(pipeline: BasePipeline[Any]) -> Watch:

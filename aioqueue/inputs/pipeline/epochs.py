@@ -26,7 +26,7 @@ from aioqueue.inputs.pipeline.node import ROW_VALUE, EpochRange, RunLock
 from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.statistics import StageStatistics
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.tracebacks import SHORTENED, shorten
@@ -142,7 +142,7 @@ class Epochs(Generic[T]):
 
     def __next__(self) -> Epoch[T]:
         try:
-            return holding(self._turns.lock, self._begin_next)
+            return call_with_lock(self._turns.lock, self._begin_next)
         except StopIteration:
             raise
         except BaseException as error:
@@ -518,7 +518,7 @@ class Epoch(Generic[T]):
 
     def __next__(self) -> T:
         try:
-            return holding(self._turns.lock, self._stepped)
+            return call_with_lock(self._turns.lock, self._stepped)
         except StopIteration:
             raise
         except BaseException as error:

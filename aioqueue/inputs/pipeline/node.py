@@ -44,7 +44,7 @@ from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import describe_exception
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import Delivered, EpochEnd, RowOrigin, brief, finish
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 
 T = TypeVar("T")
 
@@ -458,7 +458,7 @@ class Stepping:
         Raises:
             RuntimeError: an earlier step has failed, or was interrupted: rows may have been lost.
         """
-        return holding(self._lock, self._move, move, argument)
+        return call_with_lock(self._lock, self._move, move, argument)
 
     def at_hand(self, node: Node) -> list[Row]:
         """The next row of a node in a list, if it is ready; otherwise an empty list."""
@@ -498,7 +498,7 @@ class Stepping:
             RuntimeError: a signal handler that has interrupted a step calls it; or a step has
                 failed or was interrupted.
         """
-        return holding(self._lock, self._between, ask)
+        return call_with_lock(self._lock, self._between, ask)
 
     def _between(self, ask: Callable[[], T]) -> T:
         if self._is_moving:

@@ -62,7 +62,7 @@ from aioqueue.inputs.pipeline.transform_nodes import ShuffleNode
 from aioqueue.inputs.pipeline.worker_node import QueueNode
 from aioqueue.inputs.prepare.runner import prepare_items
 from aioqueue.inputs.statistics import BatchStatistics, BucketStatistics
-from aioqueue.locks import holding
+from aioqueue.locks import call_with_lock
 from aioqueue.philox import PhiloxWords, Seed, resolve_seed
 
 T = TypeVar("T")
@@ -334,7 +334,7 @@ class Streaming:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin behind a position, with new workers."""
-        holding(self._turns.lock, self._load, state)
+        call_with_lock(self._turns.lock, self._load, state)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         if self._is_async is not None:
@@ -377,7 +377,7 @@ class Streaming:
         Raises:
             OutOfRangeError: the stream has ended.
         """
-        return holding(self._turns.lock, self._take)
+        return call_with_lock(self._turns.lock, self._take)
 
     def _take(self) -> Any:
         self._check(is_async=False)

@@ -29,7 +29,7 @@ from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer, R
 from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.inputs.prepare.worker_timing import Gauge, InProgressTable
-from aioqueue.locks import guarded, release_if_held
+from aioqueue.locks import release_if_held, synchronized
 from aioqueue.storage.sized import size_of
 from aioqueue.telemetry.stacks import Stack, place_of
 
@@ -230,7 +230,7 @@ class Job:
         if run is not None:
             run.call_when_over(self.stop)
 
-    @guarded
+    @synchronized
     def _count_in(self) -> RunOfJob | None:
         """Count the worker; return the run if it is the first worker."""
         self._begun += 1
@@ -272,7 +272,7 @@ class Job:
                 self._not_started()
                 raise
 
-    @guarded
+    @synchronized
     def _set_count(self, count: int) -> int:
         """Set the number; return how many workers to start."""
         if self.source_ended or self._has_ended:
@@ -288,12 +288,12 @@ class Job:
             self._executor.resized()
         return start
 
-    @guarded
+    @synchronized
     def _not_started(self) -> None:
         self.count -= 1
         self.crew.launched -= 1
 
-    @guarded
+    @synchronized
     def dismiss(self) -> None:
         """Dismiss the calling worker before it waits for an item, if there is one too many.
 
@@ -330,7 +330,7 @@ class Job:
             errors += self._end(came_to_the_end and not self.into.is_closed())
         return combine_errors(errors, owner)
 
-    @guarded
+    @synchronized
     def _count_out(self, was_dismissed: bool) -> bool:
         """Count the worker out; return whether it is the last one of the job."""
         self._inside -= 1
@@ -371,7 +371,7 @@ class Job:
         if executor is not None:
             executor.stop()
 
-    @guarded
+    @synchronized
     def _halt(self) -> None:
         self.is_halted = self.source_ended = True
 
@@ -392,7 +392,7 @@ class Job:
 
     # The source.
 
-    @guarded
+    @synchronized
     def end_source(self, cause: BaseException | None) -> None:
         """Take nothing more from the source; the cause is its failure, if it failed."""
         if not self.source_ended:
@@ -412,11 +412,11 @@ class Job:
         """The number of items that were taken, or asked for, and are not in the queue."""
         return self.window.items
 
-    @guarded
+    @synchronized
     def _exhaust(self) -> None:
         self._is_exhausted = self.source_ended = True
 
-    @guarded
+    @synchronized
     def look_again(self) -> None:
         """Wake the thread that waits for room, if there is enough."""
         self._room_came()
@@ -457,7 +457,7 @@ class Job:
         self.end_source(cause_of(error) if meaning is Classification.END else None)
         return error if _must_be_raised(error, owner) else self.nothing_more()
 
-    @guarded
+    @synchronized
     def _abort(self) -> None:
         self.window.abort()
 
@@ -587,7 +587,7 @@ class Job:
             prepared.examples = ()
             self.refused(prepared, failure)
 
-    @guarded
+    @synchronized
     def _note_made(self, prepared: Prepared) -> Prepared | None:
         window = self.window
         if window.limit_bytes is not None and window.mark_ready(prepared.size):
@@ -596,7 +596,7 @@ class Job:
             return prepared
         return self._order.bring(prepared.item.number, prepared)
 
-    @guarded
+    @synchronized
     def waiting_in_order(self) -> int:
         """The number of prepared items that wait for an earlier one."""
         return len(self._order) if self.line is None else self.line.early
@@ -618,7 +618,7 @@ class Job:
         if self.feed.leases is not None:
             self._is_used(prepared)
         lock = self.lock
-        try:  # as `guarded`, inlined for speed
+        try:  # as `synchronized`, inlined for speed
             lock.acquire()
             self.window.release(prepared.size)
             self.progress.left(prepared)

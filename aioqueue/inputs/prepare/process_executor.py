@@ -43,7 +43,7 @@ from aioqueue.inputs.prepare.worker_process import (
     work,
 )
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.processes.arena import NONE, Arena, unpack
 from aioqueue.processes.messages import Succession, failure_of_message, how_it_ended
 from aioqueue.processes.program import (
@@ -113,7 +113,7 @@ class Clock(Generic[TimedT]):
             with self._lock:
                 self._changed.notify_all()
 
-    @guarded
+    @synchronized
     def stop(self) -> None:
         """End the watch."""
         self._is_over = True
@@ -294,7 +294,7 @@ class ProcessExecutor:
         for process in self._all():
             process.kill_at_exit()
 
-    @guarded
+    @synchronized
     def _all(self) -> list[PreparingProcess]:
         return list(self._processes)
 

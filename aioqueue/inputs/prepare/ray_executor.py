@@ -56,7 +56,7 @@ from aioqueue.inputs.prepare.thread_common import (
 )
 from aioqueue.inputs.prepare.worker_process import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 
@@ -218,7 +218,7 @@ class RayExecutor:
         self._inbox.stop()
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._wake_all()
 
@@ -226,7 +226,7 @@ class RayExecutor:
         for sleeper in self._sleepers:
             sleeper.notify()
 
-    @guarded
+    @synchronized
     def _wake_one(self, sleeper: threading.Condition, _: object) -> None:
         sleeper.notify()
 

@@ -32,7 +32,7 @@ from aioqueue.inputs.prepare.job import Job
 from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.inputs.prepare.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.locks import guarded
+from aioqueue.locks import synchronized
 
 
 class ThreadSource:
@@ -221,7 +221,7 @@ class ThreadSource:
         if self._reader is not None:
             self._reader.close()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._room.notify_all()
 
@@ -466,7 +466,7 @@ class WorkerThreads:
         self.scope.cancel()
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._stopped.notify_all()
 
@@ -627,6 +627,6 @@ class ThreadInbox:
         """End the wait for something to do."""
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._work_came.notify_all()
