@@ -1,8 +1,8 @@
 """The types that the machine shares with its callers: attempts, wakers, states and statistics.
 
 The rules are in the machine. An `Attempt` is one operation that has begun. A `Waker` is where its
-owner waits. A `Host` is the object on which it was begun. `Lines` are the attempts of one queue:
-those that wait, by side and in order, and those that were granted.
+owner waits. A `Host` is the object on which it was begun. `WaitLists` are the attempts of one
+queue: those that wait, by side and in order, and those that were granted.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def join_error(kind: str, name: str, unfinished: int) -> QueueClosedError:
     )
 
 
-class Lines:
+class WaitLists:
     """The attempts of one queue that have begun and not yet ended: the bookkeeping of the machine.
 
     Ordered dicts give the first attempt of a line, and remove any attempt, in constant time. Plain
@@ -406,7 +406,7 @@ class Lines:
         self.promised: int = 0
         self.granted: dict[Take, None] = {}
 
-    def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
+    def list_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
         """Return the line in which an attempt waits."""
         if attempt.side is DEQUEUE:
             return self.dequeues
@@ -424,7 +424,7 @@ class Lines:
         It may stand nowhere: Ctrl-C can strike before it is in line.
         """
         if attempt.state is PENDING:
-            self.line_of(attempt).pop(attempt, None)
+            self.list_of(attempt).pop(attempt, None)
         elif isinstance(attempt, Take):
             self.granted.pop(attempt, None)
         elif isinstance(attempt, Put):
@@ -446,8 +446,8 @@ class Lines:
         have not resumed; each side in the order of its line."""
         # What is on lease is in use, perhaps in another program: its owner waits for nothing here.
         granted = [one for one in self._not_yet_taken() if one.waits or not one.leased]
-        lines = (self.places, self.enqueues, granted, self.dequeues)
-        return [attempt for line in lines for attempt in line]
+        wait_lists = (self.places, self.enqueues, granted, self.dequeues)
+        return [attempt for wait_list in wait_lists for attempt in wait_list]
 
     def _not_yet_taken(self) -> list[Take]:
         """Return the grants whose owners have not resumed; that of a borrower has."""
@@ -455,7 +455,9 @@ class Lines:
 
     def of_waker(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
-        lines: tuple[Iterable[Attempt], ...]
-        lines = (self.places, self._not_yet_taken(), self.enqueues, self.dequeues)
-        lines += (self.until_closed, self.until_done)
-        return [attempt for line in lines for attempt in line if attempt.waker is waker]
+        wait_lists: tuple[Iterable[Attempt], ...]
+        wait_lists = (self.places, self._not_yet_taken(), self.enqueues, self.dequeues)
+        wait_lists += (self.until_closed, self.until_done)
+        return [
+            attempt for wait_list in wait_lists for attempt in wait_list if attempt.waker is waker
+        ]

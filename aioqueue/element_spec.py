@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeA
 import numpy as np
 
 from aioqueue.arguments import is_int
-from aioqueue.component_checks import Component, Shape, is_table, own_rows, shortly, unrolled
+from aioqueue.component_checks import (
+    Component,
+    Shape,
+    is_table,
+    separate_rows,
+    short_repr,
+    unrolled,
+)
 from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.public_names import DeferredModule
 from aioqueue.structures import Structure, Wording, flat_structure, keys_text, structure_of
@@ -203,7 +210,7 @@ class ElementSpec:
         self.row_is_identity: bool = False
         self.element_is_identity: bool = self._single is None and not self.names
         self._tuple_length = -1 if self.names else len(listed)
-        takes = [c.private if self.rows_private else c.convert for c in self.components]
+        takes = [c.convert_copy if self.rows_private else c.convert for c in self.components]
         self._take = takes[0]
         self._take_each: Callable[[Sequence[Any]], Row] = unrolled(
             "values",
@@ -244,7 +251,7 @@ class ElementSpec:
         if self.rows_private:
             # Transposed once here, because such rows are stored one by one.
             rows = [
-                tuple([c.private(v) for c, v in zip(self.components, row, strict=True)])
+                tuple([c.convert_copy(v) for c, v in zip(self.components, row, strict=True)])
                 for row in zip(*columns, strict=True)
             ]
             return rows, n
@@ -263,7 +270,7 @@ class ElementSpec:
     def outputs(self, out: Any, n: int) -> Columns:
         if not all(component.fixed for component in self.components):
             raise InvalidArgumentError(
-                f"out: got {shortly(out)}; this queue's batches have no fixed shape to write to"
+                f"out: got {short_repr(out)}; this queue's batches have no fixed shape to write to"
             )
         arrays = [out] if self._single is not None else self._values(out, "out")
         checked = [c.output(a, n) for c, a in zip(self.components, arrays, strict=True)]
@@ -282,7 +289,7 @@ class ElementSpec:
         """Return the components' values in order, from a tuple, a list or a dict."""
         if self.names:
             if not isinstance(given, Mapping) or set(given) != set(self.names):
-                got = keys_text(given) if isinstance(given, Mapping) else shortly(given)
+                got = keys_text(given) if isinstance(given, Mapping) else short_repr(given)
                 raise InvalidArgumentError(
                     f"{what}: got {got}; expected a dict with the keys {sorted(self.names)}"
                 )
@@ -291,7 +298,7 @@ class ElementSpec:
             got = (
                 counted(len(given), "component")
                 if isinstance(given, tuple | list)
-                else f"{shortly(given)}, not a tuple"
+                else f"{short_repr(given)}, not a tuple"
             )
             raise InvalidArgumentError(
                 f"{what}: got {got}; expected a tuple of"
@@ -478,14 +485,14 @@ class ObjectSpec:
     def columns(self, batch: Any) -> tuple[Columns, int]:
         if isinstance(batch, str | bytes | Mapping) or not is_iterable(batch):
             raise InvalidArgumentError(
-                f"batch: got {shortly(batch)}; expected a list, or another iterable, of elements"
+                f"batch: got {short_repr(batch)}; expected a list, or another iterable, of elements"
             )
         if is_table(batch):
             raise InvalidArgumentError(
                 f"batch: got {with_article(type(batch).__name__)}, which iterates over its columns"
                 ' or their names; expected a list of rows, such as frame.to_dict("records")'
             )
-        rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))
+        rows = separate_rows(batch) if self.row_is_identity else list(map(self.row, batch))
         return rows, len(rows)
 
     def element(self, row: Row) -> Any:
@@ -496,7 +503,7 @@ class ObjectSpec:
 
     def outputs(self, out: Any, n: int) -> Columns:
         raise InvalidArgumentError(
-            f"out: got {shortly(out)}; a queue of objects returns a list and writes to no arrays"
+            f"out: got {short_repr(out)}; a queue of objects returns a list and writes to no arrays"
         )
 
 
@@ -512,12 +519,12 @@ class PriorityObjectSpec(ObjectSpec):
     def row(self, element: Any) -> Row:
         if not isinstance(element, tuple | list) or len(element) != 2:
             raise InvalidArgumentError(
-                f"element: got {shortly(element)}; expected a pair (priority, object)"
+                f"element: got {short_repr(element)}; expected a pair (priority, object)"
             )
         priority, value = element
         if not is_int(priority) or not _INT64.min <= int(priority) <= _INT64.max:
             raise InvalidArgumentError(
-                f"element: got the priority {shortly(priority)}; expected an int of 64 bits"
+                f"element: got the priority {short_repr(priority)}; expected an int of 64 bits"
             )
         return (int(priority), value)
 

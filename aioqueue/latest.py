@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
-from aioqueue.api_misuse import hint_attributes, not_searched, refuse_overrides
+from aioqueue.api_misuse import hint_attributes, refuse_overrides, refuse_search
 from aioqueue.arguments import checked_count, checked_seconds
 from aioqueue.attempts import PENDING
 from aioqueue.display_text import on_one_line
@@ -26,7 +26,7 @@ from aioqueue.errors import (
     QueueEmpty,
     counted,
 )
-from aioqueue.forks import is_refusing, note_for_forks, refusing
+from aioqueue.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.latest_state import UNSET, LatestCore, Reading, Versioned
 from aioqueue.locks import call_with_lock
 from aioqueue.public_names import describe, public, with_sections
@@ -74,17 +74,17 @@ class LatestFace(Generic[T]):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return
         if core.has_begun:
-            self._core = refusing(str(core), core)
+            self._core = inherited_object(str(core), core)
         else:
             core.renew()
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return f"<{kind} of another process>"
         state = "closed" if core.is_closed else f"{counted(len(core._pending()), 'reader')} waiting"
         version = core.current.version
@@ -107,7 +107,7 @@ class LatestFace(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self, "the search would wait for newer values; get() has the newest one")
+        refuse_search(self, "the search would wait for newer values; get() has the newest one")
 
     @property
     def name(self) -> str:

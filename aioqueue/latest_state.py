@@ -21,7 +21,7 @@ from aioqueue.meters import current_meter
 from aioqueue.public_names import public
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.registry import note_waits
-from aioqueue.waiting.scopes import waited_elsewhere, waits_elsewhere
+from aioqueue.waiting.scopes import register_wait, unregister_wait
 from aioqueue.waiting.waker import Owner, apply_deferred, deliver
 
 T = TypeVar("T")
@@ -192,8 +192,8 @@ class LatestCore:
         reading.host, reading.waker = self, waker
         meter = current_meter.get()
         if meter is not None:
-            meter.sleeps(reading, self.name, reading.began)
-        waits_elsewhere(reading, runner)
+            meter.wait_started(reading, self.name, reading.began)
+        register_wait(reading, runner)
         deliver(self._begin(reading))
 
     @synchronized
@@ -207,8 +207,8 @@ class LatestCore:
         """End a wait, however it has ended."""
         meter = current_meter.get()
         if meter is not None:
-            meter.awoke(perf_counter())
-        waited_elsewhere(reading)
+            meter.wait_ended(perf_counter())
+        unregister_wait(reading)
         apply_deferred(self.withdraw, reading)
 
     def outcome(self, reading: Reading) -> Versioned[Any]:

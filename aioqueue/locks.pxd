@@ -13,8 +13,8 @@ cdef class GilLock:
     cpdef int release(self) except -1
     cpdef run(self, call, tuple args, dict kwargs)
     cpdef bint _is_owned(self) except -1
-    cdef int _wait(self, unsigned long here) except -1
-    cdef int _sleep(self, unsigned long here) except -1
+    cdef int _wait(self, unsigned long me) except -1
+    cdef int _sleep(self, unsigned long me) except -1
 
 cdef class _AnyLock(GilLock):
     cdef object _lock

@@ -108,10 +108,10 @@ def is_held_here(lock: Any) -> bool:
     return bool(lock._is_owned())
 
 
-def ownership(lock: Any) -> Callable[[], bool]:
+def held_here_check(lock: Any) -> Callable[[], bool]:
     """Return a function that tells whether the calling thread holds a lock, for use per row."""
-    tells: Callable[[], bool] = lock._is_owned
-    return tells
+    check: Callable[[], bool] = lock._is_owned
+    return check
 
 
 def release_if_held(lock: Any) -> None:
@@ -254,18 +254,18 @@ def _move(method: MethodT, *, refuses_reentry: bool) -> MethodT:
             args = (first,) if second is _ABSENT else (first, second)
             return call_with_lock(latch, method, self, *args)
         # The code of `GilLock.run`, repeated: that saves one call per move.
-        here = thread_ident()
-        was, latch._owner = latch._owner, latch._owner or here
-        if was == here:
+        me = thread_ident()
+        owner, latch._owner = latch._owner, latch._owner or me
+        if owner == me:
             if refuses_reentry:
                 raise self._interrupted()
             return method(self, first) if second is _ABSENT else method(self, first, second)
         try:
-            if was:
-                latch._wait(here)
+            if owner:
+                latch._wait(me)
             result = method(self, first) if second is _ABSENT else method(self, first, second)
         finally:
-            if latch._owner == here:
+            if latch._owner == me:
                 latch._owner = 0
                 if latch._rings_on_release:
                     latch._rings_on_release = False
@@ -293,9 +293,9 @@ class GilLock:
     its next round. So a line without a call is atomic, even under a tracer, which runs between
     lines. The lock is taken in one such line::
 
-        was, lock._owner = lock._owner, lock._owner or here
+        owner, lock._owner = lock._owner, lock._owner or me
 
-    It was free if ``was`` is 0; otherwise nothing has changed. It is released by a store, and a
+    It was free if ``owner`` is 0; otherwise nothing has changed. It is released by a store, and a
     call of C code if somebody waits. So no handler can come in between. Without a global lock it
     would be no lock at all; then `machine_lock` makes a `threading.RLock`.
 
@@ -324,14 +324,14 @@ class GilLock:
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take the lock, waiting for it if ``blocking``; return whether it was taken."""
-        here = thread_ident()
-        was, self._owner = self._owner, self._owner or here
-        if was == here:
+        me = thread_ident()
+        owner, self._owner = self._owner, self._owner or me
+        if owner == me:
             self._depth += 1
-        elif was:
+        elif owner:
             if not blocking:
                 return False
-            self._wait(here)
+            self._wait(me)
         return True
 
     def release(self) -> None:
@@ -352,16 +352,16 @@ class GilLock:
 
     def run(self, call: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Make a call with the lock held; the calling thread may hold it already."""
-        here = thread_ident()
-        was, self._owner = self._owner, self._owner or here
-        if was == here:
+        me = thread_ident()
+        owner, self._owner = self._owner, self._owner or me
+        if owner == me:
             return call(*args, **kwargs)
         try:
-            if was:
-                self._wait(here)
+            if owner:
+                self._wait(me)
             result = call(*args, **kwargs)
         finally:
-            if self._owner == here:  # else the wait was interrupted
+            if self._owner == me:  # else the wait was interrupted
                 self._owner = 0
                 if self._rings_on_release:
                     self._rings_on_release = False
@@ -383,11 +383,11 @@ class GilLock:
     ) -> None:
         self.release()
 
-    def _wait(self, here: int) -> None:
+    def _wait(self, me: int) -> None:
         """Take it as soon as it is free."""
         self._waiting += 1
         try:
-            self._sleep(here)
+            self._sleep(me)
         finally:
             self._waiting -= 1
             self._rings_on_release = self._waiting > 0
@@ -397,13 +397,13 @@ class GilLock:
                 self._rings_on_release = False
                 self._ring(None)
 
-    def _sleep(self, here: int) -> None:
+    def _sleep(self, me: int) -> None:
         # The loop is a function of its own so that Ctrl-C can end it: see the module's docstring.
-        was = here
-        while was:
+        owner = me
+        while owner:
             self._rings_on_release = True
-            was, self._owner = self._owner, self._owner or here
-            if was:
+            owner, self._owner = self._owner, self._owner or me
+            if owner:
                 self._listen()
 
 

@@ -27,8 +27,9 @@ others wait until that is decided. Attempts of the loop itself do not: it would 
 **Batches in progress.** The first dequeue in line takes rows as they arrive: it *claims* them.
 Claimed rows do not count as inside, so producers get their room back at once. They stay in the
 storage until the batch is complete, and leave it in one move; so the storage may hold more rows
-than the capacity. Storages that draw at random draw the claimed rows at once. After `hold_back`
-nothing is claimed: the rows of a batch that is not complete count as inside, and keep others out.
+than the capacity. Storages that draw at random draw the claimed rows at once. After
+`disable_claims` nothing is claimed: the rows of a batch that is not complete count as inside, and
+keep others out.
 
 **Bytes.** If rows bring their sizes (``max_bytes``, and rows that differ), an enqueue also waits
 while its next row would exceed the bound. Everything in the storage counts, even claimed rows, and
@@ -46,7 +47,7 @@ and `stand_by` and `retry`, beside it, let a task try them again. They compare t
 the storage with two bounds. The bounds stand for everything else (capacity, order, closing, waiting
 callers, rows that came back), because every slow move computes them anew at its end
 (`_set_bounds`). A signal handler may raise before that end, so a slow move first disables the fast
-path (`_shut`):
+path (`_disable_fast_path`):
 
 * below ``_bound_in`` a row can go in, and no caller need be woken;
 * above ``_bound_out`` a row can come out, and no caller need be woken.
@@ -55,7 +56,8 @@ path (`_shut`):
 is re-entrant because only such a lock knows its owner. So the machine notices when a signal handler
 or a finalizer interrupts a move of the same thread: it refuses what the handler begins
 (`aioqueue.locks.not_reentrant`), and leaves what it ends or closes to another thread
-(`is_entered_here`). Besides, such a lock can be released safely whenever Ctrl-C strikes (`aioqueue.locks`).
+(`is_entered_here`). Besides, such a lock can be released safely whenever Ctrl-C strikes
+(`aioqueue.locks`).
 """
 
 from __future__ import annotations
@@ -191,25 +193,25 @@ class Machine(MachineState):
                 return wakers  # another thread has put it in line, or ended it, just before
             self._leave_standby(attempt)
         if self._standby_put is not None or self._standby_take is not None:
-            self._shut()  # puts them in line
+            self._disable_fast_path()  # puts them in line
             wakers = self._settle()
         bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
-        self._shut()
+        self._disable_fast_path()
         take: Any = attempt if type(attempt) is Take else None
         is_refused = take is None and self._state is not OPEN and attempt.side is ENQUEUE
         if is_refused or (waker is None and not self._ends_at_once(attempt)):
             attempt.state = FAILED if is_refused else WITHDRAWN
             attempt.error = self._closed_error() if is_refused else None
-            self._give_up(attempt)
+            self._release_rows(attempt)
             # Nothing has changed, so the bounds of before still hold.
             self._bound_in, self._bound_out, self._batch_waits = bound_in, bound_out, batch_waits
             return wakers
         attempt.host = self
         attempt.waker = waker
-        line: Any = self._dequeues if take else self._lines.line_of(attempt)
+        wait_list: Any = self._dequeues if take else self._wait_lists.list_of(attempt)
         self._beginning = attempt
         try:
-            if line:
+            if wait_list:
                 leaves = False  # those in line go first
             elif take:
                 leaves = self._advance_dequeue(take, wakers)
@@ -218,7 +220,7 @@ class Machine(MachineState):
             else:
                 leaves = self._wait_is_over(attempt, wakers)
             if not leaves:
-                line[attempt] = None
+                wait_list[attempt] = None
                 if self._places:
                     # Other attempts of its waker may hold places. Their owners must resume first,
                     # so this one cannot be done now; it can only be granted a place behind them.
@@ -256,9 +258,9 @@ class Machine(MachineState):
             attempt.state = DONE
             return self._no_longer_granted()
         assert type(attempt) is Put
-        self._shut()
+        self._disable_fast_path()
         if self._brings_sizes:
-            self._lines.leave_place(attempt)
+            self._wait_lists.leave_place(attempt)
         else:
             self._places.pop(attempt, None)
         try:
@@ -285,12 +287,12 @@ class Machine(MachineState):
     @synchronized
     def withdraw_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
         """End leases whose rows were not used: all of these go back, before anyone takes one."""
-        self._shut()
+        self._disable_fast_path()
         for attempt in attempts:
             if attempt.state is GRANTED:
-                self._lines.remove(attempt)
+                self._wait_lists.remove(attempt)
                 attempt.state = WITHDRAWN
-                self._give_up(attempt)
+                self._release_rows(attempt)
         return self._settle()
 
     @synchronized
@@ -312,13 +314,13 @@ class Machine(MachineState):
         self._count_wait(attempt, waited)
         self._leave_standby(attempt)
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
-        self._shut()
+        self._disable_fast_path()
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
             return self._settle()  # Ctrl-C may have struck in the move that has ended it
         if not is_taken:
-            self._forget(attempt)
+            self._remove_attempt(attempt)
         attempt.state = WITHDRAWN
-        self._give_up(attempt)
+        self._release_rows(attempt)
         return self._settle()
 
     @synchronized
@@ -331,7 +333,7 @@ class Machine(MachineState):
         Args:
             value: an object that is inside; it is found by identity.
         """
-        self._shut()
+        self._disable_fast_path()
         if not self.storage.drop(value):
             return self._settle()
         self._claimed = max(0, min(self._claimed, self._available()))
@@ -352,7 +354,7 @@ class Machine(MachineState):
         if n > self._enqueued - self._finished:
             return None
         self._finished += n
-        if not self._lines.until_done:
+        if not self._wait_lists.until_done:
             return ()
         wakers: dict[Waker, None] = {}
         self._end_joins(wakers)
@@ -374,7 +376,7 @@ class Machine(MachineState):
         if attempt.state is not PENDING:
             return ()
         assert isinstance(attempt, Take)
-        self._shut()
+        self._disable_fast_path()
         attempt.expired = True
         return self._settle()
 
@@ -388,7 +390,7 @@ class Machine(MachineState):
             cancel_pending_enqueues: make the enqueues that have not ended fail at once.
             cause: the failure that becomes the cause of later errors; only the first one counts.
         """
-        self._shut()
+        self._disable_fast_path()
         if self._cause is None:
             self._cause = cause
         if self._state is OPEN:
@@ -398,7 +400,7 @@ class Machine(MachineState):
             if cancel_pending_enqueues and attempt.state is not FAILED:
                 self._fail(attempt, self._closed_error(attempt), wakers)
             if attempt.state is FAILED:  # perhaps by a close that Ctrl-C has struck just here
-                self._forget(attempt)
+                self._remove_attempt(attempt)
         self._flush(wakers)
         self._set_bounds()
         self._end_joins(wakers)
@@ -411,24 +413,24 @@ class Machine(MachineState):
         Args:
             capacity: how many rows fit; ``None`` for no bound.
         """
-        self._shut()
+        self._disable_fast_path()
         self._given_capacity = capacity
         self._capacity = self._rows_that_fit()
         return self._settle()
 
     @synchronized
-    def hold_back(self) -> None:
+    def disable_claims(self) -> None:
         """Let batches leave their rows inside, where they count, until they are complete.
 
         As for a storage that cannot give rows early, a batch must not be larger than the capacity.
         A batch that accepts fewer rows is complete, too, if the bytes leave no room for more.
         """
-        self._shut()
-        self._holds_back, self._progressive = True, False
+        self._disable_fast_path()
+        self._claims_disabled, self._progressive = True, False
         self._settle()
 
     @synchronized
-    def adopt(self, attempt: Take, columns: Columns) -> None:
+    def restore_grant(self, attempt: Take, columns: Columns) -> None:
         """Restore a grant from before this machine was made; the storage is still empty.
 
         Args:
@@ -442,7 +444,7 @@ class Machine(MachineState):
         self._granted[attempt] = None
 
     @synchronized
-    def refill(self, columns: Columns, n: int) -> None:
+    def restore_rows(self, columns: Columns, n: int) -> None:
         """Restore rows from before this machine was made; no attempt waits yet.
 
         They may exceed the bounds, in rows and in bytes: they went in one after another, and some
@@ -452,7 +454,7 @@ class Machine(MachineState):
             columns: the rows.
             n: how many.
         """
-        self._shut()
+        self._disable_fast_path()
         self.storage.put_many(columns, 0, n)
         self._enqueued += n
         self._set_bounds()
@@ -474,8 +476,8 @@ class Machine(MachineState):
             if not enqueues or not (moved or self._claimed > claimed):
                 break  # no dequeue has freed room for the next enqueue
         if self._state is CLOSED and self._granted and dequeues:
-            self._end_own_waits(wakers)
-        until_closed = self._lines.until_closed
+            self._fail_self_waits(wakers)
+        until_closed = self._wait_lists.until_closed
         while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
             until_closed.popitem(False)
 
@@ -484,7 +486,7 @@ class Machine(MachineState):
         waited only in case they came back."""
         return self._settle() if self._state is CLOSED and self._dequeues else ()
 
-    def _end_own_waits(self, wakers: dict[Waker, None]) -> None:
+    def _fail_self_waits(self, wakers: dict[Waker, None]) -> None:
         """Fail the dequeues behind the first one that would wait for their own borrowers.
 
         What these do then decides about the first one.
@@ -520,7 +522,7 @@ class Machine(MachineState):
                     return False
             elif self._in_two_steps(attempt):
                 if self._brings_sizes:
-                    self._lines.give_place(attempt, self.storage.weight_of(attempt.row))
+                    self._wait_lists.give_place(attempt, self.storage.weight_of(attempt.row))
                 else:
                     self._places[attempt] = 0
                 self._finish(attempt, GRANTED, wakers)
@@ -590,29 +592,30 @@ class Machine(MachineState):
     def _rows_for(self, attempt: Take, available: int) -> int | None:
         """Return how many rows the first dequeue in line gets, though fewer are available than it
         asks for; 0: it fails; None: it waits."""
-        if self._state is CLOSED and self._nothing_comes_back(attempt, available):
+        if self._state is CLOSED and self._no_rows_can_return(attempt, available):
             if not attempt.up_to or not self.storage.size:
                 return 0
             if self._eager:
                 # As in TensorFlow: the rows that the batch has drawn go back, and are drawn again.
                 self.storage.release(attempt.held)
             return self.storage.size
-        is_over = attempt.expired or self._is_too_heavy(attempt)
+        is_over = attempt.expired or self._bytes_block_enqueue(attempt)
         return available if is_over and available > 0 else None
 
-    def _is_too_heavy(self, attempt: Take) -> bool:
+    def _bytes_block_enqueue(self, attempt: Take) -> bool:
         """Return whether an enqueue waits that the bytes keep out, so that a batch that leaves its
         rows inside would wait for it in vain."""
-        is_light = not (self._holds_back and self._brings_sizes)
-        return not is_light and attempt.up_to and bool(self._enqueues) and not self._places
+        has_room = not (self._claims_disabled and self._brings_sizes)
+        return not has_room and attempt.up_to and bool(self._enqueues) and not self._places
 
     def _claim_for(self, attempt: Take) -> None:
         """Claim the available rows for the first dequeue in line, which waits.
 
         1. Claimed rows do not count as inside, so other callers get their room at once.
-        2. The claim never shrinks while this dequeue waits, but by rows that go back (`_forget`).
+        2. The claim never shrinks while this dequeue waits, but by rows that go back
+           (`_remove_attempt`).
         3. Rows that arrive on the fast path are claimed at the start of the next slow move
-           (`_shut`). That is early enough: until then no code reads the claim.
+           (`_disable_fast_path`). That is early enough: until then no code reads the claim.
         """
         if attempt.single or not self._progressive:
             return
@@ -628,7 +631,9 @@ class Machine(MachineState):
         A batch claims rows and so frees room (see `begin`); an enqueue may get a place beside its
         waker's.
         """
-        return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places) or self._holds_back)
+        return attempt.side is ENQUEUE and (
+            attempt.n > 1 or bool(self._places) or self._claims_disabled
+        )
 
     def _wait_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
         if type(attempt) is UntilDone:
@@ -643,7 +648,7 @@ class Machine(MachineState):
 
         `_flush` does not: only few moves can end a join, and all others would pay for the question.
         """
-        joins = self._lines.until_done
+        joins = self._wait_lists.until_done
         while joins and self._wait_is_over(next(iter(joins)), wakers):
             joins.popitem(False)
 
@@ -671,7 +676,7 @@ class Machine(MachineState):
         if isinstance(attempt, Put | PutMany):
             is_next = not (self._enqueues or self._places) and self._room() >= attempt.n
             if is_next and self._brings_sizes:
-                return self._rows_light_enough(attempt, attempt.n) == attempt.n
+                return self._rows_within_bytes(attempt, attempt.n) == attempt.n
             return is_next
         if not isinstance(attempt, Take):
             if type(attempt) is UntilDone:
@@ -680,7 +685,7 @@ class Machine(MachineState):
         if self._dequeues:
             return self._state is CLOSED and self._waits_for_itself(attempt)
         available = self._available()
-        if self._state is CLOSED and self._nothing_comes_back(attempt, available):
+        if self._state is CLOSED and self._no_rows_can_return(attempt, available):
             return True
         return available >= (1 if attempt.expired else attempt.n)
 
@@ -708,11 +713,11 @@ class Machine(MachineState):
         error.__cause__ = self._cause
         self._fail(attempt, error, wakers)
 
-    def _shut(self) -> None:
+    def _disable_fast_path(self) -> None:
         """Disable the fast path until the bounds are set: a signal handler may run before that."""
         self._bound_in, self._bound_out = -1, INFINITY  # first: the rest reads the storage's size
         if self._standby_put is not None or self._standby_take is not None:
-            self._line_up()
+            self._admit_standby()
         if self._batch_waits:  # rows that came by the fast path meanwhile belong to that batch
             self._claimed = self._claims()
         self._batch_waits = self._progressive  # the safe answer until `_set_bounds`
@@ -742,13 +747,13 @@ class Machine(MachineState):
         attempt.done += n
         self._enqueued += n
 
-    def _forget(self, attempt: Attempt) -> None:
+    def _remove_attempt(self, attempt: Attempt) -> None:
         """Remove an attempt from wherever it stands."""
-        if attempt is self._lines.first_dequeue():
+        if attempt is self._wait_lists.first_dequeue():
             self._claimed = 0  # its claimed rows are free again
-        self._lines.remove(attempt)
+        self._wait_lists.remove(attempt)
 
-    def _give_up(self, attempt: Attempt) -> None:
+    def _release_rows(self, attempt: Attempt) -> None:
         """Release what an attempt that ends early holds or has reserved."""
         if isinstance(attempt, Take):
             if attempt.held.count:
@@ -765,7 +770,7 @@ class Machine(MachineState):
 
     def _fail(self, attempt: Attempt, error: BaseException, wakers: dict[Waker, None]) -> None:
         attempt.error = error
-        self._give_up(attempt)
+        self._release_rows(attempt)
         self._finish(attempt, FAILED, wakers)
 
     def _closed_error(self, attempt: Put | PutMany | None = None) -> QueueClosedError:
@@ -803,6 +808,6 @@ class Machine(MachineState):
                 if not self._progressive:
                     bound_in = min(bound_in, self._limit())
         self._bound_in, self._bound_out = bound_in, bound_out
-        if self.onlookers:
-            for look in self.onlookers:
-                look()
+        if self.observers:
+            for observe in self.observers:
+                observe()

@@ -24,13 +24,13 @@ from aioqueue.attempts import (
     OPEN,
     WITHDRAWN,
     Attempt,
-    Lines,
     Put,
     PutMany,
     QueueState,
     Side,
     Statistics,
     Take,
+    WaitLists,
     Waker,
 )
 from aioqueue.element_spec import Row
@@ -39,9 +39,9 @@ from aioqueue.locks import (
     NOT_HELD,
     OwnedLock,
     as_gil_lock,
+    held_here_check,
     is_held_here,
     not_reentrant_move,
-    ownership,
     synchronized,
 )
 from aioqueue.meters import Counted, Durations
@@ -92,7 +92,7 @@ class FastPath:
         self.storage: Storage = storage
         self._lock = lock
         self._latch = as_gil_lock(lock)
-        self._is_held_here = ownership(lock)
+        self._is_held_here = held_here_check(lock)
         self._enter = enter
         self._put = storage.put
         self._take = storage.take
@@ -105,14 +105,14 @@ class FastPath:
         """Replace the lock. No other thread may be in the middle of a move."""
         self._lock = lock
         self._latch = as_gil_lock(lock)
-        self._is_held_here = ownership(lock)
+        self._is_held_here = held_here_check(lock)
 
     def try_enqueue(self, row: Row) -> bool:
         """Put a row in, if that affects no other caller; return whether it did."""
-        latch, here = self._latch, thread_ident()
-        was, latch._owner = latch._owner, latch._owner or here  # one line: see `GilLock`
-        if was:
-            return self._try_enqueue_later(row)
+        latch, me = self._latch, thread_ident()
+        owner, latch._owner = latch._owner, latch._owner or me  # one line: see `GilLock`
+        if owner:
+            return self._try_enqueue_contended(row)
         try:
             fits = len(self.storage) < self._bound_in
             if fits:
@@ -128,15 +128,15 @@ class FastPath:
 
     def try_dequeue(self) -> Row:
         """Take a row out, if that affects no other caller; else return `NOTHING`."""
-        latch, here = self._latch, thread_ident()
-        was, latch._owner = latch._owner, latch._owner or here  # one line: see `GilLock`
-        if was:
-            return self._try_dequeue_later()
+        latch, me = self._latch, thread_ident()
+        owner, latch._owner = latch._owner, latch._owner or me  # one line: see `GilLock`
+        if owner:
+            return self._try_dequeue_contended()
         try:
             take = self._take
             row = take() if len(self.storage) > self._bound_out else NOTHING
         except IndexError as raised:
-            if not _took_the_last(raised):
+            if not _lost_last_row(raised):
                 raise
             row = NOTHING
         finally:
@@ -150,7 +150,7 @@ class FastPath:
     # in several Python steps. A finalizer or a signal handler may run between them and would see
     # half a move, so its own try is refused here.
 
-    def _try_enqueue_later(self, row: Row) -> bool:
+    def _try_enqueue_contended(self, row: Row) -> bool:
         is_held_here = self._is_held_here
         if not self.storage.is_atomic and is_held_here():
             return False
@@ -173,7 +173,7 @@ class FastPath:
             raise
         return fits
 
-    def _try_dequeue_later(self) -> Row:
+    def _try_dequeue_contended(self) -> Row:
         is_held_here = self._is_held_here
         if not self.storage.is_atomic and is_held_here():
             return NOTHING
@@ -189,13 +189,13 @@ class FastPath:
             except RuntimeError as error:
                 if error.args != NOT_HELD:
                     raise
-            if _took_the_last(raised):
+            if _lost_last_row(raised):
                 return NOTHING
             raise
         return row
 
 
-def _took_the_last(error: BaseException) -> bool:
+def _lost_last_row(error: BaseException) -> bool:
     """Return whether a signal handler has taken the only row between the comparison and the take.
 
     Then the storage itself has raised the error, not a user's handler: there is no further frame.
@@ -241,6 +241,7 @@ class MachineState(FastPath):
         "_capacity",
         "_cause",
         "_claimed",
+        "_claims_disabled",
         "_dequeue_waits",
         "_dequeues",
         "_eager",
@@ -249,9 +250,7 @@ class MachineState(FastPath):
         "_finished",
         "_given_capacity",
         "_granted",
-        "_holds_back",
         "_keep",
-        "_lines",
         "_max_bytes",
         "_places",
         "_progressive",
@@ -259,11 +258,12 @@ class MachineState(FastPath):
         "_standby_put",
         "_standby_take",
         "_state",
+        "_wait_lists",
         "_waiting",
         "kind",
         "max_bytes",
         "name",
-        "onlookers",
+        "observers",
     )
 
     def __init__(
@@ -281,7 +281,7 @@ class MachineState(FastPath):
         super().__init__(storage, lock, enter)
         # What never changes of the storage: each slow move asks for it several times.
         self._progressive, self._eager = storage.progressive, storage.eager
-        self._holds_back = False  # whether a batch leaves its rows inside until it is complete
+        self._claims_disabled = False  # whether a batch leaves its rows inside until it is complete
         self._returned = storage.returned  # this very list
         self.kind: str = kind
         self.name: str = name
@@ -294,9 +294,9 @@ class MachineState(FastPath):
         self._max_bytes: float = INFINITY if max_bytes is None else max_bytes
         self._state = OPEN
         self._cause: BaseException | None = None
-        self._lines = lines = Lines()
-        self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
-        self._places, self._granted = lines.places, lines.granted
+        self._wait_lists = wait_lists = WaitLists()
+        self._enqueues, self._dequeues = wait_lists.enqueues, wait_lists.dequeues
+        self._places, self._granted = wait_lists.places, wait_lists.granted
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         # Rows that are done with. The rest of those that went in are unfinished: that costs nothing
         # where nobody asks.
@@ -309,7 +309,7 @@ class MachineState(FastPath):
         self._dequeue_waits = Durations()
         self._waiting: dict[Attempt, None] = {}  # attempts whose wait is not in the counts yet
         # Called under the lock when callers may have begun to wait; see `aioqueue.testing`.
-        self.onlookers: tuple[Callable[[], object], ...] = ()
+        self.observers: tuple[Callable[[], object], ...] = ()
         # The bounds of the fast path. Every slow move sets them.
         self._bound_in = -1 if self._brings_sizes else self._capacity
         self._bound_out = keep
@@ -333,20 +333,20 @@ class MachineState(FastPath):
     @synchronized
     def attempts_in(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
-        standing_by = [attempt for attempt in self._standing_by() if attempt.waker is waker]
-        return self._lines.of_waker(waker) + standing_by
+        standby = [attempt for attempt in self._standby_attempts() if attempt.waker is waker]
+        return self._wait_lists.of_waker(waker) + standby
 
     @synchronized
     def waiting(self) -> list[Attempt]:
         """Return the enqueues and dequeues that have begun and not ended, in the order of line."""
-        return self._lines.waiting() + self._standing_by()
+        return self._wait_lists.waiting() + self._standby_attempts()
 
     @synchronized
     def joins(self) -> list[Attempt]:
         """Return the attempts that wait until all rows are done with, in their order."""
-        return list(self._lines.until_done)
+        return list(self._wait_lists.until_done)
 
-    def _standing_by(self) -> list[Attempt]:
+    def _standby_attempts(self) -> list[Attempt]:
         both = (self._standby_put, self._standby_take)
         return [attempt for attempt in both if attempt is not None]
 
@@ -378,9 +378,9 @@ class MachineState(FastPath):
         attempt.host = self
         attempt.waker = waker
         self._waiting[attempt] = None
-        if self.onlookers:
-            for look in self.onlookers:
-                look()
+        if self.observers:
+            for observe in self.observers:
+                observe()
         return True
 
     @not_reentrant_move
@@ -416,12 +416,12 @@ class MachineState(FastPath):
         waits.add(waited)
         return True
 
-    def _line_up(self) -> None:
+    def _admit_standby(self) -> None:
         """Put the attempts that stand by in line, unless their owners will never run again.
 
         (One that a signal handler's exception leaves outside is begun by its owner.)
         """
-        both = self._standing_by()
+        both = self._standby_attempts()
         self._standby_put = self._standby_take = None
         for attempt in both:
             waker: Any = attempt.waker
@@ -429,7 +429,7 @@ class MachineState(FastPath):
                 attempt.state = WITHDRAWN
                 self._waiting.pop(attempt, None)
             else:
-                self._lines.line_of(attempt)[attempt] = None
+                self._wait_lists.list_of(attempt)[attempt] = None
                 attempt.waits = True
 
     def _leave_standby(self, attempt: Attempt) -> None:
@@ -463,7 +463,7 @@ class MachineState(FastPath):
         return self._get_capacity()
 
     @property
-    def most(self) -> float:
+    def max_rows(self) -> float:
         """How many elements fit, as far as that is known in advance. Takes no lock."""
         return self._capacity
 
@@ -472,7 +472,7 @@ class MachineState(FastPath):
         """Return all counts, of one moment."""
         claimed = self._claims()
         inside = self.storage.size - claimed
-        granted = self._held_by_sleepers()
+        granted = self._granted_rows()
         return Statistics(
             size=inside,
             capacity=self._given_capacity,
@@ -571,14 +571,14 @@ class MachineState(FastPath):
 
         0 once the queue closes: the claim of then is reported by the dequeue's failure.
         """
-        head = self._lines.first_dequeue()
+        head = self._wait_lists.first_dequeue()
         if head is None or head.expired or self._state is not OPEN:
             return 0
         if not self._progressive or self._eager:
             return 0
         return head.n - self._claimed - 1
 
-    def _held_by_sleepers(self) -> int:
+    def _granted_rows(self) -> int:
         """Return how many rows belong to dequeues whose owners have not run on, or committed.
 
         Where grant and commit are one step, such a dequeue is done, and only its wait is open.
@@ -593,7 +593,7 @@ class MachineState(FastPath):
         """Return whether a failure has closed the queue."""
         return self._cause is not None and self._state is not OPEN
 
-    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
+    def _no_rows_can_return(self, attempt: Take, available: int) -> bool:
         """Return whether a closed queue will not have more rows than now.
 
         Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
@@ -610,17 +610,17 @@ class MachineState(FastPath):
         borrowers = [one for one in held_by if one is not None]
         if len(borrowers) < len(held_by):
             return False  # others may be cancelled
-        is_own = False
+        is_borrowers = False
         for one in borrowers:  # loops, since Cython compiles no closure here
             if one.has_begun(attempt):
-                is_own = True
+                is_borrowers = True
                 continue
             for other in self._dequeues:
                 if one.has_begun(other):
                     break
             else:
                 return False  # that borrower runs on, and may give rows back
-        return is_own
+        return is_borrowers
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
         """Return how many rows of the first enqueue in line may go in now."""
@@ -631,19 +631,19 @@ class MachineState(FastPath):
         if room < 1:
             return 0
         if type(attempt) is not PutMany:
-            return self._rows_light_enough(attempt, 1) if self._brings_sizes else 1
+            return self._rows_within_bytes(attempt, 1) if self._brings_sizes else 1
         n = int(min(max(room, self._claims_to_come()), attempt.n - attempt.done))
-        return self._rows_light_enough(attempt, n) if self._brings_sizes else n
+        return self._rows_within_bytes(attempt, n) if self._brings_sizes else n
 
-    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
+    def _rows_within_bytes(self, attempt: Put | PutMany, n: int) -> int:
         """Return how many of an enqueue's next n rows may go in, by their sizes.
 
         Rows inside, claimed rows and places all count. But the rows that the next dequeue lacks may
         go in whatever their size: otherwise it and the enqueue would wait for each other.
         """
-        storage, missing = self.storage, self._missing()
+        storage, missing = self.storage, self._shortage()
         assert storage.weight is not None
-        total = storage.weight + self._lines.promised
+        total = storage.weight + self._wait_lists.promised
         if isinstance(attempt, PutMany):
             weights = storage.weights(attempt.columns, attempt.done, attempt.done + n)
         else:
@@ -654,10 +654,10 @@ class MachineState(FastPath):
                 return count
         return n
 
-    def _missing(self) -> int:
+    def _shortage(self) -> int:
         """Return how many rows the first dequeue lacks; without one, what a `dequeue` would."""
-        head = self._lines.first_dequeue()
-        needed = 1 if head is None or head.expired or self._holds_back else head.n
+        head = self._wait_lists.first_dequeue()
+        needed = 1 if head is None or head.expired or self._claims_disabled else head.n
         return needed - self._available() - len(self._places)
 
     def _available(self) -> int:

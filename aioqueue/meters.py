@@ -49,7 +49,7 @@ class Event(NamedTuple):
     items: int = 1
 
 
-class LockLooks:
+class LockSamples:
     """Counts samples of worker stacks that show a wait for a lock.
 
     Attributes:
@@ -63,7 +63,7 @@ class LockLooks:
         self.in_line: int = 0
         self.lock: str | None = None
 
-    def see(self, found: Collection[str | None]) -> None:
+    def add(self, found: Collection[str | None]) -> None:
         """Count samples: for each worker, where it waits for a lock, or ``None``."""
         self.looks += len(found)
         waiting = [place for place in found if place is not None]
@@ -162,10 +162,10 @@ class Meter:
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 
-    def asked_for_key(self, seconds: float) -> None:
+    def key_computed(self, seconds: float) -> None:
         """Count the time that a user's function took for the key of an item; here, do nothing."""
 
-    def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
+    def wait_started(self, attempt: Attempt, queue: str, now: float) -> None:
         """Note that the worker begins to wait at a queue."""
         waits = self.waits
         if attempt.side is ENQUEUE:
@@ -174,7 +174,7 @@ class Meter:
             self.reads = queue
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, False)
 
-    def awoke(self, now: float) -> None:
+    def wait_ended(self, now: float) -> None:
         """Note that the wait has ended, in whatever way."""
         waits = self.waits
         if waits.since:

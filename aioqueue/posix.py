@@ -79,7 +79,7 @@ def signals_blocked(signals: Collection[int]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def unblock_signals(signals: Collection[int], calls_go_on: int) -> None:
+def unblock_signals(signals: Collection[int], restarting: int) -> None:
     """Let a process get signals from now on, on systems where they can be blocked.
 
     Args:
@@ -87,7 +87,7 @@ def unblock_signals(signals: Collection[int], calls_go_on: int) -> None:
         calls_go_on: the one of them after which interrupted system calls continue.
     """
     if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(calls_go_on, False)
+        signal.siginterrupt(restarting, False)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
@@ -229,7 +229,7 @@ def peer_user(connection: socket.socket) -> int | None:
     return None
 
 
-def own_user() -> int:
+def current_user() -> int:
     """Return the real user of this process."""
     return os.getuid()
 

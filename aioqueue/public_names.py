@@ -94,9 +94,9 @@ class PublicNames:
             AttributeError: there is no such name. The message says what is written here instead.
         """
         if name not in self._homes:
-            from aioqueue.api_misuse import no_name
+            from aioqueue.api_misuse import raise_unknown_name
 
-            no_name(self._package, name)
+            raise_unknown_name(self._package, name)
         module, attribute = self._homes[name]
         if module != _ERRORS and module not in sys.modules:
             importlib.import_module(_CORE)

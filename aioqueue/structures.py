@@ -15,7 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
-from aioqueue.component_checks import shortly
+from aioqueue.component_checks import short_repr
 from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.trees import (
     MAX_DEPTH,
@@ -236,7 +236,7 @@ class _Nothing(Structure):
 
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
         if tree is not None:
-            raise self._refused(shortly(tree), wording.nothing, wording)
+            raise self._refused(short_repr(tree), wording.nothing, wording)
         return ()
 
     def make(self, parts: Sequence[Any]) -> Any:
@@ -303,7 +303,7 @@ class _Mapping(Structure):
             except KeyError:
                 pass
         if not isinstance(tree, Mapping) or set(tree) != self._wanted:
-            got = keys_text(tree) if isinstance(tree, Mapping) else shortly(tree)
+            got = keys_text(tree) if isinstance(tree, Mapping) else short_repr(tree)
             raise self._refused(got, wording.fields.format(sorted(self._wanted)), wording)
         return [tree[key] for key in self.keys]
 

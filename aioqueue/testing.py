@@ -217,12 +217,12 @@ class _Crowd:
             self.is_there.open()  # safe under the lock: the wake never takes it
 
     def _begin(self) -> None:
-        self._machine.onlookers += (self.look,)
+        self._machine.observers += (self.look,)
         self.look()
 
     def _end(self) -> None:
-        others = [look for look in self._machine.onlookers if look != self.look]
-        self._machine.onlookers = tuple(others)
+        others = [look for look in self._machine.observers if look != self.look]
+        self._machine.observers = tuple(others)
 
 
 @contextmanager

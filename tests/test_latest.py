@@ -29,7 +29,7 @@ from aioqueue.errors import (
     QueueClosedError,
     QueueEmpty,
 )
-from aioqueue.tracebacks import HOUSE
+from aioqueue.tracebacks import PACKAGE_FOLDER
 from tests.worlds import PATIENCE, spin_until
 
 Body = Callable[[], Coroutine[Any, Any, None]]
@@ -233,7 +233,7 @@ def test_the_stop_wakes_a_worker_that_was_registered_while_it_waited(is_thread: 
     else:
         asyncio.run(asyncio.wait_for(main(), PATIENCE))
     (error,) = ended
-    assert HOUSE not in "".join(traceback.format_exception(error))
+    assert PACKAGE_FOLDER not in "".join(traceback.format_exception(error))
 
 
 def test_limits_of_threads(pool: Any) -> None:

@@ -172,7 +172,7 @@ class BatcherCore:
         if queue is None:
             queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
-        queue._machine.hold_back()  # requests that a worker collects count as waiting
+        queue._machine.disable_claims()  # requests that a worker collects count as waiting
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
@@ -202,7 +202,7 @@ class BatcherCore:
         self._lock = threading.RLock()
         if self._has_own_queue:
             queue = self._new_queue()
-            queue._machine.hold_back()
+            queue._machine.disable_claims()
             self.aio, self.sync = queue.aio, queue.sync
         note_waits(self)
 
@@ -286,7 +286,7 @@ class BatcherCore:
 
     def batch_now(self) -> int:
         """Return how many requests a batch may have: fewer if the capacity was made smaller."""
-        return int(min(self.max_batch, self.aio._machine.most))
+        return int(min(self.max_batch, self.aio._machine.max_rows))
 
     def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
         """Yield the requests in elements of the queue whose callers still wait."""

@@ -51,11 +51,11 @@ from aioqueue.coordination.shutdown import (
 from aioqueue.coordination.tasks import Tasks, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
-from aioqueue.forks import is_refusing
+from aioqueue.forks import is_inherited
 from aioqueue.public_names import public, with_sections
-from aioqueue.tracebacks import SHORTENED, raise_again, shorten
+from aioqueue.tracebacks import SHORTENED, reraise, shorten
 from aioqueue.waiting import current_waker
-from aioqueue.waiting.waker import defers_ctrl_c, lets_ctrl_c_in
+from aioqueue.waiting.waker import allows_ctrl_c, defers_ctrl_c
 
 
 class Startable(Protocol):
@@ -105,7 +105,7 @@ class AsyncCoordinator(CoordinatorFace):
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
-        await self._core.stopped.wait(current_waker(), till_stop=True)
+        await self._core.stopped.wait(current_waker(), until_stop=True)
         return True
 
     async def join(
@@ -122,13 +122,13 @@ class AsyncCoordinator(CoordinatorFace):
                 with closing(self._core.joining(workers, grace, ignore_live)) as waits:
                     for gate, seconds in waits:
                         with anyio.move_on_after(seconds):
-                            await gate.wait(current_waker(), till_stop=True)
+                            await gate.wait(current_waker(), until_stop=True)
             except BaseExceptionGroup as group:
                 failure = self._as_asked(group)
                 if failure is group:
                     raise
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
         except BaseException as error:
             shorten(error)
             raise
@@ -170,7 +170,7 @@ class AsyncCoordinator(CoordinatorFace):
     async def _leave_block(self, error: BaseException | None) -> bool | None:
         """Stop, join, and report: the body of `__aexit__`."""
         assert self._tasks is not None
-        if is_refusing(self._core) and error is not None:
+        if is_inherited(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         leaving = Call()
         failed, reraised = self._split_block_error(error)
@@ -280,7 +280,7 @@ class AsyncCoordinator(CoordinatorFace):
             if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
             if reraised is None:
                 return failed is not None  # the group lacks it, so it was a clean stop: swallow it
             if reraised is error:
@@ -520,7 +520,7 @@ class LooperTask:
         finally:
             del coordinator  # it refers to the failure, which refers to this frame
 
-    @lets_ctrl_c_in
+    @allows_ctrl_c
     async def _call_again_and_again(self, coordinator: AsyncCoordinator, call: Call) -> None:
         try:
             report = partial(_report_to, weakref.ref(coordinator._core), self.name)

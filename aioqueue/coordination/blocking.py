@@ -28,9 +28,9 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
-from aioqueue.forks import is_refusing
+from aioqueue.forks import is_inherited
 from aioqueue.public_names import public, with_sections
-from aioqueue.tracebacks import raise_again, shorten
+from aioqueue.tracebacks import reraise, shorten
 from aioqueue.waiting.scopes import CancelScope, Gate, current_scopes
 from aioqueue.waiting.waker import in_event_loop
 
@@ -87,7 +87,7 @@ class ThreadCoordinator(CoordinatorFace):
                 if failure is group:
                     raise
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
         except BaseException as error:
             shorten(error)
             raise
@@ -115,7 +115,7 @@ class ThreadCoordinator(CoordinatorFace):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:  # not `bool`: type checkers would think that the block swallows exceptions
-        if is_refusing(self._core) and error is not None:
+        if is_inherited(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         is_failure = isinstance(error, Exception)
         struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)
@@ -175,7 +175,7 @@ class ThreadCoordinator(CoordinatorFace):
             if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
             return is_failure  # the group lacks it, so it was a clean stop: swallow it
         finally:
             del error, failure, struck  # breaks reference cycles, as in `__exit__`

@@ -18,11 +18,11 @@ from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, che
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.errors import counted, interrupt_of
-from aioqueue.forks import is_refusing, note_for_forks, refusing
+from aioqueue.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.locks import call_with_lock
 from aioqueue.public_names import World, describe
 from aioqueue.telemetry.registry import Watch
-from aioqueue.tracebacks import SHORTENED, raise_again
+from aioqueue.tracebacks import SHORTENED, reraise
 from aioqueue.waiting.scopes import end_joins_of
 from aioqueue.waiting.waker import Owner
 
@@ -138,11 +138,11 @@ class CoordinatorFace(CoordinatorMethods):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return
         core.renew()
         if core.has_begun:
-            self._core = refusing("this coordinator", core)
+            self._core = inherited_object("this coordinator", core)
 
     def _watched(self) -> Watch:
         return self._core.watch
@@ -201,7 +201,7 @@ class CoordinatorFace(CoordinatorMethods):
 
     def __repr__(self) -> str:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return f"<{type(self).__module__}.{type(self).__name__} of another process>"
         state = "joined" if core.joined else "stopped" if core.should_stop() else "running"
         failures = counted(len(core.failures()), "failure")
@@ -300,7 +300,7 @@ class CoordinatorFace(CoordinatorMethods):
         with SHORTENED:
             failures = self._core.failures()
             if failures:
-                raise_again(self._as_asked(failure_group(failures)))
+                reraise(self._as_asked(failure_group(failures)))
 
     def stop_on_exception(self) -> _StopOnException:
         """Return a context in which an exception stops all workers, is recorded, and is swallowed.

@@ -63,9 +63,9 @@ from aioqueue.waiting import current_waker
 from aioqueue.waiting.scopes import Gate
 from aioqueue.waiting.waker import (
     Owner,
+    allows_ctrl_c,
     current_worker,
     defers_ctrl_c,
-    lets_ctrl_c_in,
 )
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class Run:
         call = Call()
         queue, waker = self._runner.queue._core, current_waker()
         plan.owner = Owner(waker.runner())
-        queue.note_filler(waker, +1)
+        queue.count_filler(waker, +1)
         try:
             meter = self._metered(plan)
             pauses = self.restarts
@@ -294,7 +294,7 @@ class Run:
         else:
             self.worker_ended(plan, None)
         finally:
-            queue.note_filler(waker, -1)
+            queue.count_filler(waker, -1)
             del self, plan, queue, call  # breaks the same cycle as in `loop`
 
     def _calls(self, plan: WorkerPlan, meter: Meter) -> float | None:
@@ -320,7 +320,7 @@ class Run:
             del self, plan  # breaks the same cycle as in `loop`
         return None
 
-    @lets_ctrl_c_in
+    @allows_ctrl_c
     async def _awaits(self, plan: WorkerPlan, meter: Meter, call: Call) -> float | None:
         """Do the same as `_calls` for a coroutine function, in the task that ``call`` belongs to.
 

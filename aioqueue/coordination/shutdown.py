@@ -53,7 +53,7 @@ from aioqueue.locks import call_with_lock, synchronized
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.telemetry.registry import forget_run, note_run
 from aioqueue.tracebacks import shorten, title_of
-from aioqueue.waiting.scopes import StopScope, attempts_elsewhere, watch
+from aioqueue.waiting.scopes import StopScope, registered_waits, watch
 from aioqueue.waiting.waker import in_event_loop
 
 CLEAN_UP: Final = 10.0
@@ -254,7 +254,7 @@ def refuse_to_stop(workers: list[Worker]) -> None:
     Raises:
         RuntimeError: there are such tasks among the workers.
     """
-    names = [worker.name for worker in workers if worker.stands_still()]
+    names = [worker.name for worker in workers if worker.is_blocked()]
     if names and not in_event_loop():
         raise RuntimeError(
             f"join would have to wait for {counted(len(names), 'task')} of the event loop that runs"
@@ -328,7 +328,7 @@ def stop_scope_of(worker: object) -> StopScope:
             owner = attempt.owner
             if owner is not None and owner.thing is worker:
                 watch((scope,), attempt, attempt.began)
-    for attempt in attempts_elsewhere(worker):
+    for attempt in registered_waits(worker):
         watch((scope,), attempt, attempt.began)
     return scope
 

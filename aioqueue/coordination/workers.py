@@ -49,7 +49,7 @@ class Worker(Protocol):
     def is_current(self) -> bool:
         """Return whether it is the caller, which cannot wait for itself."""
 
-    def stands_still(self) -> bool:
+    def is_blocked(self) -> bool:
         """Return whether it cannot run while the calling thread waits: the thread runs its loop."""
 
     def cancel(self) -> bool:
@@ -116,7 +116,7 @@ class _Thread:
     def is_current(self) -> bool:
         return self.thread is threading.current_thread()
 
-    def stands_still(self) -> bool:
+    def is_blocked(self) -> bool:
         return False
 
     def cancel(self) -> bool:
@@ -164,7 +164,7 @@ class _Future:
     def is_current(self) -> bool:
         return running_loop() is not None and asyncio.current_task() is self._future
 
-    def stands_still(self) -> bool:
+    def is_blocked(self) -> bool:
         return _is_running_here(self._loop)
 
     def cancel(self) -> bool:
@@ -247,7 +247,7 @@ class OwnTask:
     def is_current(self) -> bool:
         return self.task is not None and self.task is running_task()
 
-    def stands_still(self) -> bool:
+    def is_blocked(self) -> bool:
         return _is_running_here(self._loop)
 
     def cancel(self) -> bool:

@@ -36,7 +36,7 @@ from aioqueue import InvalidArgumentError, PreemptedError
 from aioqueue.arguments import checked_seconds
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import describe_exception
-from aioqueue.forks import LivingThings
+from aioqueue.forks import LivingObjects
 from aioqueue.json_files import parsed
 from aioqueue.locks import synchronized
 from aioqueue.public_names import public
@@ -272,7 +272,7 @@ class PreemptionAlarm:
     """
 
     def __init__(self) -> None:
-        self.sleepers: LivingThings = LivingThings()
+        self.sleepers: LivingObjects = LivingObjects()
         """What may wait for a batch: a `PreemptionSleeper` adds itself. If the alarm rings already,
         it then has itself woken."""
         self.reasons: dict[object, str] = {}

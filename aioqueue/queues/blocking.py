@@ -13,7 +13,7 @@ from threading import current_thread
 from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
-from aioqueue.api_misuse import not_searched
+from aioqueue.api_misuse import refuse_search
 from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import (
     PENDING,
@@ -36,13 +36,13 @@ from aioqueue.errors import (
 from aioqueue.machine_state import NOTHING
 from aioqueue.meters import current_meter
 from aioqueue.public_names import public
-from aioqueue.queues.core import QueueFace, note_rows
+from aioqueue.queues.core import QueueFace, add_rows_note
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.tracebacks import SHORTENED, shorten, shorten_again
 from aioqueue.waiting.scopes import (
     cancelled_by,
     current_scopes,
-    least_left,
+    seconds_left,
     unwatch,
     watch,
 )
@@ -97,7 +97,7 @@ class BlockingMethods(QueueFace[ElementT]):
             timeout = checked_seconds(timeout, "timeout")
         columns, n = self._core.spec.columns(batch)
         if n:
-            columns = self._core.made_ready(columns, n, copy=copy)
+            columns = self._core.prepare_columns(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
                 with SHORTENED:
                     self._complete(PutMany(columns, n), "enqueue_many", timeout)
@@ -243,7 +243,7 @@ class BlockingMethods(QueueFace[ElementT]):
     ) -> None:
         """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception."""
         if in_event_loop():
-            if not self._at_once(attempt):
+            if not self._try_nowait(attempt):
                 if timeout == 0:
                     raise self._timeout_error(attempt, method, timeout)
                 raise RuntimeError(
@@ -255,27 +255,27 @@ class BlockingMethods(QueueFace[ElementT]):
         began = attempt.began = perf_counter()
         waker = ThreadWaker()
         scopes = current_scopes()
-        sleepers = self._core.sleepers
+        blocked_wakers = self._core.blocked_wakers
         try:
-            sleepers[waker] = None
-            if self._core.lends and type(attempt) is Take:
-                self._core.falls_asleep(attempt, current_thread())  # the machine asks whose it is
+            blocked_wakers[waker] = None
+            if self._core.has_leases and type(attempt) is Take:
+                self._core.record_owner(attempt, current_thread())  # the machine asks whose it is
             wakers = self._machine.begin(attempt, waker)
             if wakers:
                 deliver(wakers)
             if attempt.waits:
-                self._core.falls_asleep(attempt, current_thread())
+                self._core.record_owner(attempt, current_thread())
                 if self._core.wakers:
                     self._core.drop_dead_loops()
-                    if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):
+                    if timeout != 0 and attempt.is_pending and self._core.would_deadlock(attempt):
                         raise self._deadlock_error(method)
                 limit = timeout
                 if scopes:
-                    limit = least_left(scopes, timeout)
+                    limit = seconds_left(scopes, timeout)
                     watch(scopes, attempt, began)
                 meter = current_meter.get()
                 if meter is not None:
-                    meter.sleeps(attempt, self.name, began)
+                    meter.wait_started(attempt, self.name, began)
                 # The loop is a function of its own so that Ctrl-C can end it: `aioqueue.locks`.
                 if not self._wait(attempt, waker, began, limit, max_wait):
                     raise self._timeout_error(
@@ -295,12 +295,12 @@ class BlockingMethods(QueueFace[ElementT]):
             if not attempt.is_withdrawn:
                 apply_deferred(self._machine.withdraw, attempt, perf_counter() - began)
                 self._core.wake_all()
-                note_rows(attempt, error)
+                add_rows_note(attempt, error)
             raise
         finally:
-            sleepers.pop(waker, None)
+            blocked_wakers.pop(waker, None)
             if meter is not None:
-                meter.awoke(perf_counter())
+                meter.wait_ended(perf_counter())
             if scopes:
                 unwatch(scopes, attempt)
         if attempt.error is not None:
@@ -403,7 +403,7 @@ class Batches(Generic[BatchT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> Self:
         return self

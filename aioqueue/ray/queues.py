@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
-from aioqueue.api_misuse import Hinted, hint_attributes, not_searched
+from aioqueue.api_misuse import Hinted, hint_attributes, refuse_search
 from aioqueue.arguments import checked_count, checked_flag, checked_seconds
 from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
 from aioqueue.public_names import with_sections
@@ -447,7 +447,7 @@ class BlockingRayQueue(_Face):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> BlockingRayQueue:
         """Iterate over elements, dequeuing each, until the queue is closed and empty.

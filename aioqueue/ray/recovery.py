@@ -88,14 +88,14 @@ def refilled(book: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segme
     for consumer, number, rows in _leases(ledger):
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
         if entries:  # without entries, all of it is lost
-            book.adopt(consumer, number, entries)
+            book.restore_grant(consumer, number, entries)
     for key, batch in ledger.batches.items():
         given = batch.used | leased.get(key, set())
         if batch.inside is None:
             awaited.partial[key] = given
         inside = [row for row in batch.inside or () if row not in given]
         if inside:
-            book.refill([_entry(segments[key], row, batch) for row in inside])
+            book.restore_rows([_entry(segments[key], row, batch) for row in inside])
         if inside or key in leased:
             awaited.add(segments[key])
     return awaited, list(segments.values())

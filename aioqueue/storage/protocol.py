@@ -195,10 +195,10 @@ class Storage(ABC):
             if n > known:
                 self._remove(n - known, parts)
         except BaseException:
-            undone = Held()
-            undone.parts, undone.tickets = parts, tickets[: len(parts)]
+            partial = Held()
+            partial.parts, partial.tickets = parts, tickets[: len(parts)]
             self._next_ticket += len(parts)
-            self.restore(undone)
+            self.restore(partial)
             raise
         if back:
             parts = [*[entry for _, entry in back], *parts]

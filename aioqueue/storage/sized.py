@@ -152,7 +152,7 @@ class WeighedStorage(Storage):
         if self._reader is not None:
             assert self._components is not None
             pairs = zip(self._components, row, strict=True)
-            row = tuple([component.private(value) for component, value in pairs])
+            row = tuple([component.convert_copy(value) for component, value in pairs])
         return Weighed(row, self._size(row))
 
     def put(self, row: Weighed, /) -> None:

@@ -16,7 +16,7 @@ from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from aioqueue.forks import LivingThings
+from aioqueue.forks import LivingObjects
 from aioqueue.locks import synchronized
 from aioqueue.meters import Counted, Meter, Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
@@ -289,7 +289,7 @@ class QueuePart(EndingPart):
         """
         passed, self._looked = (now - self._looked) * share, now
         machine = self._machine
-        size, most = len(machine.storage), machine.most
+        size, most = len(machine.storage), machine.max_rows
         if size <= self._keep:
             self._empty += passed
         if size >= most:
@@ -382,7 +382,7 @@ class Serving(Protocol):
         """Identifies the queue: the id of its core."""
 
 
-_waits: Final = LivingThings()
+_waits: Final = LivingObjects()
 
 
 def note_waits(waiting: WaitPoint) -> None:
@@ -402,7 +402,7 @@ class Coordinating(Protocol):
         """Return its state, with the workers that belong to no stage (by their keys)."""
 
 
-_coordinators: Final = LivingThings()
+_coordinators: Final = LivingObjects()
 
 
 def note_coordinator(coordinator: Coordinating) -> None:
@@ -415,7 +415,7 @@ def known_coordinators() -> list[Coordinating]:
     return _coordinators.listed()
 
 
-_runs: Final = LivingThings()
+_runs: Final = LivingObjects()
 
 
 def note_run(run: object) -> None:

@@ -77,8 +77,8 @@ class Watchdog:
         if watched is None:
             return False
         moved = watched.moved()
-        stands_still, self._before = moved == self._before, moved
-        if not stands_still:
+        is_blocked, self._before = moved == self._before, moved
+        if not is_blocked:
             self._has_warned = False
         elif not self._has_warned and (waited := watched.longest_wait()) >= self._seconds:
             self._has_warned = True

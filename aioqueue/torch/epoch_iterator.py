@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
-from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.forks import PROCESS, inherited_error
 from aioqueue.locks import call_with_lock
 from aioqueue.telemetry import note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
@@ -247,7 +247,7 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def _check_process(self) -> None:
         if self.is_of_another_process:
-            raise begun_elsewhere("this iterator of a DataLoader")
+            raise inherited_error("this iterator of a DataLoader")
 
     @property
     def is_closed(self) -> bool:

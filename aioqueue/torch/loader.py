@@ -12,7 +12,7 @@ from torch.utils import data
 from aioqueue import InvalidArgumentError
 from aioqueue.arguments import check_version, checked_flag
 from aioqueue.errors import counted
-from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.forks import PROCESS, inherited_error
 from aioqueue.torch.collate import Recipe
 from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
 from aioqueue.torch.loader_state import (
@@ -201,7 +201,7 @@ class DataLoader(data.DataLoader[T_co]):
             TypeError: the dataset is iterable without ``state_dict``, and ``replay`` is false.
         """
         if self._place.process not in (None, PROCESS.number):
-            raise begun_elsewhere("the epoch of this DataLoader")
+            raise inherited_error("the epoch of this DataLoader")
         position = self._place.resume or self._place.position
         epoch = None
         if position is not None and not position.is_over:

@@ -57,7 +57,7 @@ from aioqueue.torch.worker_threads import (
     this_is_worker,
     worker_info,
 )
-from aioqueue.tracebacks import FailureNote, raise_again, title_of
+from aioqueue.tracebacks import FailureNote, reraise, title_of
 
 _prepare: Final = inputs.prepare
 """It is imported when it is first looked up. The first batch would wait for that."""
@@ -552,9 +552,9 @@ class Streams:
 
     def _raise(self, failures: list[BaseException]) -> None:
         if len(failures) == 1 and self._raise_single:
-            raise_again(failures[0], is_kept=True)
+            reraise(failures[0], is_kept=True)
         if failures:
-            raise_again(interrupt_of(BaseExceptionGroup(title_of(failures), failures)))
+            reraise(interrupt_of(BaseExceptionGroup(title_of(failures), failures)))
 
 
 def _without_our_words(failure: BaseException) -> BaseException:

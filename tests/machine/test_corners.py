@@ -581,7 +581,7 @@ def test_a_peek_ends_with_a_closed_queue() -> None:
 
 def test_a_batch_that_is_held_back_counts_until_it_is_complete() -> None:
     machine = machine_of(capacity=3)
-    machine.hold_back()
+    machine.disable_claims()
     take = begun(machine, Take(3, up_to=True))
     for row in range(2):
         assert machine.try_enqueue(row)
@@ -595,7 +595,7 @@ def test_a_batch_that_is_held_back_counts_until_it_is_complete() -> None:
 
 def test_a_batch_that_is_held_back_ends_with_its_queue() -> None:
     machine = machine_of(capacity=3)
-    machine.hold_back()
+    machine.disable_claims()
     take = begun(machine, Take(3, up_to=True))
     machine.begin(Put(1), Waker())
     machine.close()

@@ -936,12 +936,12 @@ def test_who_cannot_wait_gets_the_last_rows_while_others_hold_some() -> None:
 def test_a_refill_is_as_if_there_had_been_no_bound_yet(capacity: int | None) -> None:
     """So there is no state after it that the explorer does not know."""
     machines = machine_of(capacity=capacity), machine_of(*range(4))
-    machines[0].refill([0, 1], 2)
-    machines[0].refill([2, 3], 2)
+    machines[0].restore_rows([0, 1], 2)
+    machines[0].restore_rows([2, 3], 2)
     machines[1].resize(capacity)
     found = [
         # The invariants say which bounds the fast path must have in a state.
-        (one.statistics(), one.waits(), one.most, one.state, violations(one))
+        (one.statistics(), one.waits(), one.max_rows, one.state, violations(one))
         for one in machines
     ]
     assert found[0][-1] == []
@@ -957,7 +957,7 @@ def test_a_refill_comes_in_whatever_its_bytes_which_count_from_then_on() -> None
     queue = sync.FIFOQueue(None, max_bytes=16)
     columns, n = core_of(queue).spec.columns([np.full(1, number) for number in range(4)])
     late = np.full(1, 4)
-    core_of(queue).machine.refill(core_of(queue).made_ready(columns, n, copy=False), n)
+    core_of(queue).machine.restore_rows(core_of(queue).prepare_columns(columns, n, copy=False), n)
     for left in (3, 2):
         queue.dequeue()
         with pytest.raises(DeadlineExceededError):

@@ -169,7 +169,7 @@ class Scheduler:
         self.at_end: list[Callable[[], object]] = []
         self._choices = choices
         self._preemptions = preemptions
-        self._lines = lines
+        self._wait_lists = lines
         self._actors: list[_Actor] = []
         self._here = threading.local()
         self._is_quiet = threading.Semaphore(0)
@@ -254,7 +254,7 @@ class Scheduler:
     def _live(self, actor: _Actor) -> None:
         self._here.actor = actor
         actor.baton.acquire()
-        if self._lines:
+        if self._wait_lists:
             sys.settrace(self._trace)
         try:
             actor.work()
@@ -296,7 +296,7 @@ class Scheduler:
         return following
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        if not str(frame.f_globals.get("__name__")).startswith(self._lines):
+        if not str(frame.f_globals.get("__name__")).startswith(self._wait_lists):
             return None
         if event == "line":
             self.point()

@@ -906,7 +906,7 @@ def test_only_the_task_that_was_cancelled_is_asked_first() -> None:
         waker = current_asyncio_waker()
 
         def asks_first() -> bool:
-            first: Any = waker.first()
+            first: Any = waker.await_first()
             if first is not None:
                 first.close()
             return first is not None

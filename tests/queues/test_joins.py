@@ -45,7 +45,7 @@ def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
 
 def joins(queue: Any) -> int:
     """How many joins wait."""
-    return len(core_of(queue).machine._lines.until_done)
+    return len(core_of(queue).machine._wait_lists.until_done)
 
 
 async def waiting_join(world: World, queue: Any) -> Any:
@@ -543,7 +543,7 @@ class TestStops:
             queue = loop_world.fifo(9)
             await queue.enqueue(1)
             task = asyncio.create_task(getattr(queue, call)())
-            lines = core_of(queue).machine._lines
+            lines = core_of(queue).machine._wait_lists
             await loop_world.until(lambda: lines.until_done or lines.until_closed)
             async with aioqueue.Coordinator() as coord:
                 coord.register(task)

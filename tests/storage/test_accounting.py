@@ -246,7 +246,7 @@ class Program:
 
 def check_blocks(program: Program, storage: Any) -> None:
     needed: Counter[int] = Counter()
-    line = list(storage._line)
+    line = list(storage._segments)
     segments = [*line, *(part for held, _ in program.hands for part in held.parts)]
     rows: set[tuple[int, int]] = set()
     for segment in segments:
@@ -259,8 +259,8 @@ def check_blocks(program: Program, storage: Any) -> None:
     batches += [program.entering[0]] if program.entering else []
     needed.update(map(id, batches))
     known = [segment.block for segment in segments] + batches
-    if storage._room is not None:
-        block, start = storage._room
+    if storage._next_slot is not None:
+        block, start = storage._next_slot
         needed[id(block)] += 1
         known.append(block)
         assert not {(id(block), row) for row in range(start, block.rows)} & rows
@@ -268,11 +268,11 @@ def check_blocks(program: Program, storage: Any) -> None:
         assert block.uses == needed[id(block)]
     spares = list(storage._spares)
     assert len(set(map(id, spares))) == len(spares)
-    assert all(block.uses == 0 and block.is_ours and not needed[id(block)] for block in spares)
+    assert all(block.uses == 0 and block.is_private and not needed[id(block)] for block in spares)
     assert storage._spare_rows == sum(block.rows for block in spares) <= storage._most_spare_rows
     assert len(storage) == sum(segment.stop - segment.start for segment in line)
     assert all(segment.stop > segment.start for segment in line if segment is not storage._tail)
-    assert storage._tail is storage._full or storage._tail is line[-1]
+    assert storage._tail is storage._no_tail or storage._tail is line[-1]
     order = [segment.origin + segment.start for segment in line]
     assert order == sorted(order)
     values = [number for s in line for number in s.block[0][s.start : s.stop].tolist()]
@@ -291,7 +291,7 @@ def check_slots(program: Program, storage: Any) -> None:
         places += batch[done:]
     assert all(isinstance(batch, HeldBatch) for batch, _ in program.batches)
     slots = [place for place in places if isinstance(place, int)]
-    assert sorted(slots) == list(range(shelf._fresh)), "a slot is in no place, or in two"
+    assert sorted(slots) == list(range(shelf._first_unused)), "a slot is in no place, or in two"
 
 
 MAKERS: list[tuple[str, Callable[[tuple[Component, ...], int | None], Storage]]] = [
@@ -300,7 +300,7 @@ MAKERS: list[tuple[str, Callable[[tuple[Component, ...], int | None], Storage]]]
     ("shuffle", lambda components, n: ShuffleStorage(TypedShelf(components, n), (1, 2))),
     (
         "shuffle once",
-        lambda components, n: ShuffleStorage(TypedShelf(components, n), (1, 2), draws_again=False),
+        lambda components, n: ShuffleStorage(TypedShelf(components, n), (1, 2), redraws=False),
     ),
 ]
 

@@ -30,7 +30,7 @@ from aioqueue.machine import Machine
 from aioqueue.waiting import current_waker
 from aioqueue.waiting import waker as base
 from aioqueue.waiting.asyncio import AsyncioWaker
-from aioqueue.waiting.scopes import Gate, current_scopes, least_left
+from aioqueue.waiting.scopes import Gate, current_scopes, seconds_left
 from aioqueue.waiting.waker import (
     AsyncWaker,
     ThreadWaker,
@@ -466,14 +466,14 @@ class HeldLock:
         self.release()
 
 
-@pytest.mark.parametrize("runs_free", [False, True])
+@pytest.mark.parametrize("is_free_threaded", [False, True])
 def test_nothing_waits_by_sleeping_on_an_event_loop(
-    world: World, monkeypatch: pytest.MonkeyPatch, runs_free: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, is_free_threaded: bool
 ) -> None:
     """Nor where there is no global lock; other threads give way to whoever has the queue."""
     slept: list[float] = []
     monkeypatch.setattr(base, "sleep", slept.append)
-    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: not runs_free, raising=False)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: not is_free_threaded, raising=False)
 
     async def body() -> None:
         queue = world.fifo(3)
@@ -483,7 +483,7 @@ def test_nothing_waits_by_sleeping_on_an_event_loop(
         assert queue.dequeue_nowait() == 1
 
     world.run(body)
-    assert bool(slept) == (isinstance(world, ThreadWorld) and not runs_free)
+    assert bool(slept) == (isinstance(world, ThreadWorld) and not is_free_threaded)
 
 
 def test_who_is_struck_while_it_wakes_a_loop_leaves_the_next_one_to_do_it(
@@ -525,10 +525,10 @@ def test_the_thread_that_forks_is_the_main_one_in_the_child() -> None:
 
 
 def test_the_least_of_some_limits() -> None:
-    assert least_left((), None) is None
-    assert least_left((), 0.5) == 0.5
-    assert least_left((), -1.0) == 0.0
-    assert least_left((sync.CancelScope(), sync.CancelScope(0)), 0.5) == 0.0
+    assert seconds_left((), None) is None
+    assert seconds_left((), 0.5) == 0.5
+    assert seconds_left((), -1.0) == 0.0
+    assert seconds_left((sync.CancelScope(), sync.CancelScope(0)), 0.5) == 0.0
 
 
 def test_a_deadline_lies_ahead() -> None:

@@ -50,7 +50,7 @@ from aioqueue.inputs.prepare_options import UnseededOptions
 from aioqueue.inputs.sources.sequences import items
 from aioqueue.inputs.sources.source import Source
 from aioqueue.locks import synchronized
-from aioqueue.ownership import private
+from aioqueue.ownership import copy_if_shared
 
 Delivery = tuple[AnyQueue, Any]
 
@@ -320,7 +320,7 @@ def _pump_iterable(source: Iterable[Any], stage: ExampleSink, tap: _Tap) -> Call
                 raise OutOfRangeError("the source is drained")
             try:
                 example = next(iterator)
-                return private(example)
+                return copy_if_shared(example)
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
             except BaseException as error:
@@ -379,7 +379,7 @@ def _pump_async_iterable(
                 raise OutOfRangeError("the source is drained")
             try:
                 example = await next_of(iterator)
-                return private(example)
+                return copy_if_shared(example)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
             except Exception as error:  # a cancellation is not an Exception

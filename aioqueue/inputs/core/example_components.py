@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError, component_checks
-from aioqueue.component_checks import shortly
+from aioqueue.component_checks import short_repr
 from aioqueue.errors import exception_text
 from aioqueue.structures import Structure, Wording, flat_structure, of_plain, structure_of
 from aioqueue.trees import Path, branch_of, is_array_like, leaves_of, path_text
@@ -277,7 +277,7 @@ def layout_of(example: Any, objects: Objects) -> Layout:
     labels = structure.labels()
     if not labels:
         raise InvalidArgumentError(
-            f"example: got {shortly(example)}; expected at least one component"
+            f"example: got {short_repr(example)}; expected at least one component"
         )
     if missing := set(wanted) - found:
         raise InvalidArgumentError(
@@ -434,7 +434,7 @@ def no_array(label: str, value: Any) -> InvalidArgumentError:
     if isinstance(value, PathLike):
         way = "convert it with str(x)"
     return InvalidArgumentError(
-        f"component {label}: got {shortly(value)}, of type {type(value).__name__}; expected an"
+        f"component {label}: got {short_repr(value)}, of type {type(value).__name__}; expected an"
         f" array, numbers or text ({way}; or pass objects={label!r} to keep objects)"
     )
 
@@ -447,13 +447,13 @@ def as_array(label: str, value: Any) -> NDArray[Any]:
     """
     if type(value) is np.ndarray:
         return value
-    component_checks.refuse_strange(label, value)
+    component_checks.refuse_unsupported(label, value)
     try:
         if type(value) is int:
             return np.asarray(value, np.int64)  # also where NumPy's own default has 32 bits
         return array_of(value)
     except Exception as error:
-        way = component_checks.way_to_numpy(value)
+        way = component_checks.conversion_hint(value)
         if not way and not isinstance(error, ValueError | TypeError | OverflowError):
             raise  # it has its own reasons
         raise InvalidArgumentError(

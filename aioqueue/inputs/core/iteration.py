@@ -30,10 +30,10 @@ from aioqueue import (
     QueueClosedError,
     sync,
 )
-from aioqueue.api_misuse import not_searched
+from aioqueue.api_misuse import refuse_search
 from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import describe_exception
-from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.forks import PROCESS, inherited_error
 from aioqueue.inputs.core.items import Quarantined
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.public_names import public
@@ -186,7 +186,7 @@ class Stream(Generic[StatisticsT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def close(self) -> None:
         """End the stream, and the workers that it has started.
@@ -468,7 +468,7 @@ class _Reading(Generic[T]):
 
     async def next(self) -> T:
         if self._process != PROCESS.number and self._started:
-            raise begun_elsewhere(f"reading ahead in {self._name}")
+            raise inherited_error(f"reading ahead in {self._name}")
         try:
             while not self._items:
                 # Several tasks may wait here: each adds the items that it gets to the common list.

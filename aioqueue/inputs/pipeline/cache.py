@@ -44,8 +44,8 @@ from aioqueue.inputs.pipeline.epochs import Epochs
 from aioqueue.inputs.pipeline.node import EpochRange
 from aioqueue.inputs.pipeline.stages import Prepare, Shard, ToDevice
 from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill, taken
-from aioqueue.ownership import unshared
-from aioqueue.tracebacks import raise_again, shorten
+from aioqueue.ownership import copy_shared
+from aioqueue.tracebacks import reraise, shorten
 
 _TAG: Final = int.from_bytes(b"cache", "little")
 
@@ -356,7 +356,7 @@ class CacheStore(ABC):
             filling.news.wait_newer(version)
         except OutOfRangeError:
             if filling.failure is not None:
-                raise_again(filling.failure, is_kept=True)
+                reraise(filling.failure, is_kept=True)
             with self._lock:
                 current = self._filling
                 if current is not None and current is not filling:
@@ -396,7 +396,7 @@ class MemoryStore(CacheStore):
     def _part(self, number: int, begin: int, end: int) -> _Part:
         start = self._ends[number - 1] if number else 0
         rows = self._rows[start + begin : start + end]
-        yield map(unshared, rows), len(rows)
+        yield map(copy_shared, rows), len(rows)
 
     def _fill(self, filling: _Filling) -> None:
         rows: list[Any] = []

@@ -12,9 +12,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
-from aioqueue.api_misuse import hint_attributes, not_searched
+from aioqueue.api_misuse import hint_attributes, refuse_search
 from aioqueue.arguments import checked_flag, checked_watchdog
-from aioqueue.forks import note_for_forks, refusing
+from aioqueue.forks import inherited_object, note_for_forks
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import EpochEnd, Quarantined
 from aioqueue.inputs.core.journal import JournalWriter
@@ -135,7 +135,7 @@ class Epochs(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> Iterator[Epoch[T]]:
         return self
@@ -511,7 +511,7 @@ class Epoch(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -630,8 +630,8 @@ class Epoch(Generic[T]):
 def _refuse_if_begun(begun: Any, what: str, has_run: bool) -> None:
     """After a fork: a run works only in its own process, but a new one may begin here."""
     if has_run:
-        begun._run = refusing(what, begun._run)
-        begun._turns = refusing(what)
+        begun._run = inherited_object(what, begun._run)
+        begun._turns = inherited_object(what)
     else:
         begun._turns = RunLock()  # a thread of the parent may hold the old one, and is not here
 

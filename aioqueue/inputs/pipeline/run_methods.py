@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from aioqueue import InvalidArgumentError, telemetry
-from aioqueue.api_misuse import not_searched
+from aioqueue.api_misuse import refuse_search
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.pipeline.description import (
     BasePipeline,
@@ -329,7 +329,7 @@ class RunMethods(ABC, Generic[T_co]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
 
 class IterablePipeline(BasePipeline[T_co]):

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 
 import aioqueue
 from aioqueue import AsyncQueue, OutOfRangeError, sync
-from aioqueue.forks import note_for_forks, refusing
+from aioqueue.forks import inherited_object, note_for_forks
 from aioqueue.inputs.core.base_source import BaseSource
 from aioqueue.inputs.core.buckets import log_skipped
 from aioqueue.inputs.core.collation import examples_in
@@ -328,7 +328,7 @@ class Streaming:
 
     def _was_forked(self) -> None:
         what = f"the stream '{self._name}'"
-        self._turns, self._steps = refusing(what), refusing(what, self._steps)
+        self._turns, self._steps = inherited_object(what), inherited_object(what, self._steps)
 
     # Beginning.
 

@@ -30,7 +30,7 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.stages import check_collate
 from aioqueue.inputs.pipeline.transform_nodes import BatchNode, Transform
-from aioqueue.ownership import unshared
+from aioqueue.ownership import copy_shared
 
 _AT_ONCE: Final = 256
 """The most rows that are asked for at a time, in order to leave them out."""
@@ -269,7 +269,7 @@ def _given_copies(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], 
 
     @wraps(collate)
     def collated(examples: list[Any]) -> Any:
-        return collate(list(map(unshared, examples)))
+        return collate(list(map(copy_shared, examples)))
 
     return collated
 

@@ -51,7 +51,7 @@ from aioqueue.inputs.pipeline.node import (
 )
 from aioqueue.inputs.pipeline.progress import packed, unpacked
 from aioqueue.inputs.pipeline.replay_log import KnownNames, NameColumns, ReplayLog
-from aioqueue.ownership import private
+from aioqueue.ownership import copy_if_shared
 from aioqueue.philox import PhiloxWords
 from aioqueue.tracebacks import FailureNote
 from aioqueue.trees import mapped
@@ -561,7 +561,7 @@ def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
     def checked(examples: list[Any]) -> Any:
         batch = collate(examples)
         refuse_awaitable(what, batch, instead)
-        return private(batch, examples)
+        return copy_if_shared(batch, examples)
 
     return checked
 

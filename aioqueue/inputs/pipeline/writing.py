@@ -50,7 +50,7 @@ from aioqueue.inputs.pipeline.progress import ResumePoint
 from aioqueue.inputs.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.inputs.pipeline.stages import rank_of
 from aioqueue.public_names import public
-from aioqueue.tracebacks import SHORTENED, FailureNote, raise_again, title_of
+from aioqueue.tracebacks import SHORTENED, FailureNote, reraise, title_of
 
 Existing: TypeAlias = Literal["resume", "replace", "fail"]
 
@@ -541,15 +541,15 @@ def fill(writing: Writing, thread: WriteThread) -> None:
                         job = writing.add(rows)
                     except Exception as error:
                         writing.note(error)
-                        raise_again(epoch._run.fail(error))
+                        reraise(epoch._run.fail(error))
                     del rows
                     if job is not None and not thread.put(job):
                         assert thread.failure is not None
-                        raise_again(epoch._run.fail(thread.failure))
+                        reraise(epoch._run.fail(thread.failure))
         thread.put(writing.rest())
         thread.join()
         if thread.failure is not None:
-            raise_again(writing.as_told(thread.failure))
+            reraise(writing.as_told(thread.failure))
     finally:
         thread.leave()
 
@@ -585,15 +585,15 @@ async def _awrite(writing: Writing, thread: WriteThread) -> None:
                         job = writing.add(rows)
                     except Exception as error:
                         writing.note(error)
-                        raise_again(await epoch._run.fail(error))
+                        reraise(await epoch._run.fail(error))
                     del rows
                     if job is not None and not await thread.aput(job):
                         assert thread.failure is not None
-                        raise_again(await epoch._run.fail(thread.failure))
+                        reraise(await epoch._run.fail(thread.failure))
         await thread.aput(writing.rest())
         await thread.ajoin()
         if thread.failure is not None:
-            raise_again(writing.as_told(thread.failure))
+            reraise(writing.as_told(thread.failure))
     finally:
         await thread.aleave()
 

@@ -38,14 +38,14 @@ from aioqueue.arguments import (
 from aioqueue.coordination.classify import as_failure
 from aioqueue.coordination.misuse import Unawaited
 from aioqueue.errors import add_note, counted, describe_exception
-from aioqueue.global_generators import DrawsFinder, FinderInTurn
+from aioqueue.global_generators import DrawsFinder, SamplingFinder
 from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, Prepared, Quarantined
 from aioqueue.inputs.core.shuffling import rng
 from aioqueue.inputs.prepare.flow_control import InFlightWindow
 from aioqueue.inputs.prepare_options import Retry
 from aioqueue.inputs.statistics import PrepareStatistics
 from aioqueue.locks import synchronized
-from aioqueue.ownership import FIXED, private
+from aioqueue.ownership import FIXED, copy_if_shared
 from aioqueue.tracebacks import FailureNote
 
 _END: Final = object()
@@ -136,7 +136,7 @@ _CURE: Final = (
 _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 """Types that need no check: testing an object's interfaces costs more than everything else."""
 
-_CALLERS: Final = frozenset({__name__, FirstCall.__module__, FinderInTurn.__module__})
+_CALLERS: Final = frozenset({__name__, FirstCall.__module__, SamplingFinder.__module__})
 
 
 class ItemCall:
@@ -174,13 +174,13 @@ class ItemCall:
         kind = type(made)
         if kind in _PLAIN and made is not None:
             if self._copies and kind not in FIXED:
-                return (private(made, value),)
+                return (copy_if_shared(made, value),)
             return (made,)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples
         del examples  # the example must have only one owner
-        return (private(made, value),)
+        return (copy_if_shared(made, value),)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
         """Return the examples in the function's result."""
@@ -199,7 +199,7 @@ class ItemCall:
         if inspect.isasyncgen(made):
             return self._many_async(made)
         made = await made
-        return self._none() if made is None else (private(made, item.value),)
+        return self._none() if made is None else (copy_if_shared(made, item.value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""
@@ -208,7 +208,7 @@ class ItemCall:
     def is_seen_through(self) -> None:
         """Stop watching the function for coroutines that it drops."""
         self.watched = self.function
-        if type(self._call) is not FinderInTurn:
+        if type(self._call) is not SamplingFinder:
             self._call = self.function
 
     def watch_draws(self) -> None:
@@ -217,9 +217,9 @@ class ItemCall:
             if getattr(self.function, "finds_draws", False):
                 return  # it does so itself
             self._finder = DrawsFinder(function_name(self.function), _CURE)
-        self._call = FinderInTurn(self._finder, self)
+        self._call = SamplingFinder(self._finder, self)
 
-    def step_aside(self) -> None:
+    def remove_finder(self) -> None:
         """Stop watching the function for draws."""
         self._call = self.watched
 
@@ -231,7 +231,7 @@ class ItemCall:
     def _many(self, made: Iterator[Any]) -> Iterator[Any]:
         for example in made:
             if example is not None:
-                yield private(example)
+                yield copy_if_shared(example)
             else:
                 self._none()
 
@@ -239,7 +239,7 @@ class ItemCall:
         async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:
-                    yield private(example)
+                    yield copy_if_shared(example)
                 else:
                     self._none()
 

@@ -605,7 +605,7 @@ class Job:
         """Note that an item of a queue does not go back: its examples are enqueued, or it was
         skipped, or gave none."""
         if self.feed.leases is not None:
-            self.feed.leases.used((prepared.item.number,))
+            self.feed.leases.commit((prepared.item.number,))
 
     def left(self, prepared: Prepared) -> Prepared | None:
         """Note that all examples of an item are in the queue.

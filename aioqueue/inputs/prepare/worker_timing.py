@@ -22,7 +22,7 @@ from aioqueue.coordination.classify import owner_of_caller
 from aioqueue.inputs.core.items import EpochEnd, Item
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.locks import call_with_lock, synchronized
-from aioqueue.meters import BOUNDS, Counted, Durations, LockLooks, Meter, current_meter
+from aioqueue.meters import BOUNDS, Counted, Durations, LockSamples, Meter, current_meter
 from aioqueue.telemetry import WorkerNumbers
 from aioqueue.telemetry.stacks import locks_of
 
@@ -204,7 +204,7 @@ class WorkerGauge(Meter):
         busy, starved, _, _ = self.spent
         self.spent = Spent(busy, starved, now, False)
 
-    def asked_for_key(self, seconds: float) -> None:
+    def key_computed(self, seconds: float) -> None:
         """Note the seconds of the user's key function, in a measured turn."""
         _, _, since, is_busy = self.spent
         if since and not is_busy:
@@ -441,7 +441,7 @@ class Gauge:
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds in which no item was let in; since when, or 0
         self._bytes_full = (0.0, 0.0)  # the same, if their bytes were the reason
-        self.locks: LockLooks = LockLooks()
+        self.locks: LockSamples = LockSamples()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()
@@ -526,7 +526,7 @@ class Gauge:
         workers = self.workers()
         for worker in workers:
             worker.look(now)
-        self.locks.see(locks_of(worker.at_work() for worker in workers))
+        self.locks.add(locks_of(worker.at_work() for worker in workers))
 
     @synchronized
     def sum(self, now: float) -> _Sum:

@@ -29,7 +29,7 @@ from aioqueue.inputs.core.positions import digest_of
 from aioqueue.inputs.sources.iterables import OfIterable, Replay
 from aioqueue.inputs.sources.sequences import Sequential, Shard
 from aioqueue.inputs.sources.source import Source
-from aioqueue.ownership import private
+from aioqueue.ownership import copy_if_shared
 from aioqueue.public_names import public
 
 _GROUP: Final = 64
@@ -145,7 +145,7 @@ class HuggingFaceRows(Sequential[Any]):
         found = iter(places)
         while group := list(islice(found, _GROUP)):
             for index, value in zip(group, self._rows(group), strict=True):
-                yield Entry(private(value), epoch, index)
+                yield Entry(copy_if_shared(value), epoch, index)
 
     def _rows(self, places: list[int]) -> Iterable[Any]:
         """Return some rows; if one fails, the others come one by one before it."""

@@ -21,7 +21,7 @@ from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.api_misuse import hint_methods
 from aioqueue.arguments import checked_count, is_int
 from aioqueue.display_text import on_one_line
-from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.forks import PROCESS, inherited_error
 from aioqueue.inputs.comparison.values import described_option
 from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
@@ -428,7 +428,7 @@ class Reader(Source[T]):
                         yield _Run(given, path.epoch, at, before, number, marked, mark, end)
                         number += len(values)
                     if PROCESS.number != process:  # the parent shares the offset in the file
-                        raise begun_elsewhere(self)
+                        raise inherited_error(self)
         except DataLossError as error:
             if not self._damaged.are_skipped:
                 raise

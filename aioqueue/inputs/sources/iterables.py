@@ -30,7 +30,7 @@ from aioqueue.arguments import checked_flag, function_name
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import with_article
-from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
+from aioqueue.forks import PROCESS, in_one_process_async, inherited_error
 from aioqueue.inputs.comparison.contents import digest_of_items
 from aioqueue.inputs.core.base_source import Determined
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
@@ -42,7 +42,7 @@ from aioqueue.inputs.core.positions import (
 )
 from aioqueue.inputs.sources.sequences import rows_of_table
 from aioqueue.inputs.sources.source import Source
-from aioqueue.ownership import private
+from aioqueue.ownership import copy_if_shared
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -359,10 +359,10 @@ class OfIterable(Source[T]):
         with self._run_through(self._made_for(epoch, Iterable)) as run:
             index = 0
             for value in run:
-                yield Entry(private(value), epoch, index)
+                yield Entry(copy_if_shared(value), epoch, index)
                 index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
                 if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
-                    raise begun_elsewhere(self)
+                    raise inherited_error(self)
 
     def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, each with the place behind it.
@@ -387,7 +387,7 @@ class OfIterable(Source[T]):
             for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         placing.end()
 
@@ -418,7 +418,7 @@ class OfIterable(Source[T]):
             async for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         finally:
             if inspect.isasyncgen(run):

@@ -21,7 +21,7 @@ from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, checked_numbers, misplaced
 from aioqueue.inputs.core.shuffling import LONGEST_TABLE, indices, indices_at
 from aioqueue.inputs.sources.source import Source, checked_split_seed, parts_of
-from aioqueue.ownership import FIXED, private, unshared
+from aioqueue.ownership import FIXED, copy_if_shared, copy_shared
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -182,7 +182,7 @@ class Sequential(Source[T]):
         sequence = self._sequence
         for index in places:
             value = sequence[index]
-            yield Entry(private(value), epoch, index)
+            yield Entry(copy_if_shared(value), epoch, index)
 
     def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""
@@ -606,7 +606,7 @@ class _Rows(Sequence[Any]):
 
 
 def _own(value: Any) -> Any:
-    return value if type(value) in FIXED else unshared(value)  # most are numbers or text
+    return value if type(value) in FIXED else copy_shared(value)  # most are numbers or text
 
 
 class _Objects:

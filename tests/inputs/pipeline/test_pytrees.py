@@ -14,7 +14,7 @@ import pytest
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import ArraySpec, items, numbers
 from aioqueue.inputs.core.collation import Collator
-from aioqueue.ownership import private
+from aioqueue.ownership import copy_if_shared
 from aioqueue.trees import NAMESPACE, branch_of, mapped, registered
 from tests.inputs.devices.frameworks import FRAMEWORKS, Framework
 from tests.inputs.pipeline.resuming import through_json
@@ -168,12 +168,12 @@ def test_queues(way: Any) -> None:
 def test_what_waits_is_private(way: Any) -> None:
     kind, _ = way
     shared = np.zeros(2)
-    kept = private({"x": kind(shared, 1)})
+    kept = copy_if_shared({"x": kind(shared, 1)})
     shared += 1
     assert kept["x"].value.tolist() == [0, 0]
     endless = kind(1, 2)
     endless.error = [endless]
-    assert private(endless) is endless
+    assert copy_if_shared(endless) is endless
 
 
 def test_specs(way: Any) -> None:
