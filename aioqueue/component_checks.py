@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from functools import lru_cache
 from math import inf, isfinite, nextafter
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,25 +40,6 @@ class _Cast(Enum):
     IN_RANGE = auto()
     """Yes, if each value exists in the other dtype; otherwise NumPy would change it."""
     ALWAYS = auto()
-
-
-def unrolled(parameters: str, *lines: str, **names: Any) -> Any:
-    """Return a function whose loop over the components is written out.
-
-    NumPy moves one value in a tenth of a microsecond, and one turn of a loop takes longer.
-
-    Args:
-        parameters: of the function.
-        lines: its statements.
-        names: what they refer to.
-    """
-    exec(_code_of("\n  ".join([f"def function({parameters}):", *lines])), names)
-    return names.pop("function")  # else it would be in a cycle with its globals
-
-
-@lru_cache(64)
-def _code_of(source: str) -> CodeType:
-    return compile(source, __file__, "exec")
 
 
 class Component:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeA
 
 import numpy as np
 
+from aioqueue._compiled import make_function
 from aioqueue.arguments import is_int
 from aioqueue.component_checks import (
     Component,
@@ -27,7 +28,6 @@ from aioqueue.component_checks import (
     is_table,
     separate_rows,
     short_repr,
-    unrolled,
 )
 from aioqueue.errors import InvalidArgumentError, counted, with_article
 from aioqueue.public_names import DeferredModule
@@ -212,7 +212,7 @@ class ElementSpec:
         self._tuple_length = -1 if self.names else len(listed)
         takes = [c.convert_copy if self.rows_private else c.convert for c in self.components]
         self._take = takes[0]
-        self._take_each: Callable[[Sequence[Any]], Row] = unrolled(
+        self._take_each: Callable[[Sequence[Any]], Row] = make_function(
             "values",
             "return " + "".join(f"take{i}(values[{i}]), " for i in range(len(takes))),
             **{f"take{i}": take for i, take in enumerate(takes)},

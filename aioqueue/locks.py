@@ -45,6 +45,8 @@ from queue import SimpleQueue
 from types import FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
+from aioqueue._compiled import bind_uncompiled
+
 P = ParamSpec("P")
 T = TypeVar("T")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
@@ -277,7 +279,7 @@ def _move(method: MethodT, *, refuses_reentry: bool) -> MethodT:
 
 # ruff: noqa: F821  (the name below is bound by no statement: in compiled code it is a C function)
 thread_ident: Callable[[], int]
-globals()["thread_ident"] = threading.get_ident
+bind_uncompiled(globals(), thread_ident=threading.get_ident)
 
 
 class GilLock:

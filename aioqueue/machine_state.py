@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from aioqueue import locks
+from aioqueue._compiled import bind_uncompiled
 from aioqueue.attempts import (
     CLOSED,
     DEQUEUE,
@@ -50,7 +51,7 @@ from aioqueue.storage.sized import rows_within
 
 # ruff: noqa: F821  (no statement binds the name below: in compiled code it is a C function)
 thread_ident: Callable[[], int]
-globals()["thread_ident"] = locks.thread_ident
+bind_uncompiled(globals(), thread_ident=locks.thread_ident)
 
 NOTHING: Final[Any] = object()
 """The result of a try that would have to wait or to wake another caller."""

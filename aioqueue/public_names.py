@@ -53,9 +53,9 @@ _ERRORS: Final = "aioqueue.errors"
 """A module that needs none of the packages below, so it is imported alone."""
 
 _CORE: Final = "aioqueue.queues"
-"""The package to import before all else; it imports `aioqueue.storage` and `aioqueue.waiting`.
+"""The package to import before all else; it imports `aioqueue.waiting`.
 
-These three packages import their own modules. If one thread imports such a package while another
+Both packages import their own modules. If one thread imports such a package while another
 thread imports one of its modules, each waits for what the other has begun, and Python raises
 `_DeadlockError` in one of them.
 """

@@ -18,6 +18,7 @@ ROOT = Path(aioqueue.__file__).parent
 
 LAYERS = (
     (
+        "_compiled",
         "errors",
         "locks",
         "forks",
@@ -288,6 +289,7 @@ def test_every_folder_of_the_compat_layer_has_a_place() -> None:
 
 
 PURE_PARTS = {
+    "_compiled",
     "component_checks",
     "element_spec",
     "philox",

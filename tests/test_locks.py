@@ -280,7 +280,7 @@ import asyncio, json, random, signal, threading
 from aioqueue import FIFOQueue
 from aioqueue.attempts import Attempt, NEITHER
 from aioqueue.locks import guarded, holding
-from aioqueue.waiting import CancelScope, Gate, unwatch, watch
+from aioqueue.waiting.scopes import CancelScope, Gate, unwatch, watch
 from aioqueue.waiting.asyncio import AsyncioWaker
 
 class StruckError(BaseException):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from aioqueue.locks import COMPILED
-from aioqueue.queues.core import QueueCore, QueueFace
-
-__all__ = ("QueueCore", "QueueFace")
+from aioqueue.queues import core  # noqa: F401  # imports every module that may be compiled
 
 if COMPILED:
     from aioqueue.tracebacks import show_sources

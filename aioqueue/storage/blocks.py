@@ -31,7 +31,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.component_checks import Component, unrolled
+from aioqueue._compiled import make_function
+from aioqueue.component_checks import Component
 from aioqueue.element_spec import Columns, Row
 from aioqueue.storage.protocol import Held, Storage
 
@@ -94,7 +95,7 @@ class RowReader:
     def __init__(self, components: tuple[Component, ...]) -> None:
         copies = [".copy()" if not c.scalar or c.dtype.kind == "V" else "" for c in components]
         values = [f"columns[{i}][index]{copy}" for i, copy in enumerate(copies)]
-        self.row: Callable[[Columns, int], Row] = unrolled(
+        self.row: Callable[[Columns, int], Row] = make_function(
             "columns, index", f"return {', '.join(values)},"
         )
 
@@ -106,7 +107,7 @@ class RowReader:
 def row_writer(n: int) -> Callable[[Columns, int, Row], object]:
     """Return a function that writes a row of n values to an index of columns."""
     lines = [f"columns[{i}][index] = row[{i}]" for i in range(n)]
-    write: Callable[[Columns, int, Row], object] = unrolled("columns, index, row", *lines)
+    write: Callable[[Columns, int, Row], object] = make_function("columns, index, row", *lines)
     return write
 
 

@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.queues.fifo import BlockingPaddingFIFOQueue as PaddingFIFOQueue
     from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
     from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQueue
-    from aioqueue.waiting import CancelScope
+    from aioqueue.waiting.scopes import CancelScope
 
 __all__ = (
     "Batcher",

@@ -11,10 +11,10 @@ two steps here. Futures are set in the order of the notifications, and tasks res
 later calls would overtake it. Meanwhile the task may be cancelled. What a dequeue holds goes back.
 But an enqueue has happened, and another task may have taken the element already. So the
 cancellation is *deferred* to the task's next await (`AsyncioWaker.yield_shielded`). A callback
-repeats the request in the next round of the loop. That is before the task can run on from its next await,
-and after it has left the scopes that it leaves without one: an `asyncio.timeout` whose block ends
-just then has taken its request back, and nothing is repeated. If the next await is another call of
-ours, that lets the loop run first, and so is cancelled before it moves anything
+repeats the request in the next round of the loop. That is before the task can run on from its next
+await, and after it has left the scopes that it leaves without one: an `asyncio.timeout` whose block
+ends just then has taken its request back, and nothing is repeated. If the next await is another
+call of ours, that call lets the loop run first, and so is cancelled before it moves anything
 (`AsyncioWaker.await_first`).
 """
 
