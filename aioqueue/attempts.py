@@ -159,7 +159,6 @@ class Attempt:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it still waits to be granted."""
         return self.state is PENDING
 
     @property
@@ -407,7 +406,6 @@ class WaitLists:
         self.granted: dict[Take, None] = {}
 
     def list_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
-        """Return the line in which an attempt waits."""
         if attempt.side is DEQUEUE:
             return self.dequeues
         if attempt.side is ENQUEUE:
@@ -415,7 +413,6 @@ class WaitLists:
         return self.until_done if type(attempt) is UntilDone else self.until_closed
 
     def first_dequeue(self) -> Take | None:
-        """Return the first dequeue in line."""
         return next(iter(self.dequeues), None)
 
     def remove(self, attempt: Attempt) -> None:
@@ -431,12 +428,10 @@ class WaitLists:
             self.leave_place(attempt)
 
     def give_place(self, attempt: Put, weight: int) -> None:
-        """Give an enqueue a place, for this many bytes."""
         self.places[attempt] = weight
         self.promised += weight
 
     def leave_place(self, attempt: Put) -> None:
-        """Remove a place that is not needed any more."""
         self.promised -= self.places.pop(attempt, 0)
         if not self.places:
             self.promised = 0  # corrects what an interrupted `give_place` may have left

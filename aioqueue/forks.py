@@ -57,11 +57,9 @@ class LivingObjects:
         self._by_process: dict[int, weakref.WeakSet[Any]] = {}
 
     def add(self, thing: Any) -> None:
-        """Note an object; it is not kept alive."""
         self._in_this_process().add(thing)
 
     def discard(self, thing: Any) -> None:
-        """Forget an object."""
         self._in_this_process().discard(thing)
 
     def listed(self) -> list[Any]:
@@ -73,7 +71,6 @@ class LivingObjects:
                 continue
 
     def inherited(self) -> list[Any]:
-        """Return the objects that the parent of this fork has made, or inherited."""
         others = [things for n, things in self._by_process.items() if n != PROCESS.number]
         return [thing for things in others for thing in things]
 

@@ -127,7 +127,6 @@ class DrawsFinder:
         return self.of_this_thread().call(function, arguments, named)
 
     def of_this_thread(self) -> _Watch:
-        """The calls of this thread."""
         watch: _Watch | None = getattr(self._local, "watch", None)
         if watch is None:
             watch = self._local.watch = _Watch(self)
@@ -154,7 +153,6 @@ class DrawsFinder:
         )
 
     def has_warned(self, generator: str) -> bool:
-        """Whether a warning about this generator was given."""
         return (self._name, generator) in _warned
 
 
@@ -323,13 +321,11 @@ class _Witness:
         self._drawing: tuple[Any, str, Any] | None = None
 
     def start(self) -> None:
-        """Watch from here on."""
         if "numpy.random" in self._suspects:
             sys.settrace(self._trace_call)
         sys.setprofile(self._profile)
 
     def stop(self) -> None:
-        """Watch no more."""
         sys.setprofile(None)
         if "numpy.random" in self._suspects:
             sys.settrace(None)

@@ -371,7 +371,6 @@ class GilLock:
         return result
 
     def _is_owned(self) -> bool:
-        """Return whether the calling thread holds it."""
         return self._owner == thread_ident()
 
     def __enter__(self) -> bool:
@@ -434,7 +433,6 @@ _NO_THREAD: Final = 1
 
 
 def machine_lock() -> OwnedLock:
-    """Make a lock for a queue's machine."""
     return cast(OwnedLock, threading.RLock()) if _CAN_BE_OFF else GilLock()
 
 

@@ -748,7 +748,6 @@ class Machine(MachineState):
         self._enqueued += n
 
     def _remove_attempt(self, attempt: Attempt) -> None:
-        """Remove an attempt from wherever it stands."""
         if attempt is self._wait_lists.first_dequeue():
             self._claimed = 0  # its claimed rows are free again
         self._wait_lists.remove(attempt)

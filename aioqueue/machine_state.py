@@ -316,7 +316,6 @@ class MachineState(FastPath):
         self._bound_out = keep
 
     def _interrupted(self) -> RuntimeError:
-        """Make the error for a call that interrupts a move of its own thread."""
         return RuntimeError(
             f"{queue_label(self.kind, self.name)}: nothing was put in or taken out. A finalizer or"
             " a signal handler has made this call, and has interrupted another call of the same"
@@ -434,7 +433,6 @@ class MachineState(FastPath):
                 attempt.waits = True
 
     def _leave_standby(self, attempt: Attempt) -> None:
-        """Let an attempt stand by no longer, and wait no longer."""
         self._waiting.pop(attempt, None)
         if attempt is self._standby_put:
             self._standby_put = None
@@ -445,7 +443,6 @@ class MachineState(FastPath):
 
     @property
     def state(self) -> QueueState:
-        """Whether the queue is open, closing or closed."""
         return self._get_state()
 
     @property
@@ -591,7 +588,6 @@ class MachineState(FastPath):
         return held
 
     def _has_failed(self) -> bool:
-        """Return whether a failure has closed the queue."""
         return self._cause is not None and self._state is not OPEN
 
     def _no_rows_can_return(self, attempt: Take, available: int) -> bool:

@@ -83,7 +83,6 @@ class EventRing:
         self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # tuples are faster to make
 
     def worked(self, began: float, ended: float, item: int | None = None) -> None:
-        """Record that the worker ran its function."""
         self._events.append(("works", began, ended, item))
 
     def worked_elsewhere(self, began: float, ended: float, items: int) -> None:
@@ -101,8 +100,6 @@ class EventRing:
 
 
 class QueueWaits(NamedTuple):
-    """How long a worker has waited at queues."""
-
     enqueues: float = 0.0
     """Seconds of waits that have ended."""
     dequeues: float = 0.0
@@ -166,7 +163,6 @@ class Meter:
         """Count the time that a user's function took for the key of an item; here, do nothing."""
 
     def wait_started(self, attempt: Attempt, queue: str, now: float) -> None:
-        """Note that the worker begins to wait at a queue."""
         waits = self.waits
         if attempt.side is ENQUEUE:
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, True)
@@ -197,8 +193,6 @@ BOUNDS: Final = tuple(1e-6 * 2**power for power in range(25))
 
 
 class Counted(NamedTuple):
-    """The counts so far."""
-
     counts: tuple[int, ...]
     """One count per bound in `BOUNDS`, and one for longer durations."""
     seconds: float
@@ -228,7 +222,6 @@ class Durations:
             self.longest = seconds
 
     def counted(self) -> Counted:
-        """Return the counts."""
         return Counted(tuple(self._counts), self.seconds, self.longest)
 
 

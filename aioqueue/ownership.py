@@ -349,7 +349,6 @@ def _names_of_fields(kind: type[Any]) -> Any:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields that a record has."""
     fields = dict(getattr(value, "__dict__", ()))
     for field in _names_of_fields(type(value)):
         name = field if isinstance(field, str) else field.name

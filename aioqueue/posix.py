@@ -230,7 +230,6 @@ def peer_user(connection: socket.socket) -> int | None:
 
 
 def current_user() -> int:
-    """Return the real user of this process."""
     return os.getuid()
 
 

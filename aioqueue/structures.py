@@ -349,8 +349,6 @@ class _Sequence(Structure):
 
 
 class _List(_Sequence):
-    """A list."""
-
     kind: ClassVar[Kind] = "list"
     _type = list
 
@@ -390,8 +388,6 @@ class _Tuple(_Sequence):
 
 
 class _NamedTuple(_Tuple):
-    """A named tuple."""
-
     kind: ClassVar[Kind] = "named tuple"
 
     __slots__ = ("_is_in_place",)
@@ -426,8 +422,6 @@ class _NamedTuple(_Tuple):
 
 
 class _Dataclass(Structure):
-    """A dataclass."""
-
     kind: ClassVar[Kind] = "dataclass"
 
     __slots__ = ()
@@ -482,7 +476,6 @@ class _Definition(NamedTuple):
 
     @classmethod
     def of(cls, tree: Any) -> _Definition:
-        """Return the definition of a value."""
         branch = branch_of(tree)
         assert branch is not None
         return cls(branch.definition, branch.make)

@@ -201,7 +201,6 @@ def fields_of_tuple(value: Any) -> list[str] | None:
 
 
 def dict_of(keys: Iterable[Any], parts: Iterable[Any]) -> dict[Any, Any]:
-    """Make a dict of its keys and values."""
     return dict(zip(keys, parts, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The compiled core: it is built when that is asked for, says so, and tells its source."""
+"""The compiled core: it is built on request, says so, and shows its source."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_scalars_that_do_not_fit(dtype: Any, value: Any, problem: str) -> None:
     assert str(caught.value).startswith("component 0: got ")
 
 
-def test_a_scalar_object_is_never_looked_at() -> None:
+def test_a_scalar_object_is_never_inspected() -> None:
     value = np.ma.masked_array([1, 2], [True, False])
     assert component(object).convert(value) is value
     assert component(object).convert_copy(value) is value
@@ -580,7 +580,7 @@ def test_descriptions(dtypes: Any, shapes: Any, told: str) -> None:
     assert repr(ElementSpec(dtypes, shapes)) == told
 
 
-def test_a_dimension_that_varies_is_told() -> None:
+def test_a_varying_dimension_is_reported() -> None:
     assert repr(ElementSpec("int32", (None, 3), ragged=True)) == "int32[?,3]"
 
 

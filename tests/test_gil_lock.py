@@ -34,7 +34,7 @@ from tests.test_locks import StruckError
 
 
 def interpreted() -> ModuleType:
-    """The module as it stands in its file, whether or not it was compiled."""
+    """The module as its file says, whether or not it was compiled."""
     file = Path(locks.__file__).with_name("locks.py")
     spec = importlib.util.spec_from_file_location("gil_lock_interpreted", file)
     assert spec is not None
@@ -156,7 +156,7 @@ def test_every_order(struck: str, names: str) -> None:
 
 
 class Forgetful(BASE):
-    """Who has waited asks for nobody who still waits."""
+    """A waiter that is done does not request the bell for those that still wait."""
 
     __slots__ = ()
 
@@ -166,7 +166,7 @@ class Forgetful(BASE):
 
 
 class Generous(BASE):
-    """Who was woken takes it, whoever has it."""
+    """A woken waiter takes the lock although another thread holds it."""
 
     __slots__ = ()
 
@@ -206,7 +206,7 @@ class Torn(BASE):
 
 
 class Silent(BASE):
-    """Who is struck after the bell wakes nobody in its place."""
+    """A waiter interrupted after the bell wakes no other in its place."""
 
     __slots__ = ()
 

@@ -113,7 +113,7 @@ PAIRS = [*itertools.combinations(range(1, 8), 2), *((one,) for one in range(1, 8
 @pytest.mark.parametrize("kind", [StruckError, HandlerError])
 @pytest.mark.parametrize("body_raises", [False, True])
 @pytest.mark.parametrize("strikes", PAIRS, ids=str)
-def test_whenever_a_handler_strikes(
+def test_a_handler_may_raise_anywhere(
     way: Callable[[Any, Callable[[], Any]], Any],
     strikes: tuple[int, ...],
     body_raises: bool,
@@ -141,7 +141,7 @@ def test_whenever_a_handler_strikes(
 
 
 @WAYS
-def test_a_handler_that_raises_within_the_call_of_whom_it_interrupts(
+def test_a_handler_that_raises_within_the_interrupted_call(
     way: Callable[[Any, Callable[[], Any]], Any],
 ) -> None:
     """Whoever is interrupted with the lock held lets go of it, not the handler."""
@@ -165,7 +165,7 @@ def test_a_handler_that_raises_within_the_call_of_whom_it_interrupts(
 
 
 @WAYS
-def test_who_holds_it_already_goes_on_and_keeps_it(
+def test_a_thread_that_holds_it_proceeds_and_keeps_it(
     way: Callable[[Any, Callable[[], Any]], Any],
 ) -> None:
     lock = threading.RLock()
@@ -180,7 +180,7 @@ def test_who_holds_it_already_goes_on_and_keeps_it(
 class TestWhatIsPrivateInTheStandardLibrary:
     """Each is used in one place, and still is what that place takes it for."""
 
-    def test_a_lock_knows_who_holds_it(self) -> None:
+    def test_a_lock_knows_its_holder(self) -> None:
         lock = threading.RLock()
         elsewhere: list[bool] = []
         asking = threading.Thread(target=lambda: elsewhere.append(is_held_here(lock)))
@@ -483,7 +483,7 @@ print(json.dumps({"wrong": wrong, "struck": struck > 1000}))
     not hasattr(signal, "setitimer"), reason="this system has no interval timer to interrupt with"
 )
 def test_what_other_threads_put_in_is_neither_lost_nor_repeated_by_a_signal() -> None:
-    """The main thread makes moves for them, and is struck in the middle of these."""
+    """The main thread makes moves for them, and is interrupted in the middle of one."""
     ran = subprocess.run(
         [sys.executable, "-c", BESIDE],
         capture_output=True,
@@ -510,7 +510,7 @@ UNDOING = [
     )
     for path in sorted(PACKAGE.glob(part))
 ]
-"""The files in which a handler may strike something that is to be undone."""
+"""The files in which a handler may interrupt something that has to be undone."""
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:

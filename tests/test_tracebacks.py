@@ -388,7 +388,7 @@ class TestSingle:
         assert failure.__cause__ is None
 
     @pytest.mark.parametrize("is_entered", [True, False])
-    def test_failure_is_the_very_object_with_its_own_past(self, is_entered: bool) -> None:
+    def test_failure_is_the_same_object_with_its_cause_and_context(self, is_entered: bool) -> None:
         error = KeyError("x")
         error.__cause__ = OSError("why")
         error.__context__ = ValueError("meanwhile")
@@ -412,7 +412,7 @@ class TestSingle:
         coord.request_stop(ValueError(2))
         assert len(caught(ExceptionGroup, coord.join).exceptions) == 2
 
-    def test_join_within_the_block_is_told_once(self) -> None:
+    def test_join_within_the_block_is_reported_once(self) -> None:
         async def main() -> None:
             async with aioqueue.Coordinator(raise_single=True) as coord:
                 coord.request_stop(error)

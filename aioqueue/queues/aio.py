@@ -250,7 +250,6 @@ class AsyncMethods(QueueFace[ElementT]):
         return waker if is_due else None
 
     def _renew_budget(self, waker: AsyncWaker) -> None:
-        """Note that a pause has ended."""
         self._budget = self._allowance = waker.renew_budget()
         self._waits_until_pause = _WAITS_PER_PAUSE
 
@@ -529,7 +528,6 @@ class AsyncBatches(Generic[BatchT]):
         return on_one_line(f"<{kind} of {self._n} from '{self._queue.name}'>")
 
     def _lent(self) -> QueueLeases:
-        """See `QueueFace._lent`."""
         return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
 
     def _on_both_faces(self) -> tuple[Any, Any]:

@@ -385,7 +385,6 @@ class Batches(Generic[BatchT]):
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
     def _lent(self) -> QueueLeases:
-        """See `QueueFace._lent`."""
         return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
 
     def _on_both_faces(self) -> tuple[Any, Any]:

@@ -140,12 +140,10 @@ class QueueCore:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
         return queue_label(self.kind, self.name)
 
     @property
     def capacity(self) -> int | None:
-        """How many elements fit; ``None`` for no bound."""
         return self.machine.capacity
 
     def remember(self, waker: AsyncWaker) -> None:
@@ -301,12 +299,10 @@ class QueueCore:
         return self.copier.copy_in(columns, n) if self.storage.is_large(n) else columns
 
     def check_dequeue_many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
-        """Check the arguments of `dequeue_many`."""
         n = self.check_batch_size(n)
         return n, None if out is None else self.spec.outputs(out, n)
 
     def empty_batch(self, out: Columns | None = None) -> Any:
-        """Return a batch of no rows."""
         return self.spec.batch(self.storage.empty() if out is None else out)
 
     def try_batch(self, n: int, out: Columns | None = None) -> Any:

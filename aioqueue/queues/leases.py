@@ -62,7 +62,6 @@ class QueueLeases:
 
     @property
     def name(self) -> str:
-        """The name of the queue."""
         name: str = self._core.name
         return name
 

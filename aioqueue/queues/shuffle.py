@@ -42,7 +42,6 @@ def shuffle_storage(
     seed: Seed = None,
     redraws: bool = True,
 ) -> Storage:
-    """Make the shuffle buffer that fits the elements."""
     if max_bytes is not None and brings_sizes(spec):
         entries = ShuffleStorage(ObjectShelf(), seed, redraws=redraws)
         return WeighedStorage(entries, spec)

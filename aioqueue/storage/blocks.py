@@ -62,7 +62,6 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
 
 
 def row_bytes(components: tuple[Component, ...]) -> int:
-    """Return how many bytes a row takes."""
     return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
 
 
@@ -368,12 +367,10 @@ class BlockStorage(Storage):
     # Segments, and the users of blocks.
 
     def _number_of(self, place: int) -> int:
-        """Return the number of a segment's first row."""
         segment = self._segments[place]
         return segment.origin + segment.start
 
     def _next_number(self) -> int:
-        """Return the number of the next row to go in."""
         tail = self._tail
         return self._rows_entered if tail is self._no_tail else tail.origin + tail.stop
 
@@ -446,7 +443,6 @@ class BlockStorage(Storage):
             self._release_use(tail.block)
 
     def _set_next_slot(self, block: Block | None, start: int = 0) -> None:
-        """Set where the next segment for single rows begins."""
         before, self._next_slot = self._next_slot, None if block is None else (block, start)
         if block is not None:
             block.uses += 1

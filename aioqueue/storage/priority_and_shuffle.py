@@ -301,7 +301,6 @@ class TypedShelf:
             yield self._blocks[number], slots[rows] - number * self._size, rows
 
     def _locate(self, slot: int) -> tuple[Columns, int]:
-        """Return the block of a slot, and its place in that block."""
         return self._blocks[slot // self._size], slot % self._size
 
     def _add_free_slots(self, n: int) -> None:
@@ -318,7 +317,6 @@ class TypedShelf:
 
 
 def shelf_for(spec: Spec, capacity: int | None) -> Shelf:
-    """Make the shelf that fits the elements."""
     if isinstance(spec, ElementSpec) and not spec.rows_private:
         return TypedShelf(spec.components, capacity)
     return ObjectShelf()

@@ -115,7 +115,6 @@ class Storage(ABC):
 
     @property
     def size(self) -> int:
-        """How many rows are inside."""
         return len(self) + len(self.returned)
 
     @property
@@ -297,7 +296,6 @@ class BatchCopier:
         return columns
 
     def guard_with(self, lock: OwnedLock) -> None:
-        """Replace the lock; see `Machine.guard_with`."""
         self._lock = lock
 
     def _interrupted(self) -> RuntimeError:

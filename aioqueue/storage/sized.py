@@ -85,8 +85,6 @@ _PRIORITY_BYTES = 8
 
 
 class Weighed:
-    """A row and its size in bytes."""
-
     __slots__ = ("row", "weight")
 
     def __init__(self, row: Row, weight: int) -> None:

@@ -38,7 +38,6 @@ _scopes = _Scopes()
 
 
 def entered_scopes() -> tuple[CancelScope, ...]:
-    """Return the scopes that the calling thread has entered, outermost first."""
     return _scopes.entered
 
 
@@ -61,12 +60,10 @@ def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
 
 
 def is_stopped(worker: object) -> bool:
-    """Return whether the stop of a coordinator has come for a thread or task."""
     return any(scope.cancelled for scope in stop_scopes(worker))
 
 
 def cancelled_by(scopes: Iterable[CancelScope]) -> str:
-    """Say in words what has cancelled a wait."""
     if any(scope.cancelled for scope in scopes if not isinstance(scope, StopScope)):
         return "cancelled by its CancelScope"
     return "ended by the stop of its coordinator"
@@ -233,7 +230,6 @@ class StopScope(CancelScope):
 
     @synchronized
     def renew(self) -> None:
-        """Forget a stop."""
         self._cancelled = False
 
 
@@ -258,7 +254,6 @@ def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None
 
 
 def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
-    """Remove a call that has ended."""
     for scope in scopes:
         scope._unwatch(attempt)
 
@@ -440,7 +435,6 @@ class Gate:
         return ()
 
     def is_entered_here(self) -> bool:
-        """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
     @synchronized

@@ -120,7 +120,6 @@ class TrioWaker:
 
 
 def current_trio_waker() -> TrioWaker:
-    """Return the waker of the running trio."""
     token = trio.lowlevel.current_trio_token()
     waker: TrioWaker | None = getattr(_thread_local, "waker", None)
     if waker is None or waker._token is not token:

@@ -120,7 +120,6 @@ def loaded_trio() -> Any:
 
 
 def in_trio() -> bool:
-    """Return whether a trio run is active in this thread."""
     # Checked before asyncio, because a trio run may be a guest of an asyncio loop.
     if "trio" not in sys.modules:
         return False
@@ -490,7 +489,6 @@ class CallbackWaker:
         return ()
 
     def forget(self) -> None:
-        """Cancel the callback."""
         self._attempt = self._callback = None
 
     def is_dead(self) -> bool:

@@ -370,7 +370,7 @@ class ForgetsWhoStandsBy(Machine):
 
 
 class LinesUpWithoutALook(Machine):
-    """Puts in line who stands by, and does not look whether they can proceed."""
+    """Puts standby attempts in line without checking whether they can proceed."""
 
     def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
         if attempt.host is not None:
@@ -413,7 +413,7 @@ class PutsInWithoutRoom(Machine):
         PutsInWithoutRoom,
     ],
 )
-def test_mistakes_with_who_stands_by_are_found(machine: type[Machine]) -> None:
+def test_standby_mistakes_are_found(machine: type[Machine]) -> None:
     setting = Setting(
         "AA", "AA", 1, 1, withdrawals=1, closes=1, puts=("put",), stands_by=True, machine=machine
     )
@@ -538,7 +538,7 @@ def test_going_back_to_a_state_brings_all_of_it_back() -> None:
         world.apply(event)
 
 
-def test_the_command_tells_what_it_explored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_what_it_explored(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--producers 1 --consumers 1 --operations 1 --capacity 1 --wakers threads"
     assert main(arguments.split()) == 0
     assert "states" in capsys.readouterr().out

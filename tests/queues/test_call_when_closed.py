@@ -1,4 +1,4 @@
-"""Being called back at the end of a queue, for those who have nobody to wait for it."""
+"""Callbacks at the end of a queue, for code without a thread or task to wait in."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_forgotten_after_the_end() -> None:
 
 
 def test_again_when_all_are_woken() -> None:
-    """As is done when Ctrl-C has struck between the close and its wakes."""
+    """As after a Ctrl-C between the close and its wakes."""
     queue, calls = sync.FIFOQueue(3), Calls()
     core_of(queue).call_when_closed(calls)
     core_of(queue).wake_all()

@@ -399,7 +399,7 @@ class TestSpider:
 
     @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("seed", range(8))
-    def test_on_one_loop_the_numbers_tell_it_too(self, task_world: TaskWorld, seed: int) -> None:
+    def test_on_one_loop_the_statistics_agree(self, task_world: TaskWorld, seed: int) -> None:
         """Nobody is busy, and nothing is inside or granted: then all is done, and not before."""
         choices = random.Random(seed)
         links = site(choices, 60)

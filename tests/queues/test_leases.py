@@ -109,7 +109,7 @@ def test_the_owner_does_not_wait_for_itself_whatever_it_calls() -> None:
     assert found == [OutOfRangeError]
 
 
-def test_another_thread_is_told_that_it_may_come_back() -> None:
+def test_another_thread_waits_while_a_lease_may_be_returned() -> None:
     queue = filled(1, is_closed=True)
     leases = queue._lent()
     leases.take(0)

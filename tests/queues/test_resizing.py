@@ -1,4 +1,4 @@
-"""Another capacity while the queue is in use: who waits is let in, and what is inside stays."""
+"""Changing the capacity of a queue in use: waiting enqueues proceed, and elements stay inside."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class Program:
         self.storage.release(Held())
 
     def seen(self, held: Held) -> list[int]:
-        """Which rows are in hands; looking at them changes nothing."""
+        """Which rows are held; reading them changes nothing."""
         if isinstance(self.storage, BlockStorage):
             parts = [part.block[0][part.start : part.stop].tolist() for part in held.parts]
             return [number for part in parts for number in part]
@@ -326,7 +326,7 @@ def test_everything_is_counted(
 
 
 class Struck:
-    """A machine over a storage, in the middle of some work, and a move of it that is struck."""
+    """A machine over a storage in the middle of some work, and a move that is interrupted."""
 
     def __init__(self, make: Callable[..., Storage], components: tuple[Component, ...]) -> None:
         self.components = components
@@ -387,7 +387,7 @@ class Struck:
         raise AssertionError("it never ends")
 
     def check(self, moving: int, waiting: Take | None = None) -> None:
-        """No more than what was moving is gone or there twice, and who waited has its rows."""
+        """At most the moving rows are lost or duplicated, and waiting callers have their rows."""
         number = 1000
         while waiting is not None and waiting.is_pending:
             assert number < 1020, "somebody waits for ever"
@@ -468,7 +468,7 @@ def one_goes_into_hands(struck: Struck) -> Case:
 
 
 def one_wakes_another(struck: Struck, n: int, *, single: bool = False) -> Case:
-    """Whoever puts the last row in moves all of them, for someone else: who has them, or none."""
+    """The enqueue of the last row moves the batch for its owner: all of its rows, or none."""
     take = struck.wait_for(n, single=single)
     if n > 1:
         struck.fill()
@@ -522,6 +522,6 @@ def test_a_handler_raises_somewhere_in_a_move(
     case: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Wherever that is: the rest is as it was, and whoever waits gets all that it asked for."""
+    """Wherever it raises: the rest is unchanged, and waiting callers get what they asked for."""
     monkeypatch.setattr(blocks, "LARGE_BYTES", 40)
     assert every_strike(lambda: CASES[case](Struck(make, components))) > 3

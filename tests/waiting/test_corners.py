@@ -280,7 +280,7 @@ def test_who_has_stood_by_in_vain_waits_at_once_for_a_while() -> None:
     assert len(moves.retried) == 4  # the 1st, 3rd, 7th and 15th
 
 
-def test_who_stands_by_when_its_loop_is_closed_keeps_nobody_waiting() -> None:
+def test_a_standby_task_of_a_closed_loop_blocks_nobody() -> None:
     queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(2)
     loop = asyncio.new_event_loop()
     task = loop.create_task(queue.dequeue())
@@ -298,7 +298,7 @@ def test_who_stands_by_when_its_loop_is_closed_keeps_nobody_waiting() -> None:
 
 
 @pytest.mark.parametrize("cancel", [False, True])
-def test_a_close_finds_who_stands_by(cancel: bool) -> None:
+def test_a_close_finds_standby_tasks(cancel: bool) -> None:
     """It began before the close: it completes as room appears, or is cancelled with the others."""
 
     async def main() -> None:
@@ -365,7 +365,7 @@ def test_kicks_from_elsewhere_cost_one_crossing(monkeypatch: pytest.MonkeyPatch)
     loop.close()
 
 
-def test_kicks_of_the_own_thread_cost_no_crossing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wakes_from_the_loops_own_thread_are_direct(monkeypatch: pytest.MonkeyPatch) -> None:
     trio = pytest.importorskip("trio")
 
     async def main() -> None:
@@ -470,7 +470,7 @@ class HeldLock:
 def test_nothing_waits_by_sleeping_on_an_event_loop(
     world: World, monkeypatch: pytest.MonkeyPatch, is_free_threaded: bool
 ) -> None:
-    """Nor where there is no global lock; other threads give way to whoever has the queue."""
+    """Nor without a global lock; other threads yield to the lock holder."""
     slept: list[float] = []
     monkeypatch.setattr(base, "sleep", slept.append)
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: not is_free_threaded, raising=False)
@@ -486,7 +486,7 @@ def test_nothing_waits_by_sleeping_on_an_event_loop(
     assert bool(slept) == (isinstance(world, ThreadWorld) and not is_free_threaded)
 
 
-def test_who_is_struck_while_it_wakes_a_loop_leaves_the_next_one_to_do_it(
+def test_an_interrupted_wake_is_made_up_by_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between the note that a wake is on its way and the wake, say."""
@@ -538,7 +538,7 @@ def test_a_deadline_lies_ahead() -> None:
     assert before + 5 <= deadline <= perf_counter() + 5
 
 
-def test_a_scope_tells_how_many_wait_in_it() -> None:
+def test_a_scopes_repr_counts_its_waiting_calls() -> None:
     scope = sync.CancelScope()
     name = "<aioqueue.sync.CancelScope, "
     assert repr(scope) == name + "0 calls waiting>"
@@ -646,14 +646,14 @@ def test_a_gate_s_timeout_counts_within_a_scope() -> None:
 
 
 def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller]:
-    """A gate, and someone who waits at it."""
+    """A gate and a caller that waits at it."""
     gate = Gate()
     caller = Caller(gate.wait_blocking, *scopes)
     spin_until(lambda: waiting_at(gate) == 1)
     return gate, caller
 
 
-def test_a_gate_says_who_waits() -> None:
+def test_a_gates_repr_counts_its_waiting_calls() -> None:
     gate, _ = at_gate()
     assert repr(gate) == "<aioqueue.waiting.scopes.Gate, 1 call waiting>"
     gate.open()
@@ -663,7 +663,7 @@ def test_a_gate_says_who_waits() -> None:
 
 
 def passages(gate: Gate) -> list[Attempt]:
-    """Those that wait, or have waited, at a gate and are not gone."""
+    """The registered waits of a gate that were not removed."""
     return [one for one in gc.get_objects() if isinstance(one, Attempt) and one.host is gate]
 
 
