@@ -160,6 +160,8 @@ def call_with_lock(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: 
     if type(lock) is GilLock:
         return lock.run(call, args, kwargs)
     if lock._is_owned():
+        # A handler or a finalizer has interrupted a call that holds the lock. The interrupted call
+        # releases it, so this one must not, however it ends.
         return call(*args, **kwargs)
     try:
         lock.acquire()
@@ -347,6 +349,7 @@ class GilLock:
         if self._depth:
             self._depth -= 1
         else:
+            # Released before the bell rings: a thread that wakes at once must find it free.
             self._owner = 0
             if self._rings_on_release:
                 self._rings_on_release = False
@@ -390,11 +393,12 @@ class GilLock:
         try:
             self._sleep(me)
         finally:
+            # One bell wakes one thread, and a request is used up by one bell. So the thread that
+            # was woken, or was interrupted, renews the request for the others.
             self._waiting -= 1
             self._rings_on_release = self._waiting > 0
-            if (
-                self._rings_on_release and not self._owner
-            ):  # an exception may have come after the bell
+            # The lock is free here only if an exception came after the bell had woken this thread.
+            if self._rings_on_release and not self._owner:
                 self._rings_on_release = False
                 self._ring(None)
 
@@ -402,6 +406,8 @@ class GilLock:
         # The loop is a function of its own so that Ctrl-C can end it: see the module's docstring.
         owner = me
         while owner:
+            # Ask, then try, then listen: if the lock is released after the try has failed, the bell
+            # rings, and is heard whenever this thread listens.
             self._rings_on_release = True
             owner, self._owner = self._owner, self._owner or me
             if owner:

@@ -192,23 +192,28 @@ class Machine(MachineState):
             if attempt.waits or attempt.state is WITHDRAWN:
                 return wakers  # another thread has put it in line, or ended it, just before
             self._leave_standby(attempt)
+        # An attempt that stands by began before this one: it has to be in line before this one is
+        # decided.
         if self._standby_put is not None or self._standby_take is not None:
             self._disable_fast_path()  # puts them in line
             wakers = self._settle()
+        # Kept for the case that this attempt ends without a change: then they still hold.
         bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
         self._disable_fast_path()
         take: Any = attempt if type(attempt) is Take else None
+        # No dequeue is refused here: a closed queue still gives out what is inside.
         is_refused = take is None and self._state is not OPEN and attempt.side is ENQUEUE
         if is_refused or (waker is None and not self._ends_at_once(attempt)):
             attempt.state = FAILED if is_refused else WITHDRAWN
             attempt.error = self._closed_error() if is_refused else None
             self._release_rows(attempt)
-            # Nothing has changed, so the bounds of before still hold.
             self._bound_in, self._bound_out, self._batch_waits = bound_in, bound_out, batch_waits
             return wakers
         attempt.host = self
         attempt.waker = waker
         wait_list: Any = self._dequeues if take else self._wait_lists.list_of(attempt)
+        # While this is set, the attempt's own end notifies nobody: its owner makes this call, and
+        # reads the state when it returns.
         self._beginning = attempt
         try:
             if wait_list:
@@ -225,11 +230,15 @@ class Machine(MachineState):
                     # Other attempts of its waker may hold places. Their owners must resume first,
                     # so this one cannot be done now; it can only be granted a place behind them.
                     self._beginning = None
+                # A batch that has just begun to wait has claimed rows, so an enqueue may have room
+                # now. A single dequeue claims none: nobody can proceed because it waits.
                 if self._enqueues and not take.single if take else self._may_proceed(attempt):
                     self._flush(wakers)
                 elif take and self._state is CLOSED and self._granted:
                     self._flush(wakers)  # somebody may wait for who begins to wait here
             elif self._enqueues or self._dequeues or self._state is not OPEN:
+                # It ended at once, so rows or room have changed. In an open queue without a line
+                # no caller is concerned.
                 self._flush(wakers)
             self._set_bounds()
             if attempt.state is PENDING or attempt.state is GRANTED:
@@ -251,7 +260,7 @@ class Machine(MachineState):
         """
         self._count_wait(attempt, waited)
         if attempt.state is not GRANTED:
-            return ()
+            return ()  # granted and committed in one step, or failed: the rows are accounted for
         # Set the state last: after a Ctrl-C before it, the owner withdraws a granted attempt.
         if type(attempt) is Take:
             self._granted.pop(attempt, None)
@@ -259,6 +268,7 @@ class Machine(MachineState):
             return self._no_longer_granted()
         assert type(attempt) is Put
         self._disable_fast_path()
+        # The place is given up first, since it ends in any case: also if the storage raises.
         if self._brings_sizes:
             self._wait_lists.leave_place(attempt)
         else:
@@ -313,6 +323,8 @@ class Machine(MachineState):
             return ()
         self._count_wait(attempt, waited)
         self._leave_standby(attempt)
+        # A dequeue holds its rows until its owner has copied them, even if it is done, so they can
+        # still go back. The row of an enqueue that is done may be with another caller by now.
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
         self._disable_fast_path()
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
@@ -336,6 +348,7 @@ class Machine(MachineState):
         self._disable_fast_path()
         if not self.storage.drop(value):
             return self._settle()
+        # The row may have been one of those that the first dequeue has claimed.
         self._claimed = max(0, min(self._claimed, self._available()))
         self._finished += 1
         wakers = self._settle()
@@ -396,6 +409,7 @@ class Machine(MachineState):
         if self._state is OPEN:
             self._state = CLOSING
         wakers: dict[Waker, None] = {}
+        # A place is an enqueue whose row is not inside yet: it can be cancelled like those in line.
         for attempt in [*self._places, *self._enqueues]:
             if cancel_pending_enqueues and attempt.state is not FAILED:
                 self._fail(attempt, self._closed_error(attempt), wakers)
@@ -464,9 +478,14 @@ class Machine(MachineState):
     def _flush(self, wakers: dict[Waker, None]) -> None:
         """Let attempts proceed until none can; add the wakers to wake."""
         enqueues, dequeues = self._enqueues, self._dequeues
+        # An attempt leaves its line in the step after its end. If Ctrl-C strikes between the two,
+        # the next move finds an ended attempt at the head, and `_advance_enqueue` or
+        # `_advance_dequeue` lets it leave then.
         while True:
             while enqueues and self._advance_enqueue(next(iter(enqueues)), wakers):
                 enqueues.popitem(False)
+            # Closed once the last enqueue from before `close` is in. Only from here on may a
+            # dequeue find the queue at its end, so this stands between the two loops.
             if self._state is CLOSING and not enqueues and not self._places:
                 self._state = CLOSED
             claimed, moved = self._claimed, False
@@ -513,13 +532,15 @@ class Machine(MachineState):
                 self._finish(attempt, DONE, wakers)
             return True
         n = self._rows_to_enter(attempt)
+        # Rows enter in the order of the grants. A place is a grant whose row is still outside, so
+        # until it is committed only attempts that commit behind it may be granted another one.
         if n < 1 or (self._places and not self._may_join_places(attempt)):
             return False
         try:
             if type(attempt) is PutMany:
                 self._insert_rows(attempt, n)
                 if attempt.done < attempt.n:
-                    return False
+                    return False  # it stays at the head: no other row comes between its rows
             elif self._in_two_steps(attempt):
                 if self._brings_sizes:
                     self._wait_lists.give_place(attempt, self.storage.weight_of(attempt.row))
@@ -555,6 +576,8 @@ class Machine(MachineState):
                 if n is None:
                     self._claim_for(attempt)
                     return False
+                # It leaves the line, and its claim ends: the rows are out in a moment, or belong to
+                # the dequeue behind it, which makes a claim of its own.
                 claimed, self._claimed = self._claimed, 0
                 if n == 0:
                     self._fail_out_of_range(attempt, claimed, wakers)
@@ -571,6 +594,8 @@ class Machine(MachineState):
             self._fail(attempt, error, wakers)
             return True
         if attempt.leased:
+            # Granted even if its owner makes this call: the owner commits when it has used the
+            # rows, or has let other tasks run.
             is_granted = self._in_two_steps(attempt)
             if is_granted:
                 self._granted[attempt] = None
@@ -673,6 +698,8 @@ class Machine(MachineState):
 
     def _ends_at_once(self, attempt: Attempt) -> bool:
         """Return whether an attempt that is about to begin would end without waiting."""
+        # The same conditions as in `_advance_enqueue` and `_advance_dequeue`, asked without a
+        # change: a caller that may not wait must leave the queue as it was.
         if isinstance(attempt, Put | PutMany):
             is_next = not (self._enqueues or self._places) and self._room() >= attempt.n
             if is_next and self._brings_sizes:
@@ -730,6 +757,8 @@ class Machine(MachineState):
             put(attempt.row)
             self._enqueued, attempt.state = self._enqueued + 1, DONE
         except BaseException:
+            # A handler may have raised after the storage had the row. The attempt is still at the
+            # head, and pending, so the next move would put the row in again.
             if attempt.state is PENDING and len(self.storage) > before:
                 self._enqueued, attempt.state = self._enqueued + 1, DONE
             raise

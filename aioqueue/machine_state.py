@@ -112,7 +112,7 @@ class FastPath:
         """Put a row in, if that affects no other caller; return whether it did."""
         latch, me = self._latch, thread_ident()
         owner, latch._owner = latch._owner, latch._owner or me  # one line: see `GilLock`
-        if owner:
+        if owner:  # another thread, or this one: a handler or finalizer has interrupted a move
             return self._try_enqueue_contended(row)
         try:
             fits = len(self.storage) < self._bound_in
@@ -157,7 +157,7 @@ class FastPath:
             return False
         try:
             if not self._latch.acquire(False):
-                self._enter(self._lock)
+                self._enter(self._lock)  # lets the other thread finish its move first
             fits = len(self.storage) < self._bound_in
             if fits:
                 put = self._put
@@ -394,6 +394,9 @@ class MachineState(FastPath):
             waited: seconds, for the statistics.
         """
         take, put = self._standby_take, self._standby_put
+        # While it stands by, the bound of its side is disabled, so the number behind the bound is
+        # compared. That is enough: nobody is in line, and the queue is open, because a slow move
+        # that changes this puts the attempt in line (`_admit_standby`).
         if take is not None and take is attempt:
             if len(self.storage) <= self._keep:
                 return False
@@ -425,7 +428,7 @@ class MachineState(FastPath):
         self._standby_put = self._standby_take = None
         for attempt in both:
             waker: Any = attempt.waker
-            if waker.is_dead():
+            if waker.is_dead():  # in line, it would hold up all others for ever
                 attempt.state = WITHDRAWN
                 self._waiting.pop(attempt, None)
             else:
@@ -607,6 +610,8 @@ class MachineState(FastPath):
         borrowers = [one for one in held_by if one is not None]
         if len(borrowers) < len(held_by):
             return False  # others may be cancelled
+        # The rows come back only from borrowers. One that runs on may give some back; one that
+        # waits here, in this attempt or behind it, gives them back only after this one has ended.
         is_borrowers = False
         for one in borrowers:  # loops, since Cython compiles no closure here
             if one.has_begun(attempt):
@@ -629,6 +634,8 @@ class MachineState(FastPath):
             return 0
         if type(attempt) is not PutMany:
             return self._rows_within_bytes(attempt, 1) if self._brings_sizes else 1
+        # A waiting batch claims each row as it enters, so these rows take up no room, up to the one
+        # that completes the batch. All of them may enter in one move.
         n = int(min(max(room, self._claims_to_come()), attempt.n - attempt.done))
         return self._rows_within_bytes(attempt, n) if self._brings_sizes else n
 
@@ -645,7 +652,7 @@ class MachineState(FastPath):
             weights = storage.weights(attempt.columns, attempt.done, attempt.done + n)
         else:
             weights = iter((storage.weight_of(attempt.row),))
-        for count, weight in enumerate(weights):
+        for count, weight in enumerate(weights):  # rows enter in order: stop at the first too many
             total += weight
             if count >= missing and total > self._max_bytes:
                 return count

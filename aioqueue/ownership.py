@@ -112,6 +112,8 @@ def copy_if_shared(value: Any, item: Any = None) -> Any:
     kind = type(value)
     if kind in FIXED or value is item:
         return value
+    # How many references a call itself holds depends on its form and on the version of Python. So
+    # the numbers to compare with are measured when this module is imported, in calls of this form.
     is_shared = getrefcount(value) > _UNSHARED
     if kind is _ndarray and value.base is None and not (is_shared or value.dtype.hasobject):
         return value
@@ -137,7 +139,7 @@ def copy_shared_parts(values: list[Any]) -> list[Any]:
 
 
 def _copy_shared_at(values: list[Any], index: int, is_shared: bool) -> Any:
-    owned = _Owned(None)  # of its own: one endless value must not leave the others shared
+    owned = _Owned(None)  # one for each value: an endless one must not leave the others shared
     try:
         made = _part(values, index, owned, is_shared)
     except RecursionError:
@@ -166,6 +168,7 @@ def _are_unshared(parts: Iterable[Any]) -> bool:
             if part.base is not None or getrefcount(part) > _UNSHARED_PART or part.dtype.hasobject:
                 return False
         elif kind not in FIXED and not (kind is tuple and FIXED.issuperset(map(type, part))):
+            # Not `isinstance`: only of these exact types is it known what else they refer to.
             is_unshared = kind in _NESTED and getrefcount(part) <= _UNSHARED_PART
             if not is_unshared or not _are_unshared(part.values() if kind is dict else part):
                 return False
@@ -254,6 +257,8 @@ def _copy_shared(value: Any, owned: _Owned, is_shared: bool) -> Any:
 def _unless_inside(make: Callable[..., Any], value: Any, owned: _Owned, argument: Any) -> Any:
     """Return ``make(value, owned, more)``; the value as it is, if it is within itself."""
     if id(value) in owned.inside:
+        # The copy would have to refer to itself, which cannot be made before it is complete. The
+        # caller then drops what was copied so far, and keeps the whole value shared.
         owned.is_endless = True
         return value
     owned.inside.add(id(value))

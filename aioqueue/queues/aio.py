@@ -267,12 +267,14 @@ class AsyncMethods(QueueFace[ElementT]):
         put: Put | None = None
         try:
             if waker is not None:
+                # A cancellation that was deferred to this await comes before anything has moved.
                 first = waker.await_first()
                 if first is not None:
                     await first
             row = element if self._to_row is None else self._to_row(element)
             if not self._try_enqueue(row):
                 put = Put(row)
+                # Its wait has let other tasks run, which is what the pause is for.
                 if await self._complete(put, None, True) and self._waits_until_pause:
                     return
             if waker is not None:
@@ -360,6 +362,8 @@ class AsyncMethods(QueueFace[ElementT]):
                     if not take.waits:
                         await waker.yield_shielded()
                     raise
+            # Granted, and not committed: if the task is cancelled in this pause, its rows go back,
+            # and until then nobody learns that a closed queue is empty.
             if not has_suspended or not self._waits_until_pause:
                 await waker.yield_cancellable()
             if take.state is GRANTED:
@@ -424,10 +428,13 @@ class AsyncMethods(QueueFace[ElementT]):
                 meter = current_meter.get()
                 if meter is not None:
                     meter.wait_started(attempt, core.name, began)
+                # Between these two marks the task only sleeps. What is raised there is no handler's
+                # exception in the middle of a move, so no wake can be lost.
                 is_moving = False
                 await next_round
                 is_moving = True
                 ended = perf_counter()
+                # After a stop the attempt has to begin, so that the stop can withdraw it.
                 is_over = active_stops and is_stopped(runner)
                 if not is_over and machine.retry(attempt, ended - began):
                     self._failed_retries = 0
@@ -470,6 +477,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
                 ended = perf_counter()
+                # A lease is committed by its loop; in a call that pauses, by `_take_with_pause`.
                 if attempt.borrower is not None or (attempt.leased and not self._waits_until_pause):
                     machine.count_wait(attempt, ended - began)  # the lease is committed later
                 else:
@@ -484,6 +492,8 @@ class AsyncMethods(QueueFace[ElementT]):
                 meter.wait_ended(perf_counter())
         except BaseException as error:
             ended = perf_counter()
+            # The exception does not say what has become of the attempt: a grant may have come just
+            # before the cancellation. The machine knows, and undoes what can be undone.
             if not attempt.is_withdrawn:
                 apply_deferred(machine.withdraw, attempt, ended - began)
             if meter is not None:

@@ -257,7 +257,7 @@ class BlockingMethods(QueueFace[ElementT]):
         scopes = current_scopes()
         blocked_wakers = self._core.blocked_wakers
         try:
-            blocked_wakers[waker] = None
+            blocked_wakers[waker] = None  # first: `wake_all` must reach it after an interruption
             if self._core.has_leases and type(attempt) is Take:
                 self._core.record_owner(attempt, current_thread())  # the machine asks whose it is
             wakers = self._machine.begin(attempt, waker)
@@ -327,12 +327,14 @@ class BlockingMethods(QueueFace[ElementT]):
             if waker.wait(min(limits) - (perf_counter() - began)):
                 continue
             waited = perf_counter() - began
+            # The lock of the machine decides whether the limit or a grant came first. If it was the
+            # grant, the attempt is not pending any more, and the loop ends.
             if limit is not None and waited >= limit:
                 deliver(self._machine.withdraw(attempt, waited, if_pending=True))
                 if attempt.is_withdrawn:
                     return False
             elif max_wait is not None and waited >= max_wait:
-                max_wait = None
+                max_wait = None  # from now on the first row ends the wait, however late it comes
                 assert isinstance(attempt, Take)
                 deliver(self._machine.expire(attempt))
         return True

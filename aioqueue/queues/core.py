@@ -173,7 +173,7 @@ class QueueCore:
         """
         for waker in call_with_lock(self.lock, list, self.wakers):
             if not waker.is_current():
-                continue
+                continue  # the loop of another thread: its tasks run on, and may end the wait
             if attempt.side is not ENQUEUE and self.fillers.get(waker):
                 return True
             others = self.machine.attempts_in(waker)
@@ -256,7 +256,7 @@ class QueueCore:
         """
         attempt = UntilClosed()
         waker = CallbackWaker(attempt, callback)
-        self.blocked_wakers[waker] = None
+        self.blocked_wakers[waker] = None  # first: `wake_all` must reach it after an interruption
         deliver(self.machine.begin(attempt, waker))
         waker.wake()  # the queue may have been closed before `begin`
         return partial(self._forget_call, attempt, waker)
@@ -630,7 +630,7 @@ class QueueFace(QueueMethods[ElementT]):
     def _try_nowait(self, attempt: Attempt) -> bool:
         """Make an attempt that may not wait; return whether it succeeded."""
         if self._core.wakers:
-            self._core.drop_dead_loops()
+            self._core.drop_dead_loops()  # rows that a dead task holds may be what this call lacks
         if self._core.has_leases and type(attempt) is Take:
             self._core.record_owner(attempt, running_caller())  # the machine asks whose it is
         try:

@@ -84,7 +84,8 @@ class QueueLeases:
             borrower.owners.add(caller)
             self._user = weakref.ref(caller)
             borrower.users = (self._user, weakref.ref(current_thread()))
-            # Workers of this loop, or of another one, may wait already.
+            # Workers of this loop, or of another one, may wait already. Some of them now wait for
+            # themselves; a withdrawal of nothing lets the machine find these.
             apply_deferred(self._machine.withdraw_leases, ())
 
     def _add_owner(self, caller: object) -> None:
@@ -127,6 +128,8 @@ class QueueLeases:
             if not (take.single and self._machine.try_grant(take, None)):
                 has_suspended = await aio._complete(take)
                 self._machine.count_wait(take, 0.0)
+            # After the grant, so that no other task is served in between. A cancellation here gives
+            # the lease back.
             if waker is not None and not has_suspended:
                 await waker.yield_cancellable()
         except BaseException:
@@ -163,7 +166,7 @@ class QueueLeases:
         """End the loop: give what is still on lease back to the front of the queue, in order."""
         if self._process != PROCESS.number:
             return  # the elements are the parent's
-        self._is_over = True
+        self._is_over = True  # first: see `_record`
         takes = [
             take for key in list(self._held) if (take := self._held.pop(key, None)) is not None
         ]
@@ -180,9 +183,11 @@ class QueueLeases:
 
     def _record(self, key: Hashable, take: Take) -> Any:
         """Enter a lease. Returns the element."""
-        take.waker = None
+        take.waker = None  # it waits no more: a lease may outlive the event loop that took it
         self._held[key] = take
         try:
+            # Asked after the lease is entered. If `give_back` runs in another thread just now,
+            # either that finds the lease, or this call finds that the loop is over.
             if self._is_over:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
             if take.single:

@@ -214,6 +214,8 @@ class BlockStorage(Storage):
             slot = tail.stop
         write_row = self._write_row
         write_row(tail.block, slot, row)
+        # Up to here the row is not inside: a handler that has raised leaves a slot that is written
+        # again. No call follows, so no handler runs between the two counts.
         tail.stop = slot + 1
         self._count += 1
 
@@ -300,6 +302,7 @@ class BlockStorage(Storage):
     def pull(self, n: int, into: Columns | None = None) -> Columns:
         columns = allocate(self._components, n) if into is None else into
         done = 0
+        # All rows are copied before any is removed: a copy may fail, or be interrupted.
         for segment in self._segments:
             if done == n:
                 break
@@ -314,7 +317,7 @@ class BlockStorage(Storage):
         return columns
 
     def hold(self, held: Held, n: int) -> None:
-        self._expected = None
+        self._expected = None  # the batch that waited for this block is this one, or has ended
         parts: list[_Segment] = []
         try:
             self._move_rows(n, parts)
@@ -324,12 +327,12 @@ class BlockStorage(Storage):
         held.parts, held.count = parts, n
 
     def hold_one(self, held: Held) -> None:
-        number = self._number_of(0)
+        number = self._number_of(0)  # the ticket by which the row finds its place if it comes back
         row = self.take()
         held.single, held.tickets, held.count = row, [number], 1
 
     def restore(self, held: Held) -> None:
-        if held.tickets:  # a single row, which is a copy already
+        if held.tickets:  # a single row, which is a copy: its slot may have another row by now
             block = Block(allocate(self._components, 1), 1)
             for column, value in zip(block, held.single, strict=True):
                 column[0] = value
@@ -436,8 +439,10 @@ class BlockStorage(Storage):
             return
         self._rows_entered = tail.origin + tail.stop
         is_empty = tail.start == tail.stop
-        if is_empty:
+        if is_empty:  # only a tail may be empty, and this is one no more
             del self._segments[-1]
+        # The next slot becomes a user of the block before the segment leaves it. Otherwise the
+        # block could become a spare one, and be given to a batch.
         self._set_next_slot(tail.block if tail.stop < tail.limit else None, tail.stop)
         if is_empty:
             self._release_use(tail.block)
@@ -451,6 +456,8 @@ class BlockStorage(Storage):
 
     def _remove_rows(self, head: _Segment, n: int) -> None:
         """Remove the next n rows, all of one segment, after they have been copied."""
+        # Out of line first, then the memory: an interruption in between loses a slot at worst. In
+        # the other order, two rows could get the same slot.
         start = head.start
         self._count -= n
         head.start += n
@@ -472,7 +479,9 @@ class BlockStorage(Storage):
             step = min(n, head.stop - head.start)
             is_all = step == head.stop - head.start
             if is_all and head is self._tail and head.stop == head.limit:
-                self._close_tail()
+                self._close_tail()  # a full one: it can leave as it is
+            # `parts +=`, where `append` would be a call: no handler may run while a segment is in
+            # neither list, or a row in both.
             if is_all and head is not self._tail:
                 del self._segments[0]
                 parts += (head,)
@@ -485,6 +494,7 @@ class BlockStorage(Storage):
 
     def _reinsert(self, parts: Sequence[_Segment]) -> None:
         """Put segments back to where they were in the line."""
+        # By number, since batches may come back in another order than they left.
         for part in reversed(parts):
             place, number = 0, part.origin + part.start
             while place < len(self._segments) and self._number_of(place) < number:

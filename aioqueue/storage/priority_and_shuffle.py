@@ -209,7 +209,7 @@ class TypedShelf:
             block, index = self._locate(slot)
         write_row = self._write_row
         write_row(block, index, row)
-        del self._free[-1]
+        del self._free[-1]  # last: the slot stays free if the row cannot be written
         return slot
 
     def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
@@ -266,6 +266,8 @@ class TypedShelf:
         return target
 
     def forget(self, entries: Sequence[Slot]) -> None:
+        # The rows have left the order by now, so nobody reads these slots. References are dropped
+        # before a slot is free: the next row may be written as soon as it is.
         slots: Sequence[int] = entries
         if self._may_have_wrapped:
             slots = [entry for entry in entries if type(entry) is not _WrappedRow]
@@ -274,7 +276,7 @@ class TypedShelf:
                 for index, empty in self._references:
                     block[index][places] = empty
         self._free.extend(slots)
-        if len(self._blocks) > 1 and len(self._free) == self._first_unused:
+        if len(self._blocks) > 1 and len(self._free) == self._first_unused:  # empty: shrink again
             self._blocks, self._free, self._first_unused = self._blocks[:1], [], 0
 
     def _read_slots(self, slots: Any, where: Any, target: Columns) -> None:
@@ -312,6 +314,8 @@ class TypedShelf:
                 stop = len(blocks) * self._size
                 break
             blocks.append(allocate(self._components, self._size))
+        # Only now, since an allocation may fail. Slots are taken from the end of the list, so the
+        # fresh ones, at its front, are used last: freed slots are still in the processor's cache.
         self._free[:0] = range(stop - 1, self._first_unused - 1, -1)
         self._blocks, self._first_unused = blocks, stop
 
@@ -439,7 +443,7 @@ class HeapStorage(ShelvedStorage):
 
     def take(self) -> Row:
         entry = self._items[0][2]
-        row = self._shelf.read_one(entry)
+        row = self._shelf.read_one(entry)  # before it leaves: the copy may fail
         heappop(self._items)
         self._shelf.forget((entry,))
         return row
@@ -490,6 +494,8 @@ class HeapStorage(ShelvedStorage):
 
     def _remove(self, n: int, removed: list[_Item]) -> None:
         for _ in range(n):
+            # In both lists for a moment, never in neither: `hold` removes the last one again if a
+            # handler raises between the two calls.
             removed.append(self._items[0])
             heappop(self._items)
 
@@ -538,7 +544,7 @@ class ShuffleStorage(ShelvedStorage):
         if not self._drawn:
             self._draw(1)
         entry = self._drawn[0]
-        row = self._shelf.read_one(entry)
+        row = self._shelf.read_one(entry)  # before it leaves: the copy may fail
         del self._drawn[0]
         self._shelf.forget((entry,))
         return row
@@ -553,6 +559,7 @@ class ShuffleStorage(ShelvedStorage):
         return columns
 
     def claim(self, n: int) -> None:
+        # Rows that came back, and rows drawn for a cancelled batch, leave first: they count, too.
         missing = n - len(self.returned) - len(self._drawn)
         if missing > 0:
             self._draw(missing)

@@ -194,6 +194,8 @@ class Storage(ABC):
             if n > known:
                 self._remove(n - known, parts)
         except BaseException:
+            # Some rows may be out of the order already. They come back as if a batch of just these
+            # had been held and cancelled.
             partial = Held()
             partial.parts, partial.tickets = parts, tickets[: len(parts)]
             self._next_ticket += len(parts)
@@ -202,6 +204,7 @@ class Storage(ABC):
         if back:
             parts = [*[entry for _, entry in back], *parts]
             tickets = [*[ticket for ticket, _ in back], *tickets]
+        # No call from here on, so the rows are held, numbered and off the list in one step.
         held.parts, held.tickets, held.count = parts, tickets, n
         self._next_ticket += n - known
         del self.returned[:known]
@@ -374,6 +377,8 @@ class ObjectStorage(deque[Any], Storage):
     def _remove(self, n: int, removed: list[Any]) -> None:
         before = len(self)
         try:
+            # Copied first, then dropped. After an interruption the lengths say how many rows are in
+            # both, and those are still inside.
             removed += islice(self, n)
             self._drop_first(n)
         except BaseException:

@@ -153,6 +153,9 @@ class WeighedStorage(Storage):
             row = tuple([component.convert_copy(value) for component, value in pairs])
         return Weighed(row, self._size(row))
 
+    # Each move marks the sum as unknown (None), moves, and sets the sum. `self.weight` counts anew
+    # if an earlier move was interrupted in between.
+
     def put(self, row: Weighed, /) -> None:
         weight, self._weight = self.weight, None
         self._entries.put(row)

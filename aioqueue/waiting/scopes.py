@@ -102,8 +102,11 @@ class _Watched:
         if state is not PENDING:
             return ()
         waited = perf_counter() - self.began
+        # The host's lock decides between this withdrawal and a grant that comes at the same time.
         wakers = attempt.host.withdraw(attempt, waited, if_pending=True)
         if attempt.state is WITHDRAWN:
+            # A withdrawal notifies nobody, since its maker is usually the owner. Here the owner
+            # sleeps. If the grant came first, it is woken once more, which does no harm.
             attempt.waker.notify(attempt)
         return (*wakers, attempt.waker)
 
@@ -218,7 +221,7 @@ class StopScope(CancelScope):
     def leave(self) -> None:
         """Exempt the calling worker: from now on it may wait, despite a stop."""
         if _stops.get(self._key) is not self:
-            return
+            return  # another coordinator has registered the same worker since
         if self._previous is None:
             _stops.pop(self._key, None)
         else:
@@ -249,6 +252,8 @@ def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None
     """
     for scope in scopes:
         watched = _Watched(attempt, began)
+        # Registered before the flag is read. So a `cancel` in another thread either finds the call,
+        # or has set the flag by now.
         if scope._watch(watched):
             apply_deferred(watched.end)
 
@@ -383,7 +388,7 @@ class Gate:
                 register_wait(passage, runner)
                 watch(scopes, passage, passage.began)
             await waker.wait(passage)
-            if passage.state is WITHDRAWN:
+            if passage.state is WITHDRAWN:  # by the stop: a cancellation raises in the line above
                 raise CancelledError(f"the wait was {cancelled_by(scopes)}")
         finally:
             unregister_wait(passage)
@@ -459,7 +464,7 @@ class Gate:
             assert passage.waker is not None
             if passage.state is PENDING:
                 passage.state = DONE
-            else:
+            else:  # let pass by an earlier call, and still here: see above
                 self._waiting.pop(passage, None)
             passage.waker.notify(passage)
             wakers[passage.waker] = None

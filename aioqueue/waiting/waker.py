@@ -89,7 +89,7 @@ def in_event_loop() -> bool:
 
 def _in_plain_cell(frame: FrameType | None) -> bool:
     """Return whether a call comes from a plain cell, with no coroutine or callback in between."""
-    while frame is not None:
+    while frame is not None:  # from the call outwards: the first frame of either kind decides
         code = frame.f_code
         module, runs_cells = _RUNNERS.get(code.co_name, (None, False))
         if module is not None and module == _module(frame):
@@ -339,6 +339,8 @@ def drain_notified(notified: deque[Attempt]) -> list[Attempt]:
 
 def withdraw_all(attempts: Iterable[Attempt]) -> None:
     """Withdraw attempts whose owners will never run again, and wake those that profit from it."""
+    # A withdrawal may wake callers of a further loop that is closed. Their attempts are withdrawn
+    # in turn, by this loop and not by recursion: such chains may be long.
     waiting = deque(attempts)
     while waiting:
         attempt = waiting.popleft()
@@ -371,6 +373,8 @@ def apply_deferred(move: Callable[..., Collection[Waker]], *arguments: Any, **op
             deliver(wakers, from_anywhere=True)
             raise
 
+    # The lock is re-entrant, so it would let this thread into the middle of its own move. Another
+    # thread waits until that move is over. Nobody joins it: this thread holds the lock it needs.
     if owner.is_entered_here():
         threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()
     else:
@@ -434,6 +438,7 @@ class ThreadWaker:
     __slots__ = ("_asleep", "two_step")
 
     def __init__(self) -> None:
+        # Ctrl-C raises in the main thread alone, perhaps between the grant and the call's return.
         self.two_step: bool = threading.get_ident() == _main_ident
         self._asleep = threading.Lock()
         self._asleep.acquire()
@@ -482,6 +487,7 @@ class CallbackWaker:
         """Do nothing: there is only one attempt."""
 
     def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
+        # Ask the attempt: `QueueCore.wake_all` wakes without any attempt having ended.
         attempt, callback = self._attempt, self._callback
         if attempt is not None and callback is not None and attempt.state is DONE:
             callback()

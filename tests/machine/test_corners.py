@@ -303,7 +303,7 @@ def test_rows_inserted_before_ctrl_c_are_counted(capacity: int, inside: list[int
 
 
 def struck_at(line: int, move: Callable[..., object], *arguments: Any, **options: Any) -> bool:
-    """Make a move; raise KeyboardInterrupt at the machine's n-th line; return whether it was raised."""
+    """Raise KeyboardInterrupt at the n-th line of a move; return whether the move had that many."""
     lines = count()
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:

@@ -1,4 +1,4 @@
-"""Cancel scopes of threads: a cancelled call did not happen, whichever thread cancels it, and when."""
+"""Cancel scopes of threads: a cancelled call did not happen, whichever thread cancels it."""
 
 from __future__ import annotations
 
