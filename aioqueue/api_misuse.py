@@ -1,4 +1,4 @@
-"""What a user types that this library has not: the hint that the error gives.
+"""Hints for names from other libraries.
 
 Unknown attributes, unknown names of our packages and unknown keyword arguments are answered from
 the tables of `aioqueue.hint_tables`, which know the names of other libraries.
@@ -126,11 +126,11 @@ def refuse_block(statement: str, message: str) -> Callable[[ClassT], ClassT]:
 
 
 def raise_unknown_name(package: str, name: str) -> NoReturn:
-    """Raise what ``__getattr__`` of one of our packages is to raise, which calls this itself.
+    """Raise the error of a package's ``__getattr__``, which must call this directly.
 
     Args:
         package: its name.
-        name: what was looked for.
+        name: the missing name.
 
     Raises:
         AttributeError: always; but
@@ -152,7 +152,7 @@ def raise_unknown_name(package: str, name: str) -> NoReturn:
 def unexpected_keyword(
     function: str, keyword: str, parameters: Iterable[str], topic: str
 ) -> TypeError:
-    """The error for an argument that a function does not take, with what is written here instead.
+    """Make the error for an unknown keyword argument, with advice.
 
     Args:
         function: its name.
@@ -273,7 +273,7 @@ def refuse_overrides(cls: type, kind: str, who: str = "the other face") -> None:
     Both faces, and our own code, call what is behind them. They would bypass the override.
 
     Args:
-        cls: the subclass; one of ours may override what it likes.
+        cls: the subclass. Internal subclasses are exempt.
         kind: what it is a subclass of.
         who: who would bypass the override.
 

@@ -99,7 +99,7 @@ class Host(Protocol):
 
 
 class Side(enum.Enum):
-    """The line in which an attempt stands."""
+    """The wait list to which an attempt belongs."""
 
     ENQUEUE = 0
     DEQUEUE = 1
@@ -168,14 +168,14 @@ class Attempt:
 
 
 class Borrower:
-    """Who takes rows on lease within this process: a loop, for instance, with all its workers.
+    """A holder of leases within this process: for instance a loop, with all its workers.
 
     Args:
         loops: what it works for: its own loop last, behind those in whose workers that runs.
 
     Attributes:
         owners: the threads and tasks that take the rows, or use them.
-        users: references to who waits for the loop: a thread, or a task and its thread.
+        users: references to the callers that wait for the loop: a thread, or a task and its thread.
     """
 
     __slots__ = ("loops", "owners", "users")
@@ -416,9 +416,9 @@ class WaitLists:
         return next(iter(self.dequeues), None)
 
     def remove(self, attempt: Attempt) -> None:
-        """Remove an attempt from wherever it stands.
+        """Remove an attempt from its list.
 
-        It may stand nowhere: Ctrl-C can strike before it is in line.
+        It may not be queued yet: Ctrl-C can interrupt the move before that.
         """
         if attempt.state is PENDING:
             self.list_of(attempt).pop(attempt, None)

@@ -409,7 +409,7 @@ def conversion_hint(value: Any) -> str:
 
 
 def as_objects(value: Any) -> NDArray[Any]:
-    """Return an array of objects that holds each part of a value as it is.
+    """Return an array of objects that holds each part of a value unconverted.
 
     NumPy alone would turn some times into ints, and records into tuples.
 

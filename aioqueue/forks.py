@@ -1,4 +1,4 @@
-"""Refuse to use in a fork what was begun in its parent process.
+"""Refuse to use, in a forked child, objects that were begun in its parent process.
 
 Only the thread that forks continues in the child. Anything that has begun may have a lock whose
 holder does not exist there, callers and workers that never run, and files that share their offset

@@ -57,7 +57,7 @@ _MAX_WATCHED: Final = 24
 """The number of calls that are watched by a profiler before a suspicion is dropped."""
 
 _MAX_STRIDE: Final = 1024
-"""The most calls of a thread between two comparisons; at first, each is looked at."""
+"""The most calls of a thread between two comparisons; at first, each is compared."""
 
 _MEMORY_OF_MT19937: Final = 624 * 4 + 4
 """Bytes: its words, and the place in them."""
@@ -123,7 +123,7 @@ class DrawsFinder:
         self._local = threading.local()
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a function, which is looked at if that is due in this thread."""
+        """Call a function, and check the call if that is due in this thread."""
         return self.of_this_thread().call(function, arguments, named)
 
     def of_this_thread(self) -> _Watch:
@@ -177,7 +177,7 @@ class _Watch:
     def call(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """Call a function; look at the call if that is due."""
+        """Call a function; check the call if that is due."""
         self._calls_left -= 1
         if self._calls_left > 0:
             return function(*arguments, **named)
@@ -188,7 +188,7 @@ class _Watch:
     def call_checked(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """Call a function, and look for draws meanwhile."""
+        """Call a function, and check whether it draws."""
         is_wanted, self._is_first = self._is_first or bool(self.suspects), False
         if is_wanted and sys.getprofile() is None and sys.gettrace() is None:
             return self._call_with_witness(function, arguments, named)
@@ -256,8 +256,8 @@ class WatchedFunction(Protocol):
 class SamplingFinder:
     """The same for calls that must cost nothing: most are not watched at all.
 
-    It stands before a function for some calls, and then has itself taken away. Its owner puts
-    another one there now and then.
+    It wraps a function for some calls, and then asks its owner to remove it. The owner wraps the
+    function again now and then.
 
     Args:
         finder: for the function.
@@ -490,7 +490,7 @@ _OF_PYTHON: Final = random.random.__self__  # type: ignore[attr-defined]
 _OF_NUMPY: Final = np.random.mtrand._rand
 
 _random_names: Final[dict[str, bool]] = {}
-"""Whether PyTorch's operators are random, by name, of those that were asked for."""
+"""Whether PyTorch's operators are random, by name; a cache."""
 
 
 def _is_random(torch: Any, name: str) -> bool:
@@ -508,7 +508,7 @@ _LIBRARIES: Final = ("random", "numpy", "torch")
 
 
 def _describe(frame: FrameType, generator: str, name: str, line: int | None = None) -> str:
-    """What has drawn, and the line that asked for it.
+    """Describe a draw: the function, and the line that called it.
 
     Args:
         frame: that called it.
@@ -525,6 +525,6 @@ def _describe(frame: FrameType, generator: str, name: str, line: int | None = No
             name = caller.f_code.co_name  # `shuffle`, not the `getrandbits` within it
         caller, line = caller.f_back, None
     path = caller.f_code.co_filename
-    with suppress(OSError, ValueError):  # the folder is gone; a name that is no path
+    with suppress(OSError, ValueError):  # the folder was deleted; a name that is no path
         path = min(os.path.relpath(path), path, key=len)
     return f"{generator}.{name}, {path}:{caller.f_lineno if line is None else line}"

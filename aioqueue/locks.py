@@ -99,7 +99,7 @@ class OwnedLock(Protocol):
 def is_held_here(lock: Any) -> bool:
     """Return whether the calling thread holds a lock.
 
-    `threading.RLock` knows, and tells `threading.Condition` through ``_is_owned``, an undocumented
+    `threading.RLock` knows, and `threading.Condition` asks it by ``_is_owned``, an undocumented
     method. Nothing public does the same: ``locked``, new in Python 3.14, is also true while another
     thread holds it, and a trial `release` changes the answer. Every implementation of Python has
     the method, since `Condition` needs it. If one drops it, a test of this file fails.
@@ -111,7 +111,7 @@ def is_held_here(lock: Any) -> bool:
 
 
 def held_here_check(lock: Any) -> Callable[[], bool]:
-    """Return a function that tells whether the calling thread holds a lock, for use per row."""
+    """Return a function that checks whether the calling thread holds a lock, for use per row."""
     check: Callable[[], bool] = lock._is_owned
     return check
 
@@ -303,10 +303,10 @@ class GilLock:
     call of C code if somebody waits. So no handler can come in between. Without a global lock it
     would be no lock at all; then `machine_lock` makes a `threading.RLock`.
 
-    **How it waits.** A thread that must wait *asks*, tries again, and listens to the *bell*. Who
-    releases the lock while somebody asks rings the bell, once, which wakes one listener. That one
-    asks again and tries. When it has the lock, or gives up, it asks for the others that still wait.
-    So whenever the lock is free while threads wait, the bell has rung or one of them is awake.
+    **How it waits.** A thread that must wait *asks*, tries again, and listens to the *bell*. The
+    thread that releases the lock while another one asks rings the bell, once, which wakes one
+    listener. The listener asks again and tries. When it has the lock, or gives up, it asks for the
+    others that still wait. So whenever the lock is free while threads wait, the bell has rung or one of them is awake.
 
     A signal handler may raise in the wait. Then the lock is not taken, and another one that waits
     is woken in its place.

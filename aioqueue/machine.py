@@ -235,7 +235,7 @@ class Machine(MachineState):
                 if self._enqueues and not take.single if take else self._may_proceed(attempt):
                     self._flush(wakers)
                 elif take and self._state is CLOSED and self._granted:
-                    self._flush(wakers)  # somebody may wait for who begins to wait here
+                    self._flush(wakers)  # another dequeue may wait for this caller's borrower
             elif self._enqueues or self._dequeues or self._state is not OPEN:
                 # It ended at once, so rows or room have changed. In an open queue without a line
                 # no caller is concerned.
@@ -328,7 +328,7 @@ class Machine(MachineState):
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
         self._disable_fast_path()
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
-            return self._settle()  # Ctrl-C may have struck in the move that has ended it
+            return self._settle()  # Ctrl-C may have interrupted the move that ended it
         if not is_taken:
             self._remove_attempt(attempt)
         attempt.state = WITHDRAWN
@@ -357,7 +357,7 @@ class Machine(MachineState):
 
     @not_reentrant
     def task_done(self, n: int) -> Collection[Waker] | None:
-        """Note that n rows are done with, if so many are unfinished; ``None`` if they are not.
+        """Count n rows as done with; ``None`` if fewer than n are unfinished.
 
         No attempt but a join can proceed because of that, so the rest is left as it is.
 
@@ -413,7 +413,7 @@ class Machine(MachineState):
         for attempt in [*self._places, *self._enqueues]:
             if cancel_pending_enqueues and attempt.state is not FAILED:
                 self._fail(attempt, self._closed_error(attempt), wakers)
-            if attempt.state is FAILED:  # perhaps by a close that Ctrl-C has struck just here
+            if attempt.state is FAILED:  # perhaps by an earlier close that Ctrl-C interrupted here
                 self._remove_attempt(attempt)
         self._flush(wakers)
         self._set_bounds()
@@ -485,7 +485,7 @@ class Machine(MachineState):
             while enqueues and self._advance_enqueue(next(iter(enqueues)), wakers):
                 enqueues.popitem(False)
             # Closed once the last enqueue from before `close` is in. Only from here on may a
-            # dequeue find the queue at its end, so this stands between the two loops.
+            # dequeue find the queue at its end, so the check is between the two loops.
             if self._state is CLOSING and not enqueues and not self._places:
                 self._state = CLOSED
             claimed, moved = self._claimed, False
@@ -570,7 +570,7 @@ class Machine(MachineState):
         if attempt.state is not PENDING:
             return True  # Ctrl-C struck after it had ended and before it left the line
         try:
-            if not attempt.held.count:  # else Ctrl-C struck after it had got its rows
+            if not attempt.held.count:  # else Ctrl-C interrupted a move that had given it its rows
                 available = self._available()
                 n = attempt.n if available >= attempt.n else self._rows_for(attempt, available)
                 if n is None:

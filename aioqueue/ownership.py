@@ -255,7 +255,7 @@ def _copy_shared(value: Any, owned: _Owned, is_shared: bool) -> Any:
 
 
 def _unless_inside(make: Callable[..., Any], value: Any, owned: _Owned, argument: Any) -> Any:
-    """Return ``make(value, owned, more)``; the value as it is, if it is within itself."""
+    """Return ``make(value, owned, argument)``; the value itself, if it contains itself."""
     if id(value) in owned.inside:
         # The copy would have to refer to itself, which cannot be made before it is complete. The
         # caller then drops what was copied so far, and keeps the whole value shared.
@@ -339,7 +339,7 @@ def _tuple_like(value: Any, parts: list[Any]) -> Any:
 def _registered(value: Any, owned: _Owned, known: Registered) -> Any:
     """Return a value of a type that is registered as a pytree, with private parts.
 
-    Nobody knows who holds its parts, so all are copied that can change.
+    It is unknown what else refers to its parts, so all that can change are copied.
     """
     parts = [_copy_shared(part, owned, True) for part in known.parts]
     return known.make(parts) if any(map(_differs, parts, known.parts)) else value

@@ -93,7 +93,7 @@ def unblock_signals(signals: Collection[int], restarting: int) -> None:
 
 
 def file_without_name() -> int:
-    """Return the descriptor of an empty file that is gone with its last descriptor.
+    """Return the descriptor of an empty file that is deleted with its last descriptor.
 
     Raises:
         OSError: there is no memory, or no descriptor left for it.
@@ -116,7 +116,7 @@ def lock_file(file: IO[bytes], *, wait: bool) -> None:
 
 
 def is_readable(source: Any, seconds: float) -> bool:
-    """Return whether something can be read within some time, be it the end.
+    """Return whether something, or the end, can be read within some time.
 
     Args:
         source: a descriptor, or an object with one. `select.select` would refuse descriptors above

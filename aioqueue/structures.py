@@ -494,7 +494,7 @@ def structure_of(
     Args:
         tree: any value.
         wording: for messages.
-        is_leaf: tells for a value and its path whether it is not taken apart, though it could be.
+        is_leaf: returns, for a value and its path, whether to keep it whole though it has parts.
         path: where the tree is.
 
     Raises:

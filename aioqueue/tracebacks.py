@@ -1,4 +1,4 @@
-"""What users read of a failure: their own lines, and one line that says what failed.
+"""Shortens tracebacks to the user's frames, and titles groups of failures.
 
 A traceback that reaches a user's code is shortened: the calls of aioqueue's own code are taken out
 of it, and so are the calls of libraries between them. What is left are the lines of the program
@@ -6,7 +6,7 @@ that asked, and those of the function that failed. `full_tracebacks` shows all o
 
 Python adds a frame to a traceback whenever an exception leaves it; but a frame that catches an
 exception and ends with a bare ``raise`` adds none a second time. So every public call that may
-raise somebody else's failure ends with::
+re-raise a failure of user code ends with::
 
     except BaseException as error:
         shorten(error)
@@ -40,7 +40,7 @@ from aioqueue.display_text import on_one_line
 from aioqueue.errors import copied, counted, describe_exception
 
 PACKAGE_FOLDER: Final = os.path.dirname(__file__)
-"""Where our own files are, which tell a user nothing."""
+"""The folder of the package, whose frames are left out."""
 
 _OURS: Final = PACKAGE_FOLDER + os.sep
 
@@ -93,7 +93,9 @@ def shorten(error: BaseException) -> None:
         return
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
-    with suppress(Exception):  # whatever classes make of being looked at: the failure goes on
+    with suppress(
+        Exception
+    ):  # a class may fail to be inspected: the failure itself must still be raised
         while pending:
             one = pending.pop()
             if one is None or id(one) in seen:
@@ -183,7 +185,7 @@ class FailureNote(str):
         return note
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)  # who unpickles it need not have aioqueue
+        return str, (str(self),)  # unpickled where aioqueue may not be installed
 
 
 def text_of(
@@ -247,7 +249,7 @@ def _shortened(traceback: TracebackType | None, *, keeps_last: bool) -> Tracebac
     Args:
         traceback: all calls.
         to_the_end: whether those of libraries stay that ours have made last. They say nothing of
-            Ctrl-C and cancellations, which struck where ours waited.
+            Ctrl-C and cancellations, which came where ours waited.
     """
     kept: list[TracebackType] = []
     between: list[TracebackType] = []  # calls of libraries that may lead from ours to ours

@@ -61,7 +61,7 @@ from aioqueue.waiting.waker import (
 T = TypeVar("T")
 
 _MAX_SKIPPED: Final = 255
-"""The most waits in a row that skip standing by. Each try in vain doubles their number, because the
+"""The most waits in a row that skip standing by. Their number doubles after every failed retry: the
 other side is slow, or in a thread."""
 
 
@@ -83,7 +83,7 @@ class AsyncMethods(QueueFace[ElementT]):
         self._budget = 0
         self._waker: AsyncWaker | None = None  # of the latest caller that needed one
         self._standbys_to_skip = 0  # how many of the next waits skip standing by
-        self._failed_retries = 0  # how many waits skipped it after the latest try in vain
+        self._failed_retries = 0  # how many waits skipped it after the latest failed retry
         self._waits_until_pause = _WAITS_PER_PAUSE  # how many of the next waits count as a pause
 
     @property
@@ -498,7 +498,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 apply_deferred(machine.withdraw, attempt, ended - began)
             if meter is not None:
                 meter.wait_ended(ended)
-            if is_moving:  # the exception may have struck between a grant and its wake
+            if is_moving:  # the exception may have come between a grant and its wake
                 core.wake_all()
             add_rows_note(attempt, error)
             raise

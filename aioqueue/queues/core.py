@@ -198,7 +198,7 @@ class QueueCore:
             attempt.owner = owner
             return
         if not is_take and attempt.waits and attempt.side is NEITHER:
-            # It stands in no line in which it is looked for. `forget_wait` undoes this.
+            # The report of a hang finds it in no wait list. `forget_wait` undoes this.
             register_wait(attempt, runner)
         if owner is not None:
             reference = owner.reference
@@ -215,7 +215,7 @@ class QueueCore:
 
     @staticmethod
     def forget_wait(attempt: Attempt) -> None:
-        """Forget who waits in an attempt that moves nothing; it has ended, or never had to wait."""
+        """Unregister the owner of an attempt that moves nothing, after it has ended."""
         unregister_wait(attempt)
 
     def wake_all(self) -> None:

@@ -9,8 +9,8 @@ that a pipeline takes stays *granted* in the machine, until one of these is know
 * it **gave nothing**: it was skipped, or a stage has left it out (`QueueLeases.commit`, too);
 * it **goes back** (`QueueLeases.give_back`), at the end of the loop, however that comes.
 
-Meanwhile, other consumers of a closed queue wait, as for any granted rows. Who works for the loop
-does not, since the loop would wait for itself: its workers, whatever they call (they inherit
+Meanwhile, other consumers of a closed queue wait, as for any granted rows. The loop's own callers
+do not, since the loop would wait for itself: its workers, whatever they call (they inherit
 `current_loops`); its user, and the loops that the same user runs inside of it or beside it.
 """
 

@@ -1,7 +1,7 @@
 """A FIFO of typed rows, in blocks of contiguous arrays; and operations on columns of such rows.
 
 Rows are written straight into the last block. A batch leaves as slices of one or more blocks. Rows
-inside are never moved or overwritten. A *segment* says which rows of a block stand at which place
+inside are never moved or overwritten. A *segment* says which rows of a block have which place
 in the line; every operation on a batch is an operation on segments::
 
     first in line                                                     last
@@ -18,7 +18,7 @@ in the line; every operation on a batch is an operation on segments::
 * That should be the usual case if workers are slower than the consumer. So the rows that a waiting
   batch lacks are written into a block of exactly its size (`expect`).
 
-A block is reused when its last segment is gone: for rows, or for another batch of its size. When
+A block is reused when it has no segment any more: for rows, or for another batch of its size. When
 the storage runs empty, writing starts again at the block's first row. So a short queue reuses the
 same few rows, which are still in the processor's cache.
 """

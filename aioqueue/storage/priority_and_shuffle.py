@@ -78,7 +78,7 @@ class Shelf(Protocol):
     """Rows by entry.
 
     Attributes:
-        row_bytes: how many bytes a row takes, if all take equally many.
+        row_bytes: the size of a row in bytes, if all rows have the same size.
     """
 
     row_bytes: int | None

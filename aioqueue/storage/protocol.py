@@ -100,7 +100,7 @@ class Storage(ABC):
     """Whether a row must be claimed as it arrives, because the choice depends on that moment."""
 
     row_bytes: int | None = None
-    """How many bytes a row takes, if all take equally many."""
+    """The size of a row in bytes, if all rows have the same size."""
 
     is_atomic: bool = False
     """Whether `put` and `take` are one step of the interpreter, which nothing can interrupt."""
@@ -127,7 +127,7 @@ class Storage(ABC):
         raise NotImplementedError
 
     def weights(self, columns: Columns, start: int, stop: int) -> Iterator[int]:
-        """Yield the sizes of rows of a batch in order, each when it is asked for."""
+        """Yield the sizes of rows of a batch in order, lazily."""
         raise NotImplementedError
 
     def is_large(self, n: int) -> bool:

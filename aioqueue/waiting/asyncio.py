@@ -220,8 +220,10 @@ class AsyncioWaker:
 
 
 def is_deferred(task: asyncio.Task[Any]) -> bool:
-    """Return whether a cancellation of the running task is still to be delivered at its next await,
-    because it came while a call of ours that had happened let other tasks run."""
+    """Return whether a cancellation of the running task was deferred to its next await.
+
+    It came in the pause of a call that had already taken effect (`AsyncioWaker.yield_shielded`).
+    """
     wakers: dict[Any, AsyncioWaker] = getattr(_thread_local, "wakers", {})
     waker = wakers.get(running_loop())
     return waker is not None and waker._deferred is task

@@ -144,8 +144,8 @@ class Owner:
 
     Attributes:
         worker: the worker that the code which made it belongs to (`current_worker`).
-        reference: returns the thread or task; ``None`` once it is gone. (`thing` does the same; a
-            caller that compares it each time it waits saves the call of a property.)
+        reference: returns the thread or task; ``None`` after it was collected. (`thing` does the
+            same; a caller that compares it each time it waits saves the call of a property.)
     """
 
     __slots__ = ("_name", "reference", "worker")
@@ -157,18 +157,18 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """Its name; once it is gone, the name that it had when it was recorded."""
+        """The name of the thread or task; after its end, the name that was recorded."""
         thing = self.reference()
         return self._name if thing is None else _name(thing)
 
     @property
     def thing(self) -> Any:
-        """The thread or task; ``None`` once it is gone."""
+        """The thread or task; ``None`` after it was collected."""
         return self.reference()
 
     @property
     def key(self) -> int:
-        """An identifier, unique among living threads and tasks; 0 once it is gone."""
+        """An identifier, unique among living threads and tasks; 0 after it was collected."""
         thing = self.reference()
         return 0 if thing is None else id(thing)
 
@@ -194,7 +194,7 @@ class LoopOwner(Owner):
 
     Attributes:
         loops: those that it works for (`current_loops`).
-        thread: returns the thread that runs it; ``None`` once that is gone.
+        thread: returns the thread that runs it; ``None`` after that was collected.
     """
 
     __slots__ = ("loops", "thread")
@@ -205,7 +205,7 @@ class LoopOwner(Owner):
         self.thread: weakref.ref[Any] = weakref.ref(threading.current_thread())
 
     def is_current_owner(self, runner: object) -> bool:
-        """Return whether it says the same of who runs here, a thread or task."""
+        """Return whether it describes the code that runs now, in this thread or task."""
         is_same = self.reference() is runner and self.worker is current_worker.get()
         return is_same and self.loops is current_loops.get()
 
@@ -338,7 +338,7 @@ def drain_notified(notified: deque[Attempt]) -> list[Attempt]:
 
 
 def withdraw_all(attempts: Iterable[Attempt]) -> None:
-    """Withdraw attempts whose owners will never run again, and wake those that profit from it."""
+    """Withdraw attempts whose owners never run again, and wake the callers that can proceed."""
     # A withdrawal may wake callers of a further loop that is closed. Their attempts are withdrawn
     # in turn, by this loop and not by recursion: such chains may be long.
     waiting = deque(attempts)
