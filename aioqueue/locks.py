@@ -308,6 +308,7 @@ class GilLock:
     listener. The listener asks again and tries. When it has the lock, or gives up, it asks for the
     others that still wait. So whenever the lock is free while threads wait, the bell has rung or
     one of them is awake.
+
     A signal handler may raise in the wait. Then the lock is not taken, and another one that waits
     is woken in its place.
 
