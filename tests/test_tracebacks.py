@@ -22,9 +22,16 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs, sync
+from aioqueue.base.tracebacks import (
+    PACKAGE_FOLDER,
+    SHORTENED,
+    FailureNote,
+    reraise,
+    shorten,
+    title_of,
+)
 from aioqueue.inputs import items, numbers
 from aioqueue.testing import wait_until_waiting
-from aioqueue.tracebacks import PACKAGE_FOLDER, SHORTENED, FailureNote, reraise, shorten, title_of
 
 ROOT = Path(PACKAGE_FOLDER).parent
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aioqueue.locks import COMPILED
 from aioqueue.queues import core  # noqa: F401  # imports every module that may be compiled
+from aioqueue.system.locks import COMPILED
 
 if COMPILED:
-    from aioqueue.tracebacks import show_sources
+    from aioqueue.base.tracebacks import show_sources
 
     show_sources()

@@ -26,10 +26,10 @@ from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from aioqueue import locks
-from aioqueue.locks import call_with_lock
-from aioqueue.tracebacks import PACKAGE_FOLDER, is_library_file
-from aioqueue.waiting.waker import Owner
+from aioqueue.base.tracebacks import PACKAGE_FOLDER, is_library_file
+from aioqueue.system import locks
+from aioqueue.system.locks import call_with_lock
+from aioqueue.worlds.waker import Owner
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aioqueue.locks import synchronized
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.registry import MonitoredRun
 from aioqueue.telemetry.table import RunTable, line_of, rich
 
