@@ -123,7 +123,7 @@ class TestHook:
                 assert (ROOT / path).is_file(), target
 
     @pytest.mark.parametrize("asked", [None, "", "0"])
-    def test_nothing_happens_unless_it_is_asked_for(
+    def test_nothing_is_compiled_by_default(
         self, hook: Any, monkeypatch: pytest.MonkeyPatch, asked: str | None
     ) -> None:
         monkeypatch.delenv(hook.VARIABLE, raising=False)
@@ -162,7 +162,7 @@ class TestHook:
         with pytest.raises(SystemExit, match="this is pypy"):
             hook.CompilingHook().initialize("standard", {})
 
-    def test_what_it_says_of_this_python(self, hook: Any) -> None:
+    def test_the_obstacle_for_this_python(self, hook: Any) -> None:
         assert (hook.obstacle() is not None) is (sys.implementation.name != "cpython")
 
 

@@ -120,7 +120,7 @@ def test_a_wait_counts_when_it_ends_whatever_becomes_of_a_lease() -> None:
     assert (machine.statistics().dequeue_wait, machine.statistics().dequeued) == (2.0, 1)
 
 
-def test_who_says_nothing_has_not_waited() -> None:
+def test_an_end_without_a_duration_counts_no_wait() -> None:
     machine = machine_of(capacity=1)
     take = begun(machine, Take(1))
     machine.begin(Put(1), Waker())
@@ -239,7 +239,7 @@ def test_claimed_rows_stay_in_the_storage_however_many_there_are(singly: bool) -
     assert (machine.size, len(machine.storage)) == (0, 4)
 
 
-def test_all_leave_the_quick_way_after_the_close() -> None:
+def test_all_rows_leave_by_the_fast_path_after_close() -> None:
     machine = machine_of(1, 2, keep=1)
     machine.close()
     assert [machine.try_dequeue(), machine.try_dequeue()] == [1, 2]

@@ -103,7 +103,7 @@ def drained(machine: Machine) -> list[Row]:
 # The fast path.
 
 
-def test_the_quick_way_respects_capacity_and_what_must_stay() -> None:
+def test_the_fast_path_respects_capacity_and_min_after_dequeue() -> None:
     machine = machine_of(1, 2, capacity=3, keep=1)
     assert machine.try_enqueue(3)
     assert not machine.try_enqueue(4)
@@ -115,7 +115,7 @@ def test_the_quick_way_respects_capacity_and_what_must_stay() -> None:
     assert machine.try_dequeue() == 3
 
 
-def test_the_quick_way_is_closed_while_others_wait() -> None:
+def test_the_fast_path_is_disabled_while_others_wait() -> None:
     machine = machine_of(1, capacity=1)
     begun(machine, Put(2))
     assert machine.try_dequeue() is NOTHING
@@ -172,7 +172,7 @@ class Interrupting(ObjectStorage):
     take = _strike
 
 
-def test_ctrl_c_on_the_quick_way_lets_go_of_the_lock() -> None:
+def test_ctrl_c_on_the_fast_path_releases_the_lock() -> None:
     machine = machine_of(storage=Interrupting())
     with pytest.raises(KeyboardInterrupt):
         machine.try_enqueue(1)
@@ -261,7 +261,7 @@ def test_an_attempt_without_a_waker_overtakes_no_one() -> None:
     assert take.state is WITHDRAWN
 
 
-def test_an_attempt_without_a_waker_wakes_those_whom_it_concerns() -> None:
+def test_an_attempt_without_a_waker_wakes_those_that_can_proceed() -> None:
     machine = machine_of(1, capacity=1)
     put = begun(machine, Put(2))
     take = Take(1)
@@ -665,7 +665,7 @@ def failing(*rows: Any, capacity: int | None = None) -> tuple[Machine, Failing]:
     return machine_of(*rows, capacity=capacity, storage=storage), storage
 
 
-def test_memory_runs_out_on_the_quick_way() -> None:
+def test_memory_runs_out_on_the_fast_path() -> None:
     machine, storage = failing(1)
     storage.fails = {"put", "put_many", "pull", "take"}
     for quick in (
@@ -707,7 +707,7 @@ def test_a_waiting_enqueue_that_fails_lets_the_next_one_proceed() -> None:
     assert drained(machine) == [4]
 
 
-def test_a_place_whose_row_fails_passes_on() -> None:
+def test_a_place_whose_row_fails_goes_to_the_next_enqueue() -> None:
     machine, storage = failing(1, capacity=1)
     first, second = begun(machine, Put(2)), begun(machine, Put(3))
     machine.begin(Take(1), Waker())

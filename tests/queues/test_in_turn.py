@@ -465,7 +465,7 @@ class TestInThePause:
 
         asyncio_world.run(main)
 
-    def test_what_was_asked_before_is_not_asked_again(
+    def test_a_swallowed_cancellation_is_not_delivered_again(
         self, asyncio_world: AsyncioWorld, name: str
     ) -> None:
         """A task that once swallowed a cancellation is not cancelled for it; a new one counts."""

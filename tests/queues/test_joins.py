@@ -125,7 +125,7 @@ class TestJoin:
         with pytest.raises(QueueClosedError):
             await join.result()
 
-    async def test_what_goes_back_stays_unfinished(self, task_world: TaskWorld) -> None:
+    async def test_returned_elements_stay_unfinished(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(9)
         taking = await task_world.begin(queue.dequeue)
         await task_world.until(lambda: core_of(queue).machine.waiting()[0].waits)

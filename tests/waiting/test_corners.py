@@ -54,7 +54,7 @@ def ended_wakers() -> list[Any]:
     return [asyncio.run(waker()), trio.run(waker)]
 
 
-def test_a_waker_whose_world_has_ended_gives_back_what_was_posted() -> None:
+def test_a_waker_of_an_ended_world_returns_its_notified_attempts() -> None:
     for waker in ended_wakers():
         first, second = Take(1), Put(1)
         waker.notify(first)

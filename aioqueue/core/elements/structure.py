@@ -370,17 +370,17 @@ class _Tuple(_Sequence):
         self._names: list[str] | None = None  # those of the first named tuple that comes
 
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
-        own = fields_of_tuple(tree)
-        if own is None:
+        names = fields_of_tuple(tree)
+        if names is None:
             return super().parts(tree, wording)
-        if self._names is None and len(own) == len(self.children):
-            self._names = own
+        if self._names is None and len(names) == len(self.children):
+            self._names = names
         known = self._names
-        if known is None or own == known:
+        if known is None or names == known:
             return super().parts(tree, wording)
-        if set(own) != set(known):
+        if set(names) != set(known):
             raise self._refused(
-                f"{with_article(type(tree).__name__)} with the fields {own}",
+                f"{with_article(type(tree).__name__)} with the fields {names}",
                 f"the first one had the fields {known}, and all must have them",
                 wording,
             )
@@ -406,10 +406,10 @@ class _NamedTuple(_Tuple):
         return self.of._make(parts) if self._is_in_place else self.of(**dict_of(self.keys, parts))
 
     def like(self, tree: Any, wording: Wording) -> Structure:
-        own = fields_of_tuple(tree)
-        if own is not None and self.keys == list(map(str, range(len(own)))):
+        names = fields_of_tuple(tree)
+        if names is not None and self.keys == list(map(str, range(len(names)))):
             # An early version has written the number of the fields, but not their names.
-            return _NamedTuple(self.path, own, self.children).like(tree, wording)
+            return _NamedTuple(self.path, names, self.children).like(tree, wording)
         return super().like(tree, wording)
 
     def _split(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:

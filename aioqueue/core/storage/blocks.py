@@ -461,15 +461,15 @@ class BlockStorage(Storage):
         start = head.start
         self._count -= n
         head.start += n
-        is_gone = head.start == head.stop and head is not self._tail
-        if is_gone:
+        is_used_up = head.start == head.stop and head is not self._tail
+        if is_used_up:
             del self._segments[0]
         elif head.start == head.stop and head.block.uses == 1:  # reuse it from its first row
             head.origin += head.start
             head.start = head.stop = 0
         if self._references:
             self._clear_references(head.block, start, start + n)
-        if is_gone:
+        if is_used_up:
             self._release_use(head.block)
 
     def _move_rows(self, n: int, parts: list[_Segment]) -> None:
