@@ -52,12 +52,12 @@ def test_a_traceback_shows_the_lines_of_the_source() -> None:
     try:
         core_of(queue).machine.begin("no attempt", None)
     except (AttributeError, TypeError) as error:  # what is compiled checks the type
-        told = traceback.extract_tb(error.__traceback__)
-    last = told[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1]
     assert last.name.rpartition(".")[2] == "begin"
-    assert Path(last.filename).name == "core/machine.py"
+    assert Path(last.filename).name == "machine.py"
     assert last.line
-    source = Path(aioqueue.__file__).with_name("core/machine.py").read_text("utf-8").splitlines()
+    source = (Path(aioqueue.__file__).parent / "core/machine.py").read_text("utf-8").splitlines()
     assert last.line == source[(last.lineno or 0) - 1].strip()
 
 
