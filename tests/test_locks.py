@@ -290,12 +290,12 @@ class Machine:
     def __init__(self):
         self._lock = threading.RLock()
 
-    @guarded
-    def guarded(self, body):
+    @synchronized
+    def synchronized(self, body):
         return body()
 
-    def holding(self, body):
-        return holding(self._lock, body)
+    def call_with_lock(self, body):
+        return call_with_lock(self._lock, body)
 
 def body():
     return 1
@@ -354,17 +354,17 @@ signal.signal(signal.SIGALRM, strike)
 """
 
 STEPS = {
-    "call_with_lock": "step = lambda: machine.holding(body)",
-    "synchronized": "step = lambda: machine.guarded(body)",
-    "holding, failing": "step = lambda: attempt(lambda: machine.holding(failing))",
-    "guarded, failing": "step = lambda: attempt(lambda: machine.guarded(failing))",
-    "holding, looping": "step = lambda: machine.holding(looping)",
-    "guarded, looping": "step = lambda: machine.guarded(looping)",
+    "call_with_lock": "step = lambda: machine.call_with_lock(body)",
+    "synchronized": "step = lambda: machine.synchronized(body)",
+    "call_with_lock, failing": "step = lambda: attempt(lambda: machine.call_with_lock(failing))",
+    "synchronized, failing": "step = lambda: attempt(lambda: machine.synchronized(failing))",
+    "call_with_lock, looping": "step = lambda: machine.call_with_lock(looping)",
+    "synchronized, looping": "step = lambda: machine.synchronized(looping)",
     "the handler calls too": """
-step = lambda: machine.guarded(lambda: machine.holding(body))
+step = lambda: machine.synchronized(lambda: machine.call_with_lock(body))
 
 def in_handler():
-    machine.guarded(lambda: machine.holding(body))
+    machine.synchronized(lambda: machine.call_with_lock(body))
 """,
     "a gate": """
 gate = Gate()

@@ -219,7 +219,7 @@ class Scheduler:
             patches.enter_context(patch.object(core, "machine_lock", locks.RLock))
             patches.enter_context(patch.object(blocking, "perf_counter", lambda: self.now))
             # Kept in each thread, and there are new ones for each run.
-            patches.enter_context(patch.object(asyncio_waiting, "_here", threading.local()))
+            patches.enter_context(patch.object(asyncio_waiting, "_thread_local", threading.local()))
             # Explanations look at all queues, and a lock of these may stay taken for ever.
             patches.enter_context(patch.object(forks, "_queues", WeakSet()))
             yield self
