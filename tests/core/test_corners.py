@@ -472,7 +472,7 @@ class StruckStorage(ObjectStorage):
 def test_a_handler_may_raise_anywhere_on_the_fast_path(
     way: str, strikes: tuple[int, ...], fails: bool, kind: type[BaseException]
 ) -> None:
-    """As for `synchronized`: the lock is free, what was raised last comes out, and all is counted."""
+    """As for `synchronized`: the lock is free, the last exception comes out, and all is counted."""
     lock, handler = StruckLock(), Handler(strikes, kind)
     storage = StruckStorage(handler, fails=fails)
     machine = Machine(storage, lock)
