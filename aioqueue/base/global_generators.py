@@ -246,7 +246,7 @@ class WatchedFunction(Protocol):
     """The owner of a `SamplingFinder`."""
 
     @property
-    def watched(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., Any]:
         """What is called."""
 
     def remove_finder(self) -> None:
@@ -281,9 +281,9 @@ class SamplingFinder:
             self._calls_left -= 1
             if self._calls_left <= 0:
                 owner.remove_finder()
-            return owner.watched(value, **named)
+            return owner.function(value, **named)
         watch = self._seen[threading.get_ident()] = self._finder.of_this_thread()
-        made = watch.call_checked(owner.watched, (value,), named)
+        made = watch.call_checked(owner.function, (value,), named)
         return self._check_examples(made, watch) if inspect.isgenerator(made) else made
 
     def _check_examples(

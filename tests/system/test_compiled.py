@@ -24,7 +24,7 @@ import aioqueue
 from aioqueue.core.attempts import QueueState, Statistics
 from tests.kit.worlds import core_of
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 NAMES: list[str] = WHEEL["hooks"]["custom"]["modules"]

@@ -26,7 +26,7 @@ import aioqueue
 from aioqueue.system.locks import call_with_lock, is_held_here, release_if_held, synchronized
 from aioqueue.worlds.waker import running_loop
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(aioqueue.__file__).parent
 ROUNDS = 1000
 

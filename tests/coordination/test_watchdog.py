@@ -1,4 +1,4 @@
-"""The watchdog warns once for each hang, with an explanation, and not where all goes on."""
+"""The watchdog warns once per hang, with an explanation, and never during progress."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.watchdog import Watchdog
 from aioqueue.inputs import numbers, prepare
-from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.worlds.scopes import Gate
 from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 
 
 class Scene:
-    """What is watched: it moves when the test says so."""
+    """A watched object whose progress the test controls."""
 
     def __init__(self) -> None:
         self.counts = {1: 0}
@@ -28,7 +28,7 @@ class Scene:
     def explain(self) -> aioqueue.Explanation:
         return aioqueue.explain()
 
-    def moved(self) -> dict[int, int]:
+    def progress(self) -> dict[int, int]:
         return dict(self.counts)
 
     def longest_wait(self) -> float:
@@ -45,28 +45,28 @@ def watchdog_of(scene: Scene) -> Watchdog:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Ours: asyncio in debug mode warns of steps that take long, on a machine that is busy."""
+    """Return the warnings of aioqueue: in debug mode, asyncio warns of slow steps."""
     ours = [one for one in caplog.records if one.name == "aioqueue"]
     return [one.message for one in ours if one.levelno == logging.WARNING]
 
 
-class TestLooking:
-    def test_warns_once_when_nothing_has_moved_for_so_long(
+class TestChecks:
+    def test_warns_once_without_progress(
         self, scene: Scene, caplog: pytest.LogCaptureFixture
     ) -> None:
         dog = watchdog_of(scene)
         scene.waited = 59.0
-        assert dog.look()
-        assert dog.look()
+        assert dog.check()
+        assert dog.check()
         assert not warnings(caplog)
         scene.waited = 60.0
         for _ in range(3):
-            assert dog.look()
-        (told,) = warnings(caplog)
-        assert told.startswith("nothing has moved for 60.0 s while someone waits (watchdog=60)")
-        assert "aioqueue: why process" in told
+            assert dog.check()
+        (message,) = warnings(caplog)
+        assert message.startswith("nothing has moved for 60.0 s while someone waits (watchdog=60)")
+        assert "aioqueue: why process" in message
 
-    def test_warns_again_when_it_has_moved_and_stands_still_anew(
+    def test_warns_again_after_progress(
         self, scene: Scene, caplog: pytest.LogCaptureFixture
     ) -> None:
         dog = watchdog_of(scene)
@@ -74,62 +74,66 @@ class TestLooking:
         for _ in range(2):
             scene.counts[1] += 1
             for _ in range(4):
-                dog.look()
+                dog.check()
         assert len(warnings(caplog)) == 2
 
-    def test_is_quiet_while_all_moves(self, scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    def test_no_warning_during_progress(
+        self, scene: Scene, caplog: pytest.LogCaptureFixture
+    ) -> None:
         dog = watchdog_of(scene)
         scene.waited = 99.0
         for _ in range(5):
             scene.counts[1] += 1
-            dog.look()
+            dog.check()
         assert not warnings(caplog)
 
-    def test_is_quiet_where_nobody_waits(
+    def test_no_warning_if_nobody_waits(
         self, scene: Scene, caplog: pytest.LogCaptureFixture
     ) -> None:
         dog = watchdog_of(scene)
         for _ in range(3):
-            dog.look()
+            dog.check()
         assert not warnings(caplog)
 
-    def test_a_handler_of_the_log_that_fails_does_not_end_it(
+    def test_a_failing_log_handler_does_not_end_it(
         self, scene: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Failing(logging.Handler):
-            told: ClassVar[list[str]] = []
+            messages: ClassVar[list[str]] = []
 
             def emit(self, record: logging.LogRecord) -> None:
-                self.told.append(record.getMessage())
+                self.messages.append(record.getMessage())
                 raise RuntimeError("no connection")
 
         monkeypatch.setattr(logging.getLogger("aioqueue"), "handlers", [Failing()])
         scene.waited = 99.0
         looks = iter(range(4))
 
-        class Passing(Gate):
-            """It is open when the watchdog has looked four times."""
+        class OpenAfterFourChecks(Gate):
+            """A gate that is open after four checks of the watchdog."""
 
             def wait_blocking(self, *given: Any) -> bool:
                 number = next(looks, None)
                 scene.counts[1] += number == 2
                 return number is None
 
-        dog = Watchdog(scene, 60.0, Passing(), lambda: None)
+        dog = Watchdog(scene, 60.0, OpenAfterFourChecks(), lambda: None)
         dog._watch()
-        hangs = [told for told in Failing.told if told.startswith("nothing has moved")]
+        hangs = [
+            messages for messages in Failing.messages if messages.startswith("nothing has moved")
+        ]
         assert len(hangs) == 2
 
     @pytest.mark.slow
-    def test_ends_with_what_it_watches(self, scene: Scene) -> None:
+    def test_ends_with_the_watched_object(self, scene: Scene) -> None:
         dog = watchdog_of(scene)
         del scene
         gc.collect()
-        # The fixture has it still; one that nobody has is gone.
+        # The fixture still refers to this one; the other is freed at once.
         lonely = Watchdog(Scene(), 60.0, Gate(), lambda: None)
         gc.collect()
-        assert not lonely.look()
-        assert dog.look()
+        assert not lonely.check()
+        assert dog.check()
 
 
 class TestCoordinators:
@@ -185,13 +189,13 @@ class TestCoordinators:
             name="trainer",
         )
         trainer.start()
-        # Before that, it may be told that the stage takes long to start.
-        spin_until(lambda: any("stuck in item 3 " in told for told in warnings(caplog)))
+        # A warning that the stage takes long to start may come before.
+        spin_until(lambda: any("stuck in item 3 " in one for one in warnings(caplog)))
         go.set()
         trainer.join(PATIENCE)
         assert len(taken) == 3
 
-    def test_one_that_is_used_again_is_watched_again(self) -> None:
+    def test_a_reused_coordinator_is_watched_again(self) -> None:
         core = CoordinatorCore(None, 60.0)
         core.start_watchdog()
         core.start_watchdog()
@@ -212,7 +216,7 @@ class TestCoordinators:
             assert not any(one.name == "aioqueue-watchdog" for one in threads())
 
     @pytest.mark.parametrize("wrong", [0, -1, "60", True, float("nan")])
-    def test_what_is_no_number_of_seconds_is_refused(self, wrong: Any) -> None:
+    def test_wrong_periods_are_refused(self, wrong: Any) -> None:
         for make in (sync.Coordinator, aioqueue.Coordinator, numbers(1).batch(1).epochs):
             with pytest.raises(InvalidArgumentError, match=r"^watchdog: got .*expected a number"):
                 make(watchdog=wrong)
@@ -223,7 +227,7 @@ def threads() -> list[threading.Thread]:
 
 
 class TestWaitsAtNoQueue:
-    """It warns of those who wait in a batcher, a join, or their own functions, too."""
+    """It also warns of waits in a batcher, in a join, or in a user's function."""
 
     def test_of_a_stuck_batcher(self, caplog: pytest.LogCaptureFixture) -> None:
         go = threading.Event()

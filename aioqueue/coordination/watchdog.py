@@ -39,7 +39,7 @@ class WatchedQueues(Protocol):
     def explain(self) -> Explanation:
         """Return which callers wait, and for what."""
 
-    def moved(self) -> Mapping[int, Hashable]:
+    def progress(self) -> Mapping[int, Hashable]:
         """Return how many elements each queue has passed on, and other values that change on
         progress."""
 
@@ -68,17 +68,19 @@ class Watchdog:
         self._has_warned = False
 
     def start(self) -> None:
-        """Start a daemon thread for it."""
         threading.Thread(target=self._watch, name="aioqueue-watchdog", daemon=True).start()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Check once, and warn about a hang; return whether to continue."""
+        # A local name only: between two checks nothing here keeps the coordinator alive.
         watched: WatchedQueues | None = self._watched()
         if watched is None:
             return False
-        moved = watched.moved()
-        is_blocked, self._before = moved == self._before, moved
-        if not is_blocked:
+        progress = watched.progress()
+        # Equal counts alone are no hang: a loop that computes changes nothing either. Somebody must
+        # have waited for the whole period, too.
+        is_stalled, self._before = progress == self._before, progress
+        if not is_stalled:
             self._has_warned = False
         elif not self._has_warned and (waited := watched.longest_wait()) >= self._seconds:
             self._has_warned = True
@@ -99,21 +101,21 @@ class Watchdog:
 
     def _watch(self) -> None:
         try:
-            while not self._stopped.wait_blocking(self._seconds) and self._looked():
+            while not self._stopped.wait_blocking(self._seconds) and self._check_and_go_on():
                 pass
         finally:
             self._ended()
 
-    def _looked(self) -> bool:
+    def _check_and_go_on(self) -> bool:
         try:
-            return self.look()
+            return self.check()
         except Exception:
             with suppress(Exception):  # if it is the log's handler that fails
                 _log.exception("the watchdog failed to look; it continues")
             return True
 
 
-_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 """Name at most this many workers one by one."""
 
 
@@ -131,13 +133,12 @@ class Join:
 
     @property
     def seconds(self) -> float:
-        """How long it has waited."""
         return perf_counter() - self._began
 
     def _alive(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.is_alive()]
 
-    def alone(self) -> list[Worker]:
+    def unknown_workers(self) -> list[Worker]:
         """Return the workers that belong to no runner and wait at no queue; only the join knows
         them."""
         known = {key for run in known_runs() for key in run.worker_keys()}
@@ -146,20 +147,18 @@ class Join:
         return [worker for worker in self._alive() if worker.key not in known]
 
     def places(self) -> Hashable:
-        """Return where the workers are."""
         return tuple(worker.explained().stack for worker in self._alive())
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
-        """Return which caller waits in join, and for which workers."""
         from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
 
         owner, alive = self._owner, self._alive()
-        names = ", ".join(worker.name for worker in alive[:_NAMED])
-        more = f" and {len(alive) - _NAMED} more" if len(alive) > _NAMED else ""
+        names = ", ".join(worker.name for worker in alive[:_MAX_NAMED])
+        more = f" and {len(alive) - _MAX_NAMED} more" if len(alive) > _MAX_NAMED else ""
         what = f"waits in join for {names}{more}"
         waits = f"{owner.name} {what}, for {seconds_told(self.seconds)}"
         culprits = []
-        for worker in self.alone():
+        for worker in self.unknown_workers():
             place = place_of(worker.explained().stack)
             at = "" if place is None else f", at {place}"
             sentence = f"{worker.name} has not ended, and is busy{at}"
@@ -180,53 +179,53 @@ class WatchdogTarget:
     _workers: dict[int, Worker]
     _watchdog: float | None
     _is_watched = False
-    _moves: Mapping[int, Hashable] = {}
-    _still: Sequence[WaitPoint] = ()
+    _progress: Mapping[int, Hashable] = {}
+    _stalled: Sequence[WaitPoint] = ()
     """Places outside queues where nothing has moved between the last two checks."""
 
     def explain(self) -> Explanation:
         """Return which callers wait, and for what."""
         raise NotImplementedError
 
-    def moved(self) -> dict[int, int]:
+    def progress(self) -> dict[int, int]:
         """Return how many elements have entered and left each queue."""
-        before, waits = self._moves, known_waits()
+        before, waits = self._progress, known_waits()
         # Each place counts by itself, so that progress elsewhere does not hide a hang here.
-        self._moves = {id(one): one.waits_move() for one in waits if one.waits_for(self)}
-        self._still = [one for one in waits if _is_same(before, self._moves, id(one))]
-        return {id(core): _moves(core) for core in self._queues()}
+        self._progress = {id(one): one.waits_move() for one in waits if one.waits_for(self)}
+        self._stalled = [one for one in waits if _is_same(before, self._progress, id(one))]
+        return {id(core): _progress(core) for core in self._queues()}
 
     def longest_wait(self) -> float:
         """Return the longest current wait at its queues in seconds; 0.0 if nobody waits."""
         attempts = [attempt for core in self._queues() for attempt in core.machine.waiting()]
         waits = [perf_counter() - attempt.began for attempt in attempts if attempt.began]
-        return max([*waits, *(one.longest_of_waits() for one in self._still)], default=0.0)
+        return max([*waits, *(one.longest_of_waits() for one in self._stalled)], default=0.0)
 
     def _queues(self) -> list[QueueCore]:
         """Return the queues that its runs fill or empty, and those at which its workers wait."""
         runs = [run for run in known_runs() if run.belongs_to(self)]
-        own = {id(core): core for run in runs for core in run.queues()}
+        found = {id(core): core for run in runs for core in run.queues()}
         workers = {
             worker.key for worker in call_with_lock(self._lock, list, self._workers.values())
         }
         for core in living_queues():
             owners = [attempt.owner for attempt in core.machine.waiting() if attempt.owner]
             if owners and (not runs or workers.intersection(owner.key for owner in owners)):
-                own[id(core)] = core
-        return list(own.values())
+                found[id(core)] = core
+        return list(found.values())
 
-    def _begins_to_be_watched(self) -> bool:
+    def _claim_watch(self) -> bool:
         """Note that it is watched; return whether it was not."""
         is_first, self._is_watched = not self._is_watched, True
         return is_first
 
     @synchronized
-    def is_not_watched(self) -> None:
+    def watchdog_ended(self) -> None:
         """Note that the watchdog has ended: workers that start later need another one."""
         self._is_watched = False
 
 
-def _moves(core: QueueCore) -> int:
+def _progress(core: QueueCore) -> int:
     statistics = core.machine.statistics()
     return statistics.enqueued + statistics.dequeued
 
@@ -235,13 +234,13 @@ def _is_same(before: Mapping[int, Hashable], now: Mapping[int, Hashable], key: i
     return key in before and key in now and before[key] == now[key]
 
 
-def forgetting(core: WatchdogTarget) -> Callable[[], None]:
+def end_callback(core: WatchdogTarget) -> Callable[[], None]:
     """Return a callback that reports the watchdog's end and does not keep the coordinator alive."""
     known = weakref.ref(core)
 
-    def forget() -> None:
+    def note_end() -> None:
         watched = known()
         if watched is not None:
-            watched.is_not_watched()
+            watched.watchdog_ended()
 
-    return forget
+    return note_end
