@@ -159,8 +159,8 @@ class TestOneOfThemInAPipeline:
 
     def test_what_its_source_says_of_itself_holds(self) -> None:
         assert numbers(3).epoch(1)._is_in_memory
-        assert numbers(3).epoch(1)._is_at_hand
-        assert not lines_at_hand().epoch(1)._is_at_hand
+        assert numbers(3).epoch(1)._never_waits
+        assert not lines_at_hand().epoch(1)._never_waits
 
 
 class Mislabelled(Source[int]):

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.arguments import checked_count
-from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.base_source import BaseSource, EntryScan
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.iteration import ReadAhead
 from aioqueue.inputs.core.positions import Place
@@ -61,12 +61,11 @@ class RemainingItems(NamedTuple):
         items = source.items_per_epoch()
         assert items is not None  # which all of them say
         rest = self.within(items)
-        found = source._picked(epoch, rest.missing[done:])
+        found = source._pick(epoch, rest.missing[done:])
         assert found is not None
         assert rest.upto is not None
         behind = min(items, rest.upto + max(0, done - len(rest.missing)))
-        run = source._placed_epoch(epoch, behind)
-        entries = chain(found, (placed.entry for placed in run))
+        entries = chain(found, source._scan(epoch, behind).entries())
         return map(PlacedEntry, entries, count(done + 1))
 
     def read(self, source: BaseSource[Any], epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
@@ -83,7 +82,7 @@ class RemainingItems(NamedTuple):
         end = None if upto is not None else (self.missing[-1] + 1 if self.missing else 0)
         if end is not None and taken >= end:
             return
-        with closing_run(source._placed_epoch(epoch, place)) as run:
+        with closing_run(source._scan(epoch, place).placed()) as run:
             for number, (entry, behind) in enumerate(run, taken):
                 if number in missing or (upto is not None and number >= upto):
                     yield PlacedEntry(entry, (number + 1, behind))
@@ -167,7 +166,7 @@ class EpochEntries:
         self.blocking: bool = source.blocking
         is_whole = rank.ranks == 1 and not rests
         is_sized = is_whole or source.items_per_epoch() is not None
-        self.is_addressed: bool = is_sized and source._picked(0, ()) is not None
+        self.is_addressed: bool = is_sized and source._pick(0, ()) is not None
         """Whether the source has random access: reading can begin at any item."""
 
     def passed_over(self, entry: Entry[Any], epoch: int) -> None:
@@ -199,7 +198,7 @@ class EpochEntries:
         number, place = start
         found: Iterator[Any]
         if not self.source._is_repeatable:
-            found = _without_places(self.source.epoch_entries(epoch))
+            found = EntryScan(self.source._scan(epoch, None).entries).placed()
         else:
             found = self._placed(epoch, place)
         with closing_run(found):
@@ -232,6 +231,8 @@ class EpochEntries:
             # The last round may not be full.
             done = min(number * self.rank.ranks, self._items(self.rests.get(epoch)))
             return (one for one, _ in self.placed(epoch, EpochStart(number, done)))
+        if self.rests.get(epoch) is None:
+            return self.source._scan(epoch, number).entries()
         return map(_ENTRY, self._placed(epoch, number))
 
     def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
@@ -242,7 +243,7 @@ class EpochEntries:
         places: Sequence[Any] = numbers
         if rest is not None or self.rank.ranks > 1:
             places = [self._place_of(number, rest) for number in numbers]
-        found = self.source._picked(epoch, places)
+        found = self.source._pick(epoch, places)
         assert found is not None
         return found
 
@@ -256,7 +257,7 @@ class EpochEntries:
         """The entries of all ranks behind a place of theirs."""
         rest = self.rests.get(epoch)
         if rest is None:
-            return self.source._placed_epoch(epoch, after)
+            return self.source._scan(epoch, after).placed()
         if self.is_addressed:
             return rest.picked(self.source, epoch, after or 0)
         return rest.read(self.source, epoch, after)
@@ -278,7 +279,7 @@ class EpochEntries:
         self, epoch: int, start: EpochStart = _BEGINNING
     ) -> AsyncIterator[tuple[Entry[Any], EpochStart]]:
         """`placed` for a source that only ``async for`` iterates over."""
-        found = self.source._placed_aepoch(epoch, start.place)
+        found = self.source._ascan(epoch, start.place)
         dealing = _Dealing(self.rank, start)
         try:
             async for one in found:
@@ -288,12 +289,6 @@ class EpochEntries:
                 yield own
         finally:
             await aclosed(found)
-
-
-def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[PlacedEntry[Any]]:
-    with closing_run(entries):
-        for entry in entries:
-            yield PlacedEntry(entry, None)
 
 
 async def aclosed(entries: AsyncIterator[Any]) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.arguments import checked_count
 from aioqueue.errors import add_note
-from aioqueue.inputs.core.base_source import BaseSource, Determined
+from aioqueue.inputs.core.base_source import BaseSource, Determined, PlacedScan, Scan
 from aioqueue.inputs.core.batch_shape import BatchShape, Promised
 from aioqueue.inputs.core.cache_file import CacheSink, rows_of_file
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
@@ -114,24 +114,16 @@ class CachedSource(BaseSource[Any]):
             return None
         return length_of(self._pipeline)
 
-    def entries(self) -> Iterator[Entry[Any]]:
-        return self.epoch_entries(0)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[Any]:
+        return PlacedScan(partial(self._read, epoch or 0, after))
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[Any]]:
-        with closing_run(self._placed_epoch(epoch)) as run:
-            for placed in run:
-                yield placed.entry
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[Any]]:
+    def _read(self, epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
         begin = 0 if after is None else checked_count(after, "after")
         with closing_run(self._store.rows(begin)) as rows:
             for number, row in enumerate(rows, begin):
                 yield PlacedEntry(Entry(row, epoch, number), number + 1)
 
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[Any]]:
-        return self._placed_epoch(0, place)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[Any]]:
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[Any]]:
         rows, at = self._store.rows(0), 0  # nothing is read yet
         try:
             for place in places:
@@ -141,7 +133,7 @@ class CachedSource(BaseSource[Any]):
                 row = next(islice(rows, place - at, None), _MISSING)
                 if row is _MISSING:
                     raise misplaced(f"example {place} of {self.name}", "one that it has")
-                yield Entry(row, epoch, place)
+                yield Entry(row, epoch or 0, place)
                 at = place + 1
         finally:
             rows.close()

@@ -27,9 +27,10 @@ from typing import Any, Final, TypeAlias
 
 from aioqueue import OutOfRangeError
 from aioqueue.errors import add_note
-from aioqueue.inputs.core.base_source import BaseSource
+from aioqueue.inputs.core.base_source import BaseSource, EntryScan, Scan
 from aioqueue.inputs.core.batch_shape import BatchShape
 from aioqueue.inputs.core.items import UNKNOWN, ClosingRun, Entry, EpochEnd, RowOrigin
+from aioqueue.inputs.core.positions import Place
 from aioqueue.inputs.core.quota import ItemQuota
 from aioqueue.inputs.core.ranks import EpochEntries, EpochStart, aclosed
 from aioqueue.inputs.pipeline.node import (
@@ -454,6 +455,9 @@ class StageInput(BaseSource[Any]):
         first, numbers = self._listed
         at = place - first
         return numbers[at] if 0 <= at < len(numbers) else self._earlier_number(place)
+
+    def _scan(self, epoch: int | None, after: Place) -> Scan[Any]:
+        return EntryScan(self.entries)
 
     def entries(self) -> Iterator[Entry[Any]]:
         node = self._node

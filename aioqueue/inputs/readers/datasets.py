@@ -158,7 +158,7 @@ class HuggingFaceRows(Sequential[Any]):
             return (dataset[place] for place in places)
         return rows
 
-    def _telling(self) -> dict[str, str]:
+    def _compare_items(self) -> dict[str, str]:
         """Return digests of the columns, and of some rows as they are stored.
 
         The library's own fingerprint would not do: it differs from machine to machine.

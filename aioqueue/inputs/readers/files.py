@@ -159,7 +159,7 @@ class Files(Sequential[Any]):
         super().locate(index)
         return path_name(self._sequence[index])
 
-    def _telling(self) -> dict[str, str]:
+    def _compare_items(self) -> dict[str, str]:
         return {"names": digest_of(_relative(paths_of(self)))}
 
     def _determined(self) -> Determined:

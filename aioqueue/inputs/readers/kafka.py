@@ -9,7 +9,7 @@ need items after the place again. It is a growing list, which all places since t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -20,10 +20,10 @@ from aioqueue.arguments import is_int
 from aioqueue.coordination.cancellations import sheltered
 from aioqueue.display_text import on_one_line
 from aioqueue.extras import required
-from aioqueue.forks import in_one_process_async
+from aioqueue.inputs.core.base_source import Scan
 from aioqueue.inputs.core.items import Entry, PlacedEntry
 from aioqueue.inputs.core.positions import Place, misplaced
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import BuiltinSource
 from aioqueue.public_names import public
 from aioqueue.waiting.waker import running_loop
 
@@ -147,7 +147,7 @@ class Start(NamedTuple):
 
 
 @public("aioqueue.inputs")
-class Kafka(Source[KafkaRecord]):
+class Kafka(BuiltinSource[KafkaRecord]):
     """The records of a topic. `kafka` makes it."""
 
     _is_async = True
@@ -176,44 +176,20 @@ class Kafka(Source[KafkaRecord]):
         part = "" if self._partitions is None else f" partitions {list(self._partitions)},"
         return on_one_line(f"<aioqueue.inputs.{self.name},{part} seed={self.seed}>")
 
-    def entries(self) -> Iterator[Entry[KafkaRecord]]:
-        """Refuse: the records are only available with ``async for``."""
+    def _scan(self, epoch: int | None, after: Place) -> Scan[KafkaRecord]:
         raise InvalidArgumentError(
             f"source: got {self!r}, which supports only `async for`; expected a source for use in"
             " `for` (a pipeline over it supports both)"
         )
 
-    def _aentries(self) -> AsyncIterator[Entry[KafkaRecord]]:
-        """Yield the records of one run, which is one epoch."""
-        return self._epoch_aentries(0)
-
-    def __aiter__(self) -> AsyncIterator[KafkaRecord]:
-        return self._values()
-
-    async def _values(self) -> AsyncGenerator[KafkaRecord, None]:
-        records = in_one_process_async(self._placed_aepoch(0), self)
-        async with aclosing(records) as run:  # type: ignore[type-var]
-            async for placed in run:
-                yield placed.entry.value
-
-    async def _epoch_aentries(self, epoch: int) -> AsyncGenerator[Entry[KafkaRecord], None]:
-        """Yield the records of an epoch. Each epoch starts over."""
-        async with aclosing(self._placed_aepoch(epoch)) as run:
-            async for placed in run:
-                yield placed.entry
-
     def _first_place(self) -> Place:
         """Return the place whose content becomes the epoch's offsets and order."""
         return []
 
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
+    async def _ascan(
+        self, epoch: int | None, after: Place
     ) -> AsyncGenerator[PlacedEntry[KafkaRecord], None]:
-        """Yield the records of an epoch after a place, each with the place after it.
-
-        Args:
-            epoch: the epoch, from 0.
-            after: a place in this epoch; ``None`` for its beginning.
+        """Yield the records of an epoch after a place. Each epoch starts over.
 
         Raises:
             DataLossError: records were deleted before they were read.
@@ -238,7 +214,7 @@ class Kafka(Source[KafkaRecord]):
                             skipped -= 1
                             continue
                         index = record.partition << 64 | record.offset
-                        yield PlacedEntry(Entry(_record(record), epoch, index), order.place)
+                        yield PlacedEntry(Entry(_record(record), epoch or 0, index), order.place)
             except reading.deleted as error:
                 raise _data_loss(self._topic, error) from error
 

@@ -23,7 +23,7 @@ from aioqueue.arguments import checked_count, is_int
 from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.comparison.values import described_option
-from aioqueue.inputs.core.base_source import Determined
+from aioqueue.inputs.core.base_source import ENTRIES, PLACED, VALUES, Determined, Form, Scan
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import (
     Place,
@@ -52,7 +52,7 @@ from aioqueue.inputs.readers.files import (
 )
 from aioqueue.inputs.sources.mixture import Interleaved
 from aioqueue.inputs.sources.sequences import Sequential
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import BuiltinSource, Source
 from aioqueue.public_names import public
 
 T = TypeVar("T")
@@ -85,10 +85,10 @@ class Records(NamedTuple, Generic[T]):
 Format: TypeAlias = Callable[[IO[bytes], str, Mark], Iterator[Records[T]]]
 
 
-class _Run(NamedTuple):
+class _Block(NamedTuple):
     """Consecutive records of one file, with their indices and places."""
 
-    values: list[Any]
+    records: list[Any]
     epoch: int
     index: int  # type: ignore[assignment]  # hides tuple.index
     """The index of the first record."""
@@ -101,9 +101,13 @@ class _Run(NamedTuple):
     mark: Mark
     end: Mark
 
+    def values(self) -> list[Any]:
+        """Return the records alone."""
+        return self.records
+
     def entries(self) -> list[Entry[Any]]:
         """Return the records as entries."""
-        return [Entry(value, self.epoch, at) for at, value in enumerate(self.values, self.index)]
+        return [Entry(value, self.epoch, at) for at, value in enumerate(self.records, self.index)]
 
     def placed(self) -> list[PlacedEntry[Any]]:
         """Return the records with places: the place in the paths, the number of the record at the
@@ -112,12 +116,13 @@ class _Run(NamedTuple):
         behind = zip(self.entries(), count(number - marked + 1))
         found = [PlacedEntry(entry, (before, marked, mark, taken)) for entry, taken in behind]
         if end is not None:
+            # Behind the last record, a resumed run need not read this block again.
             found[-1] = found[-1]._replace(place=(before, number + len(found), end, 0))
         return found
 
 
 @public("aioqueue.inputs")
-class Reader(Source[T]):
+class Reader(BuiltinSource[T]):
     """The records in files. Functions such as `read_whole_files` make readers.
 
     Args:
@@ -255,41 +260,8 @@ class Reader(Source[T]):
             self, checked_count(files, "files", least=1), checked_count(block, "block", least=1)
         )
 
-    def entries(self) -> Iterator[Entry[T]]:
-        """Yield the records of one run through the files, with the epoch of their path.
-
-        The index of a record is its path's index times 2**40, plus its number within the file.
-        """
-        return self.entries_after(None)
-
-    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        for run in self._runs(place):
-            yield from run.entries()
-
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        """Yield the records of one epoch of the paths, as `entries` does."""
-        if isinstance(self._paths, Source):
-            found = self._paths.epoch_entries(epoch)
-        else:
-            found = (Entry(path, epoch, number) for number, path in enumerate(self._paths))
-        for run in self._runs(None, ((entry, None) for entry in found)):
-            yield from run.entries()
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """Yield the records of one epoch of the paths after a place, as `placed_after` does."""
-        self._check_repeatable()
-        before = None if after is None else after[0]
-        for run in self._runs(after, self._paths._placed_epoch(epoch, before)):
-            yield from run.placed()
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        """Yield the part of a run after a place, reading from the last mark before it.
-
-        In a compressed file, the data before that mark is decompressed and skipped.
-        """
-        self._check_repeatable()
-        for run in self._runs(place):
-            yield from run.placed()
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _FileScan(self, epoch, after)
 
     def _check_place(self, place: Place) -> None:
         before, number, mark, taken = place  # only the format knows other marks than offsets
@@ -370,36 +342,23 @@ class Reader(Source[T]):
         reader._is_endless = False
         return reader
 
-    def _values_after(self, place: Place) -> Iterator[T]:
-        for run in self._runs(place):
-            yield from run.values
+    def _blocks(self, place: Place, paths: Iterable[tuple[Entry[Any], Place]]) -> Iterator[_Block]:
+        """Yield the blocks of some files.
 
-    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
-        for run in self._runs(place):
-            yield run.values
-
-    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
-        for run in self._runs(place):
-            yield run.entries()
-
-    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
-        self._check_repeatable()
-        for run in self._runs(place):
-            yield run.placed()
-
-    def _runs(
-        self, place: Place, paths: Iterable[tuple[Entry[Any], Place]] | None = None
-    ) -> Iterator[_Run]:
-        """Yield all runs of all files after a place, or of the given paths."""
+        Args:
+            place: where to begin in the first one; ``None`` for its beginning.
+            paths: their paths, each with the place behind it.
+        """
         before, number, mark, taken = (None, 0, None, 0) if place is None else place
-        for path, behind in paths or self._placed_paths(before):
-            yield from self._runs_of_file(path, before, number, mark, taken)
+        for path, behind in paths:
+            yield from self._blocks_of_file(path, before, number, mark, taken)
+            # Only the first file is begun within. A place in the next one names the path before.
             before, number, mark, taken = behind, 0, None, 0
 
-    def _runs_of_file(
+    def _blocks_of_file(
         self, path: Entry[Any], before: Place, number: int, mark: Mark, taken: int
-    ) -> Iterator[_Run]:
-        """Yield the runs of one file, from a mark on.
+    ) -> Iterator[_Block]:
+        """Yield the blocks of one file, from a mark on.
 
         Args:
             path: its path.
@@ -425,7 +384,7 @@ class Reader(Source[T]):
                     if values:
                         given = _keyed(name, positions, values) if self._keyed else values
                         at = index + number
-                        yield _Run(given, path.epoch, at, before, number, marked, mark, end)
+                        yield _Block(given, path.epoch, at, before, number, marked, mark, end)
                         number += len(values)
                     if PROCESS.number != process:  # the parent shares the offset in the file
                         raise begun_elsewhere(self)
@@ -443,10 +402,19 @@ class Reader(Source[T]):
             found = self._format(stream, name, mark)
             return chain(tuple(islice(found, 1)), found)
 
-    def _placed_paths(self, place: Place) -> Iterator[tuple[Entry[Any], Place]]:
-        if not isinstance(self._paths, Source):
-            return ((Entry(path, 0, number), None) for number, path in enumerate(self._paths))
-        return self._paths.placed_after(self._paths._beginning if place is None else place)
+    def _paths_of(
+        self, epoch: int | None, place: Place, *, with_places: bool
+    ) -> Iterator[tuple[Entry[Any], Place]]:
+        """Yield the paths of an epoch, or of a run, behind a place among them."""
+        paths = self._paths
+        if not isinstance(paths, Source):
+            return ((Entry(path, epoch or 0, number), None) for number, path in enumerate(paths))
+        if epoch is None:
+            return paths.placed_after(paths._beginning if place is None else place)
+        if place is None and not with_places:
+            # A source of paths may have no places, and may save its state for each.
+            return ((entry, None) for entry in paths.epoch_entries(epoch))
+        return paths._scan(epoch, place).placed()
 
     def _check_repeatable(self) -> None:
         if not isinstance(self._paths, Source):
@@ -457,6 +425,45 @@ class Reader(Source[T]):
 
 
 hint_methods(Reader, "inputs", ("interleave",))
+
+
+class _FileScan(Scan[T]):
+    """A scan of files: it reads block by block, from the last mark before its place.
+
+    In a compressed file, the data before that mark is decompressed and skipped.
+    """
+
+    __slots__ = ("_after", "_epoch", "_reader")
+
+    def __init__(self, reader: Reader[T], epoch: int | None, after: Place) -> None:
+        self._reader = reader
+        self._epoch = epoch
+        self._after = after
+
+    def values(self) -> Iterator[T]:
+        for block in self._blocks(VALUES):
+            yield from block.records
+
+    def entries(self) -> Iterator[Entry[T]]:
+        for block in self._blocks(ENTRIES):
+            yield from block.entries()
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        for block in self._blocks(PLACED):
+            yield from block.placed()
+
+    def bursts(self, form: Form) -> Generator[list[Any], None, None]:
+        for block in self._blocks(form):
+            yield form(block)  # type: ignore[misc]  # those of a block are lists
+
+    def _blocks(self, form: Form) -> Iterator[_Block]:
+        with_places = form is PLACED
+        if with_places:
+            # Refuse before a path is taken: a queue would not get it back.
+            self._reader._check_repeatable()
+        before = None if self._after is None else self._after[0]
+        paths = self._reader._paths_of(self._epoch, before, with_places=with_places)
+        yield from self._reader._blocks(self._after, paths)
 
 
 def _keyed(

@@ -20,7 +20,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
@@ -30,9 +30,9 @@ from aioqueue.arguments import checked_flag, function_name
 from aioqueue.component_checks import is_table
 from aioqueue.display_text import on_one_line
 from aioqueue.errors import with_article
-from aioqueue.forks import PROCESS, begun_elsewhere, in_one_process_async
+from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.comparison.contents import digest_of_items
-from aioqueue.inputs.core.base_source import Determined
+from aioqueue.inputs.core.base_source import Determined, Scan
 from aioqueue.inputs.core.items import Entry, PlacedEntry, closing_run
 from aioqueue.inputs.core.positions import (
     Place,
@@ -41,7 +41,7 @@ from aioqueue.inputs.core.positions import (
     refusing_wrong_values,
 )
 from aioqueue.inputs.sources.sequences import rows_of_table
-from aioqueue.inputs.sources.source import Source
+from aioqueue.inputs.sources.source import BuiltinSource, Source
 from aioqueue.ownership import private
 
 _log: Final = logging.getLogger("aioqueue")
@@ -300,7 +300,7 @@ _PLAIN: Final = (list, tuple, set, frozenset, dict, range, Iterator, AsyncIterat
 """What has no state that its iterators could have."""
 
 
-class OfIterable(Source[T]):
+class OfIterable(BuiltinSource[T]):
     """A source over an iterable. See `from_iterable`, which makes it."""
 
     def __init__(
@@ -338,77 +338,20 @@ class OfIterable(Source[T]):
         given = self._given
         return given if isinstance(given, AsyncQueue | sync.BlockingQueue) else None
 
-    def entries(self) -> Iterator[Entry[T]]:
-        """One run through it: that is one epoch."""
-        return self.epoch_entries(0)
+    @property
+    def _never_waits(self) -> bool:
+        return False  # nobody knows how long the code of an iterable takes
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        """The items of one epoch.
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _IterableScan(self, epoch or 0, after)
 
-        Args:
-            epoch: which, from 0.
-
-        Raises:
-            InvalidArgumentError: it is an iterator that has been iterated over; or it has items
-                for ``async for`` only; or the function has made nothing that can be iterated. When
-                the first item is asked for.
-        """
-        if self._is_async:
-            raise self._async_only()
-        process = PROCESS.number
-        with self._run_through(self._made_for(epoch, Iterable)) as run:
-            index = 0
-            for value in run:
-                yield Entry(private(value), epoch, index)
-                index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
-                if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
-                    raise begun_elsewhere(self)
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """The items of one epoch behind a place, each with the place behind it.
-
-        A place has the number of items before a state of the iterable, that state, and the number
-        of items since. An iterable that cannot resume has no places.
-
-        Args:
-            epoch: which, from 0.
-            after: of this epoch; ``None`` for its beginning.
-
-        Raises:
-            InvalidArgumentError: as for `epoch_entries`; or there is no such place.
-        """
-        if self._is_async:
-            raise self._async_only()
-        made = self._made_for(epoch, Iterable)
-        placing = self._placing(made, after)
-        with self._run_through(made) as run:
-            placing.begin(run)
-            index = placing.taken
-            for value in run:
-                place = placing.next()
-                if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
-                index += 1
-        placing.end()
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._placed_epoch(0, place)
-
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
-    ) -> AsyncIterator[PlacedEntry[T]]:
-        """`_placed_epoch` for an async iterable.
-
-        Args:
-            epoch: which, from 0.
-            after: of this epoch; ``None`` for its beginning.
-
-        Raises:
-            InvalidArgumentError: as for `_placed_epoch`.
+    async def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        """The items of one epoch of an async iterable, behind a place.
 
         Cancellation:
             A cancelled step is what that of the iterable is: a generator ends by it.
         """
+        epoch = epoch or 0
         made = self._made_for(epoch, AsyncIterable)
         placing = self._placing(made, after)
         run = aiter(made)
@@ -421,6 +364,8 @@ class OfIterable(Source[T]):
                     yield PlacedEntry(Entry(private(value), epoch, index), place)
                 index += 1
         finally:
+            # Another iterator may belong to its owner, who goes on with it. A generator would
+            # otherwise end whenever the event loop collects it, with its files open until then.
             if inspect.isasyncgen(run):
                 await run.aclose()
         placing.end()
@@ -475,36 +420,6 @@ class OfIterable(Source[T]):
     def _placing(self, made: Any, after: Place) -> Placing:
         return Placing(made, after, self.name, self._replay, self._refuse)
 
-    def _aentries(self) -> AsyncIterator[Entry[T]]:
-        is_native = self._is_async or self._reads_queue
-        return self._epoch_aentries(0) if is_native else super()._aentries()
-
-    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        """The items of one epoch of an async iterable.
-
-        Args:
-            epoch: which, from 0.
-
-        Raises:
-            InvalidArgumentError: as for `epoch_entries`.
-
-        Cancellation:
-            A cancelled step is what that of the iterable is: a generator ends by it.
-        """
-        async with aclosing(self._placed_aepoch(epoch)) as run:  # type: ignore[type-var]
-            async for entry, _ in run:
-                yield entry
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        is_native = self._is_async or self._reads_queue
-        return self._values() if is_native else super().__aiter__()
-
-    async def _values(self) -> AsyncIterator[T]:
-        run = in_one_process_async(self._epoch_aentries(0), self)
-        async with aclosing(run) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                yield entry.value
-
     def _made_for(self, epoch: int, kind: type[Any]) -> Any:
         """What has the items of an epoch."""
         made = self._given
@@ -555,6 +470,62 @@ class OfIterable(Source[T]):
             f"iterable: got {self!r}, which only `async for` can read; expected an iterable for"
             " a plain `for` over the source itself (a pipeline over it supports both)"
         )
+
+
+class _IterableScan(Scan[T]):
+    """A scan of one epoch of an iterable.
+
+    A place has the number of items before a state of the iterable, that state, and the number of
+    items since. An iterable that cannot resume has no places.
+    """
+
+    __slots__ = ("_after", "_epoch", "_source")
+
+    def __init__(self, source: OfIterable[T], epoch: int, after: Place) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        if self._after is not None:
+            return (placed.entry for placed in self.placed())
+        return self._all_entries()
+
+    def _all_entries(self) -> Iterator[Entry[T]]:
+        source, epoch = self._source, self._epoch
+        process = PROCESS.number
+        with source._run_through(self._made()) as run:
+            index = 0
+            for value in run:
+                yield Entry(private(value), epoch, index)
+                index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
+                if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
+                    raise begun_elsewhere(source)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        source, epoch = self._source, self._epoch
+        made = self._made()
+        placing = source._placing(made, self._after)
+        with source._run_through(made) as run:
+            placing.begin(run)
+            index = placing.taken
+            for value in run:
+                place = placing.next()
+                if not placing.is_behind:
+                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                index += 1
+        placing.end()
+
+    def _made(self) -> Any:
+        """What has the items.
+
+        Raises:
+            InvalidArgumentError: it is an iterator that has been iterated over; or it has items
+                for ``async for`` only; or the function has made nothing that can be iterated.
+        """
+        if self._source._is_async:
+            raise self._source._async_only()
+        return self._source._made_for(self._epoch, Iterable)
 
 
 @overload

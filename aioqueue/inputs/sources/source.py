@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, islice
 from math import fsum
 from numbers import Real
 from os import PathLike
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aioqueue import InvalidArgumentError
 from aioqueue.api_misuse import hint_attributes, hint_methods
 from aioqueue.arguments import checked_count
-from aioqueue.forks import in_one_process_async
-from aioqueue.inputs.core.base_source import BaseSource, Determined
+from aioqueue.inputs.core.base_source import BaseSource, Determined, Scan
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import (
     Place,
     checked_place,
     fingerprint_in,
+    misplaced,
     refusing_wrong_values,
 )
 from aioqueue.inputs.core.shuffling import derive_seed, resolved_seed
@@ -69,6 +69,55 @@ class Source(Stages[T], BaseSource[T]):
         from aioqueue.inputs.pipeline.build import checked
 
         return checked(Pipeline(self))
+
+    @abstractmethod
+    def entries(self) -> Iterator[Entry[T]]:
+        """One run through the source: its items, each with its epoch and index."""
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The items of one epoch, in its order.
+
+        Override it if the order or the items differ between epochs. By default every epoch is one
+        run through `entries`.
+
+        Args:
+            epoch: the number of the epoch, from 0.
+        """
+        with closing_run(self.entries()) as run:
+            for value, _, index in run:
+                yield Entry(value, epoch, index)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        """The part of a run behind a place.
+
+        Args:
+            place: of this source; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place; when the first item is asked for.
+        """
+        run = self.entries()
+        taken = 0
+        if place is not None:
+            taken, *last = place
+            entry = next(islice(run, taken - 1, None), None)
+            found = None if entry is None else [entry.epoch, entry.index]
+            if found != last:
+                raise misplaced(
+                    f"{last} as epoch and index of item {taken}",
+                    f"{found or 'fewer items'}, which this run through {self.name} has",
+                )
+        for number, entry in enumerate(run, taken + 1):
+            yield PlacedEntry(entry, (number, entry.epoch, entry.index))
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        """The part of a run behind a place, without places."""
+        if place is None:
+            return self.entries()
+        return (placed.entry for placed in self.placed_after(place))
+
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _PublicScan(self, epoch, after)
 
     def _ending(self, place: Place) -> Source[T]:
         return self
@@ -168,6 +217,60 @@ class Source(Stages[T], BaseSource[T]):
 hint_methods(Source, "inputs", ("split", "repeat"))
 
 
+class _PublicScan(Scan[T]):
+    """A scan of a source of the user's, by the public methods, any of which may be overridden.
+
+    A place within an epoch is the number of items before it, and the index of the last of them.
+    """
+
+    __slots__ = ("_after", "_epoch", "_source")
+
+    def __init__(self, source: Source[T], epoch: int | None, after: Place) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        if self._epoch is None:
+            return self._source.entries_after(self._after)
+        if self._after is None:
+            return self._source.epoch_entries(self._epoch)
+        return (placed.entry for placed in self._placed_in_epoch(self._epoch))
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        if self._epoch is None:
+            return self._source.placed_after(self._after)
+        return self._placed_in_epoch(self._epoch)
+
+    def _placed_in_epoch(self, epoch: int) -> Iterator[PlacedEntry[T]]:
+        taken = 0
+        with closing_run(self._source.epoch_entries(epoch)) as run:
+            if self._after is not None:
+                taken, last = self._after
+                entry = next(islice(run, taken - 1, None), None)
+                if entry is None or entry.index != last:
+                    found = "fewer items" if entry is None else entry.index
+                    raise misplaced(
+                        f"{last} as index of item {taken} of epoch {epoch}",
+                        f"{found}, which {self._source.name} has",
+                    )
+            for number, entry in enumerate(run, taken + 1):
+                yield PlacedEntry(entry, (number, entry.index))
+
+
+class BuiltinSource(Source[T]):
+    """A source of this package: `_scan` says what it has, and the public methods follow from it."""
+
+    @abstractmethod
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        """The items of an epoch, or of a whole run, behind a place. See `BaseSource._scan`."""
+
+    entries = BaseSource.entries
+    epoch_entries = BaseSource.epoch_entries
+    placed_after = BaseSource.placed_after
+    entries_after = BaseSource.entries_after
+
+
 def checked_split_seed(seed: Any) -> int:
     """Check the seed of a split, which is never drawn.
 
@@ -182,7 +285,7 @@ def checked_split_seed(seed: Any) -> int:
     return resolved_seed(seed)
 
 
-class Resumed(Source[T]):
+class Resumed(BuiltinSource[T]):
     """A source whose runs begin at a place of another one. See `Source.after`.
 
     It has runs and no epochs: the first of them would not be a whole one.
@@ -215,41 +318,19 @@ class Resumed(Source[T]):
             " pipeline has positions of its own, and goes on by .epochs(..., resume=state)"
         )
 
-    def entries(self) -> Iterator[Entry[T]]:
-        return self._source.entries_after(self._beginning)
-
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        raise self._without_epochs()
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        raise self._without_epochs()
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        if epoch is not None:
+            raise self._without_epochs()
+        return self._source._scan(None, self._beginning if after is None else after)
 
     def epoch(self, number: int) -> Source[T]:
         raise self._without_epochs()
-
-    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        return self._source.entries_after(self._beginning if place is None else place)
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._source.placed_after(self._beginning if place is None else place)
 
     def _ending(self, place: Place) -> Source[T]:
         if not self._is_endless:
             return self
         place = self._beginning if place is None else place
         return Resumed(self._source._ending(place), place)
-
-    def _values_after(self, place: Place) -> Iterator[T]:
-        return self._source._values_after(place)
-
-    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
-        return self._source._bursts(place)
-
-    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
-        return self._source._entry_bursts(place)
-
-    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
-        return self._source._placed_bursts(place)
 
     def fingerprint(self) -> dict[str, Any]:
         return self._source.fingerprint()
@@ -270,7 +351,7 @@ class Resumed(Source[T]):
         return self._source._taken_at(place)
 
 
-class _Derived(Source[T]):
+class _Derived(BuiltinSource[T]):
     """Another source, whose epochs are made of those of a source; a run of it is its first epoch.
 
     Args:
@@ -314,30 +395,12 @@ class _Derived(Source[T]):
         return self._source._has_drawn_seed
 
     @property
-    def _is_at_hand(self) -> bool:
-        return self._source._is_at_hand
+    def _never_waits(self) -> bool:
+        return self._source._never_waits
 
     @property
     def _is_in_memory(self) -> bool:
         return self._source._is_in_memory
-
-    def entries(self) -> Iterator[Entry[T]]:
-        return self.epoch_entries(0)
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._placed_epoch(0, place)
-
-    def _aentries(self) -> AsyncIterator[Entry[T]]:
-        return self._epoch_aentries(0) if self._is_async else super()._aentries()
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self._avalues() if self._is_async else super().__aiter__()
-
-    async def _avalues(self) -> AsyncIterator[T]:
-        run = in_one_process_async(self._aentries(), self)
-        async with aclosing(run) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                yield entry.value
 
     def _first_place(self) -> Place:
         return self._source._first_place()
@@ -349,13 +412,13 @@ class _Derived(Source[T]):
         return self._source._damaged_files()
 
     def fingerprint(self) -> dict[str, Any]:
-        return {**self._told(), "source": self._source.fingerprint()}
+        return {**self._identity(), "source": self._source.fingerprint()}
 
     def _determined(self) -> Determined:
         return Determined(inner=(self._source,))
 
     @abstractmethod
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """What it is besides its source, in plain JSON types: by field."""
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
@@ -389,22 +452,16 @@ class _OneEpoch(_Derived[T]):
     def items_per_epoch(self) -> int | None:
         return self._source.items_per_epoch()
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        return self._source.epoch_entries(self._number + epoch)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return self._source._scan(self._number + (epoch or 0), after)
 
-    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        return self._source._epoch_aentries(self._number + epoch)
+    def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        return self._source._ascan(self._number + (epoch or 0), after)
 
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        return self._source._placed_epoch(self._number + epoch, after)
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        return self._source._pick(self._number + (epoch or 0), places)
 
-    def _placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
-        return self._source._placed_aepoch(self._number + epoch, after)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        return self._source._picked(self._number + epoch, places)
-
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         return {"kind": "epoch", "number": self._number}
 
 
@@ -426,55 +483,33 @@ class _Repeated(_Derived[T]):
     def _size(self) -> int | None:
         """How many items a pass has, where places are such numbers; else ``None``."""
         size = self._source.items_per_epoch()
-        return None if size is None or self._source._picked(0, ()) is None else size
+        return None if size is None or self._source._pick(0, ()) is None else size
 
     def items_per_epoch(self) -> int | None:
         size = self._source.items_per_epoch()
         return None if size is None else size * self._times
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        for one in range(self._times):
-            with closing_run(self._source.epoch_entries(self._number(epoch, one))) as run:
-                for entry in run:
-                    yield self._entry(entry, epoch, one)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _RepeatedScan(self, epoch or 0, after)
 
-    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        for one in range(self._times):
-            run: Any = self._source._epoch_aentries(self._number(epoch, one))
-            async with aclosing(run) as entries:
-                async for entry in entries:
-                    yield self._entry(entry, epoch, one)
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        size, first, place = self._size, 0, after
-        if after is not None:
-            first, place = after if size is None else divmod(after, max(size, 1))
-        for one in range(first, self._times):
-            with closing_run(self._source._placed_epoch(self._number(epoch, one), place)) as run:
-                for entry, behind in run:
-                    reached = (one, behind) if size is None else one * size + behind
-                    yield PlacedEntry(self._entry(entry, epoch, one), reached)
-            place = None
-
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
-    ) -> AsyncIterator[PlacedEntry[T]]:
+    async def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        epoch = epoch or 0
         first, place = (0, None) if after is None else after
         for one in range(first, self._times):
-            found: Any = self._source._placed_aepoch(self._number(epoch, one), place)
+            found: Any = self._source._ascan(self._number(epoch, one), place)
             async with aclosing(found) as run:
                 async for entry, behind in run:
                     yield PlacedEntry(self._entry(entry, epoch, one), (one, behind))
             place = None
 
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         size = self._size
-        return None if size is None else self._picked_of(epoch, places, max(size, 1))
+        return None if size is None else self._picked(epoch or 0, places, max(size, 1))
 
-    def _picked_of(self, epoch: int, places: Sequence[int], size: int) -> Iterator[Entry[T]]:
+    def _picked(self, epoch: int, places: Sequence[int], size: int) -> Iterator[Entry[T]]:
         for one, group in groupby(places, lambda place: place // size):
             within = [place % size for place in group]
-            found = self._source._picked(self._number(epoch, one), within)
+            found = self._source._pick(self._number(epoch, one), within)
             assert found is not None
             for entry in found:
                 yield self._entry(entry, epoch, one)
@@ -482,7 +517,7 @@ class _Repeated(_Derived[T]):
     def locate(self, index: int) -> str:
         return self._source.locate(index // self._times)
 
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         return {"kind": "repeated", "times": self._times}
 
     def _number(self, epoch: int, one: int) -> int:
@@ -491,6 +526,45 @@ class _Repeated(_Derived[T]):
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
         return Entry(entry.value, epoch, node.told_apart(entry.index, one, self._times))
+
+
+class _RepeatedScan(Scan[T]):
+    """A scan of several epochs, one after another."""
+
+    __slots__ = ("_after", "_epoch", "_repeated")
+
+    def __init__(self, repeated: _Repeated[T], epoch: int, after: Place) -> None:
+        self._repeated = repeated
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        repeated, epoch = self._repeated, self._epoch
+        for one, _, scan in self._scans():
+            with closing_run(scan.entries()) as run:
+                for entry in run:
+                    yield repeated._entry(entry, epoch, one)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        repeated, epoch = self._repeated, self._epoch
+        for one, size, scan in self._scans():
+            with closing_run(scan.placed()) as run:
+                for entry, behind in run:
+                    # Where places are numbers, those of all passes are numbers, too: then the
+                    # whole has random access.
+                    reached = (one, behind) if size is None else one * size + behind
+                    yield PlacedEntry(repeated._entry(entry, epoch, one), reached)
+
+    def _scans(self) -> Iterator[tuple[int, int | None, Scan[T]]]:
+        """The passes: which it is, how many items it has if places are numbers, and its scan."""
+        repeated, after = self._repeated, self._after
+        size, first, place = repeated._size, 0, after
+        if after is not None:
+            first, place = after if size is None else divmod(after, max(size, 1))
+        for one in range(first, repeated._times):
+            number = repeated._number(self._epoch, one)
+            yield one, size, repeated._source._scan(number, place)
+            place = None  # only the first pass begins within
 
 
 class _Part(_Derived[T]):
@@ -516,31 +590,17 @@ class _Part(_Derived[T]):
     def _is_in_memory(self) -> bool:
         return False
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        with closing_run(self._source.epoch_entries(epoch)) as run:
-            yield from (entry for entry in run if self._has(entry))
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _PartScan(self._source._scan(epoch or 0, after), self._has)
 
-    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        run: Any = self._source._epoch_aentries(epoch)
-        async with aclosing(run) as entries:
-            async for entry in entries:
-                if self._has(entry):
-                    yield entry
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        with closing_run(self._source._placed_epoch(epoch, after)) as run:
-            yield from (placed for placed in run if self._has(placed.entry))
-
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
-    ) -> AsyncIterator[PlacedEntry[T]]:
-        found: Any = self._source._placed_aepoch(epoch, after)
+    async def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        found: Any = self._source._ascan(epoch or 0, after)
         async with aclosing(found) as run:
             async for placed in run:
                 if self._has(placed.entry):
                     yield placed
 
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         return {
             "kind": "part",
             "number": self._part,
@@ -552,6 +612,25 @@ class _Part(_Derived[T]):
         said = f"{self._split_seed}.{entry.index}".encode("ascii")
         word = int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
         return bisect_right(self._bounds, word) == self._part
+
+
+class _PartScan(Scan[T]):
+    """The items of a scan that belong to one part."""
+
+    __slots__ = ("_has", "_whole")
+
+    def __init__(self, whole: Scan[T], has: Callable[[Entry[Any]], bool]) -> None:
+        self._whole = whole
+        self._has = has
+
+    def entries(self) -> Iterator[Entry[T]]:
+        with closing_run(self._whole.entries()) as run:
+            yield from filter(self._has, run)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        has = self._has
+        with closing_run(self._whole.placed()) as run:
+            yield from (placed for placed in run if has(placed.entry))
 
 
 def parts_of(fractions: Sequence[float], total: int) -> list[int]:

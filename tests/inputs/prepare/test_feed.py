@@ -15,6 +15,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items as items_of
+from aioqueue.inputs.core.base_source import EntryScan
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.source_reader import (
     SourceReader,
@@ -23,6 +24,7 @@ from aioqueue.inputs.prepare.source_reader import (
     failure_of_clean_up,
     next_of,
 )
+from aioqueue.inputs.sources.sequences import _SequenceScan
 from tests.worlds import TaskWorld
 
 
@@ -133,8 +135,7 @@ class TestInThreads:
 
     def test_and_what_a_source_goes_through(self, monkeypatch: pytest.MonkeyPatch) -> None:
         source, entries = items_of(["a", "b"]), ((value, 0, 0) for value in "ab")
-        monkeypatch.setattr(source, "_numbered", lambda: None)
-        monkeypatch.setattr(source, "entries", lambda: entries)
+        monkeypatch.setattr(source, "_scan", lambda epoch, after: EntryScan(lambda: entries))
         items: Any = SourceReader(source).items()
         assert next(items) == Item(0, "a", 0, 0)
         items.close()
@@ -145,7 +146,7 @@ class TestInThreads:
             items_of(["a", "b"]),
             ((at, value, 0, 0) for at, value in enumerate("ab")),
         )
-        monkeypatch.setattr(source, "_numbered", lambda: numbered)
+        monkeypatch.setattr(_SequenceScan, "numbered", lambda scan: numbered)
         items: Any = SourceReader(source).items()
         assert next(items) == Item(0, "a", 0, 0)
         items.close()
