@@ -72,7 +72,7 @@ class Selection:
         self._partitions: dict[str, Any] | None = None
         self._last: tuple[Any, list[str]] | None = None
 
-    def told(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The arguments beside the filter, as positions compare them."""
         given = self._given
         is_schema = given is not None and not isinstance(given, str)
@@ -218,9 +218,9 @@ class Selection:
             empty = self._pa.Table.from_batches([], schema)
             error = self._failure(empty)
             if error is not None:
-                told = on_one_line(str(error).replace("\n", ", "))
+                shown = on_one_line(str(error).replace("\n", ", "))
                 raise InvalidArgumentError(
-                    f"filters: got {self.filter}, which does not fit {path}: {told};"
+                    f"filters: got {self.filter}, which does not fit {path}: {shown};"
                     f" expected a filter of some of {schema.names}"
                 ) from error
             needed = [

@@ -28,8 +28,15 @@ from aioqueue.inputs.readers.csv_parsing import (
     row_blocks,
 )
 from aioqueue.inputs.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
-from aioqueue.inputs.readers.lines import AHEAD, blocks_of, checked_end, decoder_of, line_end_option
-from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.inputs.readers.lines import (
+    AHEAD,
+    Decoder,
+    blocks_of,
+    checked_end,
+    decoder_of,
+    line_end_option,
+)
+from aioqueue.inputs.readers.reader import FileFormat, Mark, Paths, Reader, Records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -208,37 +215,80 @@ def read_csv(
             " (the last one lists the names)"
         )
 
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        begin, located = mark or (None, None)
-        lines = blocks_of(stream, path, decoder, begin, most, end)
-        rows = row_blocks(lines, syntax, skip, path, most, has_state=decoder.has_state)
-        return table.runs(rows, path, skip, located)
-
-    return Reader(
-        "read_csv",
+    options = {
+        "skip_header_lines": skip,
+        "columns": table.columns,
+        "delimiter": delimiter,
+        "quotechar": quotechar,
+        "dtypes": table.dtypes,
+        "encoding": encoding,
+        "null_values": null_values,
+        "fill_null": fill_null,
+        "true_values": true_values,
+        "false_values": false_values,
+        **line_end_option(end),
+    }
+    return CsvFormat(table, decoder, syntax, skip, end, most, options).reader(
         paths,
-        cut,
-        ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={
-            "skip_header_lines": skip,
-            "columns": table.columns,
-            "delimiter": delimiter,
-            "quotechar": quotechar,
-            "dtypes": table.dtypes,
-            "encoding": encoding,
-            "null_values": null_values,
-            "fill_null": fill_null,
-            "true_values": true_values,
-            "false_values": false_values,
-            **line_end_option(end),
-        },
-        limits={"max_line_bytes": most},
     )
+
+
+class CsvFormat(FileFormat[Any]):
+    """Text tables. A mark is that of a `LineBlock`, and where the columns with names are.
+
+    Args:
+        table: converts the rows.
+        decoder: decodes the lines.
+        syntax: how a line is cut into fields.
+        skip: the number of header lines.
+        end: what ends a row.
+        most: the longest row, in bytes; ``None`` for no limit.
+        options: the arguments of the user that decide what the rows are.
+    """
+
+    function = "read_csv"
+    extra = None
+    suffix = ".csv"
+    key = "line"
+    page = "howto/records.md"
+
+    ahead = AHEAD
+
+    def __init__(
+        self,
+        table: _Table,
+        decoder: Decoder,
+        syntax: Syntax,
+        skip: int,
+        end: str,
+        most: int | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._table = table
+        self._decoder = decoder
+        self._syntax = syntax
+        self._skip = skip
+        self._end = end
+        self._most = most
+        self._options = options
+
+    def options(self) -> dict[str, Any]:
+        return self._options
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_line_bytes": self._most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        begin, located = mark or (None, None)
+        decoder, skip, most = self._decoder, self._skip, self._most
+        lines = blocks_of(stream, path, decoder, begin, most, self._end)
+        rows = row_blocks(lines, self._syntax, skip, path, most, has_state=decoder.has_state)
+        return self._table.runs(rows, path, skip, located)
 
 
 def _is_character(value: Any) -> bool:

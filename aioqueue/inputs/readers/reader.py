@@ -9,11 +9,13 @@ can also begin at the mark of such a run. `Reader` does everything else. `read_r
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain, count, islice
 from os import SEEK_END
 from sys import maxsize
-from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import IO, Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from aioqueue.display_text import on_one_line
 from aioqueue.forks import PROCESS, begun_elsewhere
 from aioqueue.inputs.comparison.values import described_option
 from aioqueue.inputs.core.base_source import ENTRIES, PLACED, VALUES, Determined, Form, Scan
+from aioqueue.inputs.core.declared_kinds import KindRegistry
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined
 from aioqueue.inputs.core.positions import (
     Place,
@@ -83,6 +86,93 @@ class Records(NamedTuple, Generic[T]):
 
 
 Format: TypeAlias = Callable[[IO[bytes], str, Mark], Iterator[Records[T]]]
+"""Cuts an open file with a path into records, from a mark on."""
+
+FORMATS: Final = KindRegistry(
+    "file format",
+    ("function", "extra", "suffix", "key", "page"),
+    ("aioqueue.inputs.readers",),
+)
+"""The formats that the package reads. `FORMATS.kinds()` lists them."""
+
+
+class FileFormat(ABC, Generic[T]):
+    """A format of files, with the arguments of the user that belong to it.
+
+    Each format of the package is one subclass. Its class attributes have no defaults.
+    """
+
+    function: ClassVar[str]
+    """The public function that makes its readers."""
+
+    extra: ClassVar[str | None]
+    """The extra that it needs; ``None`` if it needs none."""
+
+    suffix: ClassVar[str | None]
+    """The usual ending of its files, with the dot; ``None`` if there is none."""
+
+    key: ClassVar[str | None]
+    """What a key has behind the path and a colon; ``None`` if it is the path alone."""
+
+    page: ClassVar[str]
+    """The page of the docs that describes it."""
+
+    def __init_subclass__(cls, *, is_kind: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if is_kind:
+            FORMATS.add(cls, FileFormat)
+
+    @property
+    @abstractmethod
+    def ahead(self) -> int:
+        """The number of records that async iteration may read ahead."""
+
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """Return the options that affect which records there are, or what they are. A reader
+        rejects positions of a reader with other options."""
+
+    @abstractmethod
+    def limits(self) -> dict[str, Any]:
+        """Return those that only decide what counts as damage, such as the longest line."""
+
+    @abstractmethod
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[T]]:
+        """Yield the records of an open file, from a mark on.
+
+        Raises:
+            DataLossError: the file is damaged; after the records before the damage.
+        """
+
+    def offset_of(self, number: int) -> int | None:
+        """Return the offset of a record in its file, if its number alone decides it."""
+        return None
+
+    def reader(
+        self,
+        paths: Paths,
+        *,
+        compression: str | None,
+        storage_options: StorageOptions,
+        seed: int | None,
+        on_error: OnDamage,
+        quarantine: QuarantinePath,
+    ) -> Reader[T]:
+        """Return a reader of files of this format. The arguments are those of `Reader`."""
+        return Reader(
+            self.function,
+            paths,
+            self.cut,
+            ahead=self.ahead,
+            compression=compression,
+            storage_options=storage_options,
+            seed=seed,
+            options=self.options(),
+            limits=self.limits(),
+            offset_of=self.offset_of,
+            on_error=on_error,
+            quarantine=quarantine,
+        )
 
 
 class _Block(NamedTuple):
@@ -158,7 +248,7 @@ class Reader(BuiltinSource[T]):
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
-        offset_of: Callable[[int], int] | None = None,
+        offset_of: Callable[[int], int | None] | None = None,
         on_error: OnDamage = "stop",
         quarantine: QuarantinePath = None,
     ) -> None:
@@ -277,8 +367,9 @@ class Reader(BuiltinSource[T]):
             paths: Any = self._paths
             is_plain = isinstance(paths, Sequential) and at < len(paths._sequence)
             path = path_name(paths._sequence[at]) if is_plain else paths.locate(at)
-        offset = "" if self._offset_of is None else f", at byte {self._offset_of(number)}"
-        return f"{path}, record {number}{offset}"
+        offset = None if self._offset_of is None else self._offset_of(number)
+        where = "" if offset is None else f", at byte {offset}"
+        return f"{path}, record {number}{where}"
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what a position must have in common with this reader.
@@ -516,24 +607,19 @@ def read_records(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    layout = _Layout(
+    layout = RecordFormat(
         record=checked_count(record_bytes, "record_bytes", least=1),
         header=checked_count(header_bytes, "header_bytes", least=0),
         footer=checked_count(footer_bytes, "footer_bytes", least=0),
         hop=checked_count(record_bytes if hop_bytes is None else hop_bytes, "hop_bytes", least=1),
     )
-    return Reader(
-        "read_records",
+    return layout.reader(
         paths,
-        layout.runs,
-        ahead=max(8, min(4096, 2**22 // layout.record)),
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options=layout._asdict(),
-        offset_of=layout.offset_of,
     )
 
 
@@ -568,24 +654,40 @@ def read_whole_files(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    most = checked_limit(max_record_bytes, "max_record_bytes")
-
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
-        if mark is None:
-            yield Records(None, [_whole(stream, path, most)], end="end")
-
-    return Reader(
-        "read_whole_files",
+    return WholeFileFormat(checked_limit(max_record_bytes, "max_record_bytes")).reader(
         paths,
-        cut,
-        ahead=8,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        limits={"max_record_bytes": most},
     )
+
+
+@dataclass(frozen=True)
+class WholeFileFormat(FileFormat[bytes]):
+    """Files of which each is one record."""
+
+    function = "read_whole_files"
+    extra = None
+    suffix = None
+    key = None
+    page = "howto/records.md"
+
+    most: int | None
+    """The largest file, in bytes; ``None`` for no limit."""
+
+    ahead = 8
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_record_bytes": self.most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        if mark is None:
+            yield Records(None, [_whole(stream, path, self.most)], end="end")
 
 
 def _whole(stream: IO[bytes], path: str, most: int | None) -> bytes:
@@ -608,21 +710,38 @@ def _whole(stream: IO[bytes], path: str, most: int | None) -> bytes:
     return data
 
 
-class _Layout(NamedTuple):
-    """The layout of records of a fixed length in a file, in bytes."""
+@dataclass(frozen=True)
+class RecordFormat(FileFormat[bytes]):
+    """Files of records of a fixed length. All fields are in bytes."""
+
+    function = "read_records"
+    extra = None
+    suffix = None
+    key = "number"
+    page = "howto/records.md"
 
     record: int
     header: int
     footer: int
     hop: int
+    """The distance between the starts of two records."""
+
+    @property
+    def ahead(self) -> int:
+        return max(8, min(4096, 2**22 // self.record))
+
+    def options(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def limits(self) -> dict[str, Any]:
+        return {}
 
     def offset_of(self, number: int) -> int:
-        """Return the offset of a record."""
         return self.header + number * self.hop
 
-    def runs(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
-        """Yield the records of an open file, from the one whose number is the mark."""
-        record, header, footer, hop = self
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        """Yield the records from the one whose number is the mark."""
+        record, header, footer, hop = self.record, self.header, self.footer, self.hop
         if len(read_up_to(stream, header)) < header:
             raise DataLossError(path=path, offset=0, fault="truncated header")
         # Count offsets from the end of the header: `data` begins at `base`.

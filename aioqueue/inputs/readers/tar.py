@@ -26,7 +26,7 @@ from aioqueue.inputs.readers.files import (
     forward,
     read_up_to,
 )
-from aioqueue.inputs.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.inputs.readers.reader import FileFormat, Mark, Paths, Reader, Records
 
 _BLOCK: Final = 512
 _ZEROS: Final = bytes(_BLOCK)
@@ -484,24 +484,45 @@ def read_tar(
         InvalidArgumentError: any argument is not as described.
     """
     most = checked_limit(max_record_bytes, "max_record_bytes")
-    pieces = _Samples(most).of if checked_flag(grouped, "grouped") else _files
-
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        return _runs(pieces(members(stream, path, mark or 0, most), path))
-
-    return Reader(
-        "read_tar",
+    return TarFormat(checked_flag(grouped, "grouped"), most).reader(
         paths,
-        cut,
-        ahead=_AHEAD,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={"grouped": grouped},
-        limits={"max_record_bytes": most},
     )
+
+
+class TarFormat(FileFormat[Any]):
+    """Tar archives. A mark is the offset of a member.
+
+    Args:
+        grouped: whether members form samples.
+        most: the largest sample, or file, in bytes; ``None`` for no limit.
+    """
+
+    function = "read_tar"
+    extra = None
+    suffix = ".tar"
+    key = "member"
+    page = "howto/records.md"
+
+    ahead = _AHEAD
+
+    def __init__(self, grouped: bool, most: int | None) -> None:
+        self._grouped = grouped
+        self._most = most
+        self._records_of = _Samples(most).of if grouped else _files
+
+    def options(self) -> dict[str, Any]:
+        return {"grouped": self._grouped}
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_record_bytes": self._most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        return _runs(self._records_of(members(stream, path, mark or 0, self._most), path))
 
 
 def sample_and_extension(name: str) -> tuple[str, str] | None:
