@@ -206,6 +206,10 @@ class BaseSource(ABC, Generic[T]):
     _waits_in_our_calls: bool = False
     """Whether an item may be long in coming, and what waits for it there is a call of ours."""
 
+    _no_ranks: str | None = None
+    """Why ranks cannot divide it among them, as a message says it behind the source; ``None`` if
+    they can."""
+
     _beginning: Place = None
     """Where a run begins."""
 

@@ -45,7 +45,7 @@ _MOST_BYTES: Final = 2**28
 _UNBOUNDED: Final = 2**62
 
 
-class CacheSink(Sink):
+class CacheSink(Sink, is_kind=False):
     """Where a cache puts the examples: a local folder."""
 
     _function = "cache"

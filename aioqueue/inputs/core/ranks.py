@@ -155,10 +155,9 @@ class EpochEntries:
     def __init__(
         self, source: BaseSource[Any], rank: Rank, rests: Mapping[int, RemainingItems] | None = None
     ) -> None:
-        if rank.ranks > 1 and source._first_place() is not None:
+        if rank.ranks > 1 and source._no_ranks is not None:
             raise InvalidArgumentError(
-                f"ranks: got {rank.ranks} for {source!r}, whose order differs in each run;"
-                " expected a source of its own for each rank, such as partitions of the topic"
+                f"ranks: got {rank.ranks} for {source!r}, {source._no_ranks}"
             )
         self.source = source
         self.rank = rank

@@ -37,6 +37,7 @@ from aioqueue import (
 )
 from aioqueue.arguments import checked_count, checked_flag
 from aioqueue.display_text import without_secrets
+from aioqueue.inputs.core.declared_kinds import KindRegistry
 from aioqueue.inputs.core.positions import differences, load_position, save_position
 from aioqueue.json_files import COUNT, MANIFEST, DocumentError, Schema, check_fields
 from aioqueue.public_names import public
@@ -102,6 +103,14 @@ class RowWriter(ABC):
         return {}
 
 
+SINKS: Final = KindRegistry(
+    "sink",
+    ("_function", "_format", "_extra", "_page", "_read_by"),
+    ("aioqueue.inputs.sinks",),
+)
+"""The sinks of the package. `SINKS.kinds()` lists them."""
+
+
 @public("aioqueue.inputs")
 class Sink(ABC):
     """Where `Pipeline.write` writes the rows of a pipeline: a folder of files of one format.
@@ -119,17 +128,31 @@ class Sink(ABC):
         batches: whether the elements are batches, as far as you have said it.
     """
 
-    _function: ClassVar[str]
+    _function: ClassVar[str] = "Sink"
     """The function that makes it."""
 
-    _format: ClassVar[str]
-    """The format of the files in words."""
+    _format: ClassVar[str] = "files"
+    """The format of the files in words. A run that continues compares it."""
+
+    _extra: ClassVar[str | None] = None
+    """The extra that it needs; ``None`` if it needs none."""
+
+    _page: ClassVar[str] = "howto/writing.md"
+    """The page of the docs that describes it."""
+
+    _read_by: ClassVar[str | None] = None
+    """The function that reads its files."""
 
     _anew: ClassVar[str] = "existing='replace'"
     """The argument by which a user has all written anew."""
 
     _ends_by_itself: ClassVar[bool] = False
     """Whether the writer says where a file ends, and not the number of its rows."""
+
+    def __init_subclass__(cls, *, is_kind: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if is_kind:
+            SINKS.add(cls, Sink)
 
     def __init__(
         self, path: str | os.PathLike[str], rows_per_file: int, batches: bool | None

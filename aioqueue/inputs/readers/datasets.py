@@ -139,6 +139,9 @@ _INSTEAD: Final = {
 class HuggingFaceRows(Sequential[Any]):
     """A source over a map-style dataset. `huggingface_dataset` makes it."""
 
+    _functions = ("huggingface_dataset",)
+    _extra = "huggingface"
+
     blocking = True
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[Any]]:
@@ -214,6 +217,9 @@ class HuggingFaceStream(OfIterable[Any]):
         seed: the seed of the rows' generators.
         replay: whether a resumed run may read an epoch again from its beginning.
     """
+
+    _functions = ("huggingface_dataset",)
+    _extra = "huggingface"
 
     def __init__(self, dataset: Any, name: str, *, seed: int | None, replay: Replay) -> None:
         super().__init__(self._begun, name, seed=seed, blocking=True, replay=replay)
@@ -319,6 +325,11 @@ def _copied(part: Any) -> Any:
 @public("aioqueue.inputs")
 class RayDataset(OfIterable[Any]):
     """A source over a dataset of Ray. `ray_dataset` makes it."""
+
+    _functions = ("ray_dataset",)
+    _extra = "ray-data"
+    _page = "howto/cluster.md"
+    _resumes = "never"
 
     _is_repeatable = False
 

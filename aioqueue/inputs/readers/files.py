@@ -134,6 +134,8 @@ def files(
 class Files(Sequential[Any]):
     """A source of paths, which rejects positions if the files have other names."""
 
+    _functions = ("files",)
+
     def __init__(
         self,
         paths: Sequence[Any],

@@ -150,6 +150,15 @@ class Start(NamedTuple):
 class Kafka(BuiltinSource[KafkaRecord]):
     """The records of a topic. `kafka` makes it."""
 
+    _functions = ("kafka",)
+    _extra = "kafka"
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = (
+        "whose order differs in each run; expected a source of its own for each rank, such as"
+        " partitions of the topic"
+    )
+
     _is_async = True
     blocking = True
 
@@ -380,7 +389,7 @@ class _Reading:
 async def _consumer(
     topic: str, servers: Any, options: Mapping[str, Any]
 ) -> AsyncGenerator[_Reading, None]:
-    kafka = required("aiokafka", "kafka", "reading topics of Kafka")
+    kafka = required("aiokafka", Kafka._extra, "reading topics of Kafka")
     if running_loop() is None:
         raise RuntimeError(f"topic {topic!r}: aiokafka needs asyncio, but trio runs this program")
     consumer = kafka.AIOKafkaConsumer(

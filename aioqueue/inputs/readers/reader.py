@@ -234,6 +234,12 @@ class Reader(BuiltinSource[T]):
         InvalidArgumentError: ``paths`` cannot be iterated, or another argument is wrong.
     """
 
+    _functions = ("Reader.with_keys",)  # the formats say which functions make it
+    _extra = None
+    _page = "howto/records.md"
+    _resumes = "exactly"
+    _no_ranks = None
+
     blocking = True
 
     def __init__(

@@ -53,6 +53,9 @@ class _JsonLines(Sink):
 
     _function = "to_json_lines"
     _format = "JSON lines"
+    _extra = None
+    _page = "howto/writing.md"
+    _read_by = "read_json_lines"
 
     def __init__(self, path: Any, rows_per_file: Any, batches: Any, compression: Any) -> None:
         super().__init__(path, rows_per_file, batches)

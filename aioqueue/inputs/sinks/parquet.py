@@ -83,6 +83,9 @@ class _Parquet(Sink):
 
     _function = "to_parquet"
     _format = "Parquet"
+    _extra = "parquet"
+    _page = "howto/writing.md"
+    _read_by = "read_parquet"
     _suffix = ".parquet"
 
     def __init__(

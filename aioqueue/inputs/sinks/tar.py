@@ -59,6 +59,9 @@ class _Tar(Sink):
 
     _function = "to_tar"
     _format = "tar"
+    _extra = None
+    _page = "howto/writing.md"
+    _read_by = "read_tar"
 
     def __init__(self, path: Any, rows_per_file: Any, batches: Any, compression: Any) -> None:
         super().__init__(path, rows_per_file, batches)

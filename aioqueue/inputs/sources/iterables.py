@@ -19,9 +19,10 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, overload
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
 
@@ -302,6 +303,12 @@ _PLAIN: Final = (list, tuple, set, frozenset, dict, range, Iterator, AsyncIterat
 
 class OfIterable(BuiltinSource[T]):
     """A source over an iterable. See `from_iterable`, which makes it."""
+
+    _functions: ClassVar[Sequence[str]] = ("from_iterable",)
+    _extra: ClassVar[str | None] = None
+    _page = "howto/sources.md"
+    _resumes: ClassVar[Literal["if stateful", "never"]] = "if stateful"
+    _no_ranks = None
 
     def __init__(
         self,

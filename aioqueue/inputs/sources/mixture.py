@@ -30,6 +30,12 @@ TakenT = TypeVar("TakenT")
 class Mixture(BuiltinSource[T]):
     """Several sources as one. See `mix`, which makes it."""
 
+    _functions = ("mix",)
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
+
     def __init__(
         self,
         sources: Iterable[Source[T]],
@@ -351,6 +357,12 @@ class Interleaved(BuiltinSource[T]):
         files: how many are open at a time.
         block: how many records of a file come in its turn.
     """
+
+    _functions = ("Reader.interleave",)
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     blocking = True
 

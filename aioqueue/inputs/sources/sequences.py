@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import count, groupby, islice, pairwise, repeat, tee
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,12 @@ class Indexed(Protocol[T_co]):
 
 class Sequential(BuiltinSource[T]):
     """A source over a sequence. See `items`, which makes it."""
+
+    _functions: ClassVar[Sequence[str]] = ("items", "numbers", "arrays")
+    _extra: ClassVar[str | None] = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(
         self,
@@ -330,6 +336,8 @@ class _Part(Sequential[T]):
         places: the indices of its items.
         identity: which part it is, in plain JSON types.
     """
+
+    _functions = ("Source.split",)
 
     def __init__(
         self, whole: Sequential[T], places: Sequence[int], identity: dict[str, Any]

@@ -17,12 +17,13 @@ from itertools import groupby, islice
 from math import fsum
 from numbers import Real
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.api_misuse import hint_attributes, hint_methods
 from aioqueue.arguments import checked_count
 from aioqueue.inputs.core.base_source import BaseSource, Determined, Scan
+from aioqueue.inputs.core.declared_kinds import KindRegistry
 from aioqueue.inputs.core.items import Entry, PlacedEntry, Quarantined, closing_run
 from aioqueue.inputs.core.positions import (
     Place,
@@ -44,6 +45,14 @@ else:
 T = TypeVar("T")
 
 
+SOURCES: Final = KindRegistry(
+    "source",
+    ("_functions", "_extra", "_page", "_resumes", "_no_ranks"),
+    ("aioqueue.inputs.sources", "aioqueue.inputs.readers"),
+)
+"""The sources of the package. `SOURCES.kinds()` lists them."""
+
+
 @public("aioqueue.inputs")
 @hint_attributes("a source")
 class Source(Stages[T], BaseSource[T]):
@@ -61,6 +70,23 @@ class Source(Stages[T], BaseSource[T]):
     Raises:
         InvalidArgumentError: the seed is neither None nor such an int.
     """
+
+    _functions: ClassVar[Sequence[str]] = ()
+    """What makes it: public functions, and methods of public classes."""
+
+    _extra: ClassVar[str | None] = None
+    """The extra that it needs; ``None`` if it needs none."""
+
+    _page: ClassVar[str] = "howto/sources.md"
+    """The page of the docs that describes it."""
+
+    _resumes: ClassVar[Literal["exactly", "if stateful", "never"]] = "exactly"
+    """Whether a run can continue behind any item."""
+
+    def __init_subclass__(cls, *, is_kind: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if is_kind:
+            SOURCES.add(cls, Source)
 
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         return Pipeline(self)._with(stage)
@@ -258,7 +284,7 @@ class _PublicScan(Scan[T]):
                 yield PlacedEntry(entry, (number, entry.index))
 
 
-class BuiltinSource(Source[T]):
+class BuiltinSource(Source[T], is_kind=False):
     """A source of this package: `_scan` says what it has, and the public methods follow from it."""
 
     @abstractmethod
@@ -290,6 +316,12 @@ class Resumed(BuiltinSource[T]):
 
     It has runs and no epochs: the first of them would not be a whole one.
     """
+
+    _functions = ("Source.after",)
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(self, source: Source[T], place: Place) -> None:
         super().__init__(source.name, source.seed)
@@ -351,12 +383,17 @@ class Resumed(BuiltinSource[T]):
         return self._source._taken_at(place)
 
 
-class _Derived(BuiltinSource[T]):
+class _Derived(BuiltinSource[T], is_kind=False):
     """Another source, whose epochs are made of those of a source; a run of it is its first epoch.
 
     Args:
         source: that source.
     """
+
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(self, source: Source[T]) -> None:
         super().__init__(source.name, source.seed)
@@ -365,6 +402,7 @@ class _Derived(BuiltinSource[T]):
         self._is_async = source._is_async
         self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
+        self._no_ranks = source._no_ranks
         self._source = source
 
     def __len__(self) -> int:
@@ -437,6 +475,8 @@ class _Derived(BuiltinSource[T]):
 class _OneEpoch(_Derived[T]):
     """One epoch of a source."""
 
+    _functions = ("Source.epoch",)
+
     def __init__(self, source: Source[T], number: int) -> None:
         super().__init__(source)
         self._number = number
@@ -467,6 +507,8 @@ class _OneEpoch(_Derived[T]):
 
 class _Repeated(_Derived[T]):
     """Several epochs of a source as one."""
+
+    _functions = ("Source.repeat",)
 
     def __init__(self, source: Source[T], times: int) -> None:
         super().__init__(source)
@@ -577,6 +619,8 @@ class _Part(_Derived[T]):
         seed: that says which items belong to which.
     """
 
+    _functions = ("Source.split",)
+
     def __init__(self, source: Source[T], bounds: Sequence[int], number: int, seed: int) -> None:
         super().__init__(source)
         self._bounds = bounds
@@ -657,6 +701,12 @@ class QuarantinedItems(Source[Any]):
     Attributes:
         records: all that the file says about them.
     """
+
+    _functions = ("read_quarantine",)
+    _extra = None
+    _page = "howto/bad-records.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(self, records: list[Quarantined], name: str, seed: int | None) -> None:
         super().__init__(name, seed)
