@@ -52,7 +52,7 @@ class CacheSink(Sink, is_kind=False):
     _format = "cache 1"
     _suffix = ".arrow"
     _ends_by_itself = True
-    _anew = "on_stale='rebuild'"
+    _overwrite = "on_stale='rebuild'"
 
     def __init__(self, path: Any) -> None:
         super().__init__(path, _UNBOUNDED, False)

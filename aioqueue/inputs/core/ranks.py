@@ -205,7 +205,7 @@ class EpochEntries:
                 dealing = _Dealing(self.rank, start)
                 for item in found:
                     yield from dealing.deal(item)
-                yield from dealing.rest()
+                yield from dealing.padding()
                 return
             for taken, (one, behind) in enumerate(found, number + 1):
                 yield one, EpochStart(taken, behind)
@@ -221,7 +221,7 @@ class EpochEntries:
             return ReadAhead(bursts, ahead=source._ahead, name=source.name, scope=scope)
         gate = QuotaGate(quota)
         return ReadAhead(
-            gate.passed(run), ahead=source._ahead, name=source.name, scope=scope, left=gate.close
+            gate.throttle(run), ahead=source._ahead, name=source.name, scope=scope, left=gate.close
         )
 
     def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
@@ -282,10 +282,10 @@ class EpochEntries:
         dealing = _Dealing(self.rank, start)
         try:
             async for one in found:
-                for own in dealing.deal(one):
-                    yield own
-            for own in dealing.rest():
-                yield own
+                for entry in dealing.deal(one):
+                    yield entry
+            for entry in dealing.padding():
+                yield entry
         finally:
             await aclosed(found)
 
@@ -318,13 +318,13 @@ class _Dealing:
         round_, at = self._round, self._start
         round_.append(one.entry)
         is_sure = len(round_) == (ranks if uneven == "drop" else rank + 1)
-        own = round_[rank] if is_sure else None
+        entry = round_[rank] if is_sure else None
         if len(round_) == ranks:
             self._start = EpochStart(at.number + 1, one.place)
             round_.clear()
-        return () if own is None else ((own, self._start),)
+        return () if entry is None else ((entry, self._start),)
 
-    def rest(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
+    def padding(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
         """Note that all entries were dealt. Returns the entries that pad this rank."""
         rank, _, uneven = self._rank
         dealt = len(self._round)

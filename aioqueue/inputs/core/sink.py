@@ -143,7 +143,7 @@ class Sink(ABC):
     _read_by: ClassVar[str | None] = None
     """The function that reads its files."""
 
-    _anew: ClassVar[str] = "existing='replace'"
+    _overwrite: ClassVar[str] = "existing='replace'"
     """The argument by which a user has all written anew."""
 
     _ends_by_itself: ClassVar[bool] = False
@@ -230,17 +230,17 @@ class PartFolder:
         stem: what the names of the parts begin with.
         suffix: what they end with, with its dot.
         what: what is written, in plain JSON types: only a run that writes the same may go on.
-        anew: the argument by which a user has all written anew, for messages.
+        overwrite: the argument by which a user has all written anew, for messages.
     """
 
     def __init__(
-        self, path: Path, stem: str, suffix: str, what: Mapping[str, Any], anew: str
+        self, path: Path, stem: str, suffix: str, what: Mapping[str, Any], overwrite: str
     ) -> None:
         self._path = path
         self._stem = stem
         self._suffix = suffix
         self._what = dict(what)
-        self._anew = anew
+        self._overwrite = overwrite
         self._lock: IO[bytes] | None = None
         self.manifest: Manifest = Manifest()
         """What is committed."""
@@ -308,7 +308,7 @@ class PartFolder:
             fault = f"damaged manifest of parts, or of another version ({error})"
             raise DataLossError(path=str(self._manifest_path), offset=0, fault=fault) from error
         self.manifest = Manifest(parts, found["is_finished"], found["standing"])
-        self._theirs = found["what"]
+        self._identity_there = found["what"]
         return True
 
     def check_same(self) -> None:
@@ -317,10 +317,10 @@ class PartFolder:
         Raises:
             InvalidArgumentError: the manifest says that something else is.
         """
-        for field, theirs, ours in differences(self._theirs, self._what, ""):
+        for field, there, here in differences(self._identity_there, self._what, ""):
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, where something else was written: {field} is"
-                f" {theirs} there, and {ours} now; expected another folder, or {self._anew}"
+                f" {there} there, and {here} now; expected another folder, or {self._overwrite}"
             )
 
     def check_current(self) -> None:
@@ -332,15 +332,15 @@ class PartFolder:
             OSError: it cannot be read.
         """
         seen = self._state()
-        if seen is None or seen == self._seen:
+        if seen is None or seen == self._last_state:
             return  # all of it was removed, or nothing was changed
         found = load_position(self._manifest_path, {"what": self._what})
-        for field, theirs, ours in differences(found.get("what"), self._what, ""):
+        for field, there, here in differences(found.get("what"), self._what, ""):
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, which another process has rebuilt meanwhile:"
-                f" {field} is {theirs} there, and {ours} here; expected another folder for each"
+                f" {field} is {there} there, and {here} here; expected another folder for each"
             )
-        self._seen = seen
+        self._last_state = seen
 
     def _state(self) -> tuple[int, int, int] | None:
         """What tells whether the manifest was replaced; ``None`` if there is no manifest."""
@@ -413,8 +413,8 @@ class PartFolder:
             with lock, suppress(OSError):
                 self.temporary.unlink(missing_ok=True)
 
-    _theirs: Mapping[str, Any] = {}
-    _seen: tuple[int, int, int] | None = None
+    _identity_there: Mapping[str, Any] = {}
+    _last_state: tuple[int, int, int] | None = None
 
     def _write(self) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "what": self._what}
@@ -469,7 +469,7 @@ class WriteThread:
         # One job waits while another runs: memory holds the rows of three.
         self._jobs: Final[sync.FIFOQueue[Any]] = sync.FIFOQueue(1, name="write")
         self._end: Final[sync.FIFOQueue[Any]] = sync.FIFOQueue(1, name="write-end")
-        self._is_left = False
+        self._is_stopped = False
         self.failure: BaseException | None = None
         """What a job has raised."""
         self._thread = threading.Thread(target=self._run, name="aioqueue-write", daemon=True)
@@ -515,21 +515,21 @@ class WriteThread:
         except OutOfRangeError:
             pass
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Wait until the job that runs has ended, and drop the others."""
-        self._is_left = True
+        self._is_stopped = True
         self.join()
 
-    async def aleave(self) -> None:
+    async def astop(self) -> None:
         """Wait until the job that runs has ended, and drop the others. Nothing cancels it."""
-        self._is_left = True
+        self._is_stopped = True
         with anyio.CancelScope(shield=True):
             await self.ajoin()
 
     def _run(self) -> None:
         try:
             for job in self._jobs:
-                if self._is_left:
+                if self._is_stopped:
                     break
                 job()
                 del job  # it has rows

@@ -618,7 +618,7 @@ class StageInput(BaseSource[Any]):
     def _expect(self) -> None:
         """Tell the node how many of its rows the workers may still be given."""
         if self._quota is not None:
-            self._node.expect(self._quota.left)
+            self._node.expect(self._quota.remaining)
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:

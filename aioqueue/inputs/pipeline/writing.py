@@ -225,7 +225,7 @@ class Writing:
                 "options": options_of(pipeline, is_cache=what is not None),
                 **(what or {}),
             },
-            sink._anew,
+            sink._overwrite,
         )
         self._waits = waits
         self.files: _Files = _Files(self._folder, sink._writer({}))
@@ -326,7 +326,7 @@ class Writing:
         if state is None:
             raise InvalidArgumentError(
                 f"path: got {str(sink.path)!r}, where something was written that has no"
-                f" positions, so that nobody can say what is left of it; expected {sink._anew}, or"
+                f" positions, so that nobody can say what is left of it; expected {sink._overwrite}, or"
                 " another folder"
             )
         self.files.writer = sink._writer(standing["carried"])
@@ -456,7 +456,7 @@ class Writing:
             add_note(
                 error,
                 f"{str(self._sink.path)!r} has what another pipeline has written, or this one when"
-                f" it was another: use another folder, or {self._sink._anew}",
+                f" it was another: use another folder, or {self._sink._overwrite}",
             )
             raise
 
@@ -551,7 +551,7 @@ def fill(writing: Writing, thread: WriteThread) -> None:
         if thread.failure is not None:
             raise_again(writing.as_told(thread.failure))
     finally:
-        thread.leave()
+        thread.stop()
 
 
 async def awrite(
@@ -595,7 +595,7 @@ async def _awrite(writing: Writing, thread: WriteThread) -> None:
         if thread.failure is not None:
             raise_again(writing.as_told(thread.failure))
     finally:
-        await thread.aleave()
+        await thread.astop()
 
 
 def taken(epoch: Epoch[Any], n: int) -> list[Any] | None:

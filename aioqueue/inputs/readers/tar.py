@@ -93,7 +93,7 @@ def members(
     while True:
         member = archive.next()
         yield member
-        if member is None and not archive.goes_on():
+        if member is None and not archive.has_more():
             return
 
 
@@ -137,7 +137,7 @@ class _Archive:
                 raise self._lost(str(damage)) from None
         return None
 
-    def goes_on(self) -> bool:
+    def has_more(self) -> bool:
         """Return whether another archive follows the end mark and the zeros after it."""
         while (block := read_up_to(self._stream, _BLOCK)) and not block.strip(b"\0"):
             self._at += len(block)

@@ -101,15 +101,15 @@ class Placing:
         refuse: Callable[..., object],
     ) -> None:
         self.taken: int
-        self.taken, self._state, self._again = _checked(after)
+        self.taken, self._state, self._to_replay = _checked(after)
         self.is_behind: bool = False
-        self._since = 0  # items since the state; `_again` of them are repeated
+        self._since = 0  # items since the state; `_to_replay` of them are repeated
         self._name = name
         self._replay = replay
         self._refuse = refuse
         self._stateful = made if is_stateful(made) else None
         self._is_placed = True
-        self._went_on = time.perf_counter()
+        self._saved_at = time.perf_counter()
         self._cost = 0.0
         if self._stateful is not None:
             self._load(self._stateful)
@@ -129,17 +129,17 @@ class Placing:
             if not self._replay:
                 self._refuse()
                 self._is_placed = False
-        if self._again:
-            self._say_begin()
+        if self._to_replay:
+            self._log_replay()
 
     def next(self) -> Place:
         """An item has been taken; returns the place behind it, which may be none."""
         self._since += 1
-        self.is_behind = self._since <= self._again
+        self.is_behind = self._since <= self._to_replay
         if self.is_behind:
-            self._show()
+            self._report_replay()
         elif self._stateful is not None and self._is_due():
-            self._ask(self._stateful)
+            self._save_state(self._stateful)
         return (self.taken, self._state, self._since) if self._is_placed else None
 
     def end(self) -> None:
@@ -148,9 +148,9 @@ class Placing:
         Raises:
             InvalidArgumentError: there were fewer than before.
         """
-        if self._since < self._again:
+        if self._since < self._to_replay:
             raise misplaced(
-                f"a place behind {self.taken + self._again} items",
+                f"a place behind {self.taken + self._to_replay} items",
                 f"{self.taken + self._since} at most, as many as {self._name} has now",
             )
 
@@ -163,10 +163,10 @@ class Placing:
     def _is_due(self) -> bool:
         if self._since < _EVERY:
             return False
-        return time.perf_counter() - self._went_on >= _SHARE * self._cost
+        return time.perf_counter() - self._saved_at >= _SHARE * self._cost
 
-    def _ask(self, stateful: Stateful) -> None:
-        began = time.perf_counter()
+    def _save_state(self, stateful: Stateful) -> None:
+        started = time.perf_counter()
         try:
             self._state = encoded(stateful.state_dict())
         except Exception as error:  # raised only if the user asks for a position
@@ -175,24 +175,24 @@ class Placing:
                 self._refuse(error)
                 self._is_placed = False
             return
-        self.taken, self._since, self._again = self.taken + self._since, 0, 0
-        self._went_on = time.perf_counter()
-        self._cost = self._went_on - began
+        self.taken, self._since, self._to_replay = self.taken + self._since, 0, 0
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - started
 
-    def _say_begin(self) -> None:
+    def _log_replay(self) -> None:
         if self._stateful is None:
             is_shown = callable(self._replay)
             _log.log(
                 logging.INFO if is_shown else logging.WARNING,
                 "%s has no state: it is read again from its beginning, %d items",
                 self._name,
-                self._again,
+                self._to_replay,
             )
         else:
-            _log.info("%s reads %d items again since its last state", self._name, self._again)
+            _log.info("%s reads %d items again since its last state", self._name, self._to_replay)
 
-    def _show(self) -> None:
-        done, count = self._since, self._again
+    def _report_replay(self) -> None:
+        done, count = self._since, self._to_replay
         if callable(self._replay) and done * 100 // count > (done - 1) * 100 // count:
             self._replay(done, count)
         if self._stateful is None and done * 10 // count > (done - 1) * 10 // count:
@@ -324,8 +324,8 @@ class OfIterable(BuiltinSource[T]):
         self._is_function = callable(given) and not _is_iterable(given)
         self._asks_epoch = self._is_function and "epoch" in _parameters(given)
         self._is_used_up = False  # an iterator has one iteration
-        self._faces = _faces_of(given)
-        self._reads_queue = self._faces is not None
+        self._queue_faces = _queue_faces_of(given)
+        self._reads_queue = self._queue_faces is not None
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         is_async = is_async or inspect.isasyncgenfunction(given)
         self._is_async = is_async and not self._reads_queue
@@ -333,7 +333,7 @@ class OfIterable(BuiltinSource[T]):
         self._is_once = _is_iterator(given)
         self._replay = replay
         self._refusal: InvalidArgumentError | None = None  # why there are no positions
-        if not self._can_go_on(given) and isinstance(given, _PLAIN):
+        if not self._has_positions(given) and isinstance(given, _PLAIN):
             self._refuse()
 
     def __repr__(self) -> str:
@@ -386,8 +386,8 @@ class OfIterable(BuiltinSource[T]):
         if self._refusal is not None:
             raise InvalidArgumentError(*self._refusal.args)
         found = digest_of_items(self._given)
-        told = {} if found is None else {"items": found}
-        return {"kind": "iterable", "name": self.name, "seed": self.seed, **told}
+        items = {} if found is None else {"items": found}
+        return {"kind": "iterable", "name": self.name, "seed": self.seed, **items}
 
     def _determined(self) -> Determined:
         return Determined(values={"iterable": self._given})
@@ -410,7 +410,7 @@ class OfIterable(BuiltinSource[T]):
         placing.begin(self._given)
         return placing
 
-    def _can_go_on(self, made: Any) -> bool:
+    def _has_positions(self, made: Any) -> bool:
         return bool(self._replay) or is_stateful(made)
 
     def _refuse(self, error: Exception | None = None) -> None:
@@ -430,9 +430,9 @@ class OfIterable(BuiltinSource[T]):
     def _made_for(self, epoch: int, kind: type[Any]) -> Any:
         """What has the items of an epoch."""
         made = self._given
-        if self._faces is not None:
+        if self._queue_faces is not None:
             self._use_up()
-            return self._faces[kind is not Iterable]
+            return self._queue_faces[kind is not Iterable]
         if self._is_function:
             made = made(epoch=epoch) if self._asks_epoch else made()
             if not isinstance(made, kind) or isinstance(made, str | bytes):
@@ -456,7 +456,7 @@ class OfIterable(BuiltinSource[T]):
         """
         run = iter(made)
         is_owners = run is self._given and not inspect.isgenerator(run)
-        if is_owners or _faces_of(made) is not None:
+        if is_owners or _queue_faces_of(made) is not None:
             return nullcontext(run)
         return closing_run(run)
 
@@ -631,7 +631,7 @@ def _check_numbered(given: Any) -> None:
         )
 
 
-def _faces_of(given: Any) -> tuple[Iterable[Any], AsyncIterable[Any]] | None:
+def _queue_faces_of(given: Any) -> tuple[Iterable[Any], AsyncIterable[Any]] | None:
     """A queue, or batches of one, for threads and for tasks; ``None`` for anything else."""
     if isinstance(given, AsyncQueue | sync.BlockingQueue):
         return given.sync, given.aio

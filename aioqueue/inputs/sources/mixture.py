@@ -117,9 +117,9 @@ class Mixture(BuiltinSource[T]):
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         mixture = copy.copy(super()._with_seeds_of(fingerprint))
-        theirs = fingerprint.get("sources") if isinstance(fingerprint, Mapping) else None
-        if isinstance(theirs, Sequence) and len(theirs) == len(self._sources):
-            pairs = zip(self._sources, theirs, strict=True)
+        inner = fingerprint.get("sources") if isinstance(fingerprint, Mapping) else None
+        if isinstance(inner, Sequence) and len(inner) == len(self._sources):
+            pairs = zip(self._sources, inner, strict=True)
             mixture._sources = [source._with_seeds_of(one) for source, one in pairs]
         return mixture
 
@@ -132,7 +132,7 @@ class Mixture(BuiltinSource[T]):
         if not self._is_endless:
             return self
         mixture = copy.copy(self)
-        places = self._begun(place)[1]
+        places = self._draws_behind(place)[1]
         pairs = zip(self._sources, places, strict=True)
         mixture._sources = [one._ending(one._beginning if at is None else at) for one, at in pairs]
         mixture._is_endless = False
@@ -148,10 +148,10 @@ class Mixture(BuiltinSource[T]):
                 source._check_place(one)
 
     def _taken_at(self, place: Place) -> int:
-        _, places = self._begun(place)
+        _, places = self._draws_behind(place)
         return sum(source._taken_at(one) for source, one in zip(self._sources, places, strict=True))
 
-    def _begun(self, place: Place) -> tuple[_Draws, list[Place]]:
+    def _draws_behind(self, place: Place) -> tuple[_Draws, list[Place]]:
         """The draws of a run that come behind a place, and the places of the sources there.
 
         Raises:
@@ -173,7 +173,7 @@ class Mixture(BuiltinSource[T]):
                 draws.leave_out(number)
         return draws, list(places)
 
-    def _begun_in_epoch(self, epoch: int, place: Place) -> tuple[_Draws, list[Place]]:
+    def _epoch_draws_behind(self, epoch: int, place: Place) -> tuple[_Draws, list[Place]]:
         """The same of an epoch, which has draws of its own."""
         taken, places, ended = place or (0, [None] * len(self._sources), ())
         # The seed is the key, and the epoch the upper half of the counter.
@@ -220,8 +220,8 @@ class _MixtureScan(Scan[T]):
 
     def _begun(self) -> tuple[_Draws, list[Place]]:
         if self._epoch is None:
-            return self._mixture._begun(self._after)
-        return self._mixture._begun_in_epoch(self._epoch, self._after)
+            return self._mixture._draws_behind(self._after)
+        return self._mixture._epoch_draws_behind(self._epoch, self._after)
 
     def _runs(self, places: list[Place], form: Form, closing: ExitStack) -> list[Iterator[Any]]:
         """One form of each source, closed with the stack."""
@@ -456,8 +456,8 @@ class Interleaved(BuiltinSource[T]):
         }
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
-        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
-        return self._of(self._reader._with_seeds_of(theirs))
+        inner = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        return self._of(self._reader._with_seeds_of(inner))
 
     def _seeded_by(self, seed: int) -> Self:
         return self._of(self._reader._seeded_by(seed))

@@ -133,9 +133,9 @@ class Sequential(BuiltinSource[T]):
 
     def _values_at(self, places: Iterable[int]) -> tuple[Iterator[T], Iterator[int]]:
         """Items that are in memory by their places, and their indices, both in this order."""
-        found, again = tee(places)
+        found, copies = tee(places)
         values = map(self._sequence.__getitem__, found)
-        return (map(_copied_if_shared, values) if self._has_mutable_items() else values), again
+        return (map(_copied_if_shared, values) if self._has_mutable_items() else values), copies
 
     def _has_mutable_items(self) -> bool:
         """Whether an item may be such that who is given one could change the caller's data by it;
@@ -483,7 +483,7 @@ def items(
             f" sequence of rows: {rows_of_table(given)}"
         )
     return Sequential(
-        _ByPosition(sequence) if hasattr(given, "iloc") else sequence,
+        _SeriesByPosition(sequence) if hasattr(given, "iloc") else sequence,
         name,
         epochs=epochs,
         shuffle=shuffle,
@@ -583,7 +583,7 @@ def rows_of_table(table: Any) -> str:
     return f"arrays(frame), or items(frame.{way})"
 
 
-class _ByPosition(Sequence[Any]):
+class _SeriesByPosition(Sequence[Any]):
     """A series of pandas, whose ``[index]`` goes by labels: they may be in any order."""
 
     def __init__(self, series: Any) -> None:
@@ -619,7 +619,7 @@ class _Rows(Sequence[Any]):
             raise InvalidArgumentError(
                 f"tensors: got arrays of lengths {lengths}; expected one or more, of one length"
             )
-        self._columns = [_Objects(one) if one.dtype.hasobject else one for one in columns]
+        self._columns = [_CopyingColumn(one) if one.dtype.hasobject else one for one in columns]
         self._names = names
 
     def __len__(self) -> int:
@@ -629,7 +629,7 @@ class _Rows(Sequence[Any]):
         """What tells the rows from others."""
         from aioqueue.inputs.comparison.contents import digest_of_arrays
 
-        columns = [one._array if isinstance(one, _Objects) else one for one in self._columns]
+        columns = [one._array if isinstance(one, _CopyingColumn) else one for one in self._columns]
         return digest_of_arrays(columns, self._names)
 
     def __getitem__(self, index: Any) -> Any:
@@ -641,7 +641,7 @@ def _copied_if_shared(value: Any) -> Any:
     return value if type(value) in FIXED else unshared(value)  # most are numbers or text
 
 
-class _Objects:
+class _CopyingColumn:
     """An array of objects, or of records with objects. Who is given one gets a copy."""
 
     def __init__(self, array: Any) -> None:

@@ -460,8 +460,8 @@ class _Derived(BuiltinSource[T], is_kind=False):
         """What it is besides its source, in plain JSON types: by field."""
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
-        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
-        return self._of(self._source._with_seeds_of(theirs))
+        inner = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        return self._of(self._source._with_seeds_of(inner))
 
     def _seeded_by(self, seed: int) -> Self:
         return self._of(self._source._seeded_by(seed))
@@ -653,8 +653,8 @@ class _Part(_Derived[T]):
         }
 
     def _has(self, entry: Entry[Any]) -> bool:
-        said = f"{self._split_seed}.{entry.index}".encode("ascii")
-        word = int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
+        identity = f"{self._split_seed}.{entry.index}".encode("ascii")
+        word = int.from_bytes(blake2b(identity, digest_size=8).digest(), "little")
         return bisect_right(self._bounds, word) == self._part
 
 
@@ -718,8 +718,8 @@ class QuarantinedItems(Source[Any]):
     def fingerprint(self) -> dict[str, Any]:
         from aioqueue.inputs.comparison.contents import digest_of_items
 
-        told = [(one.item, one.epoch, one.index) for one in self.records]
-        return {**super().fingerprint(), "length": len(self), "items": digest_of_items(told)}
+        items = [(one.item, one.epoch, one.index) for one in self.records]
+        return {**super().fingerprint(), "length": len(self), "items": digest_of_items(items)}
 
     def _determined(self) -> Determined:
         return Determined(values={"records": self.records})

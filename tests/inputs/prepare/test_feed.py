@@ -16,7 +16,7 @@ import pytest
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items as items_of
 from aioqueue.inputs.core.base_source import EntryScan
-from aioqueue.inputs.core.items import Item
+from aioqueue.inputs.core.items import Entry, Item
 from aioqueue.inputs.prepare.source_reader import (
     SourceReader,
     close_items,
@@ -134,7 +134,7 @@ class TestInThreads:
         assert next(source, None) is None
 
     def test_and_what_a_source_goes_through(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        source, entries = items_of(["a", "b"]), ((value, 0, 0) for value in "ab")
+        source, entries = items_of(["a", "b"]), (Entry(value, 0, 0) for value in "ab")
         monkeypatch.setattr(source, "_scan", lambda epoch, after: EntryScan(lambda: entries))
         items: Any = SourceReader(source).items()
         assert next(items) == Item(0, "a", 0, 0)
