@@ -218,8 +218,8 @@ class Manifest(NamedTuple):
 
     parts: Sequence[Part] = ()
     is_finished: bool = False
-    standing: Mapping[str, Any] = {}
-    """What a run needs in order to go on behind the last part, in plain JSON types."""
+    resume_point: Mapping[str, Any] = {}
+    """What a run needs in order to continue behind the last part, in plain JSON types."""
 
 
 class PartFolder:
@@ -379,12 +379,14 @@ class PartFolder:
         for path in self._path.glob(f".{self._stem}-*.tmp"):
             path.unlink(missing_ok=True)
 
-    def commit(self, rows: int, standing: Mapping[str, Any], *, is_finished: bool = False) -> None:
+    def commit(
+        self, rows: int, resume_point: Mapping[str, Any], *, is_finished: bool = False
+    ) -> None:
         """Commit the part at `temporary`, or only that the run is finished.
 
         Args:
             rows: how many rows the part has; 0 for no part.
-            standing: where the run stands behind it, in plain JSON types.
+            resume_point: what a run needs in order to continue behind it, in plain JSON types.
             is_finished: whether this is all.
 
         Raises:
@@ -399,7 +401,7 @@ class PartFolder:
             os.replace(temporary, self.path_of(len(parts)))
             parts.append(Part(rows, size))
         before = self.manifest
-        self.manifest = Manifest(parts, is_finished, dict(standing))
+        self.manifest = Manifest(parts, is_finished, dict(resume_point))
         try:
             self._write()  # it also brings the new name to the disk
         except BaseException:
@@ -417,10 +419,17 @@ class PartFolder:
     _last_state: tuple[int, int, int] | None = None
 
     def _write(self) -> None:
-        content = {"format": _FORMAT, "version": _VERSION, "what": self._what}
+        parts, is_finished, resume_point = self.manifest
         save_position(
             self._manifest_path,
-            {**content, **self.manifest._asdict(), "parts": list(map(list, self.manifest.parts))},
+            {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "what": self._what,
+                "parts": list(map(list, parts)),
+                "is_finished": is_finished,
+                "standing": resume_point,
+            },
         )
 
     def _uncommitted(self) -> list[Path]:
