@@ -79,6 +79,8 @@ class RemainingItems(NamedTuple):
         """
         taken, place = self.begin if after is None else after
         missing, upto = frozenset(self.missing), self.upto
+        # If nothing is left behind the missing items, reading ends with the last of them, rather
+        # than with the epoch.
         end = None if upto is not None else (self.missing[-1] + 1 if self.missing else 0)
         if end is not None and taken >= end:
             return
@@ -270,7 +272,7 @@ class EpochEntries:
     def _place_of(self, number: int, rest: RemainingItems | None) -> int | None:
         rank, ranks, uneven = self.rank
         first = number * ranks
-        if uneven == "pad":
+        if uneven == "pad":  # as in `_Dealing.padding`
             rank %= min(ranks, self._items(rest) - first)
         return first + rank if rest is None else rest.place_of(first + rank)
 
@@ -317,9 +319,13 @@ class _Dealing:
         rank, ranks, uneven = self._rank
         round_, at = self._round, self._start
         round_.append(one.entry)
+        # With "drop", only a complete round has items for anybody. Otherwise the item is the rank's
+        # as soon as it is its turn.
         is_sure = len(round_) == (ranks if uneven == "drop" else rank + 1)
         entry = round_[rank] if is_sure else None
         if len(round_) == ranks:
+            # A start is always between two rounds. So a rank that resumes reads the current round
+            # from its first item on, and leaves out what it has had.
             self._start = EpochStart(at.number + 1, one.place)
             round_.clear()
         return () if entry is None else ((entry, self._start),)
@@ -328,5 +334,7 @@ class _Dealing:
         """Note that all entries were dealt. Returns the entries that pad this rank."""
         rank, _, uneven = self._rank
         dealt = len(self._round)
+        # Ranks without an item in the last round repeat its first ones, each another as far as
+        # there are enough.
         is_short = uneven == "pad" and 0 < dealt <= rank
         return ((self._round[rank % dealt], self._start),) if is_short else ()

@@ -279,6 +279,8 @@ class PartFolder:
         self._path.mkdir(parents=True, exist_ok=True)
         lock = (self._path / f".{self._stem}.aioqueue.lock").open("ab")
         is_locked = _locked(lock, wait=False)
+        # The manifest as it is now, while the other process still writes: if it is another one when
+        # the lock is free, that process has committed something meanwhile.
         waits, before = wait and not is_locked, self._state()
         if not is_locked and not (wait and _locked(lock, wait=True)):
             lock.close()
@@ -395,6 +397,8 @@ class PartFolder:
         parts = list(self.manifest.parts)
         if rows:
             temporary = self.temporary
+            # First the content, then the name, then the manifest. In any other order, a machine
+            # that stops between two steps could leave a manifest that lists a part with less.
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
             size = temporary.stat().st_size
@@ -412,6 +416,8 @@ class PartFolder:
         """Remove what is not committed of the current part, and let others write."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            # Closing the file ends the lock, and another process may begin a part of this name. So
+            # the part is removed before.
             with lock, suppress(OSError):
                 self.temporary.unlink(missing_ok=True)
 
@@ -546,6 +552,8 @@ class WriteThread:
             self.failure = error
             self._failed(error)
         finally:
+            # First the jobs, so that whoever waits for room gets to know that there is none any
+            # more; then the end, which `join` waits for.
             self._jobs.close(cancel_pending_enqueues=True)
             self._end.close()
 

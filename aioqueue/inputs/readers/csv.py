@@ -387,6 +387,7 @@ class _Table:
             try:
                 rows = self._rows(lines, columns, width)
             except ValueError:
+                # Parse again, line by line: the rows before the one that does not fit are sound.
                 rows, failure = self._one_by_one(block, numbers, lines, columns, width, path)
             try:
                 if rows:
@@ -421,11 +422,11 @@ class _Table:
         """
         if not lines:
             return []
-        if columns is not None:
+        if columns is not None:  # else the parser itself compares the numbers of fields
             self._check_fields(lines, width)
         dtype = _OBJECT if self._tokens.null else self._dtype
         parsed = self._parsed(lines, columns, dtype)
-        if len(parsed) != len(lines):
+        if len(parsed) != len(lines):  # a row was left out, or cut at a return
             raise ValueError("it is not a row")
         if self._uniform:
             if columns is None and width is not None and parsed.shape[1] != width:

@@ -84,12 +84,14 @@ class Order:
 
     def note(self, record: Any) -> None:
         """Note that a record was read."""
-        if self._known:
+        if self._known:  # a record that is read again: the order has it already
             self._known -= 1
             self._taken += 1
             self.offsets[record.partition] = record.offset + 1
             return
         if self._taken >= _SEGMENT:
+            # Otherwise a place, and each resume, would grow with the whole run. Earlier places keep
+            # the old list, whose last entry is the new one.
             following: list[Any] = []
             self._runs.append(following)  # so places of this segment know the later order
             self._begin(following)
@@ -339,6 +341,8 @@ class _TopicConsumer:
     async def records(self, start: Start) -> AsyncGenerator[Any, None]:
         """Yield the records of an earlier run in its order; then new records as they arrive."""
         held: dict[int, Any] = {}  # records that were fetched, but come later
+        # A run ends at an offset, and not after a number of records: compaction may have removed
+        # some since. A record behind that offset waits for its own turn.
         for partition, upto, _ in start.runs:
             while True:
                 record = held.pop(partition, None)
@@ -363,9 +367,10 @@ class _TopicConsumer:
 
     async def _records_below(self, ends: Offsets) -> AsyncGenerator[Any, None]:
         """Yield the records below these offsets."""
+        # By the consumer's position, and not by the records: the last offsets may hold none.
         while left := [one for one in ends if await self._position(one) < ends[one]]:
             records: list[Any] = []
-            with anyio.move_on_after(_MOST_SILENCE):  # the last offsets may be transaction markers
+            with anyio.move_on_after(_MOST_SILENCE):
                 records = await self._fetch([self._partition(one) for one in left])
             for record in records:
                 if record.offset < ends[record.partition]:

@@ -7,14 +7,14 @@ portion, the row within it, and the row within the file.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import isinf
 from os import SEEK_END
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -259,6 +259,7 @@ class _ParquetFile:
         wanted = chosen.groups(self._groups, self._bounded)
         for group in range(number, self.count):
             if wanted is not None and group not in wanted:
+                # The rows that are not read count, too: keys and marks are numbers in the file.
                 first += int(self._groups.row_group(group).num_rows)
                 continue
             row, offset = 0, self._offset_of(group)
@@ -278,6 +279,7 @@ class _ParquetFile:
         return max(0, min(int(begin), self._size))
 
     def _batches(self, group: int, columns: list[str], size: int, offset: int) -> Iterator[Any]:
+        # Some damage makes pyarrow end early, without an error. So count the rows.
         left = self._groups.row_group(group).num_rows
         with _reporting_damage(self._pa, self._path, offset, f"damaged row group {group}"):
             batches = self._file.iter_batches(size, row_groups=[group], columns=columns)
@@ -443,6 +445,9 @@ class _TableFormat(FileFormat[dict[str, Any]], is_kind=False):
     key = "row"
     page = "howto/records.md"
 
+    open_file: ClassVar[Callable[[Any, Any, IO[bytes], str], _ParquetFile | _ArrowFile]]
+    """Reads what an open file says of itself."""
+
     pa: Any
     library: Any
     """The module of pyarrow for this format."""
@@ -497,10 +502,6 @@ class _TableFormat(FileFormat[dict[str, Any]], is_kind=False):
     def limits(self) -> dict[str, Any]:
         return {}
 
-    @abstractmethod
-    def open_file(self, stream: IO[bytes], path: str) -> _ParquetFile | _ArrowFile:
-        """Read what a file says of itself."""
-
     def bound_reader(
         self,
         paths: Paths,
@@ -512,9 +513,13 @@ class _TableFormat(FileFormat[dict[str, Any]], is_kind=False):
         """Return a reader, and tell the selection which files it reads: their schemas decide which
         columns there are."""
 
+        # The selection keeps this function, so that must not keep the format, which has the
+        # selection, or the reader, which has the format: they would be a circle.
+        open_file = partial(self.open_file, self.pa, self.library)
+
         def schema_of(path: str) -> Any:
             with open_for_reading(path, None, storage_options) as stream:
-                return self.open_file(stream, path).schema
+                return open_file(stream, path).schema
 
         found = self.reader(
             paths,
@@ -524,13 +529,12 @@ class _TableFormat(FileFormat[dict[str, Any]], is_kind=False):
             on_error=on_error,
             quarantine=quarantine,
         )
-        # Not the reader itself, which has `cut`, which has the selection: that would be a circle.
         known = found._paths
         self.selection.bind(lambda: paths_of(known), schema_of)
         return found
 
     def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        return self._runs(self.open_file(stream, path), path, mark)
+        return self._runs(self.open_file(self.pa, self.library, stream, path), path, mark)
 
     def _runs(
         self, file: _ParquetFile | _ArrowFile, path: str, mark: Mark
@@ -639,9 +643,7 @@ class ParquetFormat(_TableFormat):
 
     function = "read_parquet"
     suffix = ".parquet"
-
-    def open_file(self, stream: IO[bytes], path: str) -> _ParquetFile:
-        return _ParquetFile(self.pa, self.library, stream, path)
+    open_file = _ParquetFile
 
 
 class ArrowFormat(_TableFormat):
@@ -649,9 +651,7 @@ class ArrowFormat(_TableFormat):
 
     function = "read_arrow"
     suffix = ".arrow"
-
-    def open_file(self, stream: IO[bytes], path: str) -> _ArrowFile:
-        return _ArrowFile(self.pa, self.library, stream, path)
+    open_file = _ArrowFile
 
 
 def _is_same(given: Any, found: int | float) -> bool:

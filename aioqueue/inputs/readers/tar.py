@@ -92,7 +92,7 @@ def members(
     archive = _Archive(stream, path, offset, most)
     while True:
         member = archive.next()
-        yield member
+        yield member  # also the end mark: it completes the last sample
         if member is None and not archive.has_more():
             return
 
@@ -125,12 +125,15 @@ class _Archive:
                 elif kind == b"K":
                     self._skip(_size(header))  # the target of a link, which is refused later
                 elif kind == b"g":
+                    # A run that resumes at a later member never reads this header. So one that
+                    # later members would need is refused, and no member begins with it.
                     _check_global(_pax_fields(self._header_data(header)))
                     self._begun = self._at
                 else:
                     member = self._member(header, kind, extended)
                     if member is not None:
                         return member
+                    # Extended headers count for one member, also for one that is left out.
                     extended = _Extended()
                     self._begun = self._at
             except _Damage as damage:
@@ -139,6 +142,8 @@ class _Archive:
 
     def has_more(self) -> bool:
         """Return whether another archive follows the end mark and the zeros after it."""
+        # Writers fill the last record (10,240 bytes, by default) with zeros, also before an archive
+        # that was appended.
         while (block := read_up_to(self._stream, _BLOCK)) and not block.strip(b"\0"):
             self._at += len(block)
         self._begun = self._at
@@ -149,6 +154,8 @@ class _Archive:
 
     def _member(self, header: bytes, kind: bytes, extended: _Extended) -> Member | None:
         """Return the file of a header; ``None`` if it is not a file, and no data is lost."""
+        # The path of a sparse file is made up: programs that know no sparse files extract its
+        # segments there.
         name = extended.last("GNU.sparse.name") or extended.last("path") or extended.name
         name = _name(header) if name is None else name
         if kind in _LINKS:
@@ -156,6 +163,8 @@ class _Archive:
             raise _Damage(f"{name!r} is {_LINKS[kind]} (to {target!r}): the archive lacks its data")
         size = extended.last("size")
         stored = _size(header) if size is None else _decimal(size)
+        # Before ustar, only the slash marked a directory. A directory may state a size, as a limit
+        # of what it may hold, but has no data.
         if kind in _LEFT_OUT or (kind == b"\0" and name.endswith("/")):
             self._skip(0 if kind == b"5" else stored)
             return None
@@ -206,6 +215,8 @@ class _Archive:
 
         def number() -> int:
             nonlocal block, at, left
+            # The map fills whole blocks. So another block is read only for a number that goes on
+            # there, and never one of the data.
             if b"\n" not in block[at : at + _MOST_DIGITS + 1]:
                 more = self._exactly(min(left, _BLOCK))
                 block, at, left = block[at:] + more, 0, left - len(more)
@@ -235,6 +246,7 @@ class _Archive:
             end = offset + length
         if end > size or sum(length for _, length in segments) != left:
             raise _Damage("corrupted sparse map")
+        # The holes cost nothing in the archive, so a few bytes of it may ask for any memory.
         self._check_size(size)
         whole = io.BytesIO()  # it returns its data without a copy
         try:
@@ -242,7 +254,7 @@ class _Archive:
                 whole.seek(offset)
                 for begin in range(0, length, _COPIED):
                     whole.write(self._exactly(min(length - begin, _COPIED)))
-            if whole.seek(0, io.SEEK_END) < size:
+            if whole.seek(0, io.SEEK_END) < size:  # a hole at the end: `truncate` never extends
                 whole.seek(size - 1)
                 whole.write(b"\0")
             data = whole.getvalue()
@@ -255,7 +267,7 @@ class _Archive:
         """Return the next header; ``None`` at the end mark."""
         block = self._block()
         if block == _ZEROS:
-            self._begun = self._at - _BLOCK
+            self._begun = self._at - _BLOCK  # what is wrong with the end mark is reported there
             if self._block() != _ZEROS:
                 raise self._lost("a single block of zeros")
             return None

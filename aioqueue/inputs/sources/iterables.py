@@ -120,6 +120,7 @@ class Placing:
         Raises:
             InvalidArgumentError: the place is one of something else.
         """
+        # A data loader, say, has no state itself: each of its iterators has one.
         if self._stateful is None and is_stateful(run):
             self._stateful = run
             self._load(run)
@@ -137,6 +138,8 @@ class Placing:
         self._since += 1
         self.is_behind = self._since <= self._to_replay
         if self.is_behind:
+            # No state is saved meanwhile: it would be before the place, and forget how many items
+            # are still to be left out.
             self._report_replay()
         elif self._stateful is not None and self._is_due():
             self._save_state(self._stateful)
@@ -163,6 +166,8 @@ class Placing:
     def _is_due(self) -> bool:
         if self._since < _EVERY:
             return False
+        # Some states are large, such as that of a shuffle buffer. The slower they are to save, the
+        # more items lie between them.
         return time.perf_counter() - self._saved_at >= _SHARE * self._cost
 
     def _save_state(self, stateful: Stateful) -> None:
@@ -444,7 +449,7 @@ class OfIterable(BuiltinSource[T]):
                     f" expected {expected}"
                 )
         elif made is (iter(made) if kind is Iterable else aiter(made)):
-            self._use_up()
+            self._use_up()  # it is its own iterator: a second run would continue the first
         return made
 
     def _run_through(self, made: Iterable[T]) -> AbstractContextManager[Iterator[T]]:

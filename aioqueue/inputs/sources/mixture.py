@@ -403,7 +403,10 @@ class Interleaved(BuiltinSource[T]):
         slots: list[_OpenFile | None] = []
         try:
             slots += [None if one is None else self._reopened(epoch, one) for one in places]
-            empty = 0  # slots in a row for which there is no file
+            # A turn takes `block` records of one slot. A file that ends within its turn gives the
+            # slot to the next path, which begins a turn of its own. Only when all slots in a row
+            # have got no path, all files are read.
+            empty = 0
             while empty < len(slots):
                 slot = slots[at]
                 placed = None if slot is None else next(slot.run, None)
@@ -411,6 +414,7 @@ class Interleaved(BuiltinSource[T]):
                     empty, taken, slot.place = 0, taken + 1, placed.place
                     if taken == self._block:
                         at, taken = (at + 1) % len(slots), 0
+                    # A new tuple each time: whoever has an earlier place may still save it.
                     places = tuple(one and one.place for one in slots)
                     yield PlacedEntry(placed.entry, (before, places, at, taken))
                     continue
