@@ -397,7 +397,6 @@ def ray_dataset(
 
 
 def _rows_of(dataset: Any, batch_size: int | None, *, copy: bool) -> Iterable[Any]:
-    """Return the rows of a dataset, or its batches."""
     if batch_size is None:
         rows: Iterable[Any] = dataset.iter_rows()
         return rows

@@ -7,7 +7,7 @@ portion, the row within it, and the row within the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -212,8 +212,6 @@ class _Bounded:
 
 
 class _ParquetFile:
-    """An open Parquet file."""
-
     _old_times: _OldTimes | None = None
 
     def __init__(self, pa: Any, parquet: Any, stream: IO[bytes], path: str) -> None:
@@ -445,7 +443,7 @@ class _TableFormat(FileFormat[dict[str, Any]], is_kind=False):
     key = "row"
     page = "howto/records.md"
 
-    open_file: ClassVar[Callable[[Any, Any, IO[bytes], str], _ParquetFile | _ArrowFile]]
+    open_file: ClassVar[type[_ParquetFile | _ArrowFile]]
     """Reads what an open file says of itself."""
 
     pa: Any

@@ -192,11 +192,9 @@ class _Block(NamedTuple):
     end: Mark
 
     def values(self) -> list[Any]:
-        """Return the records alone."""
         return self.records
 
     def entries(self) -> list[Entry[Any]]:
-        """Return the records as entries."""
         return [Entry(value, self.epoch, at) for at, value in enumerate(self.records, self.index)]
 
     def placed(self) -> list[PlacedEntry[Any]]:

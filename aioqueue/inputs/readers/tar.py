@@ -285,14 +285,12 @@ class _Archive:
         return block
 
     def _header_data(self, header: bytes) -> bytes:
-        """Return the data of an extended header."""
         size = _size(header)
         if size > _MOST_HEADER_BYTES:
             raise _Damage(f"corrupted header: {_short(size)} bytes of names and numbers")
         return self._data(size)
 
     def _data(self, size: int) -> bytes:
-        """Return the data after a header."""
         self._check_size(size)
         data = self._exactly(size)
         self._pad(size)
@@ -548,8 +546,6 @@ def sample_and_extension(name: str) -> tuple[str, str] | None:
 
 
 class _Piece(NamedTuple):
-    """A record and its position."""
-
     key: str
     value: Any
     size: int
@@ -564,8 +560,6 @@ def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
 
 
 class _Samples:
-    """Groups members into samples."""
-
     def __init__(self, most: int | None) -> None:
         self._most = most
         self._has_said = False

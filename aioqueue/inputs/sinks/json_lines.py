@@ -49,8 +49,6 @@ def to_json_lines(
 
 
 class _JsonLines(Sink):
-    """The sink of `to_json_lines`."""
-
     _function = "to_json_lines"
     _format = "JSON lines"
     _extra = None

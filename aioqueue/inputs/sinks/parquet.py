@@ -79,8 +79,6 @@ def to_parquet(
 
 
 class _Parquet(Sink):
-    """The sink of `to_parquet`."""
-
     _function = "to_parquet"
     _format = "Parquet"
     _extra = "parquet"

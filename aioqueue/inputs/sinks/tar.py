@@ -55,8 +55,6 @@ def to_tar(
 
 
 class _Tar(Sink):
-    """The sink of `to_tar`."""
-
     _function = "to_tar"
     _format = "tar"
     _extra = None

@@ -43,8 +43,6 @@ def to_tfrecord(
 
 
 class _TFRecord(Sink):
-    """The sink of `to_tfrecord`."""
-
     _function = "to_tfrecord"
     _format = "TFRecord"
     _extra = "tfrecord"

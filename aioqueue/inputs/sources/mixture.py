@@ -260,7 +260,6 @@ class _Draws:
 
     @property
     def are_over(self) -> bool:
-        """Whether there is no source left."""
         return not self._bounds
 
     def draw(self) -> int:
@@ -345,7 +344,6 @@ class _OpenFile:
         """Its records."""
 
     def close(self) -> None:
-        """Close the file."""
         cast(Any, self._blocks).close()  # a generator
 
 

@@ -344,7 +344,6 @@ class Resumed(BuiltinSource[T]):
         return max(0, len(whole) - self._source._taken_at(self._beginning))
 
     def _without_epochs(self) -> InvalidArgumentError:
-        """What to raise where an epoch of it is wanted."""
         return InvalidArgumentError(
             f"source: got {self!r}, which begins behind a position; expected the whole source: a"
             " pipeline has positions of its own, and goes on by .epochs(..., resume=state)"
@@ -473,8 +472,6 @@ class _Derived(BuiltinSource[T], is_kind=False):
 
 
 class _OneEpoch(_Derived[T]):
-    """One epoch of a source."""
-
     _functions = ("Source.epoch",)
 
     def __init__(self, source: Source[T], number: int) -> None:
@@ -571,8 +568,6 @@ class _Repeated(_Derived[T]):
 
 
 class _RepeatedScan(Scan[T]):
-    """A scan of several epochs, one after another."""
-
     __slots__ = ("_after", "_epoch", "_repeated")
 
     def __init__(self, repeated: _Repeated[T], epoch: int, after: Place) -> None:
@@ -659,8 +654,6 @@ class _Part(_Derived[T]):
 
 
 class _PartScan(Scan[T]):
-    """The items of a scan that belong to one part."""
-
     __slots__ = ("_has", "_whole")
 
     def __init__(self, whole: Scan[T], has: Callable[[Entry[Any]], bool]) -> None:
