@@ -29,7 +29,7 @@ async def counted() -> AsyncIterator[int]:
     yield 0
 
 
-class TestWhatIsAtHand:
+class TestWithoutWaiting:
     @pytest.mark.parametrize("source", [range(3), [0, 1, 2], items(range(3), epochs=1)])
     def test_what_is_in_memory(self, source: Any) -> None:
         taken = SourceReader(source).items_without_waiting()

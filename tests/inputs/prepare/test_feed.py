@@ -207,7 +207,7 @@ class TestInTasks:
 
         task_world.run(body)
 
-    def test_a_generator_at_hand_is_closed(self, task_world: TaskWorld) -> None:
+    def test_a_generator_that_never_waits_is_closed(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             source = numbers()
             items = SourceReader(source).items_async()

@@ -1,4 +1,4 @@
-"""Go through a cache in files, and tell what it has:
+"""Go through a cache in files, and print what it has:
 
     python -m tests.inputs.sinks.filled FOLDER CALLS MILLISECONDS
 
