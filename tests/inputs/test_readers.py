@@ -1,4 +1,4 @@
-"""Readers: what is in the files and nothing else, with keys; damage is reported; files are closed."""
+"""Readers: what is in the files and nothing else, with keys; damage reported; files closed."""
 
 from __future__ import annotations
 
