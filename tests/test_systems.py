@@ -20,7 +20,7 @@ import aioqueue
 PACKAGE = Path(aioqueue.__file__).parent
 
 ROOM = {
-    "posix.py",
+    "system/posix.py",
     "processes/forkserver.py",
     "processes/server.py",
 }
@@ -78,7 +78,7 @@ if __name__ == "__main__":
     with sync.Coordinator() as coord:
         coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
         print("threads", queue.dequeue())
-    print("room", {"aioqueue.posix", "aioqueue.processes.forkserver"} & set(sys.modules))
+    print("room", {"aioqueue.system.posix", "aioqueue.processes.forkserver"} & set(sys.modules))
     for where in ("thread", "process"):
         batches = numbers(8).prepare(math.sqrt, workers=2, where=where).batch(4)
         print(where, [round(float(batch.sum())) for batch in batches])

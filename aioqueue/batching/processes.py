@@ -29,7 +29,6 @@ from typing import Any, Final, NamedTuple
 from aioqueue.batching.core import BatcherCore
 from aioqueue.batching.function_calls import call, failure_of
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
-from aioqueue.locks import guarded
 from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
 from aioqueue.processes.messages import (
     Channel,
@@ -45,6 +44,7 @@ from aioqueue.processes.worker import (
     ended_at_exit,
     not_importable,
 )
+from aioqueue.system.locks import guarded
 
 Sent = tuple[bytes, list[Block]]
 """A request in transit: its pickle, and where its large parts are."""

@@ -24,9 +24,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from aioqueue.base.tracebacks import shorten, text_of
 from aioqueue.errors import AsItIs, describe_exception, set_cause
 from aioqueue.processes.program import imports_main
-from aioqueue.tracebacks import shorten, text_of
 
 _open: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
 

@@ -25,7 +25,7 @@ from time import monotonic
 from types import FunctionType
 from typing import Any, Final, Protocol
 
-from aioqueue.arguments import function_name
+from aioqueue.base.arguments import function_name
 from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.messages import (
@@ -397,7 +397,7 @@ class DumpReader:
         return ()
 
     def _read(self, deadline: float) -> str:
-        from aioqueue import posix  # only when used
+        from aioqueue.system import posix  # only when used
 
         text = ""
         while not text.endswith(_OUTERMOST):
@@ -433,7 +433,7 @@ def dump_pair() -> tuple[DumpReader, DumpWriter] | None:
 
 def state_of(pid: int) -> tuple[WorkerState, str]:
     """Return the state of a process by the operating system, and a remark if it is unusual."""
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         return "running", ""

@@ -12,10 +12,10 @@ import pytest
 
 from aioqueue import inputs
 from aioqueue.inputs import Entry, Sink, Source
-from aioqueue.inputs.core.declared_kinds import KindRegistry
-from aioqueue.inputs.core.sink import SINKS
-from aioqueue.inputs.readers.reader import FORMATS, FileFormat
-from aioqueue.inputs.sources.source import SOURCES, BuiltinSource
+from aioqueue.items.declared_kinds import KindRegistry
+from aioqueue.pipeline.sink import SINKS
+from aioqueue.readers.reader import FORMATS, FileFormat
+from aioqueue.sources.source import SOURCES, BuiltinSource
 from tests.test_extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_the_function_that_reads_what_a_sink_writes_has_a_format() -> None:
 
 def test_listing_imports_what_is_not_yet_imported() -> None:
     code = (
-        "from aioqueue.inputs.core.sink import SINKS\n"
+        "from aioqueue.pipeline.sink import SINKS\n"
         "print(sorted(kind._function for kind in SINKS.kinds()))\n"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -69,7 +69,7 @@ def test_a_kind_of_the_package_that_lacks_a_declaration_is_refused(root: type) -
     with pytest.raises(
         TypeError, match=r"class New: got no class attributes .*_?extra.*; expected"
     ):
-        type("New", (root,), {"__module__": "aioqueue.inputs.new"})
+        type("New", (root,), {"__module__": "aioqueue.sources.new"})
 
 
 def test_a_kind_inherits_what_another_kind_declares() -> None:

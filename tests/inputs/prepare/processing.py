@@ -14,9 +14,9 @@ import anyio.lowlevel
 
 from aioqueue import sync
 from aioqueue.batching import processes as batcher_process
-from aioqueue.inputs.prepare import worker_process
-from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.start import StartedProcess
+from aioqueue.workers.executors import worker_process
+from aioqueue.workers.runner import prepare
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.prepare.worker_process import Assignments, SendPace
+from aioqueue.items.item import Item
 from aioqueue.processes.messages import Succession, how_it_ended, why_not_begun
+from aioqueue.workers.executors.worker_process import Assignments, SendPace
+from aioqueue.workers.flow_control import Pending
 
 
 def pending(number: int, value: Any = None) -> Pending:

@@ -15,16 +15,16 @@ import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items as items_of
-from aioqueue.inputs.core.base_source import EntryScan
-from aioqueue.inputs.core.items import Entry, Item
-from aioqueue.inputs.prepare.source_reader import (
+from aioqueue.items.item import Entry, Item
+from aioqueue.sources.base import EntryScan
+from aioqueue.sources.sequences import _SequenceScan
+from aioqueue.sources.source_reader import (
     SourceReader,
     close_items,
     combine_errors,
     failure_of_clean_up,
     next_of,
 )
-from aioqueue.inputs.sources.sequences import _SequenceScan
 from tests.worlds import TaskWorld
 
 

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare import process_executor
-from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.key_limits import KeyLimit
-from aioqueue.inputs.prepare.process_executor import ProcessExecutor
-from aioqueue.inputs.prepare.worker_process import Assignments, Outcome, WorkerReport, work
-from aioqueue.inputs.prepare.worker_timing import WorkerGauge
+from aioqueue.items.item import Item
 from aioqueue.processes import worker
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
 from aioqueue.processes.program import (
     CannotStartError,
 )
+from aioqueue.workers.executors import processes
+from aioqueue.workers.executors.processes import ProcessExecutor
+from aioqueue.workers.executors.worker_process import Assignments, Outcome, WorkerReport, work
+from aioqueue.workers.flow_control import Pending
+from aioqueue.workers.job import NothingMore
+from aioqueue.workers.key_limits import KeyLimit
+from aioqueue.workers.timing import WorkerGauge
 from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE, spin_until
@@ -158,7 +158,7 @@ class Stage:
         self.processes: list[Acted] = []
         self.lives = deque(lives)
         self.exitcode = exitcode
-        monkeypatch.setattr(process_executor, "PreparingProcess", self.process)
+        monkeypatch.setattr(processes, "PreparingProcess", self.process)
         *self.workers, take_items = self.executor.enqueue_ops()
         if takes:
             with pytest.raises(NothingMore):
@@ -532,7 +532,7 @@ class TestTheStart:
             both.wait()
             raise CannotStartError("there is no server", exitcode)
 
-        monkeypatch.setattr(process_executor, "PreparingProcess", fail)
+        monkeypatch.setattr(processes, "PreparingProcess", fail)
         (failure,) = played.failures()  # one of them tells it for all
         assert isinstance(failure, WorkerDiedError)
         message = r"worker process aioqueue-prepare-[01] cannot be started: there is no server"
@@ -557,7 +557,7 @@ class TestTheStart:
             played.made.job.stop()
             return build(name, arena_size, gauge)
 
-        monkeypatch.setattr(process_executor, "PreparingProcess", halfway)
+        monkeypatch.setattr(processes, "PreparingProcess", halfway)
         assert played.play() == []
         assert played.processes[0].events == ["kill", "end, at once: True"]
 
@@ -634,7 +634,7 @@ class TestOneProcess:
             return started
 
         monkeypatch.setattr(worker, "StartedProcess", build)
-        return process_executor.PreparingProcess("mine", 4096, WorkerGauge("worker"))
+        return processes.PreparingProcess("mine", 4096, WorkerGauge("worker"))
 
     def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())

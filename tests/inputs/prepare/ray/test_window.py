@@ -12,7 +12,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.inputs.prepare import ray_cluster, ray_executor
+from aioqueue.workers.executors import ray, ray_cluster
 from tests.clusters import PATIENCE
 from tests.inputs.prepare.ray.test_every_call import Cluster, in_place_of_ray
 
@@ -54,10 +54,10 @@ def test_no_more_is_prepared_than_has_room_in_bytes() -> None:
 def test_some_large_items_are_sent_together_if_they_are_not_too_large(
     few_bytes: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
-    monkeypatch.setattr(ray_executor, "_FEW_BYTES", few_bytes)
-    monkeypatch.setattr(ray_executor, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
-    monkeypatch.setattr(ray_executor, "_LONG", 1e9)
+    monkeypatch.setattr(ray, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
+    monkeypatch.setattr(ray, "_FEW_BYTES", few_bytes)
+    monkeypatch.setattr(ray, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
+    monkeypatch.setattr(ray, "_LONG", 1e9)
     prepare_chunk = ray_cluster.ItemActor.prepare
     sizes: list[int] = []
 
