@@ -287,7 +287,7 @@ class _Archive:
     def _header_data(self, header: bytes) -> bytes:
         size = _size(header)
         if size > _MOST_HEADER_BYTES:
-            raise _Damage(f"corrupted header: {_short(size)} bytes of names and numbers")
+            raise _Damage(f"corrupted header: {_abbreviated(size)} bytes of names and numbers")
         return self._data(size)
 
     def _data(self, size: int) -> bytes:
@@ -299,7 +299,7 @@ class _Archive:
     def _check_size(self, size: int) -> None:
         if self._most is not None and size > self._most:
             raise _Damage(
-                exceeds(f"a file of {_short(size)} bytes", "max_record_bytes", self._most)
+                exceeds(f"a file of {_abbreviated(size)} bytes", "max_record_bytes", self._most)
             )
 
     def _skip(self, size: int) -> None:
@@ -362,11 +362,11 @@ def _number(field: bytes) -> int:
 
 def _decimal(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        raise _Damage(f"corrupted header: {_short(text)!r} is not a number")
+        raise _Damage(f"corrupted header: {_abbreviated(text)!r} is not a number")
     return int(text)
 
 
-def _short(value: object) -> str:
+def _abbreviated(value: object) -> str:
     """Return a text, or a number, for a message: a damaged header may have one of any length."""
     text = str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
@@ -374,7 +374,7 @@ def _short(value: object) -> str:
 
 def _check_count(segments: int) -> None:
     if segments > _MOST_SEGMENTS:
-        raise _Damage(f"corrupted sparse map: {_short(segments)} segments")
+        raise _Damage(f"corrupted sparse map: {_abbreviated(segments)} segments")
 
 
 def _pax_fields(data: bytes) -> tuple[tuple[str, str], ...]:
@@ -396,7 +396,7 @@ def _check_global(fields: tuple[tuple[str, str], ...]) -> None:
     """Refuse global headers that would change the names, sizes or data of all later members."""
     for key, value in fields:
         if key in ("path", "size") or key.startswith("GNU.sparse."):
-            raise _Damage(f"a global header sets {key}={_short(value)!r} for all members")
+            raise _Damage(f"a global header sets {key}={_abbreviated(value)!r} for all members")
 
 
 def _segments(block: bytes, starts: range) -> list[tuple[int, int]]:

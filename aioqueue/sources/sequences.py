@@ -471,7 +471,7 @@ def items(
         what = "something with len() and [index], like a list; list(...) converts any iterable"
         if isinstance(given, str | bytes):
             what = "a sequence of items; for a single string pass [string]"
-        raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
+        raise InvalidArgumentError(f"sequence: got {_abbreviated(sequence)}; expected {what}")
     if isinstance(given, type):
         raise InvalidArgumentError(
             f"sequence: got the class {given.__name__}; expected an object of it:"
@@ -562,7 +562,7 @@ def arrays(
     """
     if epochs is not None and hasattr(epochs, "__len__"):
         raise InvalidArgumentError(
-            f"epochs: got {_shortened(epochs)}; expected an int or None. Several arrays are given"
+            f"epochs: got {_abbreviated(epochs)}; expected an int or None. Several arrays are given"
             " as one argument: arrays((x, y)), or arrays({'x': x, 'y': y})"
         )
     rows: Any
@@ -664,13 +664,13 @@ def _read_only(array: Any, label: object) -> Any:
         )
     if view.ndim == 0:
         raise InvalidArgumentError(
-            f"tensors: got {_shortened(array)}{which}; expected an array with rows"
+            f"tensors: got {_abbreviated(array)}{which}; expected an array with rows"
         )
     view.flags.writeable = False
     return view
 
 
-def _shortened(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"
 
