@@ -16,7 +16,7 @@ from aioqueue.items.declared_kinds import KindRegistry
 from aioqueue.pipeline.sink import SINKS
 from aioqueue.readers.reader import FORMATS, FileFormat
 from aioqueue.sources.source import SOURCES, BuiltinSource
-from tests.test_extras import EXTRAS
+from tests.base.test_extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 
