@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from aioqueue.items.declared_kinds import KindRegistry
 from aioqueue.pipeline.sink import SINKS
 from aioqueue.readers.reader import FORMATS, FileFormat
 from aioqueue.sources.source import SOURCES, BuiltinSource
-from tests.base.test_extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]
 
 KINDS = [
     *((kind, kind._functions, kind._extra, kind._page) for kind in SOURCES.kinds()),
