@@ -52,7 +52,7 @@ from aioqueue.sources.base import ENTRIES, PLACED, VALUES, Determined, Form, Sca
 from aioqueue.sources.mixture import Interleaved
 from aioqueue.sources.sequences import Sequential
 from aioqueue.sources.source import BuiltinSource, Source
-from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.system.forks import PROCESS, inherited_error
 
 T = TypeVar("T")
 
@@ -478,7 +478,7 @@ class Reader(BuiltinSource[T]):
                         yield _Block(given, path.epoch, at, before, number, marked, mark, end)
                         number += len(values)
                     if PROCESS.number != process:  # the parent shares the offset in the file
-                        raise begun_elsewhere(self)
+                        raise inherited_error(self)
         except DataLossError as error:
             if not self._damaged.are_skipped:
                 raise

@@ -30,7 +30,7 @@ from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.base.arguments import checked_flag, function_name
 from aioqueue.base.display_text import on_one_line
 from aioqueue.core.elements.component import is_table
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import with_article
 from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
@@ -38,7 +38,7 @@ from aioqueue.items.positions import Place, checked_numbers, misplaced, refusing
 from aioqueue.sources.base import Determined, Scan
 from aioqueue.sources.sequences import rows_of_table
 from aioqueue.sources.source import BuiltinSource, Source
-from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.system.forks import PROCESS, inherited_error
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -368,7 +368,7 @@ class OfIterable(BuiltinSource[T]):
             async for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         finally:
             # Another iterator may belong to its owner, who goes on with it. A generator would
@@ -504,10 +504,10 @@ class _IterableScan(Scan[T]):
         with source._run_through(self._made()) as run:
             index = 0
             for value in run:
-                yield Entry(private(value), epoch, index)
+                yield Entry(copy_if_shared(value), epoch, index)
                 index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
                 if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
-                    raise begun_elsewhere(source)
+                    raise inherited_error(source)
 
     def placed(self) -> Iterator[PlacedEntry[T]]:
         source, epoch = self._source, self._epoch
@@ -519,7 +519,7 @@ class _IterableScan(Scan[T]):
             for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         placing.end()
 

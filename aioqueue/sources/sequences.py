@@ -16,7 +16,7 @@ from aioqueue.base.arguments import checked_count, checked_flag, is_int
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_methods
 from aioqueue.core.elements.component import is_table
-from aioqueue.core.elements.ownership import FIXED, private, unshared
+from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
 from aioqueue.sources.base import Determined, Scan
@@ -150,7 +150,7 @@ class Sequential(BuiltinSource[T]):
         sequence = self._sequence
         for index in places:
             value = sequence[index]
-            yield Entry(private(value), epoch, index)
+            yield Entry(copy_if_shared(value), epoch, index)
 
     def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]]:
         if epoch is None:
@@ -638,7 +638,7 @@ class _Rows(Sequence[Any]):
 
 
 def _copied_if_shared(value: Any) -> Any:
-    return value if type(value) in FIXED else unshared(value)  # most are numbers or text
+    return value if type(value) in FIXED else copy_shared(value)  # most are numbers or text
 
 
 class _CopyingColumn:
