@@ -43,7 +43,7 @@ LAYERS = (
     ("queues",),
     ("coordination", "telemetry"),
     ("processes",),
-    ("batching", "latest", "latest_state"),
+    ("batcher", "latest", "latest_state"),
     ("sync", ""),  # "" is the package itself
     ("testing",),
     ("inputs",),
@@ -358,9 +358,9 @@ CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE and name no
 
 def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:
     users = {part(module) for module in CORE if "anyio" in outside(module)}
-    assert users == {"errors", "waiting", "coordination", "batching"}  # waiting: its scopes
+    assert users == {"errors", "waiting", "coordination", "batcher"}  # waiting: its scopes
     users = {part(module) for module in CORE if "asyncio" in outside(module)}
-    assert users == {"errors", "waiting", "coordination", "batching"}
+    assert users == {"errors", "waiting", "coordination", "batcher"}
 
 
 def test_trio_is_imported_by_its_own_module_only() -> None:
@@ -463,7 +463,7 @@ OF_ITS_OWN_SCOPE = {
     ("aioqueue.waiting.asyncio", "uncancel"),
     ("aioqueue.waiting.asyncio", "_must_cancel"),
     ("aioqueue.waiting.asyncio", "current_effective_deadline"),
-    ("aioqueue.batching.batch_workers", "cancelled_caught"),
+    ("aioqueue.batcher.workers", "cancelled_caught"),
     ("aioqueue.inputs.prepare.task_executor", "cancel_called"),
 }
 """Who asks the timeout that it has itself entered just before; and the pause of a call, which

@@ -32,7 +32,7 @@ from aioqueue.inputs.prepare.ray_cluster import (
     was_refused,
     why_failed,
 )
-from aioqueue.processes.messages import failure_of_message, message_of_failure
+from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.clients import CallerId, HandleState
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer

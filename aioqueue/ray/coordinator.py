@@ -19,7 +19,7 @@ from aioqueue.element_spec import is_iterable
 from aioqueue.errors import describe_exception
 from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
 from aioqueue.locks import guarded, holding
-from aioqueue.processes.messages import failure_of_message, message_of_failure
+from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.link import Link, place_here, task_here
 from aioqueue.ray.members import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.queues import NAMESPACE, checked_name

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aioqueue.errors import WorkerDiedError, exception_text, set_cause
 from aioqueue.inputs.prepare.ray_cluster import is_loss, required_ray, why_lost
-from aioqueue.processes.messages import RemoteTraceback
+from aioqueue.processes.failures import RemoteTraceback
 from aioqueue.ray.link import Link
 from aioqueue.ray.members import ActiveWorker
 

@@ -36,7 +36,7 @@ from aioqueue import (
 from aioqueue.errors import add_note, interrupt_of
 from aioqueue.forks import PROCESS
 from aioqueue.global_generators import DrawsFinder
-from aioqueue.processes.worker import UnknownToOthersError, dumped
+from aioqueue.processes.function_pickles import UnknownToOthersError, dumped
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
 from aioqueue.torch.collate import (

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.processes.arena import Allocator
-from aioqueue.processes.start import Deaf
+from aioqueue.processes.fork_server.spawn import Deaf
 
 
 def double(number: int) -> int:

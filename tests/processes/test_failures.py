@@ -10,11 +10,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.processes.messages import (
-    RemoteTraceback,
-    failure_of_message,
-    message_of_failure,
-)
+from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
 
 class BusyError(Exception):

@@ -45,18 +45,18 @@ from aioqueue.inputs.prepare.worker_process import (
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import NONE, Arena, unpack
-from aioqueue.processes.messages import Succession, failure_of_message, how_it_ended
-from aioqueue.processes.program import (
+from aioqueue.processes.failures import failure_of_message
+from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
 )
-from aioqueue.processes.start import get_ready
-from aioqueue.processes.worker import (
+from aioqueue.processes.fork_server.spawn import get_ready
+from aioqueue.processes.function_pickles import not_importable, pickled
+from aioqueue.processes.respawning import Succession, how_it_ended
+from aioqueue.processes.worker_process import (
     WorkerProcess,
     cannot_start,
     check_may_start,
     ended_at_exit,
-    not_importable,
-    pickled,
 )
 from aioqueue.telemetry.explanation import ExplainedWorker
 

@@ -22,7 +22,7 @@ from aioqueue import InvalidArgumentError, extras
 from aioqueue.errors import counted, describe_exception, exception_text
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
-from aioqueue.processes.messages import message_of_failure
+from aioqueue.processes.failures import message_of_failure
 from aioqueue.telemetry.stacks import Stack, stack_of
 
 log: Final = logging.getLogger("aioqueue")

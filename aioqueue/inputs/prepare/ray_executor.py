@@ -57,7 +57,8 @@ from aioqueue.inputs.prepare.thread_common import (
 from aioqueue.inputs.prepare.worker_process import MOST_DEATHS, SendPace
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.locks import guarded
-from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
+from aioqueue.processes.failures import failure_of_message
+from aioqueue.processes.respawning import MOST_IN_VAIN
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 
 _CHUNK_SECONDS: Final = 0.05

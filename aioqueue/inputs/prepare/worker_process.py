@@ -30,8 +30,9 @@ from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
-from aioqueue.processes.messages import Channel, message_of_failure
-from aioqueue.processes.program import (
+from aioqueue.processes.channel import Channel
+from aioqueue.processes.failures import message_of_failure
+from aioqueue.processes.fork_server.bootstrap import (
     PARENT_GONE,
 )
 

@@ -13,10 +13,10 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue import sync
-from aioqueue.batching import processes as batcher_process
+from aioqueue.batcher import processes as batcher_process
 from aioqueue.inputs.prepare import worker_process
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.processes.start import StartedProcess
+from aioqueue.processes.fork_server.spawn import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained
 
@@ -33,7 +33,7 @@ def start_the_forkserver() -> None:
             [
                 functions.__name__,
                 worker_process.__name__,
-                "tests.batching.functions",
+                "tests.batcher.functions",
                 batcher_process.__name__,
             ]
         )

@@ -12,7 +12,7 @@ import pytest
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.worker_process import Assignments, SendPace
-from aioqueue.processes.messages import Succession, how_it_ended, why_not_begun
+from aioqueue.processes.respawning import Succession, how_it_ended, why_not_begun
 
 
 def pending(number: int, value: Any = None) -> Pending:

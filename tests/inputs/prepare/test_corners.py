@@ -23,7 +23,7 @@ from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.key_limits import Inbox
 from aioqueue.inputs.prepare_options import Retry
-from aioqueue.processes.messages import channels
+from aioqueue.processes.channel import channels
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
 from tests.inputs.prepare.preparing import drained, failures_of, fitting, prepared

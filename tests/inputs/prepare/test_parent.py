@@ -23,9 +23,9 @@ from aioqueue.inputs.prepare.key_limits import KeyLimit
 from aioqueue.inputs.prepare.process_executor import ProcessExecutor
 from aioqueue.inputs.prepare.worker_process import Assignments, Outcome, WorkerReport, work
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
-from aioqueue.processes import worker
+from aioqueue.processes import worker_process
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
-from aioqueue.processes.program import (
+from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
 )
 from tests.inputs.prepare.alone import Made
@@ -509,12 +509,12 @@ class TestAStop:
 
         def life(process: Acted) -> Iterator[WorkerReport]:
             yield WorkerReport([], 0.0)
-            worker.end_all()
+            worker_process.end_all()
             order.append("ended")
 
         played = stage(life, works, values=[1])
-        monkeypatch.setattr(worker, "_owners", {played.executor})
-        monkeypatch.setattr(worker, "no_more", no_more)
+        monkeypatch.setattr(worker_process, "_owners", {played.executor})
+        monkeypatch.setattr(worker_process, "no_more", no_more)
         assert played.play() == []
         assert order == ["no more", "ended"]
         (process,) = played.processes  # which is not replaced
@@ -565,7 +565,7 @@ class TestTheStart:
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         both = threading.Barrier(2, timeout=PATIENCE)
-        monkeypatch.setattr(worker, "is_importing_main", lambda: both.wait() >= 0)
+        monkeypatch.setattr(worker_process, "is_importing_main", lambda: both.wait() >= 0)
         played = stage(works, values=[1], workers=2)
         (failure,) = played.failures()  # one of them tells it for all
         assert isinstance(failure, RuntimeError)
@@ -633,7 +633,7 @@ class TestOneProcess:
             self.other = end(connection.dup())  # the one that it had is closed here
             return started
 
-        monkeypatch.setattr(worker, "StartedProcess", build)
+        monkeypatch.setattr(worker_process, "StartedProcess", build)
         return process_executor.PreparingProcess("mine", 4096, WorkerGauge("worker"))
 
     def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -681,7 +681,7 @@ class TestOneProcess:
         process = self.started(monkeypatch, started := Started())
         process.kill_at_exit()
         assert started.events == ["start", "disown", "kill"]
-        monkeypatch.setattr(worker, "is_ending", lambda: True)
+        monkeypatch.setattr(worker_process, "is_ending", lambda: True)
         process.end(at_once=True)  # multiprocessing may be about to join it
         assert started.events == ["start", "disown", "kill", "kill", "join"]
         started.close()

@@ -28,8 +28,8 @@ import pytest
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.inputs.prepare.worker_process import SendPace
-from aioqueue.processes.messages import Channel, channels
-from aioqueue.processes.start import StartedProcess
+from aioqueue.processes.channel import Channel, channels
+from aioqueue.processes.fork_server.spawn import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of
 from tests.inputs.prepare.processing import (
@@ -80,7 +80,7 @@ def run(text: str, *arguments: object, path: Path) -> tuple[str, str, int]:
 SIGNALLED = """
 import multiprocessing, os, signal, sys, threading
 from aioqueue import sync
-from aioqueue.processes import worker as processes
+from aioqueue.processes import worker_process as processes
 from aioqueue.inputs.prepare.runner import prepare
 from tests.inputs.functions import SpawnedProcess, double, never_ends
 

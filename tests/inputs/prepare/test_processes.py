@@ -25,7 +25,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
 from aioqueue.inputs.prepare_options import Retry
 from aioqueue.inputs.sources.sequences import items
-from aioqueue.processes.start import StartedProcess
+from aioqueue.processes.fork_server.spawn import StartedProcess
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of, prepared
 from tests.inputs.prepare.processing import (

@@ -199,6 +199,24 @@ class CannotStartError(Exception):
         self.exitcode = exitcode
 
 
+def is_daemonic() -> bool:
+    """Return whether this is a worker process, or another one that may not start processes."""
+    return multiprocessing.current_process().daemon
+
+
+def refused_children(what: str) -> str:
+    """Say why a process that is a worker itself starts no others, and what to do instead.
+
+    Args:
+        what: what would have started them.
+    """
+    return (
+        f"{what} cannot start processes in a worker process: they would outlive it when it is"
+        " killed. Use where='thread' for the function that starts them, and it runs in the program"
+        " itself; or let it work alone, on more workers"
+    )
+
+
 def is_importing_main() -> bool:
     """Return whether this is a new process that is importing the program's main module."""
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))

@@ -21,7 +21,7 @@ import anyio.lowlevel
 import pytest
 
 import aioqueue
-from tests.batching.models import NEVER
+from tests.batcher.models import NEVER
 from tests.worlds import PATIENCE
 
 SEEDS = 24

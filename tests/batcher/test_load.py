@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import aioqueue
-from tests.batching.functions import (
+from tests.batcher.functions import (
     FileGate,
     UnluckyBatchError,
     UnluckyRequestError,
@@ -26,7 +26,7 @@ from tests.batching.functions import (
     booked_results,
     noted,
 )
-from tests.batching.models import WHERES, batcher_of
+from tests.batcher.models import WHERES, batcher_of
 from tests.inputs.prepare.processing import start_the_forkserver
 from tests.worlds import CancelledError, TaskWorld, World, spin_until
 

@@ -24,8 +24,8 @@ from typing import TypeVar
 import anyio
 
 from aioqueue.attempts import Take
-from aioqueue.batching.core import BatcherCore, Request
-from aioqueue.batching.function_calls import CallsHere, FunctionCaller, call_async
+from aioqueue.batcher.function_calls import CallsHere, FunctionCaller, call_async
+from aioqueue.batcher.rules import BatcherCore, Request
 from aioqueue.coordination.cancellations import is_cancellation
 from aioqueue.coordination.tasks import Tasks
 from aioqueue.coordination.workers import as_worker, when_all_ended
@@ -61,7 +61,7 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
 def _caller(core: BatcherCore, number: int) -> FunctionCaller:
     """Make the object that calls the function for a worker on a thread."""
     if core.where == "process":
-        from aioqueue.batching.processes import ProcessCaller
+        from aioqueue.batcher.processes import ProcessCaller
 
         return ProcessCaller(core, f"aioqueue-{core.name}-{number}")
     return CallsHere(core.function)

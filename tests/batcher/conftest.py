@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.batching.models import WHERES, Model
+from tests.batcher.models import WHERES, Model
 from tests.inputs.prepare.processing import start_the_forkserver
 
 

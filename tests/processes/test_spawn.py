@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from aioqueue.processes import program, start
-from aioqueue.processes.program import (
+from aioqueue.processes.fork_server import bootstrap, spawn
+from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
 )
-from aioqueue.processes.start import Deaf, StartedProcess
+from aioqueue.processes.fork_server.spawn import Deaf, StartedProcess
 from tests.inputs.prepare.processing import open_files
 from tests.worlds import PATIENCE
 
 if sys.platform == "linux":
-    from aioqueue.processes import forkserver as ours
+    from aioqueue.processes.fork_server import client as ours
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
 
@@ -69,11 +69,11 @@ def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyP
     ours, another = StartedProcess(daemon=True), multiprocessing.get_context("spawn").Process()
     children = {ours, another}
     monkeypatch.setattr(multiprocessing.process, "_children", children)
-    monkeypatch.setattr(program, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(bootstrap, "_PATIENCE", PATIENCE)
     begun, goes_on = threading.Event(), threading.Event()
 
     def starts() -> None:
-        with start.one_at_a_time():
+        with spawn.one_at_a_time():
             begun.set()
             assert goes_on.wait(PATIENCE)
 
@@ -86,8 +86,8 @@ def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyP
         if not child:
             try:
                 signal.alarm(int(PATIENCE / 2))
-                with start.one_at_a_time():  # which a thread had that is not there any more
-                    program.no_more()  # nobody is waited for
+                with spawn.one_at_a_time():  # which a thread had that is not there any more
+                    bootstrap.no_more()  # nobody is waited for
                 os._exit(0 if children == {another} else 1)
             finally:
                 os._exit(2)
@@ -121,7 +121,7 @@ class TestSignals:
         """Neither does the tracker, which is there before."""
         process, before = Ours(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
         monkeypatch.setattr(
-            "aioqueue.processes.program.ensure_tracker", Begun.start.__get__(process)
+            "aioqueue.processes.fork_server.bootstrap.ensure_tracker", Begun.start.__get__(process)
         )
         process.start()
         assert process.masks == [before | UNHEARD] * 2
@@ -206,10 +206,10 @@ class TestANewProcess:
 @linux
 class TestTheEndOfTheProgram:
     def test_no_process_is_started_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(program, "_is_ending", False)
-        assert program.is_ending() is False
-        program.no_more()
-        assert program.is_ending() is True
+        monkeypatch.setattr(bootstrap, "_is_ending", False)
+        assert bootstrap.is_ending() is False
+        bootstrap.no_more()
+        assert bootstrap.is_ending() is True
         with pytest.raises(CannotStartError, match=r"^the program is ending$") as caught:
             StartedProcess(daemon=True).start()
         assert caught.value.exitcode is None
@@ -217,10 +217,10 @@ class TestTheEndOfTheProgram:
     def test_a_process_that_gets_its_data_is_waited_for(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(program, "_is_ending", False)
-        monkeypatch.setattr(program, "_PATIENCE", 60.0)
+        monkeypatch.setattr(bootstrap, "_is_ending", False)
+        monkeypatch.setattr(bootstrap, "_PATIENCE", 60.0)
         with handing_over() as goes_on:
-            ended = threading.Thread(target=program.no_more)
+            ended = threading.Thread(target=bootstrap.no_more)
             ended.start()
             ended.join(0.02)
             assert ended.is_alive()
@@ -228,12 +228,12 @@ class TestTheEndOfTheProgram:
             ended.join()
 
     def test_but_not_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(program, "_is_ending", False)
-        monkeypatch.setattr(program, "_PATIENCE", 0.001)
+        monkeypatch.setattr(bootstrap, "_is_ending", False)
+        monkeypatch.setattr(bootstrap, "_PATIENCE", 0.001)
         with handing_over() as goes_on:
-            program.no_more()
+            bootstrap.no_more()
             assert not goes_on.is_set()
-        assert program.is_ending()
+        assert bootstrap.is_ending()
 
 
 class Standing:
@@ -301,28 +301,28 @@ class TestTheForkServer:
         self, is_used: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ready: list[str] = []
-        monkeypatch.setattr(start, "uses_fork_server", lambda: is_used)
+        monkeypatch.setattr(spawn, "uses_fork_server", lambda: is_used)
         monkeypatch.setattr(ours, "get_ready", ready.append)
-        start.get_ready("tests.worlds")
+        spawn.get_ready("tests.worlds")
         assert ready == (["tests.worlds"] if is_used else [])
 
     def test_who_makes_one_ready_does_not_wait_for_a_process_that_is_being_started(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ready: list[str] = []
-        monkeypatch.setattr(start, "uses_fork_server", lambda: True)
+        monkeypatch.setattr(spawn, "uses_fork_server", lambda: True)
         monkeypatch.setattr(ours, "get_ready", ready.append)
         is_held, goes_on = threading.Event(), threading.Event()
 
         def starts() -> None:
-            with start._starting:
+            with spawn._starting:
                 is_held.set()
                 assert goes_on.wait(PATIENCE)
 
         starting = threading.Thread(target=starts)
         starting.start()
         assert is_held.wait(PATIENCE)
-        start.get_ready("tests.worlds")
+        spawn.get_ready("tests.worlds")
         assert starting.is_alive()
         goes_on.set()
         starting.join()
@@ -398,7 +398,7 @@ class TestTheForkServer:
         reader.start()
         server = self.server(Reads())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("aioqueue.processes.forkserver.os.write", write)
+            patch.setattr("aioqueue.processes.fork_server.client.os.write", write)
             sentinel, pipe, _ = server.hand_over([], message)
         for end in (sentinel, pipe, there):
             os.close(end)

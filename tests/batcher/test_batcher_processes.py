@@ -21,14 +21,14 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.batching import processes
-from aioqueue.batching.processes import requests_half, results_half
-from aioqueue.processes import worker
+from aioqueue.batcher import processes
+from aioqueue.batcher.processes import requests_half, results_half
+from aioqueue.processes import worker_process
 from aioqueue.processes.arena import Arena
-from aioqueue.processes.start import StartedProcess
-from tests.batching import functions
-from tests.batching.models import NEVER, Model, batcher_of
-from tests.batching.test_batcher import Calls, raised_by, workers_alive
+from aioqueue.processes.fork_server.spawn import StartedProcess
+from tests.batcher import functions
+from tests.batcher.models import NEVER, Model, batcher_of
+from tests.batcher.test_batcher import Calls, raised_by, workers_alive
 from tests.inputs.prepare.processing import (
     HAS_PROC,
     ROOT,
@@ -250,7 +250,7 @@ class TestEnds:
     def test_a_process_that_imports_the_program_has_none(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker, "is_importing_main", lambda: True)
+        monkeypatch.setattr(worker_process, "is_importing_main", lambda: True)
         batcher = sync.Batcher(functions.doubled, where="process")
         with pytest.raises(RuntimeError, match="the main module is being imported by a new proc"):
             batcher.__enter__()
@@ -283,7 +283,7 @@ class TestEnds:
     def test_those_that_outlive_their_block_are_killed(
         self, model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr("aioqueue.batching.batcher.DEFAULT_GRACE", 0.01)
+        monkeypatch.setattr("aioqueue.batcher.batcher.DEFAULT_GRACE", 0.01)
         world = AsyncioWorld()
 
         async def body() -> None:
@@ -307,7 +307,7 @@ class TestEnds:
 
     def test_at_the_end_of_the_program(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its processes are killed then, and none is started any more."""
-        owners: list[worker.HasProcesses] = []
+        owners: list[worker_process.HasProcesses] = []
         monkeypatch.setattr(processes, "ended_at_exit", owners.append)
         with sync.Batcher(model.function, 1, where="process") as batcher:
             assert batcher(1) == 2
@@ -323,7 +323,7 @@ import os, signal, sys, threading
 from functools import partial
 from pathlib import Path
 from aioqueue import sync
-from tests.batching import functions
+from tests.batcher import functions
 
 if __name__ == "__main__":
     folder, heard = Path(sys.argv[1]), []
@@ -355,7 +355,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from aioqueue import sync
-from tests.batching import functions
+from tests.batcher import functions
 
 batcher = sync.Batcher(functions.whose, 1, where="process")  # as the new process does, too
 

@@ -1,7 +1,7 @@
 """Start worker processes, and keep control of them until they are gone.
 
 Processes are never forked from the program, since a fork copies locks that threads hold. On Linux a
-fork server makes them (`forkserver.py`). Elsewhere, and in programs that are no Python interpreter
+fork server makes them (`client.py`). Elsewhere, and in programs that are no Python interpreter
 (frozen ones), multiprocessing spawns them. Three guarantees hold:
 
 1. *Workers ignore the program's signals*, from their first instruction. A terminal, or a job
@@ -15,7 +15,7 @@ fork server makes them (`forkserver.py`). Elsewhere, and in programs that are no
 3. *Workers are killed, not asked to end*, because SIGTERM can be ignored. A program that ends kills
    them before multiprocessing would ask them to end, and wait for ever.
 
-We use a fork server of our own (`forkserver.py`). The one that multiprocessing shares may have been
+We use a fork server of our own (`client.py`). The one that multiprocessing shares may have been
 started by other code, and would die of such a signal. Only this file and the three files of the
 fork server use private parts of multiprocessing; `test_process_life.py` fails when those change.
 """
@@ -34,8 +34,8 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
 from aioqueue.locks import is_held_here, release_if_held
-from aioqueue.processes import program
-from aioqueue.processes.program import (
+from aioqueue.processes.fork_server import bootstrap
+from aioqueue.processes.fork_server.bootstrap import (
     STARTS,
     CannotStartError,
     is_ending,
@@ -103,7 +103,7 @@ def _start_tracker() -> None:
     """
     if sys.platform != "win32":
         with _signals_blocked():
-            program.ensure_tracker()
+            bootstrap.ensure_tracker()
 
 
 class Deaf:
@@ -148,18 +148,18 @@ class StartedProcess(Deaf, SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802  # multiprocessing requires this name
         if uses_fork_server():
-            from aioqueue.processes import forkserver  # only when used
+            from aioqueue.processes.fork_server import client  # only when used
 
-            return forkserver.Popen(process_obj)
+            return client.Popen(process_obj)
         return SpawnProcess._Popen(process_obj)
 
     def run(self) -> None:
         """Run in the new process."""
         os.environ.pop(STARTS, None)
         if self.environment is not None:
-            from aioqueue.processes import forkserver  # only when used
+            from aioqueue.processes.fork_server import client  # only when used
 
-            forkserver.begin(self.environment)
+            client.begin(self.environment)
         super().run()
 
 
@@ -185,12 +185,12 @@ def get_ready(module: str) -> None:
 
 
 def _get_ready(module: str) -> None:
-    from aioqueue.processes import forkserver  # only when used
+    from aioqueue.processes.fork_server import client  # only when used
 
     with suppress(OSError, CannotStartError):  # the thread that starts a process gets it
         _start_tracker()
         with _signals_blocked():
-            forkserver.get_ready(module)
+            client.get_ready(module)
 
 
 def _after_fork() -> None:

@@ -22,10 +22,10 @@ import anyio
 from aioqueue.api_misuse import refuse_block, refuse_overrides
 from aioqueue.arguments import checked_seconds
 from aioqueue.attempts import PENDING
-from aioqueue.batching.batch_workers import all_gone, lose_tasks, start_tasks, start_threads
-from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
-from aioqueue.batching.core import BatcherCore, OnFull, Request
-from aioqueue.batching.function_calls import Where
+from aioqueue.batcher.function_calls import Where
+from aioqueue.batcher.rules import BatcherCore, OnFull, Request
+from aioqueue.batcher.statistics import BatcherState, BatcherStatistics
+from aioqueue.batcher.workers import all_gone, lose_tasks, start_tasks, start_threads
 from aioqueue.coordination.cancellations import Call, ask_again, is_cancellation
 from aioqueue.coordination.shutdown import CLEAN_UP, DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
 from aioqueue.coordination.tasks import Tasks, loop_of_its_own, new_tasks, outlast

@@ -24,8 +24,8 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from tests.batching.models import NEVER, Model, batcher_of, begun
-from tests.batching.test_batcher import Calls, raised_by, workers_alive
+from tests.batcher.models import NEVER, Model, batcher_of, begun
+from tests.batcher.test_batcher import Calls, raised_by, workers_alive
 from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until
 
 
@@ -221,7 +221,7 @@ class TestDyingWorkers:
                 left.pop()
                 super().start()
 
-        monkeypatch.setattr("aioqueue.batching.batch_workers.threading.Thread", Thread)
+        monkeypatch.setattr("aioqueue.batcher.workers.threading.Thread", Thread)
         batcher = batcher_of(world, Model("thread").function, workers=3, name="scores")
         with pytest.raises(RuntimeError, match="can't start new thread"):
             await batcher.__aenter__()
@@ -248,7 +248,7 @@ class TestDyingWorkers:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr("aioqueue.batching.batcher.SLOW_STOP", 0.0)
+        monkeypatch.setattr("aioqueue.batcher.batcher.SLOW_STOP", 0.0)
         if is_stopped and model_here.where == "task":
             pytest.skip("tasks are cancelled, and end at once")
 
@@ -274,7 +274,7 @@ class TestDyingWorkers:
     def test_that_outlive_their_block_are_named(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr("aioqueue.batching.batcher.DEFAULT_GRACE", 0.01)
+        monkeypatch.setattr("aioqueue.batcher.batcher.DEFAULT_GRACE", 0.01)
         world, model = AsyncioWorld(), Model("thread")
 
         async def body() -> None:

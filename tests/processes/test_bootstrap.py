@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aioqueue.processes import program
-from aioqueue.processes.program import Program
+from aioqueue.processes.fork_server import bootstrap
+from aioqueue.processes.fork_server.bootstrap import Program
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_which_main_module_is_imported(
     if file is not None:
         main.__file__ = file
     monkeypatch.setitem(sys.modules, "__main__", main)
-    assert program.imports_main() == imported
-    assert program.main_module() == told
+    assert bootstrap.imports_main() == imported
+    assert bootstrap.main_module() == told
 
 
 def test_a_relative_path_is_one_from_where_the_program_began(
@@ -51,7 +51,7 @@ def test_a_relative_path_is_one_from_where_the_program_began(
     main.__file__ = "program.py"
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setattr("multiprocessing.process.ORIGINAL_DIR", str(tmp_path))
-    assert program.main_module() == {"init_main_from_path": str(tmp_path / "program.py")}
+    assert bootstrap.main_module() == {"init_main_from_path": str(tmp_path / "program.py")}
     monkeypatch.setattr(sys, "path", ["", "/other", tmp_path])
     assert Program.now().sys_path == [str(tmp_path), "/other"]
 
@@ -76,32 +76,32 @@ def test_a_directory_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_which_files_a_program_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its own, and none that are installed. Who writes one has changed the program."""
+    """Its own, and none that are installed. Who writes one has changed the bootstrap."""
     file = tmp_path / "mine.py"
     file.write_text("")
     mine: Any = ModuleType("mine")
     mine.__file__ = str(file)
     monkeypatch.setitem(sys.modules, "mine", mine)
-    before = program.sources()
+    before = bootstrap.sources()
     assert str(file) in before
     assert os.__file__ not in before
     assert pytest.__file__ not in before
-    assert not program.has_changed(before)
+    assert not bootstrap.has_changed(before)
     os.utime(file, ns=(1, 1))
-    assert program.has_changed(before)
+    assert bootstrap.has_changed(before)
     file.unlink()
-    assert program.has_changed(before)
+    assert bootstrap.has_changed(before)
 
 
 def test_how_the_environment_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIOQUEUE_OLD", "1")
     monkeypatch.setenv("AIOQUEUE_GONE", "1")
     before = dict(os.environ)
-    assert program.changes(before) == {}
+    assert bootstrap.changes(before) == {}
     monkeypatch.setenv("AIOQUEUE_OLD", "2")
     monkeypatch.setenv("AIOQUEUE_NEW", "")
     monkeypatch.delenv("AIOQUEUE_GONE")
-    assert program.changes(before) == {
+    assert bootstrap.changes(before) == {
         "AIOQUEUE_OLD": "2",
         "AIOQUEUE_NEW": "",
         "AIOQUEUE_GONE": None,

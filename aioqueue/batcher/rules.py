@@ -25,13 +25,13 @@ from typing import Any, Final, Literal, Protocol
 
 from aioqueue.arguments import checked_count, checked_seconds, checked_watchdog, function_name
 from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
-from aioqueue.batching.batcher_statistics import BatcherCounts, BatcherState, BatcherStatistics
-from aioqueue.batching.function_calls import (
+from aioqueue.batcher.function_calls import (
     Where,
     checked_function,
     checked_where,
     takes_contexts,
 )
+from aioqueue.batcher.statistics import BatcherCounts, BatcherState, BatcherStatistics
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import (
@@ -87,7 +87,7 @@ class _Call:
 
 
 _calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
-    "aioqueue.batching.function_calls", default=()
+    "aioqueue.batcher.function_calls", default=()
 )
 """The calls that the current code runs in. Tasks that a function starts inherit them."""
 
@@ -159,7 +159,7 @@ class BatcherCore:
         self.takes_contexts: bool = takes_contexts(function, self.where)
         self.payload: bytes | None = None
         if self.where == "process":
-            from aioqueue.processes.worker import pickled
+            from aioqueue.processes.function_pickles import pickled
 
             self.payload = pickled(function, function)
         if on_full not in ("wait", "refuse"):
@@ -420,7 +420,7 @@ class BatcherCore:
         if self.state is not BatcherState.NEW:
             raise RuntimeError(f"the block of {self} has been entered already; make a new one")
         if self.where == "process":
-            from aioqueue.processes.worker import check_may_start
+            from aioqueue.processes.worker_process import check_may_start
 
             check_may_start()
         self.state = BatcherState.RUNNING

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import aioqueue
-from aioqueue.processes import server, worker
-from aioqueue.processes.forkserver import ForkServer
+from aioqueue.processes import stack_dumps
+from aioqueue.processes.fork_server import server
+from aioqueue.processes.fork_server.client import ForkServer
 from tests.inputs.prepare.processing import is_running, open_files
 from tests.inputs.prepare.test_process_life import program, run
 from tests.worlds import PATIENCE, spin_until
@@ -384,7 +385,7 @@ def test_without_proc_files_are_found_and_threads_are_feared(
     monkeypatch.setattr(os.path, "exists", lambda path: "/proc" not in path and exists(path))
     assert server.open_files() == expected
     assert server.left_behind(expected) == "threads"
-    assert worker.state_of(os.getpid()) == ("running", "")
+    assert stack_dumps.state_of(os.getpid()) == ("running", "")
 
 
 @pytest.mark.slow

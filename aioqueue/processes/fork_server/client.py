@@ -1,6 +1,6 @@
 """A fork server of the program's own: imports in advance, and the processes that it forks (Linux).
 
-`start` imports this module when it uses a fork server, and decides whether it does. The server
+`spawn` imports this module when it uses a fork server, and decides whether it does. The server
 imports in advance what its processes need.
 """
 
@@ -28,8 +28,8 @@ from multiprocessing.context import set_spawning_popen
 from typing import Any, Final
 
 from aioqueue import posix
-from aioqueue.processes import program
-from aioqueue.processes.program import (
+from aioqueue.processes.fork_server import bootstrap
+from aioqueue.processes.fork_server.bootstrap import (
     COLD,
     WARM,
     CannotStartError,
@@ -46,7 +46,7 @@ _MAIN: Final = "__main__"
 _KEY_BYTES: Final = 32
 
 _COMMAND: Final = (
-    "import sys; sys.path[:] = {path}; from aioqueue.processes.server import main;"
+    "import sys; sys.path[:] = {path}; from aioqueue.processes.fork_server.server import main;"
     " main({orders}, {listener}, {alive}, {keywords})"
 )
 
@@ -138,7 +138,7 @@ class ForkServer(forkserver.ForkServer):
 
     def ensure_running(self) -> None:
         """Do nothing: multiprocessing's own method would start another server of its kind."""
-        program.ensure_tracker()
+        bootstrap.ensure_tracker()
 
     def _launch(self, modules: tuple[str, ...]) -> None:
         """Start it. This does not wait."""

@@ -19,9 +19,9 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from tests.batching import functions
-from tests.batching.functions import Value
-from tests.batching.models import NEVER, Model, batcher_of, begun
+from tests.batcher import functions
+from tests.batcher.functions import Value
+from tests.batcher.models import NEVER, Model, batcher_of, begun
 from tests.worlds import (
     PATIENCE,
     CancelledError,

@@ -10,10 +10,10 @@ from typing import Any
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.batching.function_calls import Where
+from aioqueue.batcher.function_calls import Where
 from aioqueue.waiting import current_waker
 from aioqueue.waiting.scopes import Gate
-from tests.batching.functions import FileGate, modelled, noted, results
+from tests.batcher.functions import FileGate, modelled, noted, results
 from tests.worlds import PATIENCE, ThreadWorld, World
 
 __all__ = ("NEVER", "WHERES", "AwaitedBatcher", "Model", "batcher_of", "begun")

@@ -7,7 +7,7 @@ called, and the next process gets the batch.
 
 The child process calls the function with the batches that a pipe delivers. Its main thread calls
 the function. A second thread only reads the pipe. So a process whose parent is gone ends at once,
-whatever the function is doing (see also `aioqueue.processes.start`).
+whatever the function is doing (see also `aioqueue.processes.fork_server.spawn`).
 
 Requests and results are pickled one by one, so one that cannot be pickled or unpickled fails alone.
 Their large parts are in the arena: the parent fills the first half with requests, this process the
@@ -26,25 +26,17 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-from aioqueue.batching.core import BatcherCore
-from aioqueue.batching.function_calls import call, failure_of
+from aioqueue.batcher.function_calls import call, failure_of
+from aioqueue.batcher.rules import BatcherCore
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.locks import guarded
 from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
-from aioqueue.processes.messages import (
-    Channel,
-    Succession,
-    failure_of_message,
-    how_it_ended,
-    message_of_failure,
-)
-from aioqueue.processes.program import PARENT_GONE, CannotStartError
-from aioqueue.processes.worker import (
-    WorkerProcess,
-    cannot_start,
-    ended_at_exit,
-    not_importable,
-)
+from aioqueue.processes.channel import Channel
+from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.processes.fork_server.bootstrap import PARENT_GONE, CannotStartError
+from aioqueue.processes.function_pickles import not_importable
+from aioqueue.processes.respawning import Succession, how_it_ended
+from aioqueue.processes.worker_process import WorkerProcess, cannot_start, ended_at_exit
 
 Sent = tuple[bytes, list[Block]]
 """A request in transit: its pickle, and where its large parts are."""

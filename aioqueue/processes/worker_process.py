@@ -1,51 +1,30 @@
-"""One worker process as its parent sees it: its stack, and its end with the program.
-
-A parent can ask for the stack of a process, whatever that is doing. A signal makes `faulthandler`
-write the stack of the process's main thread to a pipe. That needs no step of the interpreter, so it
-works even in a call that holds the GIL. A process that does not answer is stopped, or waits for a
-device in the kernel; then we report what the operating system says about it.
-"""
+"""One worker process as its parent sees it: its start, its state, and its end with the program."""
 
 from __future__ import annotations
 
 import atexit
-import faulthandler
-import io
 import os
-import pickle
-import signal
-import socket
-import sys
-import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
-from multiprocessing import reduction
-from time import monotonic
-from types import FunctionType
+from contextlib import ExitStack, closing
 from typing import Any, Final, Protocol
 
-from aioqueue.arguments import function_name
-from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
+from aioqueue.errors import WorkerDiedError
 from aioqueue.processes.arena import Arena
-from aioqueue.processes.messages import (
-    Channel,
-    channels,
-    is_daemonic,
-    refused_children,
-    why_not_begun,
-)
-from aioqueue.processes.program import (
+from aioqueue.processes.channel import Channel, channels
+from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
-    imports_main,
+    is_daemonic,
     is_ending,
     is_importing_main,
     no_more,
-    where_main_is,
+    refused_children,
 )
-from aioqueue.processes.start import StartedProcess, one_at_a_time
+from aioqueue.processes.fork_server.spawn import StartedProcess, one_at_a_time
+from aioqueue.processes.respawning import why_not_begun
+from aioqueue.processes.stack_dumps import DumpReader, DumpWriter, dump_pair, state_of
 from aioqueue.telemetry.explanation import WorkerState
-from aioqueue.telemetry.stacks import Stack, stack_of_dump
+from aioqueue.telemetry.stacks import Stack
 
 _ENDING: Final = 1.0
 """How many seconds a process has to end after it was asked to."""
@@ -193,66 +172,6 @@ def _begin(work: Work, channel: Channel, arena: Arena, dumps: DumpWriter | None)
     work(channel, arena)
 
 
-def pickled(thing: object, function: Callable[..., Any]) -> bytes:
-    """Pickle a function, or an object that calls it, for every process.
-
-    Raises:
-        InvalidArgumentError: it cannot be pickled, or no process could import it.
-    """
-    try:
-        return dumped(thing, reduction.ForkingPickler)
-    except UnknownToOthersError as error:
-        raise not_importable(function, str(error)) from error
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"function: got {function_name(function)!r}, which cannot be pickled and so cannot"
-            f" be sent to a process ({exception_text(error)});"
-            f" expected a function at the top level of a"
-            " module (not a lambda or an inner one), a functools.partial of one, or a picklable"
-            " object with __call__; or use where='thread'"
-        ) from error
-
-
-class UnknownToOthersError(Exception):
-    """A new process cannot import a function or class; the message says why."""
-
-
-def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
-    """Pickle an object for every process.
-
-    Args:
-        thing: the object.
-        pickler: the class that pickles it.
-
-    Raises:
-        UnknownToOthersError: it refers to a function or class of a main module that other processes
-            do not import, such as one from a notebook's cell. Pickle would write only its name.
-        Exception: it cannot be pickled.
-    """
-
-    class Refusing(pickler):  # type: ignore[misc, valid-type]  # a base that is an argument
-        def reducer_override(self, thing: Any) -> Any:
-            if isinstance(thing, FunctionType | type) and thing.__module__ == "__main__":
-                raise UnknownToOthersError(
-                    f"{thing.__qualname__!r} is defined {where_main_is()} and import that, or use"
-                    " where='thread'"
-                )
-            return NotImplemented
-
-    with io.BytesIO() as file:
-        (pickler if imports_main() else Refusing)(file, 5).dump(thing)
-        return file.getvalue()
-
-
-def not_importable(function: Callable[..., Any], why: str = "") -> InvalidArgumentError:
-    """Make the error for a function that a new process cannot unpickle."""
-    return InvalidArgumentError(
-        f"function: got {function_name(function)!r}, which a new process"
-        " cannot import; expected a function of a module that can be imported there"
-        + (f": {why}" if why else "")
-    )
-
-
 def cannot_start(name: str, error: CannotStartError) -> WorkerDiedError:
     """Make the error for a process that cannot be started, nor any other."""
     why = "" if error.exitcode is None else why_not_begun()
@@ -318,126 +237,3 @@ def end_all() -> None:
 atexit.register(end_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_owners.clear)  # the parent's processes, not the fork's
-
-
-_REAL_TIME: Final = getattr(signal, "SIGRTMIN", None)
-SIGNAL: Final[int | None] = (
-    getattr(signal, "SIGINFO", None) if _REAL_TIME is None else int(_REAL_TIME) + 7
-)
-"""The signal that asks for a stack. No terminal sends it, and usually no other program."""
-
-_OUTERMOST: Final = ("in <module>\n", "\n  ...\n")
-"""The ends of a thread's dump: its outermost call, or the mark of a dump that is cut."""
-
-_STATES: Final[dict[str, tuple[WorkerState, str]]] = {
-    "T": ("stopped", "a signal has stopped it (SIGSTOP); SIGCONT lets it continue"),
-    "t": ("stopped", "a debugger has stopped it"),
-    "D": ("does not answer", "it waits in the kernel for a disk or a network file system"),
-    "Z": ("ended", "it has died"),
-}
-
-
-class DumpWriter:
-    """The worker's end. It can be passed to a process that is being started.
-
-    Args:
-        end: one socket of a pair.
-    """
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return DumpWriter, (self._end,)
-
-    def answer(self) -> None:
-        """Answer requests from now on. Call it in the worker process."""
-        if SIGNAL is not None:
-            self._end.setblocking(False)  # do not wait for a reader that is not reading
-            faulthandler.register(SIGNAL, self._end.fileno(), all_threads=False, chain=False)
-
-    def close(self) -> None:
-        """Close this end."""
-        self._end.close()
-
-
-class DumpReader:
-    """The parent's end.
-
-    Args:
-        end: the other socket of the pair.
-    """
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self._end.setblocking(False)
-        self._lock = threading.Lock()  # one request at a time
-
-    def ask(self, pid: int, seconds: float) -> Stack:
-        """Return the stack of a process; empty if it does not answer in time.
-
-        Args:
-            pid: the process id. The process must answer already (`DumpWriter.answer`): otherwise
-                the signal would kill it.
-            seconds: how long to wait at most.
-        """
-        if SIGNAL is None:
-            return ()
-        with self._lock:
-            if self._end.fileno() < 0:
-                return ()  # closed meanwhile: the process has ended, and its pid may be reused
-            try:
-                while self._end.recv(65536):
-                    pass  # drop a late answer to an earlier request
-            except OSError:
-                pass
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, SIGNAL)
-                return stack_of_dump(self._read(monotonic() + seconds))
-        return ()
-
-    def _read(self, deadline: float) -> str:
-        from aioqueue import posix  # only when used
-
-        text = ""
-        while not text.endswith(_OUTERMOST):
-            left = deadline - monotonic()
-            if left <= 0 or not posix.is_readable(self._end, left):
-                break
-            try:
-                part = self._end.recv(65536)
-            except OSError:
-                break
-            if not part:
-                break
-            text += part.decode(errors="replace")
-        return text
-
-    def close(self) -> None:
-        """Close this end."""
-        with self._lock:
-            self._end.close()
-
-
-def dump_pair() -> tuple[DumpReader, DumpWriter] | None:
-    """Make the two ends of a pipe; return ``None`` on systems where this does not work.
-
-    Raises:
-        OSError: there are no file descriptors left for them.
-    """
-    if SIGNAL is None or not hasattr(faulthandler, "register"):
-        return None
-    mine, theirs = socket.socketpair()
-    return DumpReader(mine), DumpWriter(theirs)
-
-
-def state_of(pid: int) -> tuple[WorkerState, str]:
-    """Return the state of a process by the operating system, and a remark if it is unusual."""
-    from aioqueue import posix  # only when used
-
-    if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
-        return "running", ""
-    state = posix.state_of(pid)
-    if not state:
-        return "ended", "it is gone"
-    return _STATES.get(state, ("running", ""))

@@ -1,6 +1,6 @@
 """A result is its caller's alone: who writes into what it got changes nobody else's.
 
-The generator makes functions that share memory in every way (`tests.batching.sharing`): kinds of
+The generator makes functions that share memory in every way (`tests.batcher.sharing`): kinds of
 containers, of wrappers and of sharing, in tasks, threads and processes. Every caller writes its own
 number all over its result. In the end every result must show that number, every request what it
 showed before, and the next batch must be right: the function's own memory was not written to.
@@ -21,8 +21,8 @@ from numpy.lib.stride_tricks import as_strided
 
 import aioqueue
 from aioqueue import sync
-from tests.batching.models import NEVER
-from tests.batching.sharing import CONTAINERS, SHARING, SIZE, WRAPPERS, Sharer, array_of
+from tests.batcher.models import NEVER
+from tests.batcher.sharing import CONTAINERS, SHARING, SIZE, WRAPPERS, Sharer, array_of
 
 CALLERS = 4
 BATCHES = 2

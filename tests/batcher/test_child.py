@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.batching.processes import ProcessReply, requests_half, work
+from aioqueue.batcher.processes import ProcessReply, requests_half, work
 from aioqueue.processes.arena import Allocator, Arena, pack, unpack
-from aioqueue.processes.messages import Channel, channels, failure_of_message
+from aioqueue.processes.channel import Channel, channels
+from aioqueue.processes.failures import failure_of_message
 from tests.worlds import PATIENCE
 
 LARGE = 2**15

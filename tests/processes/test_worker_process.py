@@ -14,9 +14,10 @@ from types import ModuleType
 
 import pytest
 
-from aioqueue.processes import worker
-from aioqueue.processes.program import where_main_is
-from aioqueue.processes.worker import dumped, state_of
+from aioqueue.processes import stack_dumps
+from aioqueue.processes.fork_server.bootstrap import where_main_is
+from aioqueue.processes.function_pickles import dumped
+from aioqueue.processes.stack_dumps import state_of
 from tests.worlds import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,9 +101,9 @@ def test_a_main_module_that_only_the_program_runs_is_named(monkeypatch: pytest.M
     assert "at a prompt" in where_main_is()
 
 
-@pytest.mark.skipif(worker.SIGNAL is None, reason="there is no signal to ask with")
+@pytest.mark.skipif(stack_dumps.SIGNAL is None, reason="there is no signal to ask with")
 def test_who_has_ended_has_no_stack() -> None:
-    pair = worker.dump_pair()
+    pair = stack_dumps.dump_pair()
     assert pair is not None
     reader, writer = pair
     process = subprocess.Popen(["true"])
@@ -123,7 +124,7 @@ def test_a_process_that_was_waited_for_has_ended() -> None:
 
 def test_what_has_a_module_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there is no main module, and with data that look like its name."""
-    monkeypatch.setattr("aioqueue.processes.worker.imports_main", lambda: False)
+    monkeypatch.setattr("aioqueue.processes.function_pickles.imports_main", lambda: False)
     function = functools.partial(max, "__main__")
     again = pickle.loads(dumped(function, pickle.Pickler))
     assert (again.func, again.args) == (max, ("__main__",))

@@ -33,7 +33,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue import posix
-from aioqueue.processes.program import (
+from aioqueue.processes.fork_server.bootstrap import (
     COLD,
     PARENT_GONE,
     WARM,
