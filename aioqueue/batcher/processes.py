@@ -2,162 +2,31 @@
 
 Each worker of the batcher is a thread here that has one process. It sends a batch and waits for the
 outcomes, so a process has at most one batch. When the process dies, its arena tells whether it had
-begun the batch. If so, the callers of that batch fail, and no others. If not, the function was not
-called, and the next process gets the batch.
-
-The child process calls the function with the batches that a pipe delivers. Its main thread calls
-the function. A second thread only reads the pipe. So a process whose parent is gone ends at once,
-whatever the function is doing (see also `aioqueue.processes.fork_server.spawn`).
-
-Requests and results are pickled one by one, so one that cannot be pickled or unpickled fails alone.
-Their large parts are in the arena: the parent fills the first half with requests, this process the
-second half with results. Only one batch is in flight at a time. So a side that receives a message
-knows that the other side has read all of the last one, and reuses its half.
+begun the batch. If so, the callers of that batch fail, and no others: the function may have had
+effects, and nobody asked for them twice. If not, the function was not called, and the next process
+gets the batch.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from queue import SimpleQueue
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from aioqueue.batcher.function_calls import call, failure_of
+from aioqueue.batcher.child import Outcome, Sent, requests_half, work
+from aioqueue.batcher.function_calls import failure_of
 from aioqueue.batcher.rules import BatcherCore
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
 from aioqueue.locks import guarded
-from aioqueue.processes.arena import Allocator, Arena, Block, pack, unpack
-from aioqueue.processes.channel import Channel
-from aioqueue.processes.failures import failure_of_message, message_of_failure
-from aioqueue.processes.fork_server.bootstrap import PARENT_GONE, CannotStartError
+from aioqueue.processes.arena import pack, unpack
+from aioqueue.processes.failures import failure_of_message
+from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.function_pickles import not_importable
-from aioqueue.processes.respawning import Succession, how_it_ended
+from aioqueue.processes.respawning import RespawnPolicy, how_it_ended
 from aioqueue.processes.worker_process import WorkerProcess, cannot_start, ended_at_exit
-
-Sent = tuple[bytes, list[Block]]
-"""A request in transit: its pickle, and where its large parts are."""
-
-Outcome = tuple[bytes, list[Block], bool]
-"""The outcome of one request: the pickled result or failure, where the large parts of the result
-are, and whether it is a failure. All callers of a batch that has failed share one pickle."""
-
-
-class ProcessReply(NamedTuple):
-    """A message of the process. The first has no outcomes: it says that the process is ready."""
-
-    outcomes: list[Outcome]
-    refusal: bytes | None = None
-    """Why the process cannot work, if it cannot."""
-
-
-def requests_half(arena: Arena) -> Allocator:
-    """Return the allocator of the half for requests. The parent uses it."""
-    return Allocator(arena.size // 2)
-
-
-def results_half(arena: Arena) -> Allocator:
-    """Return the allocator of the half for results. The child uses it."""
-    return Allocator(arena.size, arena.size // 2)
-
-
-def work(channel: Channel, arena: Arena) -> None:
-    """Run the child process: its main function."""
-    arena.begin()
-    inbox: SimpleQueue[bytes | bytearray] = SimpleQueue()
-    threading.Thread(target=_read, args=(channel, inbox), daemon=True).start()
-    try:
-        function = pickle.loads(inbox.get())
-    except Exception as error:
-        _send(channel, ProcessReply([], message_of_failure(error)))
-        return
-    _send(channel, ProcessReply([]))
-    desk = _BatchServer(function, arena)
-    while message := inbox.get():
-        _send(channel, ProcessReply(desk.outcomes(message)))
-        del message  # keep nothing of an answered batch while waiting for the next
-
-
-def _read(channel: Channel, inbox: SimpleQueue[bytes | bytearray]) -> None:
-    """Read what the parent sends, until the empty message that ends the work."""
-    message: bytes | bytearray = b"start"
-    while message:
-        try:
-            message = channel.receive()
-        except (EOFError, OSError):
-            os._exit(PARENT_GONE)
-        inbox.put(message)
-
-
-def _send(channel: Channel, reply: ProcessReply) -> None:
-    """Send a reply. If the parent is gone, end the process."""
-    try:
-        channel.send(pickle.dumps(reply, 5))
-    except OSError:
-        os._exit(PARENT_GONE)
-
-
-class _BatchServer:
-    """Processes batches: unpickles requests, calls the function, pickles results."""
-
-    def __init__(self, function: Callable[..., Any], arena: Arena) -> None:
-        self._function = function
-        self._arena = arena
-        self._allocator = results_half(arena)
-        self._taken: list[int] = []  # places in the arena that hold the results of the last batch
-
-    def outcomes(self, message: bytes | bytearray) -> list[Outcome]:
-        """Return the outcomes of the requests in a batch."""
-        number: int
-        sent: list[Sent]
-        number, sent = pickle.loads(message)
-        self._arena.item = number  # if the process dies from now on, this batch is the cause
-        self._allocator.give_back(self._taken)
-        values = [self._unpacked(request) for request in sent]
-        answers = iter(self._called([value for value, has_failed in values if not has_failed]))
-        made = [value if has_failed else next(answers) for value, has_failed in values]
-        outcomes = self._packed(made)
-        self._taken = [start for _, blocks, _ in outcomes for start, _ in blocks]
-        return outcomes
-
-    def _unpacked(self, request: Sent) -> tuple[Any, bool]:
-        """Return the value of a request, or the failure to unpickle it; and whether it failed."""
-        message, blocks = request
-        try:
-            (value,) = unpack(message, blocks, self._arena, bytearray)
-            return value, False
-        except Exception as error:
-            add_note(error, "while unpickling the request in a worker process")
-            return failure_of(self._function, error), True
-
-    def _called(self, values: list[Any]) -> list[Any]:
-        n = len(values)
-        if not n:
-            return []
-        try:
-            return call(self._function, values)
-        except BaseException as error:  # even `SystemExit`: a function must not end the process
-            return [failure_of(self._function, error)] * n
-
-    def _packed(self, made: Iterable[Any]) -> list[Outcome]:
-        failures: dict[int, bytes] = {}
-        return [self._outcome(one, failures) for one in made]
-
-    def _outcome(self, made: Any, failures: dict[int, bytes]) -> Outcome:
-        if not isinstance(made, Exception):
-            try:
-                return *pack((made,), self._arena, self._allocator), False
-            except Exception as error:
-                add_note(error, "while pickling what the function returned")
-                made = failure_of(self._function, error)
-                return message_of_failure(made), [], True
-        if id(made) not in failures:
-            failures[id(made)] = message_of_failure(made)
-        return failures[id(made)], [], True
-
 
 _ARENA: Final = 128 * 2**20
 """Bytes for the large parts of one batch, requests and results. Unused pages take no memory; parts
@@ -166,34 +35,19 @@ that do not fit go through the pipe."""
 _log: Final = logging.getLogger("aioqueue")
 
 
-class _Process(WorkerProcess):
-    """One process and its state. See `WorkerProcess`.
-
-    Attributes:
-        is_ready: it has imported the function.
-        has_begun: it had begun its own work when it died.
-        was_of_use: it has sent a reply, or a batch has killed it.
-    """
+class _BatchProcess(WorkerProcess):
+    """A worker process that answers one batch at a time."""
 
     def __init__(self, name: str) -> None:
-        self.is_ready = self.has_begun = self.was_of_use = False
         super().__init__(name, _ARENA, work)
         self._number = 0  # the number of the latest batch
         self._allocator = requests_half(self.arena)
-
-    def receive(self) -> ProcessReply | None:
-        """Wait for the next reply; return ``None`` if the process has died."""
-        message = self.receive_message()
-        if message is None:
-            return None
-        reply: ProcessReply = pickle.loads(message)
-        return reply
 
     def has_begun_the_batch(self) -> bool:
         """Return whether a dead process had begun its latest batch."""
         return self.arena.item == self._number
 
-    def ask(self, values: list[Any], function: Any) -> list[Any] | None:
+    def call(self, function: Any, values: list[Any]) -> list[Any] | None:
         """Have the process call the function with a batch.
 
         Returns:
@@ -201,16 +55,17 @@ class _Process(WorkerProcess):
         """
         self._number += 1
         packed = [self._packed(value, function) for value in values]
-        sent = [one for one in packed if not isinstance(one, BaseException)]
+        sent: list[Sent] = [one for one in packed if not isinstance(one, BaseException)]
         outcomes: list[Any] = packed
         if sent:
-            self.send(pickle.dumps((self._number, sent), 5))
-            reply = self.receive()
+            self.send_message(pickle.dumps((self._number, sent), 5))
+            reply: list[Outcome] | None = self.receive_reply()
             if reply is None:
                 return None
             self.was_of_use = True
-            answers = iter(self._unpacked(reply.outcomes, function))
+            answers = iter(self._unpacked(reply, function))
             outcomes = [one if isinstance(one, BaseException) else next(answers) for one in packed]
+        # The process has answered, so it has read the requests.
         self._allocator.give_back(start for _, blocks in sent for start, _ in blocks)
         return outcomes
 
@@ -252,10 +107,10 @@ class ProcessCaller:
         self._core = core
         self._name = name
         self._payload = core.payload
-        self._succession = Succession()
+        self._policy = RespawnPolicy()
         self._started = 0
         self._lock = threading.RLock()  # guards everything below
-        self._process: _Process | None = None
+        self._process: _BatchProcess | None = None
         self._has_batch = False
         self._was_ended_by_us = False  # whether we have ended it: then its death is no failure
         self._is_ending = False  # whether the program ends
@@ -263,7 +118,7 @@ class ProcessCaller:
     def __enter__(self) -> ProcessCaller:
         ended_at_exit(self)
         self._core.call_on_stop(self._end_if_idle)
-        self._core.call_on_giving_up(self._end_it)
+        self._core.call_on_giving_up(self._end_process)
         return self
 
     def __exit__(
@@ -286,19 +141,16 @@ class ProcessCaller:
         """
         while self._process is None and not self._is_over():
             process = self._start()
-            process.send(self._payload)
-            reply = process.receive()
-            if reply is None:
-                self._bury(process, 0)
-            elif reply.refusal is not None:
+            ready = process.hand_over(self._payload)
+            if ready is None:
+                self._handle_death(process, 0)
+            elif ready.refusal is not None:
                 refused = not_importable(self._core.function)
-                refused.__cause__ = failure_of_message(reply.refusal)
+                refused.__cause__ = failure_of_message(ready.refusal)
                 try:
                     raise refused
                 finally:
                     del refused  # its traceback contains this frame
-            else:
-                process.is_ready = True
 
     def __call__(self, batch: list[Any], **more: Any) -> list[Any]:
         assert not more, "contexts cannot be pickled"
@@ -310,13 +162,13 @@ class ProcessCaller:
             worker = id(threading.current_thread())
             self._core.processes[worker] = process
             try:
-                outcomes = process.ask(batch, self._core.function)
+                outcomes = process.call(self._core.function, batch)
             finally:
                 self._core.processes.pop(worker, None)
             self._note_end_of_batch()
             if outcomes is not None:
                 return outcomes
-            died = self._bury(process, len(batch))
+            died = self._handle_death(process, len(batch))
             if died is not None:
                 return [died] * len(batch)
 
@@ -334,19 +186,20 @@ class ProcessCaller:
         """Return whether no process may be started any more."""
         return self._core.is_stopped or self._is_ending
 
-    def _start(self) -> _Process:
+    def _start(self) -> _BatchProcess:
         self._started += 1
         name = f"{self._name}-{self._started}"
         try:
-            process = _Process(name)
+            process = _BatchProcess(name)
         except CannotStartError as error:
             raise cannot_start(name, error) from error
         self._keep(process)
-        if self._is_over():  # the stop may have come before it could see this process
-            self._end_it()
+        # First keep, then look: a stop that came before could not see this process.
+        if self._is_over():
+            self._end_process()
         return process
 
-    def _bury(self, process: _Process, requests: int) -> WorkerDiedError | None:
+    def _handle_death(self, process: _BatchProcess, requests: int) -> WorkerDiedError | None:
         """Handle the death of a process.
 
         Args:
@@ -360,8 +213,9 @@ class ProcessCaller:
             WorkerDiedError: the process cannot be replaced.
         """
         exitcode = process.exitcode()
-        process.has_begun = process.arena.has_begun
         had_begun = requests > 0 and process.has_begun_the_batch()
+        # A death in a batch is the fault of the batch: however many there are, the next batch may
+        # be a good one.
         process.was_of_use = process.was_of_use or had_begun
         process.end(at_once=True)
         is_ours = self._forget()
@@ -372,7 +226,7 @@ class ProcessCaller:
         if not is_ours and not self._is_ending:
             self._core.process_died()
             _log.warning("worker process %s of %s %s%s", process.name, self._core, how, when)
-            why = self._succession.why_the_last(process.name, process, exitcode)
+            why = self._policy.why_not_replaced(process.name, process, exitcode)
             if why is not None:
                 raise WorkerDiedError(why, exitcode=exitcode)
         if not had_begun:
@@ -382,7 +236,7 @@ class ProcessCaller:
     # Called in any thread.
 
     @guarded
-    def _keep(self, process: _Process) -> None:
+    def _keep(self, process: _BatchProcess) -> None:
         self._process = process
 
     @guarded
@@ -392,7 +246,7 @@ class ProcessCaller:
         return self._was_ended_by_us
 
     @guarded
-    def _take_for_batch(self) -> _Process | None:
+    def _take_for_batch(self) -> _BatchProcess | None:
         """Return the process, which is about to get a batch; ``None`` if no process runs."""
         self._has_batch = self._process is not None
         return self._process
@@ -405,10 +259,10 @@ class ProcessCaller:
     def _end_if_idle(self) -> None:
         """End the process unless it has a batch, since the batcher stops. A batch is finished."""
         if not self._has_batch:
-            self._end_it()
+            self._end_process()
 
     @guarded
-    def _end_it(self) -> None:
+    def _end_process(self) -> None:
         if self._process is not None:
             self._was_ended_by_us = True
             self._process.kill()

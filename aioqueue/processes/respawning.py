@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from aioqueue.processes.fork_server.bootstrap import imports_main
 
-MOST_IN_VAIN: Final = 10
+MOST_USELESS: Final = 10
 """How many processes in a row may die without having done anything."""
 
 _SEE_OUTPUT: Final = ": its error output says more"
@@ -31,27 +31,27 @@ class DeadProcess(Protocol):
     was_of_use: bool
 
 
-class Succession:
+class RespawnPolicy:
     """Decides whether a process that has died is replaced, from how its predecessors ended."""
 
     def __init__(self) -> None:
-        self._in_vain = 0  # processes in a row that did nothing
+        self._useless = 0  # processes in a row that did nothing
 
-    def why_the_last(self, name: str, life: DeadProcess, exitcode: int) -> str | None:
+    def why_not_replaced(self, name: str, process: DeadProcess, exitcode: int) -> str | None:
         """Return the reason not to start another process, in words; ``None`` to start one.
 
         A process that was killed says nothing about the next one, unless all of them are killed.
         One that ended by itself before it was ready would do so again.
         """
-        self._in_vain = 0 if life.was_of_use else self._in_vain + 1
+        self._useless = 0 if process.was_of_use else self._useless + 1
         ended = f"worker process {name} {how_it_ended(exitcode)}"
-        if exitcode >= 0 and not life.is_ready:
-            why = _SEE_OUTPUT if life.has_begun else why_not_begun()
+        if exitcode >= 0 and not process.is_ready:
+            why = _SEE_OUTPUT if process.has_begun else why_not_begun()
             return f"{ended} while it started{why}"
-        if self._in_vain < MOST_IN_VAIN:
+        if self._useless < MOST_USELESS:
             return None
-        when = "before it had done anything" if life.is_ready else "while it started"
-        return f"{ended} {when}, as did {self._in_vain - 1} before it"
+        when = "before it had done anything" if process.is_ready else "while it started"
+        return f"{ended} {when}, as did {self._useless - 1} before it"
 
 
 def why_not_begun() -> str:

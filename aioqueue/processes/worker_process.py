@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -12,6 +13,7 @@ from typing import Any, Final, Protocol
 from aioqueue.errors import WorkerDiedError
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.channel import Channel, channels
+from aioqueue.processes.child import Ready
 from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
     is_daemonic,
@@ -35,6 +37,11 @@ Work = Callable[[Channel, Arena], object]
 class WorkerProcess:
     """One worker process, for the thread that talks to it. It starts at once.
 
+    Attributes:
+        is_ready: it has reported that it can call the function.
+        has_begun: it had reached its own code when it died. Known once `exitcode` was called.
+        was_of_use: it has returned something, or its death has a known cause.
+
     Args:
         name: its name.
         arena_size: the size of the shared memory in bytes.
@@ -47,6 +54,7 @@ class WorkerProcess:
     """
 
     def __init__(self, name: str, arena_size: int, work: Work) -> None:
+        self.is_ready = self.has_begun = self.was_of_use = False
         try:
             self._start(name, arena_size, work)
         except (OSError, EOFError) as error:
@@ -77,19 +85,27 @@ class WorkerProcess:
             self.channel.watch(self._process.sentinel)
             undo.pop_all()
 
-    def send(self, message: bytes) -> None:
+    def send_message(self, message: bytes) -> None:
         """Send a message. If the process has died, the next read reports that."""
         try:
             self.channel.send(message)
         except (EOFError, OSError):
             pass
 
-    def receive_message(self) -> bytes | bytearray | None:
-        """Wait for its next message; return ``None`` if it has died."""
+    def receive_reply(self) -> Any | None:
+        """Wait for its next reply; return ``None`` if it has died."""
         try:
-            return self.channel.receive()
+            message = self.channel.receive()
         except (EOFError, OSError):
             return None  # it may have died while it sent a message: that one does not count
+        return pickle.loads(message)
+
+    def hand_over(self, payload: bytes) -> Ready | None:
+        """Send it the pickled function, and wait for its first reply; ``None`` if it has died."""
+        self.send_message(payload)
+        ready: Ready | None = self.receive_reply()
+        self.is_ready = ready is not None
+        return ready
 
     def exitcode(self) -> int:
         """Return its exit code. A process that has closed its channel is ended first."""
@@ -97,6 +113,7 @@ class WorkerProcess:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        self.has_begun = self.arena.has_begun
         exitcode: int = self._process.exitcode
         return exitcode
 
@@ -115,7 +132,7 @@ class WorkerProcess:
     def end(self, *, at_once: bool) -> None:
         """End it and forget it."""
         if not at_once:
-            self.send(b"")
+            self.send_message(b"")
             self._process.join(_ENDING)
         if self._process.is_alive():
             self._process.kill()

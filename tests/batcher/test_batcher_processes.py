@@ -22,7 +22,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.batcher import processes
-from aioqueue.batcher.processes import requests_half, results_half
+from aioqueue.batcher.child import requests_half, results_half
 from aioqueue.processes import worker_process
 from aioqueue.processes.arena import Arena
 from aioqueue.processes.fork_server.spawn import StartedProcess

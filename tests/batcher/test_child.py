@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.batcher.processes import ProcessReply, requests_half, work
+from aioqueue.batcher.child import requests_half, work
 from aioqueue.processes.arena import Allocator, Arena, pack, unpack
 from aioqueue.processes.channel import Channel, channels
+from aioqueue.processes.child import Ready
 from aioqueue.processes.failures import failure_of_message
 from tests.worlds import PATIENCE
 
@@ -62,15 +63,14 @@ class Program:
         self.allocator: Allocator = requests_half(arena)
         self.blocks = 0  # of the last batch's results, in the memory
 
-    def receive(self) -> ProcessReply:
-        reply: ProcessReply = pickle.loads(self.channel.receive())
-        return reply
+    def receive(self) -> Any:
+        return pickle.loads(self.channel.receive())
 
     def ask(self, *requests: Any, number: int = 0) -> list[Any]:
         """Results and failures of the requests of a batch."""
         sent = [pack((one,), self.arena, self.allocator) for one in requests]
         self.channel.send(pickle.dumps((number, sent), 5))
-        outcomes = self.receive().outcomes
+        outcomes = self.receive()
         self.blocks = sum(len(blocks) for _, blocks, _ in outcomes)
         return [self.read(*outcome) for outcome in outcomes]
 
@@ -107,7 +107,7 @@ def at_work(payload: bytes) -> Iterator[Program]:
 def working(function: Callable[..., Any]) -> Iterator[Program]:
     with at_work(pickle.dumps(function)) as program:
         ready = program.receive()
-        assert (ready.outcomes, ready.refusal) == ([], None)
+        assert ready == Ready()
         yield program
 
 

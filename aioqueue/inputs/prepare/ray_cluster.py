@@ -19,9 +19,9 @@ from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue import InvalidArgumentError, extras
-from aioqueue.errors import counted, describe_exception, exception_text
-from aioqueue.inputs.core.items import Item
+from aioqueue.errors import counted, exception_text
 from aioqueue.inputs.prepare.calls_and_retries import ItemCall
+from aioqueue.inputs.prepare.worker_process import Sent, prepared
 from aioqueue.processes.failures import message_of_failure
 from aioqueue.telemetry.stacks import Stack, stack_of
 
@@ -165,11 +165,6 @@ def why_lost(error: BaseException | None) -> str:
     return f"is lost ({type(error).__name__}: {first[:200]})"
 
 
-Sent = tuple[int, int, int, bytes]
-"""An item on its way to an actor: number, epoch, index, and its value. The value is pickled by
-itself, so that an item that cannot be unpickled fails alone."""
-
-
 class Outcome(NamedTuple):
     """The outcome of one item."""
 
@@ -189,6 +184,11 @@ class ActorReport(NamedTuple):
     """The seconds of their preparation."""
     cpu: float
     """The processor seconds of that."""
+
+    @property
+    def cpu_sampled(self) -> float:
+        """The seconds of the calls whose processor seconds were measured: of all."""
+        return self.seconds
 
 
 class Doing(NamedTuple):
@@ -227,7 +227,7 @@ class ItemActor:
         self._thread = threading.current_thread()
         began, cpu = perf_counter(), thread_time()
         try:
-            outcomes = [self._outcome(*sent) for sent in chunk]
+            outcomes = [self._outcome(sent) for sent in chunk]
             return ActorReport(outcomes, perf_counter() - began, thread_time() - cpu)
         finally:
             self._thread = None
@@ -237,21 +237,14 @@ class ItemActor:
         thread, number, began = self._thread, self._number, self._began
         return None if thread is None else Doing(number, perf_counter() - began, stack_of(thread))
 
-    def _outcome(self, number: int, epoch: int, index: int, value: bytes) -> Outcome:
+    def _outcome(self, sent: Sent) -> Outcome:
+        number = sent[0]
         self._began, self._number = perf_counter(), number
-        try:
-            item = Item(number, _cloudpickle().loads(value), epoch, index)
-            return Outcome(number, tuple(self._call.examples(item)), None)
-        except Exception as error:
-            return Outcome(number, (), self._message_of(error))
-        except BaseException as error:  # a function must not end the actor
-            wrapped = RuntimeError(f"the function raised {describe_exception(error)}")
-            wrapped.__cause__ = error
-            return Outcome(number, (), self._message_of(wrapped))
-
-    def _message_of(self, error: Exception) -> bytes:
         cloudpickle = _cloudpickle()
-        return message_of_failure(error, cloudpickle.dumps, cloudpickle.loads)
+        made, has_failed = prepared(self._call, sent, cloudpickle.loads)
+        if not has_failed:
+            return Outcome(number, made, None)
+        return Outcome(number, (), message_of_failure(made, cloudpickle.dumps, cloudpickle.loads))
 
 
 _QUESTIONS: Final = "questions"

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue import sync
-from aioqueue.batcher import processes as batcher_process
+from aioqueue.batcher import child as batcher_child
 from aioqueue.inputs.prepare import worker_process
 from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.fork_server.spawn import StartedProcess
@@ -34,7 +34,7 @@ def start_the_forkserver() -> None:
                 functions.__name__,
                 worker_process.__name__,
                 "tests.batcher.functions",
-                batcher_process.__name__,
+                batcher_child.__name__,
             ]
         )
     process = StartedProcess(daemon=True)

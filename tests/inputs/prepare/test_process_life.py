@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
+from aioqueue.inputs.prepare.chunk_executor import SendPace
 from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.prepare.worker_process import SendPace
 from aioqueue.processes.channel import Channel, channels
 from aioqueue.processes.fork_server.spawn import StartedProcess
 from tests.inputs import functions

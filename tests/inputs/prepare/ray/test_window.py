@@ -13,6 +13,7 @@ import pytest
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
 from aioqueue.inputs.prepare import ray_cluster, ray_executor
+from aioqueue.inputs.prepare.worker_process import Sent
 from tests.clusters import PATIENCE
 from tests.inputs.prepare.ray.test_every_call import Cluster, in_place_of_ray
 
@@ -57,13 +58,11 @@ def test_some_large_items_are_sent_together_if_they_are_not_too_large(
     monkeypatch.setattr(ray_executor, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
     monkeypatch.setattr(ray_executor, "_FEW_BYTES", few_bytes)
     monkeypatch.setattr(ray_executor, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
-    monkeypatch.setattr(ray_executor, "_LONG", 1e9)
+    monkeypatch.setattr(ray_executor, "_SLOW", 1e9)
     prepare_chunk = ray_cluster.ItemActor.prepare
     sizes: list[int] = []
 
-    def counting(
-        actor: ray_cluster.ItemActor, chunk: list[ray_cluster.Sent]
-    ) -> ray_cluster.ActorReport:
+    def counting(actor: ray_cluster.ItemActor, chunk: list[Sent]) -> ray_cluster.ActorReport:
         sizes.append(len(chunk))
         return prepare_chunk(actor, chunk)
 

@@ -17,14 +17,16 @@ import pytest
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.inputs.core.items import Item
 from aioqueue.inputs.prepare import process_executor
+from aioqueue.inputs.prepare.chunk_executor import Assignments, ConnectionLost
 from aioqueue.inputs.prepare.flow_control import Pending
 from aioqueue.inputs.prepare.job import NothingMore
 from aioqueue.inputs.prepare.key_limits import KeyLimit
-from aioqueue.inputs.prepare.process_executor import ProcessExecutor
-from aioqueue.inputs.prepare.worker_process import Assignments, Outcome, WorkerReport, work
+from aioqueue.inputs.prepare.process_executor import PreparingProcess, ProcessExecutor
+from aioqueue.inputs.prepare.worker_process import Outcome, WorkerReport, work
 from aioqueue.inputs.prepare.worker_timing import WorkerGauge
 from aioqueue.processes import worker_process
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
+from aioqueue.processes.child import Ready
 from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
 )
@@ -32,18 +34,22 @@ from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE, spin_until
 
-Life = Callable[["Acted"], Iterator[WorkerReport | None]]
+Replies = Iterator[Ready | WorkerReport]
+Life = Callable[["Acted"], Replies]
 
 MEGABYTE = 2**20
 
 
-class Acted:
-    """Stands for a process: its life tells what comes from it. The last is that it has died."""
+class Acted(PreparingProcess):
+    """Stands for a process: its life yields the replies. When it is over, the process has died."""
 
     def __init__(self, name: str, arena_size: int, life: Life, exitcode: int) -> None:
         self.name, self.arena_size = name, arena_size
-        self.gauge: WorkerGauge
-        self.books = Assignments()
+        self.assignments = Assignments()
+        self.overdue = None
+        self.is_ready = self.has_begun = self.was_of_use = False
+        self._copy = None
+        self._freed = deque()
         self.arena = Arena(4096)
         self.sent: list[bytes] = []  # the function, and then chunks
         self.chunks: deque[list[tuple[int, Any]]] = deque()  # those that are to be prepared
@@ -51,18 +57,18 @@ class Acted:
         self._life = life(self)
         self._exitcode = exitcode
 
-    def send(self, message: bytes) -> None:
+    def send_message(self, message: bytes) -> None:
         if self.sent:
             _, chunk = pickle.loads(message)
             self.chunks.append([(number, pickle.loads(value)) for number, _, _, value in chunk])
         self.sent.append(message)
 
-    def receive(self) -> WorkerReport | None:
+    def receive_reply(self) -> Any:
         return next(self._life, None)
 
     def exitcode(self) -> int:
         self.events.append("exit code")
-        self.books.has_begun = True
+        self.has_begun = True
         return self._exitcode
 
     def kill(self) -> None:
@@ -90,15 +96,15 @@ def outcomes(process: Acted, *, seconds_each: float = 1.0) -> WorkerReport:
     return WorkerReport(made, seconds_each * len(chunk))
 
 
-def works(process: Acted) -> Iterator[WorkerReport | None]:
+def works(process: Acted) -> Replies:
     return at_a_pace(1.0)(process)
 
 
 def at_a_pace(seconds_each: float) -> Life:
     """The life of one that works, and takes so long for an item."""
 
-    def life(process: Acted) -> Iterator[WorkerReport]:
-        yield WorkerReport([], 0.0)
+    def life(process: Acted) -> Replies:
+        yield Ready()
         while True:
             yield outcomes(process, seconds_each=seconds_each)
 
@@ -108,8 +114,8 @@ def at_a_pace(seconds_each: float) -> Life:
 def dies_of(*numbers: int, seconds_each: float = 1.0) -> Life:
     """The life of one that dies of some items."""
 
-    def life(process: Acted) -> Iterator[WorkerReport]:
-        yield WorkerReport([], 0.0)
+    def life(process: Acted) -> Replies:
+        yield Ready()
         while True:
             for number, _ in process.chunks[0]:
                 process.arena.item = number
@@ -121,7 +127,7 @@ def dies_of(*numbers: int, seconds_each: float = 1.0) -> Life:
     return life
 
 
-def dies_at_once(process: Acted) -> Iterator[WorkerReport]:
+def dies_at_once(process: Acted) -> Replies:
     yield from ()
 
 
@@ -164,9 +170,9 @@ class Stage:
             with pytest.raises(NothingMore):
                 take_items()
 
-    def process(self, name: str, arena_size: int, gauge: WorkerGauge) -> Acted:
+    def process(self, name: str, arena_size: int, gauge: WorkerGauge, copy: Any) -> Acted:
         process = Acted(name, arena_size, self.lives.popleft(), self.exitcode)
-        process.gauge = gauge
+        process.gauge, process._copy = gauge, copy
         self.processes.append(process)
         return process
 
@@ -228,7 +234,7 @@ class TestAProcessThatLives:
         assert pickle.loads(process.sent[0]).function is abs
         chunks = [pickle.loads(message) for message in process.sent[1:]]
         assert [len(chunk) for _, chunk in chunks] == [1, 1, 1]
-        assert process.books.is_ready
+        assert process.is_ready
         assert process.events == ["end, at once: False"]
         assert played.made.window.items == 0
         assert played.made.progress.statistics().prepared == 3
@@ -238,10 +244,10 @@ class TestAProcessThatLives:
     def test_gets_some_ahead_if_they_take_little(self, stage: Callable[..., Stage]) -> None:
         had: list[int] = []
 
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             while True:
-                had.append(len(process.books))
+                had.append(len(process.assignments))
                 yield outcomes(process, seconds_each=0.004)
 
         played = stage(life, values=range(9))
@@ -273,8 +279,8 @@ class TestAProcessThatLives:
         ]
 
     def test_its_failures_are_those_of_items(self, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             message = pickle.dumps((pickle.dumps(ValueError("bad")), "there"))
             process.chunks.popleft()
             yield WorkerReport([(0, message, [], True)], 1.0)
@@ -299,11 +305,11 @@ class TestAProcessThatLives:
     ) -> None:
         both = threading.Barrier(2, timeout=PATIENCE)
 
-        def refuses(process: Acted) -> Iterator[WorkerReport]:
+        def refuses(process: Acted) -> Replies:
             refusal = pickle.dumps((pickle.dumps(ImportError("no such module")), "there"))
-            yield WorkerReport([], 0.0, refusal)
+            yield Ready(refusal)
 
-        def together(process: Acted) -> Iterator[WorkerReport]:
+        def together(process: Acted) -> Replies:
             both.wait()
             yield from refuses(process)
 
@@ -325,8 +331,8 @@ class TestWhatLiesInSharedMemory:
     def test_is_free_when_it_has_been_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             message, blocks = self.blocks(process, (self.ARRAY, 2 * self.ARRAY))
             freed.append([start for start, _ in blocks])
             freed.append(process.freed)
@@ -344,8 +350,8 @@ class TestWhatLiesInSharedMemory:
         sizes: list[float] = []
         expected: list[int] = []
 
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             message, blocks = self.blocks(process, (self.ARRAY,))
             expected.append(len(message) + self.ARRAY.nbytes)
             yield WorkerReport([(0, message, blocks, False)], 1.0)
@@ -364,8 +370,8 @@ class TestWhatLiesInSharedMemory:
     ) -> None:
         """Any other queue copies it by itself, so that once is enough."""
 
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             message, blocks = self.blocks(process, (self.ARRAY,))
             yield WorkerReport([(0, message, blocks, False)], 1.0)
 
@@ -377,8 +383,8 @@ class TestWhatLiesInSharedMemory:
     def test_is_free_also_if_it_cannot_be_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             yield WorkerReport([(0, b"no pickle", [(64, 64)], False)], 1.0)
             freed.append(process.freed)
             process.chunks.popleft()
@@ -456,8 +462,8 @@ class TestAProcessThatDies:
 
     @pytest.mark.parametrize("how", ["a stop", "the end of the program"])
     def test_of_us(self, how: str, stage: Callable[..., Stage]) -> None:
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             if how == "a stop":
                 played.made.job.stop()
             else:
@@ -507,8 +513,8 @@ class TestAStop:
             assert not played.processes[0].events
             order.append("no more")
 
-        def life(process: Acted) -> Iterator[WorkerReport]:
-            yield WorkerReport([], 0.0)
+        def life(process: Acted) -> Replies:
+            yield Ready()
             worker_process.end_all()
             order.append("ended")
 
@@ -528,7 +534,7 @@ class TestTheStart:
     ) -> None:
         played, both = stage(values=[1], workers=2), threading.Barrier(2, timeout=PATIENCE)
 
-        def fail(name: str, arena_size: int, gauge: WorkerGauge) -> None:
+        def fail(name: str, arena_size: int, gauge: WorkerGauge, copy: Any) -> None:
             both.wait()
             raise CannotStartError("there is no server", exitcode)
 
@@ -553,9 +559,9 @@ class TestTheStart:
         played = stage(works, values=[1])
         build = played.process
 
-        def halfway(name: str, arena_size: int, gauge: WorkerGauge) -> Acted:
+        def halfway(name: str, arena_size: int, gauge: WorkerGauge, copy: Any) -> Acted:
             played.made.job.stop()
-            return build(name, arena_size, gauge)
+            return build(name, arena_size, gauge, copy)
 
         monkeypatch.setattr(process_executor, "PreparingProcess", halfway)
         assert played.play() == []
@@ -634,7 +640,7 @@ class TestOneProcess:
             return started
 
         monkeypatch.setattr(worker_process, "StartedProcess", build)
-        return process_executor.PreparingProcess("mine", 4096, WorkerGauge("worker"))
+        return process_executor.PreparingProcess("mine", 4096, WorkerGauge("worker"), None)
 
     def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())
@@ -667,10 +673,10 @@ class TestOneProcess:
     @pytest.mark.parametrize("ends", [True, False])
     def test_has_an_exit_code(self, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started(ends=ends))
-        assert not process.books.has_begun
+        assert not process.has_begun
         process.arena.begin()
         assert process.exitcode() == 5
-        assert process.books.has_begun
+        assert process.has_begun
         killed = [] if ends else ["kill", "join"]
         assert started.events == ["start", "join for a while", *killed]
         process.end(at_once=True)
@@ -700,14 +706,15 @@ class TestOneProcess:
 
     def test_messages_both_ways(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, Started())
-        process.send(b"to it")
+        process.send_message(b"to it")
         assert self.other.receive() == b"to it"
         report = WorkerReport([(1, b"x", [], False)], 0.5)
         self.other.send(pickle.dumps(report))
         assert process.receive() == report
         self.other.close()
-        assert process.receive() is None
-        process.send(b"it is gone")
+        with pytest.raises(ConnectionLost):
+            process.receive()
+        process.send_message(b"it is gone")
         process.end(at_once=True)
 
     def test_that_cannot_be_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
