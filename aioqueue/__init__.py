@@ -11,16 +11,17 @@ from __future__ import annotations
 import typing
 from os import environ as _environ
 
-from aioqueue.public_names import PublicNames as _PublicNames
+from aioqueue.base.public_names import PublicNames as _PublicNames
 
 if typing.TYPE_CHECKING:
     from aioqueue import sync as sync
-    from aioqueue.attempts import QueueState, Statistics
+    from aioqueue.base.tracebacks import full_tracebacks
     from aioqueue.batcher.batcher import Batcher
     from aioqueue.batcher.statistics import BatcherStatistics
     from aioqueue.coordination.aio import LooperTask, QueueRunner
     from aioqueue.coordination.faces import Coordinator
     from aioqueue.coordination.restarts import Restart
+    from aioqueue.core.attempts import QueueState, Statistics
     from aioqueue.errors import (
         AioQueueError,
         CancelledError,
@@ -37,8 +38,8 @@ if typing.TYPE_CHECKING:
         UndeliveredError,
         WorkerDiedError,
     )
-    from aioqueue.latest import Latest
-    from aioqueue.latest_state import Versioned
+    from aioqueue.latest.latest import Latest
+    from aioqueue.latest.state import Versioned
     from aioqueue.queues.aio import AsyncBatches
     from aioqueue.queues.faces import AsyncQueue
     from aioqueue.queues.fifo import FIFOQueue, PaddingFIFOQueue
@@ -48,7 +49,6 @@ if typing.TYPE_CHECKING:
     from aioqueue.telemetry.explanation import Culprit, Explanation
     from aioqueue.telemetry.monitor import Monitor
     from aioqueue.telemetry.wait_graph import explain
-    from aioqueue.tracebacks import full_tracebacks
 
 __all__ = (
     "AioQueueError",
@@ -100,7 +100,7 @@ __compiled__: bool
 _names = _PublicNames(
     __name__,
     {
-        "aioqueue.attempts": "QueueState Statistics",
+        "aioqueue.core.attempts": "QueueState Statistics",
         "aioqueue.batcher.batcher": "Batcher",
         "aioqueue.batcher.statistics": "BatcherStatistics",
         "aioqueue.coordination.aio": "LooperTask QueueRunner",
@@ -112,9 +112,9 @@ _names = _PublicNames(
             StillRunningError UndeliveredError WorkerDiedError
         """,
         "aioqueue.inputs": "",
-        "aioqueue.latest": "Latest",
-        "aioqueue.latest_state": "Versioned",
-        "aioqueue.locks": "__compiled__=COMPILED",
+        "aioqueue.latest.latest": "Latest",
+        "aioqueue.latest.state": "Versioned",
+        "aioqueue.system.locks": "__compiled__=COMPILED",
         "aioqueue.queues.aio": "AsyncBatches",
         "aioqueue.queues.faces": "AsyncQueue",
         "aioqueue.queues.fifo": "FIFOQueue PaddingFIFOQueue",
@@ -125,7 +125,7 @@ _names = _PublicNames(
         "aioqueue.telemetry.explanation": "Culprit Explanation",
         "aioqueue.telemetry.monitor": "Monitor",
         "aioqueue.telemetry.wait_graph": "explain",
-        "aioqueue.tracebacks": "full_tracebacks",
+        "aioqueue.base.tracebacks": "full_tracebacks",
     },
 )
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from aioqueue import inspection
-from aioqueue.display_text import print_to
-from aioqueue.inputs.core import journal
+from aioqueue.base.display_text import print_to
+from aioqueue.items import journal
 from aioqueue.telemetry import explain_socket
 
 

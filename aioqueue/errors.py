@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from aioqueue.display_text import on_one_line, without_secrets
+from aioqueue.base.display_text import on_one_line, without_secrets
 
 __all__ = (
     "AioQueueError",

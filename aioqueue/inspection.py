@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.display_text import (
+from aioqueue.base.display_text import (
     count,
     duration,
     on_one_line,
@@ -31,12 +31,12 @@ from aioqueue.display_text import (
     without_secrets,
     workers,
 )
+from aioqueue.base.tracebacks import shorten
 from aioqueue.errors import AioQueueError, with_article
-from aioqueue.inputs.core.items import value_told
-from aioqueue.inputs.pipeline.description import ArraySpec, spec_of_all
-from aioqueue.inputs.pipeline.run_methods import RunMethods
+from aioqueue.items.value_text import value_told
+from aioqueue.pipeline.array_spec import ArraySpec, spec_of_all
+from aioqueue.pipeline.run_methods import RunMethods
 from aioqueue.telemetry.intervals import Interval
-from aioqueue.tracebacks import shorten
 
 _DESCRIPTION: Final = """\
 Runs a pipeline, and shows its stages, the spec of its elements, the first of them, the rates of
@@ -359,7 +359,7 @@ class _Inspection:
 
 
 def _has_one_run(pipeline: Any) -> bool:
-    from aioqueue.inputs.pipeline.build import sources_of
+    from aioqueue.pipeline.stages.chain import sources_of
 
     return any(source._is_once for source in sources_of(pipeline))
 

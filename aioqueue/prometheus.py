@@ -12,8 +12,9 @@ from itertools import accumulate
 from typing import Any, Final
 
 import aioqueue
-from aioqueue import extras, sync
-from aioqueue.display_text import on_one_line
+from aioqueue import sync
+from aioqueue.base import extras
+from aioqueue.base.display_text import on_one_line
 from aioqueue.telemetry.side_by_side import SharedCollector, Shown
 
 __all__ = ("BatcherCollector",)

@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from aioqueue.arguments import checked_count, checked_seconds
-from aioqueue.attempts import Statistics
+from aioqueue.base.arguments import checked_count, checked_seconds
+from aioqueue.base.public_names import World
 from aioqueue.coordination.shutdown import is_watcher
+from aioqueue.core.attempts import Statistics
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
-from aioqueue.locks import holding
-from aioqueue.public_names import World
 from aioqueue.queues.core import QueueFace
+from aioqueue.system.locks import holding
 from aioqueue.telemetry import stacks
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
-from aioqueue.waiting.waker import in_event_loop
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import in_event_loop
 
 __all__ = ("failing", "no_threads_left", "until_waiting", "wait_until_waiting")
 

@@ -2,7 +2,7 @@
 
 mkdocstrings reads sources. But the two faces of a queue take their docstring from the class that
 describes its kind (``__doc__ = FIFOConstructor.__doc__``), and their methods take theirs from the
-text for both faces (`aioqueue.public_names`), which only a running Python sees. And
+text for both faces (`aioqueue.base.public_names`), which only a running Python sees. And
 ``aioqueue.inputs.prepare`` is a function when it runs, but a file too: griffe would show that.
 Signatures are written for type checkers: overloads repeat all parameters for the sake of one, and
 aliases (``Where``) are names that users cannot look up. And ``**options: Unpack[PrepareOptions]``

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aioqueue.attempts import CLOSED, CLOSING, GRANTED, OPEN, PENDING, Put, PutMany, Take
-from aioqueue.locks import holding
-from aioqueue.machine import Machine
-from aioqueue.machine_state import INFINITY
+from aioqueue.core.attempts import CLOSED, CLOSING, GRANTED, OPEN, PENDING, Put, PutMany, Take
+from aioqueue.core.fast_path import INFINITY
+from aioqueue.core.machine import Machine
+from aioqueue.system.locks import holding
 
 __all__ = ("violations",)
 

@@ -19,9 +19,15 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
-from aioqueue.arguments import checked_count, checked_flag, checked_grace, checked_seconds, is_int
-from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy
+from aioqueue.base.arguments import (
+    checked_count,
+    checked_flag,
+    checked_grace,
+    checked_seconds,
+    is_int,
+)
+from aioqueue.pipeline.nodes.rows import EpochRange
+from aioqueue.workers.retries import FailurePolicy
 
 NUMBERS = [
     0,

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue.attempts import QueueState, Statistics
+from aioqueue.core.attempts import QueueState, Statistics
 from tests.worlds import core_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,9 +55,9 @@ def test_a_traceback_shows_the_lines_of_the_source() -> None:
         told = traceback.extract_tb(error.__traceback__)
     last = told[-1]
     assert last.name.rpartition(".")[2] == "begin"
-    assert Path(last.filename).name == "machine.py"
+    assert Path(last.filename).name == "core/machine.py"
     assert last.line
-    source = Path(aioqueue.__file__).with_name("machine.py").read_text("utf-8").splitlines()
+    source = Path(aioqueue.__file__).with_name("core/machine.py").read_text("utf-8").splitlines()
     assert last.line == source[(last.lineno or 0) - 1].strip()
 
 

@@ -21,9 +21,9 @@ import pytest
 
 import aioqueue
 from aioqueue import DataLossError, InvalidArgumentError, sync
-from aioqueue.display_text import LogLines, on_one_line, without_secrets
+from aioqueue.base.display_text import LogLines, on_one_line, without_secrets
 from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
-from aioqueue.inputs.core.items import value_told
+from aioqueue.items.value_text import value_told
 from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.exporters import RunCollector
 from aioqueue.telemetry.html_page import page

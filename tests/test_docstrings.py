@@ -12,7 +12,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.public_names import describe, text_for, with_sections
+from aioqueue.base.public_names import describe, text_for, with_sections
 
 BOTH = """
     Wait for it.

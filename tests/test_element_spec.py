@@ -13,13 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.component_checks import Component
-from aioqueue.element_spec import (
-    ElementSpec,
-    ObjectSpec,
-    PriorityObjectSpec,
-    Spec,
-)
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.spec import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
 from aioqueue.errors import InvalidArgumentError
 
 

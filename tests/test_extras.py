@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue import extras
+from aioqueue.base import extras
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -85,7 +85,7 @@ def test_messages_ask_one_helper() -> None:
         and name.endswith(".py")
         and re.search(r"^(?!.*``).*[\"'].*pip install .*\.\[", text, re.MULTILINE)
     ]
-    assert users == ["aioqueue/extras.py"]
+    assert users == ["aioqueue/base/extras.py"]
 
 
 def test_a_message_says_how_to_install_an_extra(

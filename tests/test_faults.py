@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.storage import blocks, priority_and_shuffle
-from aioqueue.storage import protocol as padded
+from aioqueue.core.storage import blocks, priority_and_shuffle
+from aioqueue.core.storage import protocol as padded
 from tests.children import complaints
 from tests.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.arguments import function_name, is_async, is_coroutine_function
+from aioqueue.base.arguments import function_name, is_async, is_coroutine_function
 
 
 async def coroutine_function() -> None:

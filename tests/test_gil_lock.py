@@ -24,18 +24,18 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue import locks
-from aioqueue.locks import REFUSAL, holding, is_held_here
-from aioqueue.machine import Machine
-from aioqueue.machine_state import NOTHING, FastPath
-from aioqueue.storage.protocol import ObjectStorage
+from aioqueue.core.fast_path import NOTHING, FastPath
+from aioqueue.core.machine import Machine
+from aioqueue.core.storage.protocol import ObjectStorage
+from aioqueue.system import locks
+from aioqueue.system.locks import REFUSAL, holding, is_held_here
 from tests.proof.scheduling import Choices, ScheduleError, Scheduler, explore
 from tests.test_locks import StruckError
 
 
 def interpreted() -> ModuleType:
     """The module as it stands in its file, whether or not it was compiled."""
-    file = Path(locks.__file__).with_name("locks.py")
+    file = Path(locks.__file__).with_name("system/locks.py")
     spec = importlib.util.spec_from_file_location("gil_lock_interpreted", file)
     assert spec is not None
     assert spec.loader is not None
@@ -252,7 +252,7 @@ class Tries:
     """Threads that put rows in and take them out by the fast path, and one that takes the lock."""
 
     def __init__(self, choices: Choices) -> None:
-        self.scheduler = Scheduler(choices, preemptions=2, lines=("aioqueue.machine_state",))
+        self.scheduler = Scheduler(choices, preemptions=2, lines=("aioqueue.core.fast_path",))
         self.lock = locks.GilLock(lambda: Bell(self.scheduler, choices))
         self.path = FastPath(Steps(self.scheduler), self.lock, lambda lock: lock.acquire())
         self.path._bound_in, self.path._bound_out = 9, 0

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from numpy.random import standard_normal as under_another_name
 
-from aioqueue import global_generators, inputs
-from aioqueue.global_generators import DrawsFinder
+from aioqueue import inputs
+from aioqueue.base import global_generators
+from aioqueue.base.global_generators import DrawsFinder
 from aioqueue.sync import Coordinator, FIFOQueue
 
 try:

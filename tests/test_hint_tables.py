@@ -17,7 +17,7 @@ import pytest
 import aioqueue
 import aioqueue.ray
 from aioqueue import inputs, sync
-from aioqueue.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
+from aioqueue.base.hint_tables import ATTRIBUTES, KEYWORDS, NAMES
 
 QUEUES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")
 FACES: tuple[Any, ...] = (aioqueue, sync)

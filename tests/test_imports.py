@@ -141,7 +141,7 @@ package, *names = sys.argv[1:]
 
 class Spy:
     def find_spec(name, path, target=None):
-        if name in ("aioqueue.storage", "aioqueue.waiting", "aioqueue.queues"):
+        if name in ("aioqueue.core.storage", "aioqueue.worlds", "aioqueue.queues"):
             held = list(_bootstrap._module_locks)
             if name == "aioqueue.queues" or "aioqueue.queues" not in held:  # one thread at a time
                 assert not any(one.startswith(name + ".") for one in held), (name, held)

@@ -21,6 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
+from aioqueue.base.tracebacks import HOUSE
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -29,7 +30,6 @@ from aioqueue.errors import (
     QueueClosedError,
     QueueEmpty,
 )
-from aioqueue.tracebacks import HOUSE
 from tests.worlds import PATIENCE, spin_until
 
 Body = Callable[[], Coroutine[Any, Any, None]]

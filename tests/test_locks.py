@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue.locks import guarded, holding, is_held_here, release_if_held
-from aioqueue.waiting.waker import running_loop
+from aioqueue.system.locks import guarded, holding, is_held_here, release_if_held
+from aioqueue.worlds.waker import running_loop
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path(aioqueue.__file__).parent
@@ -206,8 +206,8 @@ class TestWhatIsPrivateInTheStandardLibrary:
         ("name", "places"),
         [
             # The others make such locks.
-            ("_is_owned", {"locks.py", "forks.py"}),
-            ("_get_running_loop", {"waiting/waker.py"}),
+            ("_is_owned", {"system/locks.py", "system/forks.py"}),
+            ("_get_running_loop", {"worlds/waker.py"}),
             ("popen_forkserver", {"processes/fork_server/client.py"}),
             ("resource_tracker", {"processes/fork_server/bootstrap.py"}),
             ("_children", {"processes/fork_server/spawn.py"}),
@@ -278,10 +278,10 @@ def test_one_thread_at_a_time(way: Callable[[Any, Callable[[], Any]], Any]) -> N
 HEAD = f"""
 import asyncio, json, random, signal, threading
 from aioqueue import FIFOQueue
-from aioqueue.attempts import Attempt, NEITHER
-from aioqueue.locks import guarded, holding
-from aioqueue.waiting import CancelScope, Gate, unwatch, watch
-from aioqueue.waiting.asyncio import AsyncioWaker
+from aioqueue.core.attempts import Attempt, NEITHER
+from aioqueue.system.locks import guarded, holding
+from aioqueue.worlds import CancelScope, Gate, unwatch, watch
+from aioqueue.worlds.asyncio import AsyncioWaker
 
 class StruckError(BaseException):
     pass
@@ -502,7 +502,7 @@ UNDOING = [
     str(path.relative_to(PACKAGE))
     for part in (
         "*lock*.py",
-        "machine_state.py",
+        "core/fast_path.py",
         "waiting/*.py",
         "queues/*.py",
         "coordination/*.py",
@@ -562,7 +562,8 @@ UNDOES_NOTHING = {"Run._awaits"}
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="there the place of the jump says nothing")
 @pytest.mark.parametrize("name", UNDOING)
 def test_no_loop_is_left_past_what_undoes(name: str) -> None:
-    """See `aioqueue.locks`: CPython leaves some loops without their `finally` or `__exit__`."""
+    """See `aioqueue.system.locks`: CPython leaves some loops without their `finally` or
+    `__exit__`."""
     source = (PACKAGE / name).read_text(encoding="utf-8")
     found = {
         one.co_qualname: lines

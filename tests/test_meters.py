@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from aioqueue.meters import BOUNDS, Durations
+from aioqueue.core.meters import BOUNDS, Durations
 
 
 def buckets(*seconds: float) -> list[int]:

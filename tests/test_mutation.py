@@ -137,7 +137,7 @@ def test_a_sample_is_the_same_each_time_and_all_files_have_their_part() -> None:
 
 @pytest.mark.slow
 def test_the_command_lists_mutants(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "attempts.py:* Lines.remove:*"]) == 0
+    assert main(["--list", "core/attempts.py:* Lines.remove:*"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert all(" Lines.remove: `" in line for line in lines)

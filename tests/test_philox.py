@@ -9,16 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.component_checks import Component
-from aioqueue.errors import InvalidArgumentError
-from aioqueue.philox import DEFAULT_GRAPH_SEED, PhiloxWords, philox_blocks, resolve_seed
-from aioqueue.storage.priority_and_shuffle import (
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.philox import (
+    DEFAULT_GRAPH_SEED,
+    PhiloxWords,
+    philox_blocks,
+    resolve_seed,
+)
+from aioqueue.core.storage.priority_and_shuffle import (
     ObjectShelf,
     Shelf,
     ShuffleStorage,
     TypedShelf,
 )
-from aioqueue.storage.protocol import Held
+from aioqueue.core.storage.protocol import Held
+from aioqueue.errors import InvalidArgumentError
 
 ONES = 0xFFFFFFFF
 

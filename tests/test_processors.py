@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.prepare.runner import _checked_bounds
-from aioqueue.processors import processors, usable_processors
+from aioqueue.system.processors import processors, usable_processors
+from aioqueue.workers.runner import _checked_bounds
 
 PERIOD = 100_000
 
@@ -119,9 +119,9 @@ def test_autotuning_starts_no_more_processes_than_can_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     has(monkeypatch, 3, "process_cpu_count")
-    monkeypatch.setattr("aioqueue.processors._quotas", lambda root: iter([1.5]))
+    monkeypatch.setattr("aioqueue.system.processors._quotas", lambda root: iter([1.5]))
     assert usable_processors() == 2
     processes: Any = SimpleNamespace(most=None)
     assert _checked_bounds(True, 1, processes) == (1, 2)
-    monkeypatch.setattr("aioqueue.processors._quotas", lambda root: iter([0.25]))
+    monkeypatch.setattr("aioqueue.system.processors._quotas", lambda root: iter([0.25]))
     assert _checked_bounds(True, 1, processes) == (1, 1)

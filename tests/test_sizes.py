@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.storage.sized import rows_within, size_of
+from aioqueue.core.storage.sized import rows_within, size_of
 
 ARRAY = np.zeros(100)
 

@@ -22,7 +22,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.queues.faces import PeerFace
 
-NEED_EXTRAS = {"aioqueue.waiting.trio": "trio", "aioqueue.torch": "torch"}
+NEED_EXTRAS = {"aioqueue.worlds.trio": "trio", "aioqueue.torch": "torch"}
 NAMES = ["aioqueue", *(i.name for i in pkgutil.walk_packages(aioqueue.__path__, "aioqueue."))]
 MODULES = [
     importlib.import_module(name)

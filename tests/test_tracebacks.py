@@ -22,9 +22,9 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs, sync
+from aioqueue.base.tracebacks import HOUSE, SHORTENED, FailureNote, raise_again, shorten, title_of
 from aioqueue.inputs import items, numbers
 from aioqueue.testing import wait_until_waiting
-from aioqueue.tracebacks import HOUSE, SHORTENED, FailureNote, raise_again, shorten, title_of
 
 ROOT = Path(HOUSE).parent
 

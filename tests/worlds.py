@@ -31,7 +31,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds.scopes import Gate
 
 # A world whose package is missing is skipped, with that as the reason (see `World.missing`).
 HAS_TRIO = importlib.util.find_spec("trio") is not None

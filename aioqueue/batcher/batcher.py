@@ -19,9 +19,11 @@ from typing import Any, Concatenate, Generic, Self, TypeVar
 
 import anyio
 
-from aioqueue.api_misuse import refuse_block, refuse_overrides
-from aioqueue.arguments import checked_seconds
-from aioqueue.attempts import PENDING
+from aioqueue.base.arguments import checked_seconds
+from aioqueue.base.display_text import on_one_line
+from aioqueue.base.hints import refuse_block, refuse_overrides
+from aioqueue.base.public_names import public, with_sections
+from aioqueue.base.tracebacks import SHORTENED, shorten
 from aioqueue.batcher.function_calls import Where
 from aioqueue.batcher.rules import BatcherCore, OnFull, Request
 from aioqueue.batcher.statistics import BatcherState, BatcherStatistics
@@ -30,15 +32,13 @@ from aioqueue.coordination.cancellations import Call, ask_again, is_cancellation
 from aioqueue.coordination.shutdown import CLEAN_UP, DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
 from aioqueue.coordination.tasks import Tasks, loop_of_its_own, new_tasks, outlast
 from aioqueue.coordination.workers import format_with_places
-from aioqueue.display_text import on_one_line
+from aioqueue.core.attempts import PENDING
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
-from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.locks import holding
-from aioqueue.public_names import public, with_sections
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.tracebacks import SHORTENED, shorten
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import (
+from aioqueue.system.forks import is_refusing, note_for_forks, refusing
+from aioqueue.system.locks import holding
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import (
     CancelScope,
     cancelled_by,
     current_scopes,
@@ -49,7 +49,7 @@ from aioqueue.waiting.scopes import (
     waits_elsewhere,
     watch,
 )
-from aioqueue.waiting.waker import (
+from aioqueue.worlds.waker import (
     AsyncWaker,
     ThreadWaker,
     apply_deferred,

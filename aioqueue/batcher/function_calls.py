@@ -14,8 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from aioqueue.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
-from aioqueue.component_checks import is_table
+from aioqueue.base.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
 from aioqueue.coordination.cancellations import Call
 from aioqueue.coordination.classify import (
     Classification,
@@ -23,9 +22,10 @@ from aioqueue.coordination.classify import (
     classify,
     is_fatal,
 )
-from aioqueue.element_spec import is_iterable
+from aioqueue.core.elements.component import is_table
+from aioqueue.core.elements.ownership import FIXED, private, private_parts
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception
-from aioqueue.ownership import FIXED, private, private_parts
 
 Where = Literal["auto", "task", "thread", "process"]
 """Where the function of a batcher runs."""

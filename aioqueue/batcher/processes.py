@@ -20,13 +20,13 @@ from aioqueue.batcher.child import Outcome, Sent, requests_half, work
 from aioqueue.batcher.function_calls import failure_of
 from aioqueue.batcher.rules import BatcherCore
 from aioqueue.errors import OutOfRangeError, WorkerDiedError, add_note
-from aioqueue.locks import guarded
 from aioqueue.processes.arena import pack, unpack
 from aioqueue.processes.failures import failure_of_message
 from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.function_pickles import not_importable
 from aioqueue.processes.respawning import RespawnPolicy, how_it_ended
 from aioqueue.processes.worker_process import WorkerProcess, cannot_start, ended_at_exit
+from aioqueue.system.locks import guarded
 
 _ARENA: Final = 128 * 2**20
 """Bytes for the large parts of one batch, requests and results. Unused pages take no memory; parts

@@ -23,8 +23,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Final, Literal, Protocol
 
-from aioqueue.arguments import checked_count, checked_seconds, checked_watchdog, function_name
-from aioqueue.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
+from aioqueue.base.arguments import checked_count, checked_seconds, checked_watchdog, function_name
 from aioqueue.batcher.function_calls import (
     Where,
     checked_function,
@@ -34,6 +33,8 @@ from aioqueue.batcher.function_calls import (
 from aioqueue.batcher.statistics import BatcherCounts, BatcherState, BatcherStatistics
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.workers import Worker
+from aioqueue.core.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
+from aioqueue.core.storage.sized import size_of
 from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
@@ -45,12 +46,11 @@ from aioqueue.errors import (
     describe_exception,
     own,
 )
-from aioqueue.locks import guarded, is_held_here
 from aioqueue.queues.core import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
-from aioqueue.storage.sized import size_of
+from aioqueue.system.locks import guarded, is_held_here
 from aioqueue.telemetry.explanation import (
     Culprit,
     CulpritKind,
@@ -63,8 +63,8 @@ from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import Stack, place_of, stack_of
 from aioqueue.telemetry.wait_graph import explain
 from aioqueue.telemetry.watchdog import Watchdog
-from aioqueue.waiting.scopes import Gate
-from aioqueue.waiting.waker import Owner, apply_deferred
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import Owner, apply_deferred
 
 OnFull = Literal["wait", "refuse"]
 

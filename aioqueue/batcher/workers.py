@@ -23,15 +23,15 @@ from typing import TypeVar
 
 import anyio
 
-from aioqueue.attempts import Take
 from aioqueue.batcher.function_calls import CallsHere, FunctionCaller, call_async
 from aioqueue.batcher.rules import BatcherCore, Request
 from aioqueue.coordination.cancellations import is_cancellation
 from aioqueue.coordination.tasks import Tasks
 from aioqueue.coordination.workers import as_worker, when_all_ended
+from aioqueue.core.attempts import Take
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty
-from aioqueue.waiting.scopes import Gate
-from aioqueue.waiting.waker import current_worker
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import current_worker
 
 T = TypeVar("T")
 

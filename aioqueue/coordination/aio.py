@@ -13,8 +13,15 @@ from typing import Any, Protocol, Self
 
 import anyio
 
-from aioqueue.api_misuse import refuse_block
-from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
+from aioqueue.base.arguments import (
+    checked_grace,
+    checked_seconds,
+    function_name,
+    is_coroutine_function,
+)
+from aioqueue.base.hints import refuse_block
+from aioqueue.base.public_names import public, with_sections
+from aioqueue.base.tracebacks import SHORTENED, raise_again, shorten
 from aioqueue.coordination.cancellations import (
     Call,
     WorkerScope,
@@ -51,11 +58,9 @@ from aioqueue.coordination.shutdown import (
 from aioqueue.coordination.tasks import Tasks, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
-from aioqueue.forks import is_refusing
-from aioqueue.public_names import public, with_sections
-from aioqueue.tracebacks import SHORTENED, raise_again, shorten
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.waker import defers_ctrl_c, lets_ctrl_c_in
+from aioqueue.system.forks import is_refusing
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.waker import defers_ctrl_c, lets_ctrl_c_in
 
 
 class Startable(Protocol):

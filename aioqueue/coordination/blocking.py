@@ -12,8 +12,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from aioqueue.api_misuse import refuse_block
-from aioqueue.arguments import checked_grace, checked_seconds, function_name, is_coroutine_function
+from aioqueue.base.arguments import (
+    checked_grace,
+    checked_seconds,
+    function_name,
+    is_coroutine_function,
+)
+from aioqueue.base.hints import refuse_block
+from aioqueue.base.public_names import public, with_sections
+from aioqueue.base.tracebacks import raise_again, shorten
 from aioqueue.coordination.core import THE_BLOCK
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
@@ -28,11 +35,9 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
-from aioqueue.forks import is_refusing
-from aioqueue.public_names import public, with_sections
-from aioqueue.tracebacks import raise_again, shorten
-from aioqueue.waiting.scopes import CancelScope, Gate, current_scopes
-from aioqueue.waiting.waker import in_event_loop
+from aioqueue.system.forks import is_refusing
+from aioqueue.worlds.scopes import CancelScope, Gate, current_scopes
+from aioqueue.worlds.waker import in_event_loop
 
 
 @refuse_block(

@@ -32,11 +32,11 @@ from typing import Any, Final, Self
 import anyio
 import anyio.lowlevel
 
-from aioqueue.attempts import Attempt
+from aioqueue.core.attempts import Attempt
 from aioqueue.errors import QueueClosedError
-from aioqueue.waiting.asyncio import is_deferred
-from aioqueue.waiting.scopes import StopScope, end_wait, waits_of_workers
-from aioqueue.waiting.waker import current_worker, loaded_trio, running_loop
+from aioqueue.worlds.asyncio import is_deferred
+from aioqueue.worlds.scopes import StopScope, end_wait, waits_of_workers
+from aioqueue.worlds.waker import current_worker, loaded_trio, running_loop
 
 _SENT_BY: Final = "cancel scope "
 """What stands before the name of a scope in the messages of anyio."""

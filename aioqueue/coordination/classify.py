@@ -30,7 +30,7 @@ from aioqueue.coordination.cancellations import (
     is_cancellation,
     running_task,
 )
-from aioqueue.element_spec import is_iterable
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -38,8 +38,8 @@ from aioqueue.errors import (
     OutOfRangeError,
     QueueClosedError,
 )
-from aioqueue.waiting.scopes import current_scopes
-from aioqueue.waiting.waker import current_worker
+from aioqueue.worlds.scopes import current_scopes
+from aioqueue.worlds.waker import current_worker
 
 _STOPPING: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
 """Exceptions that a stop raises in workers that wait for a queue or inside a scope."""

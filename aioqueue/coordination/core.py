@@ -47,14 +47,14 @@ from aioqueue.coordination.workers import (
     threads_of,
     when_all_ended,
 )
-from aioqueue.element_spec import is_iterable
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, detached
-from aioqueue.locks import guarded, holding, is_held_here
+from aioqueue.system.locks import guarded, holding, is_held_here
 from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
 from aioqueue.telemetry.stacks import forget_locals
 from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
-from aioqueue.waiting.scopes import Gate, StopScope
-from aioqueue.waiting.waker import apply_deferred
+from aioqueue.worlds.scopes import Gate, StopScope
+from aioqueue.worlds.waker import apply_deferred
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation

@@ -1,7 +1,7 @@
 """The methods of a coordinator that both faces share.
 
 `CoordinatorMethods` documents the methods that wait, which each face implements in its own way; see
-`aioqueue.public_names`. `CoordinatorFace` implements those that never wait.
+`aioqueue.base.public_names`. `CoordinatorFace` implements those that never wait.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from aioqueue.api_misuse import hint_attributes, refuse_overrides
-from aioqueue.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
+from aioqueue.base.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
+from aioqueue.base.hints import hint_attributes, refuse_overrides
+from aioqueue.base.public_names import World, describe
+from aioqueue.base.tracebacks import SHORTENED, raise_again
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.errors import counted, interrupt_of
-from aioqueue.forks import is_refusing, note_for_forks, refusing
-from aioqueue.locks import holding
-from aioqueue.public_names import World, describe
+from aioqueue.system.forks import is_refusing, note_for_forks, refusing
+from aioqueue.system.locks import holding
 from aioqueue.telemetry.registry import Watch
-from aioqueue.tracebacks import SHORTENED, raise_again
-from aioqueue.waiting.scopes import end_joins_of
-from aioqueue.waiting.waker import Owner
+from aioqueue.worlds.scopes import end_joins_of
+from aioqueue.worlds.waker import Owner
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import Explanation

@@ -6,10 +6,10 @@ that type checkers see the connection, too.
 
 from __future__ import annotations
 
+from aioqueue.base.public_names import public, with_sections
 from aioqueue.coordination.aio import AsyncCoordinator
 from aioqueue.coordination.blocking import ThreadCoordinator
 from aioqueue.coordination.face import CoordinatorFace
-from aioqueue.public_names import public, with_sections
 
 
 @public("aioqueue", hints="coordinators")

@@ -27,19 +27,19 @@ from collections.abc import Callable, Iterable
 from types import CodeType, TracebackType
 from typing import Any, Final
 
-from aioqueue.arguments import (
+from aioqueue.base.arguments import (
     EnqueueOp,
     function_name,
     is_coroutine_function,
     makes_several,
     refuse_awaitable,
 )
+from aioqueue.base.tracebacks import FailureNote, shorten
 from aioqueue.coordination.cancellations import running_task
-from aioqueue.element_spec import is_iterable
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, add_note, describe_exception, exception_text
-from aioqueue.locks import holding
 from aioqueue.queues.core import QueueFace
-from aioqueue.tracebacks import FailureNote, shorten
+from aioqueue.system.locks import holding
 
 _QUEUE: Final = r"'?(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue'?"
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import anyio
 
-from aioqueue.arguments import (
+from aioqueue.base.arguments import (
     checked_count,
     checked_delay,
     checked_exceptions,
@@ -24,14 +24,14 @@ from aioqueue.arguments import (
     checked_share,
     is_int,
 )
+from aioqueue.base.public_names import public
+from aioqueue.base.tracebacks import shorten, text_of
 from aioqueue.coordination.classify import as_failure
 from aioqueue.coordination.workers import WorkerPlan
+from aioqueue.core.meters import Meter
 from aioqueue.errors import InvalidArgumentError, add_note, counted, describe_exception, detached
-from aioqueue.meters import Meter
-from aioqueue.public_names import public
-from aioqueue.tracebacks import shorten, text_of
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 
 _log: Final = logging.getLogger("aioqueue")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from aioqueue.arguments import EnqueueOp, function_name
-from aioqueue.meters import LockLooks, Meter, Tracer
+from aioqueue.base.arguments import EnqueueOp, function_name
+from aioqueue.core.meters import LockLooks, Meter, Tracer
 from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry.registry import EndingPart
 from aioqueue.telemetry.stacks import locks_of
@@ -74,7 +74,7 @@ class OpStage(EndingPart):
 
     def numbers(self, now: float) -> StageNumbers:
         """Return the numbers of the stage so far."""
-        from aioqueue.meters import Histogram
+        from aioqueue.core.meters import Histogram
         from aioqueue.telemetry.snapshots import StageNumbers
 
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]

@@ -26,7 +26,8 @@ from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from aioqueue.arguments import EnqueueOp, function_name, name_of_work
+from aioqueue.base.arguments import EnqueueOp, function_name, name_of_work
+from aioqueue.base.display_text import on_one_line
 from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import (
     Classification,
@@ -53,20 +54,14 @@ from aioqueue.coordination.shutdown import (
 )
 from aioqueue.coordination.tasks import CooperativeYield
 from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
-from aioqueue.display_text import on_one_line
+from aioqueue.core.meters import Meter, current_meter
 from aioqueue.errors import OutOfRangeError, counted, describe_exception
-from aioqueue.locks import guarded
-from aioqueue.meters import Meter, current_meter
 from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.system.locks import guarded
 from aioqueue.telemetry.registry import StagePart, Watch
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
-from aioqueue.waiting.waker import (
-    Owner,
-    current_worker,
-    defers_ctrl_c,
-    lets_ctrl_c_in,
-)
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import Owner, current_worker, defers_ctrl_c, lets_ctrl_c_in
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker

@@ -44,17 +44,17 @@ from time import monotonic
 from typing import Any, Final, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
+from aioqueue.base.display_text import LogLines, on_one_line
+from aioqueue.base.tracebacks import shorten, title_of
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import Worker, format_with_places
-from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
-from aioqueue.forks import living_queues
-from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.system.forks import living_queues
+from aioqueue.system.locks import guarded, holding
 from aioqueue.telemetry.registry import forget_run, note_run
-from aioqueue.tracebacks import shorten, title_of
-from aioqueue.waiting.scopes import StopScope, attempts_elsewhere, watch
-from aioqueue.waiting.waker import in_event_loop
+from aioqueue.worlds.scopes import StopScope, attempts_elsewhere, watch
+from aioqueue.worlds.waker import in_event_loop
 
 CLEAN_UP: Final = 10.0
 """How many seconds tasks have at least for their clean-up, once they were cancelled again."""

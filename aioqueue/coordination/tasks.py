@@ -33,15 +33,9 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
-from aioqueue.waiting.waker import (
-    current_worker,
-    defers_ctrl_c,
-    in_trio,
-    loaded_trio,
-    running_loop,
-)
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import current_worker, defers_ctrl_c, in_trio, loaded_trio, running_loop
 
 _BACKEND: Final = "anyio._backends._asyncio"  # imported by `anyio.run`
 

@@ -13,21 +13,21 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from aioqueue.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.base.arguments import EnqueueOp, function_name, is_coroutine_function
+from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
 from aioqueue.coordination.classify import as_failure, without_stops
 from aioqueue.coordination.misuse import described
-from aioqueue.display_text import LogLines, on_one_line
 from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
     describe_exception,
     exception_text,
 )
-from aioqueue.locks import guarded, holding
+from aioqueue.system.locks import guarded, holding
 from aioqueue.telemetry import stacks
 from aioqueue.telemetry.stacks import stack_of
-from aioqueue.waiting.waker import Owner, in_event_loop, loaded_trio, running_loop
+from aioqueue.worlds.waker import Owner, in_event_loop, loaded_trio, running_loop
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState

@@ -26,44 +26,45 @@ from __future__ import annotations
 
 import typing as _typing
 
-from aioqueue.public_names import PublicNames as _PublicNames
+from aioqueue.base.public_names import PublicNames as _PublicNames
 
 if _typing.TYPE_CHECKING:
-    from aioqueue.inputs.batches.batch import batch, shuffle_batch
-    from aioqueue.inputs.batches.broadcast import broadcast
-    from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
-    from aioqueue.inputs.core.items import Entry, Origin, PlacedEntry, Quarantined
-    from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
-    from aioqueue.inputs.core.journal import Journal, JournalEntry, read_journal
-    from aioqueue.inputs.core.positions import Position, load_position, save_position
-    from aioqueue.inputs.core.shuffling import rng
-    from aioqueue.inputs.core.sink import Sink
-    from aioqueue.inputs.pipeline.description import ArraySpec
-    from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-    from aioqueue.inputs.pipeline.pipeline import Pipeline
-    from aioqueue.inputs.pipeline.rank_merge import merge_positions
-    from aioqueue.inputs.pipeline.writing import Written
-    from aioqueue.inputs.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
-    from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
-    from aioqueue.inputs.prepare_options import PrepareOptions, Rate, Retry, per_minute, per_second
-    from aioqueue.inputs.readers.csv import read_csv
-    from aioqueue.inputs.readers.datasets import RayDataset, huggingface_dataset, ray_dataset
-    from aioqueue.inputs.readers.files import files
-    from aioqueue.inputs.readers.kafka import Kafka, KafkaRecord, kafka
-    from aioqueue.inputs.readers.lines import read_json_lines, read_lines
-    from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
-    from aioqueue.inputs.readers.reader import Reader, read_records, read_whole_files
-    from aioqueue.inputs.readers.tar import read_tar
-    from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-    from aioqueue.inputs.sinks.json_lines import to_json_lines
-    from aioqueue.inputs.sinks.parquet import to_parquet
-    from aioqueue.inputs.sinks.tar import to_tar
-    from aioqueue.inputs.sinks.tfrecord import to_tfrecord
-    from aioqueue.inputs.sources.iterables import from_iterable
-    from aioqueue.inputs.sources.mixture import mix
-    from aioqueue.inputs.sources.sequences import arrays, items, numbers
-    from aioqueue.inputs.sources.source import QuarantinedItems, Source, read_quarantine
-    from aioqueue.inputs.statistics import (
+    from aioqueue.items.item import Entry, Origin, PlacedEntry
+    from aioqueue.items.journal import Journal, JournalEntry, read_journal
+    from aioqueue.items.position_file import Position, load_position, save_position
+    from aioqueue.items.quarantined import Quarantined
+    from aioqueue.pipeline.array_spec import ArraySpec
+    from aioqueue.pipeline.epochs import Epoch, Epochs
+    from aioqueue.pipeline.pipeline import Pipeline
+    from aioqueue.pipeline.sink import Sink
+    from aioqueue.pipeline.state.ranks.merge import merge_positions
+    from aioqueue.pipeline.streams.batch import batch, shuffle_batch
+    from aioqueue.pipeline.streams.broadcast import broadcast
+    from aioqueue.pipeline.streams.bucketing import bucket_by_sequence_length
+    from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
+    from aioqueue.pipeline.write import Written
+    from aioqueue.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
+    from aioqueue.readers.csv import read_csv
+    from aioqueue.readers.datasets import RayDataset, huggingface_dataset, ray_dataset
+    from aioqueue.readers.files import files
+    from aioqueue.readers.kafka import Kafka, KafkaRecord, kafka
+    from aioqueue.readers.lines import read_json_lines, read_lines
+    from aioqueue.readers.parquet import read_arrow, read_parquet
+    from aioqueue.readers.reader import Reader, read_records, read_whole_files
+    from aioqueue.readers.tar import read_tar
+    from aioqueue.readers.tfrecord import TFRecordWriter, read_tfrecords
+    from aioqueue.sinks.json_lines import to_json_lines
+    from aioqueue.sinks.parquet import to_parquet
+    from aioqueue.sinks.tar import to_tar
+    from aioqueue.sinks.tfrecord import to_tfrecord
+    from aioqueue.sources.iterables import from_iterable
+    from aioqueue.sources.mixture import mix
+    from aioqueue.sources.sequences import arrays, items, numbers
+    from aioqueue.sources.shuffling import rng
+    from aioqueue.sources.source import QuarantinedItems, Source, read_quarantine
+    from aioqueue.workers.options import PrepareOptions, Rate, Retry, per_minute, per_second
+    from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
+    from aioqueue.workers.statistics import (
         BatchStatistics,
         BucketStatistics,
         ConsumerStatistics,
@@ -149,7 +150,7 @@ __all__ = (
 
 def _options() -> dict[str, tuple[str, ...]]:
     """What ``**options`` stands for: a function checks them when it calls `prepare`, too late."""
-    from aioqueue.inputs.prepare_options import PrepareOptions
+    from aioqueue.workers.options import PrepareOptions
 
     with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")
     return dict.fromkeys(with_options, tuple(PrepareOptions.__optional_keys__))
@@ -158,41 +159,41 @@ def _options() -> dict[str, tuple[str, ...]]:
 _names = _PublicNames(
     __name__,
     {
-        "aioqueue.inputs.batches.batch": "batch shuffle_batch",
-        "aioqueue.inputs.batches.broadcast": "broadcast",
-        "aioqueue.inputs.batches.bucketing": "bucket_by_sequence_length",
-        "aioqueue.inputs.core.items": "Entry Origin PlacedEntry Quarantined",
-        "aioqueue.inputs.core.iteration": "AsyncBatchStream BatchStream",
-        "aioqueue.inputs.core.journal": "Journal JournalEntry read_journal",
-        "aioqueue.inputs.core.positions": "Position load_position save_position",
-        "aioqueue.inputs.core.shuffling": "rng",
-        "aioqueue.inputs.core.sink": "Sink",
-        "aioqueue.inputs.prepare_options": "PrepareOptions Rate Retry per_minute per_second",
-        "aioqueue.inputs.pipeline.description": "ArraySpec",
-        "aioqueue.inputs.pipeline.epochs": "Epoch Epochs",
-        "aioqueue.inputs.pipeline.pipeline": "Pipeline",
-        "aioqueue.inputs.pipeline.rank_merge": "merge_positions",
-        "aioqueue.inputs.pipeline.writing": "Written",
-        "aioqueue.inputs.preemption": "Notice Preemption aws_notice azure_notice gcp_notice",
-        "aioqueue.inputs.prepare.runner": "AsyncPrepareRunner PrepareRunner prepare",
-        "aioqueue.inputs.readers.csv": "read_csv",
-        "aioqueue.inputs.readers.files": "files",
-        "aioqueue.inputs.readers.kafka": "Kafka KafkaRecord kafka",
-        "aioqueue.inputs.readers.parquet": "read_arrow read_parquet",
-        "aioqueue.inputs.readers.datasets": "RayDataset huggingface_dataset ray_dataset",
-        "aioqueue.inputs.readers.reader": "Reader read_records read_whole_files",
-        "aioqueue.inputs.readers.tar": "read_tar",
-        "aioqueue.inputs.readers.lines": "read_json_lines read_lines",
-        "aioqueue.inputs.readers.tfrecord": "TFRecordWriter read_tfrecords",
-        "aioqueue.inputs.sinks.json_lines": "to_json_lines",
-        "aioqueue.inputs.sinks.parquet": "to_parquet",
-        "aioqueue.inputs.sinks.tar": "to_tar",
-        "aioqueue.inputs.sinks.tfrecord": "to_tfrecord",
-        "aioqueue.inputs.sources.iterables": "from_iterable",
-        "aioqueue.inputs.sources.mixture": "mix",
-        "aioqueue.inputs.sources.sequences": "arrays items numbers",
-        "aioqueue.inputs.sources.source": "QuarantinedItems Source read_quarantine",
-        "aioqueue.inputs.statistics": """
+        "aioqueue.pipeline.streams.batch": "batch shuffle_batch",
+        "aioqueue.pipeline.streams.broadcast": "broadcast",
+        "aioqueue.pipeline.streams.bucketing": "bucket_by_sequence_length",
+        "aioqueue.items.item": "Entry Origin PlacedEntry Quarantined",
+        "aioqueue.pipeline.streams.stream": "AsyncBatchStream BatchStream",
+        "aioqueue.items.journal": "Journal JournalEntry read_journal",
+        "aioqueue.items.positions": "Position load_position save_position",
+        "aioqueue.sources.shuffling": "rng",
+        "aioqueue.pipeline.sink": "Sink",
+        "aioqueue.workers.options": "PrepareOptions Rate Retry per_minute per_second",
+        "aioqueue.pipeline.stages.base": "ArraySpec",
+        "aioqueue.pipeline.epochs": "Epoch Epochs",
+        "aioqueue.pipeline.pipeline": "Pipeline",
+        "aioqueue.pipeline.state.ranks.merge": "merge_positions",
+        "aioqueue.pipeline.write": "Written",
+        "aioqueue.preemption": "Notice Preemption aws_notice azure_notice gcp_notice",
+        "aioqueue.workers.runner": "AsyncPrepareRunner PrepareRunner prepare",
+        "aioqueue.readers.csv": "read_csv",
+        "aioqueue.readers.files": "files",
+        "aioqueue.readers.kafka": "Kafka KafkaRecord kafka",
+        "aioqueue.readers.parquet": "read_arrow read_parquet",
+        "aioqueue.readers.datasets": "RayDataset huggingface_dataset ray_dataset",
+        "aioqueue.readers.reader": "Reader read_records read_whole_files",
+        "aioqueue.readers.tar": "read_tar",
+        "aioqueue.readers.lines": "read_json_lines read_lines",
+        "aioqueue.readers.tfrecord": "TFRecordWriter read_tfrecords",
+        "aioqueue.sinks.json_lines": "to_json_lines",
+        "aioqueue.sinks.parquet": "to_parquet",
+        "aioqueue.sinks.tar": "to_tar",
+        "aioqueue.sinks.tfrecord": "to_tfrecord",
+        "aioqueue.sources.iterables": "from_iterable",
+        "aioqueue.sources.mixture": "mix",
+        "aioqueue.sources.sequences": "arrays items numbers",
+        "aioqueue.sources.source": "QuarantinedItems Source read_quarantine",
+        "aioqueue.workers.statistics": """
             BatchStatistics BucketStatistics ConsumerStatistics PrepareStatistics StageStatistics
         """,
     },
@@ -201,11 +202,6 @@ _names = _PublicNames(
 )
 
 if not _typing.TYPE_CHECKING:
-    # Python binds the name of a folder at its first import, and never again. The name is that of
-    # the function.
-    from aioqueue.inputs import prepare
-
-    del prepare
     __getattr__ = _names.get
 
 

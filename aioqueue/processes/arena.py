@@ -152,7 +152,7 @@ def _header(memory: mmap.mmap) -> memoryview[int]:
 
 
 def _sparse_file(size: int) -> int:
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     fd = posix.file_without_name()
     try:

@@ -6,9 +6,9 @@ import pickle
 from collections.abc import Callable
 from typing import Any, Final
 
+from aioqueue.base.tracebacks import shorten, text_of
 from aioqueue.errors import AsItIs, describe_exception, set_cause
 from aioqueue.processes.fork_server.bootstrap import is_daemonic, refused_children
-from aioqueue.tracebacks import shorten, text_of
 
 _PLACE: Final = "in a worker process"
 

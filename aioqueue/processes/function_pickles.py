@@ -9,7 +9,7 @@ from multiprocessing import reduction
 from types import FunctionType
 from typing import Any
 
-from aioqueue.arguments import function_name
+from aioqueue.base.arguments import function_name
 from aioqueue.errors import InvalidArgumentError, exception_text
 from aioqueue.processes.fork_server.bootstrap import (
     imports_main,

@@ -98,7 +98,7 @@ class DumpReader:
         return ()
 
     def _read(self, deadline: float) -> str:
-        from aioqueue import posix  # only when used
+        from aioqueue.system import posix  # only when used
 
         text = ""
         while not text.endswith(_OUTERMOST):
@@ -134,7 +134,7 @@ def dump_pair() -> tuple[DumpReader, DumpWriter] | None:
 
 def state_of(pid: int) -> tuple[WorkerState, str]:
     """Return the state of a process by the operating system, and a remark if it is unusual."""
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     if sys.platform != "linux" or not os.path.exists("/proc/self/stat"):
         return "running", ""

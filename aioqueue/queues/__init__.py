@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aioqueue.locks import COMPILED
 from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.system.locks import COMPILED
 
 __all__ = ("QueueCore", "QueueFace")
 
 if COMPILED:
-    from aioqueue.tracebacks import show_sources
+    from aioqueue.base.tracebacks import show_sources
 
     show_sources()

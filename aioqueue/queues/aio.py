@@ -19,9 +19,12 @@ from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar, overload
 
-from aioqueue.api_misuse import not_searched
-from aioqueue.arguments import checked_seconds
-from aioqueue.attempts import (
+from aioqueue.base.arguments import checked_seconds
+from aioqueue.base.display_text import on_one_line
+from aioqueue.base.hints import not_searched
+from aioqueue.base.public_names import public
+from aioqueue.base.tracebacks import shorten
+from aioqueue.core.attempts import (
     FAILED,
     GRANTED,
     WITHDRAWN,
@@ -33,17 +36,14 @@ from aioqueue.attempts import (
     UntilClosed,
     UntilDone,
 )
-from aioqueue.display_text import on_one_line
-from aioqueue.element_spec import BatchT, Columns, ElementT, Typed
+from aioqueue.core.elements.spec import BatchT, Columns, ElementT, Typed
+from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.meters import current_meter
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
-from aioqueue.machine_state import NOTHING
-from aioqueue.meters import current_meter
-from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, note_rows
 from aioqueue.queues.leases import QueueLeases
-from aioqueue.tracebacks import shorten
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import (
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import (
     CancelScope,
     is_stopped,
     known_stops,
@@ -51,12 +51,7 @@ from aioqueue.waiting.scopes import (
     unwatch,
     watch,
 )
-from aioqueue.waiting.waker import (
-    AsyncWaker,
-    apply_deferred,
-    current_worker,
-    deliver,
-)
+from aioqueue.worlds.waker import AsyncWaker, apply_deferred, current_worker, deliver
 
 T = TypeVar("T")
 
@@ -103,7 +98,7 @@ class AsyncMethods(QueueFace[ElementT]):
         if self._budget < 0:
             await self._enqueue_in_turn(element)
             return
-        # Local names, as in `aioqueue.machine_state`.
+        # Local names, as in `aioqueue.core.fast_path`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):

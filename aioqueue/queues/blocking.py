@@ -2,7 +2,7 @@
 
 The methods have the names of the async face, and take ``timeout=`` seconds as well. A call raises
 `RuntimeError` if it would block a thread whose event loop is running: it would stop the very loop
-that may have to wake it. The cell of a notebook may block its loop (`aioqueue.waiting.waker`).
+that may have to wake it. The cell of a notebook may block its loop (`aioqueue.worlds.waker`).
 There, a call raises only if tasks of that loop would have to wake it.
 """
 
@@ -13,9 +13,11 @@ from threading import current_thread
 from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
-from aioqueue.api_misuse import not_searched
-from aioqueue.arguments import checked_seconds
-from aioqueue.attempts import (
+from aioqueue.base.arguments import checked_seconds
+from aioqueue.base.hints import not_searched
+from aioqueue.base.public_names import public
+from aioqueue.base.tracebacks import SHORTENED, shorten, shorten_again
+from aioqueue.core.attempts import (
     PENDING,
     WITHDRAWN,
     Attempt,
@@ -26,32 +28,19 @@ from aioqueue.attempts import (
     UntilClosed,
     UntilDone,
 )
-from aioqueue.element_spec import BatchT, ElementT, Typed
+from aioqueue.core.elements.spec import BatchT, ElementT, Typed
+from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.meters import current_meter
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
     InvalidArgumentError,
     OutOfRangeError,
 )
-from aioqueue.machine_state import NOTHING
-from aioqueue.meters import current_meter
-from aioqueue.public_names import public
 from aioqueue.queues.core import QueueFace, note_rows
 from aioqueue.queues.leases import QueueLeases
-from aioqueue.tracebacks import SHORTENED, shorten, shorten_again
-from aioqueue.waiting.scopes import (
-    cancelled_by,
-    current_scopes,
-    least_left,
-    unwatch,
-    watch,
-)
-from aioqueue.waiting.waker import (
-    ThreadWaker,
-    apply_deferred,
-    deliver,
-    in_event_loop,
-)
+from aioqueue.worlds.scopes import cancelled_by, current_scopes, least_left, unwatch, watch
+from aioqueue.worlds.waker import ThreadWaker, apply_deferred, deliver, in_event_loop
 
 T = TypeVar("T")
 
@@ -70,7 +59,7 @@ class BlockingMethods(QueueFace[ElementT]):
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        # Local names, as in `aioqueue.machine_state`.
+        # Local names, as in `aioqueue.core.fast_path`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
         row = element if to_row is None else to_row(element)
         if not try_enqueue(row):
@@ -276,7 +265,8 @@ class BlockingMethods(QueueFace[ElementT]):
                 meter = current_meter.get()
                 if meter is not None:
                     meter.sleeps(attempt, self.name, began)
-                # The loop is a function of its own so that Ctrl-C can end it: `aioqueue.locks`.
+                # The loop is a function of its own so that Ctrl-C can end it:
+                # `aioqueue.system.locks`.
                 if not self._wait(attempt, waker, began, limit, max_wait):
                     raise self._timeout_error(
                         attempt, method, timeout if limit == timeout else None

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 import numpy as np
 
-from aioqueue.api_misuse import hint_attributes, not_searched, refuse_overrides
-from aioqueue.arguments import checked_count, checked_flag, is_int
-from aioqueue.attempts import (
+from aioqueue.base.arguments import checked_count, checked_flag, is_int
+from aioqueue.base.hints import hint_attributes, not_searched, refuse_overrides
+from aioqueue.base.public_names import World, describe
+from aioqueue.core.attempts import (
     ENQUEUE,
     NEITHER,
     Attempt,
@@ -35,26 +36,19 @@ from aioqueue.attempts import (
     UntilClosed,
     Waker,
 )
-from aioqueue.component_checks import Component
-from aioqueue.element_spec import (
-    Columns,
-    ElementT,
-    Row,
-    Spec,
-    Typed,
-)
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.spec import Columns, ElementT, Row, Spec, Typed
+from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.machine import Machine
+from aioqueue.core.storage.protocol import BatchCopier, Storage
+from aioqueue.core.storage.sized import WeighedStorage
 from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted, queue_label
-from aioqueue.forks import refuse_in_forks
-from aioqueue.locks import holding, machine_lock
-from aioqueue.machine import Machine
-from aioqueue.machine_state import NOTHING
-from aioqueue.public_names import World, describe
 from aioqueue.queues.leases import QueueLeases, running_caller
 from aioqueue.queues.method_docstrings import QueueMethods
-from aioqueue.storage.protocol import BatchCopier, Storage
-from aioqueue.storage.sized import WeighedStorage
-from aioqueue.waiting.scopes import waited_elsewhere, waits_elsewhere
-from aioqueue.waiting.waker import (
+from aioqueue.system.forks import refuse_in_forks
+from aioqueue.system.locks import holding, machine_lock
+from aioqueue.worlds.scopes import waited_elsewhere, waits_elsewhere
+from aioqueue.worlds.waker import (
     AsyncWaker,
     CallbackWaker,
     LoopOwner,
@@ -191,7 +185,7 @@ class QueueCore:
             runner: the owner, a thread or task.
         """
         # Nearly always the same owner waits once more. (Its reference gets a local name, as in
-        # `aioqueue.machine_state`.)
+        # `aioqueue.core.fast_path`.)
         is_take = type(attempt) is Take
         owner = self.last_dequeuer if is_take else self.last_enqueuer
         if is_take and self.lends:
@@ -371,7 +365,7 @@ class QueueFace(QueueMethods[ElementT]):
         core = self._core
         try:
             counts = self._machine.statistics()
-        except RuntimeError:  # the queue of a parent process; see `aioqueue.forks`
+        except RuntimeError:  # the queue of a parent process; see `aioqueue.system.forks`
             return f"<{type(self).__module__}.{core.label} of another process>"
         size, capacity, max_bytes = counts.size, counts.capacity, counts.max_bytes
         inside = counted(size, "element") if capacity is None else f"{size}/{capacity}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from aioqueue.api_misuse import hint_methods
-from aioqueue.element_spec import ElementT
-from aioqueue.public_names import public
+from aioqueue.base.hints import hint_methods
+from aioqueue.base.public_names import public
+from aioqueue.core.elements.spec import ElementT
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.element_spec import (
+from aioqueue.base.public_names import public
+from aioqueue.core.elements.spec import (
     ArrayElements,
     DType,
     ElementSpec,
@@ -20,13 +21,12 @@ from aioqueue.element_spec import (
     element_spec,
     spec_for,
 )
+from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.protocol import ObjectStorage, PaddedStorage, Storage
+from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.public_names import public
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.protocol import ObjectStorage, PaddedStorage, Storage
-from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
 
 
 def fifo_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:

@@ -23,16 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.attempts import Borrower, Take
+from aioqueue.core.attempts import Borrower, Take
 from aioqueue.errors import CancelledError
-from aioqueue.forks import PROCESS
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.waker import (
-    apply_deferred,
-    current_loops,
-    deliver,
-    in_event_loop,
-)
+from aioqueue.system.forks import PROCESS
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.waker import apply_deferred, current_loops, deliver, in_event_loop
 
 
 class QueueLeases:

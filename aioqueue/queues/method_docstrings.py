@@ -1,14 +1,14 @@
 """The docstrings of the queue methods that may wait, shared by both faces.
 
 Each face implements these methods in its own way of waiting and inherits the docstrings, rendered
-by `aioqueue.public_names`. The methods that never wait are in `aioqueue.queues.core`.
+by `aioqueue.base.public_names`. The methods that never wait are in `aioqueue.queues.core`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Generic
 
-from aioqueue.element_spec import ElementT
+from aioqueue.core.elements.spec import ElementT
 
 
 class QueueMethods(Generic[ElementT]):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.element_spec import (
+from aioqueue.base.public_names import public
+from aioqueue.core.elements.spec import (
     DType,
     ElementT,
     ListedElements,
@@ -15,17 +16,16 @@ from aioqueue.element_spec import (
     TupleElements,
     priority_spec_for,
 )
-from aioqueue.public_names import public
-from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
-from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.storage.priority_and_shuffle import (
+from aioqueue.core.storage.priority_and_shuffle import (
     HeapStorage,
     ObjectShelf,
     TypedShelf,
     shelf_for,
 )
-from aioqueue.storage.protocol import Storage
-from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
+from aioqueue.core.storage.protocol import Storage
+from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
+from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
+from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 
 
 def heap_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:

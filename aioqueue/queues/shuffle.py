@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from aioqueue.arguments import checked_count
-from aioqueue.element_spec import (
+from aioqueue.base.arguments import checked_count
+from aioqueue.base.public_names import public
+from aioqueue.core.elements.philox import Seed
+from aioqueue.core.elements.spec import (
     ArrayElements,
     DType,
     ElementT,
@@ -19,9 +21,10 @@ from aioqueue.element_spec import (
     Typed,
     spec_for,
 )
+from aioqueue.core.storage.priority_and_shuffle import ObjectShelf, ShuffleStorage, shelf_for
+from aioqueue.core.storage.protocol import Storage
+from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.philox import Seed
-from aioqueue.public_names import public
 from aioqueue.queues.core import (
     QueueCore,
     QueueFace,
@@ -29,9 +32,6 @@ from aioqueue.queues.core import (
     checked_capacity,
 )
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.storage.priority_and_shuffle import ObjectShelf, ShuffleStorage, shelf_for
-from aioqueue.storage.protocol import Storage
-from aioqueue.storage.sized import WeighedStorage, brings_sizes, most_rows
 
 
 def shuffle_storage(

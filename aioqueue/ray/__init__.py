@@ -11,7 +11,7 @@ queue in your program.
 
 from __future__ import annotations
 
-from aioqueue.api_misuse import hint_keywords as _hint_keywords
+from aioqueue.base.hints import hint_keywords as _hint_keywords
 from aioqueue.ray.coordinator import Coordinator
 from aioqueue.ray.queues import (
     BlockingRayQueue,

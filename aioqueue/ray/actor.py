@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any, Final
 
 import aioqueue
-from aioqueue.attempts import GRANTED, PENDING, WITHDRAWN, Attempt, PutMany, Take
+from aioqueue.core.attempts import GRANTED, PENDING, WITHDRAWN, Attempt, PutMany, Take
 from aioqueue.errors import (
     DeadlineExceededError,
     InvalidArgumentError,

@@ -24,7 +24,11 @@ from aioqueue.errors import (
     WorkerDiedError,
     describe_exception,
 )
-from aioqueue.inputs.prepare.ray_cluster import (
+from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.ray.clients import CallerId, HandleState
+from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
+from aioqueue.ray.packing import unpacked_answer
+from aioqueue.workers.executors.ray_cluster import (
     connected,
     plain,
     required_ray,
@@ -32,12 +36,8 @@ from aioqueue.inputs.prepare.ray_cluster import (
     was_refused,
     why_failed,
 )
-from aioqueue.processes.failures import failure_of_message, message_of_failure
-from aioqueue.ray.clients import CallerId, HandleState
-from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
-from aioqueue.ray.packing import unpacked_answer
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 
 T = TypeVar("T")
 

@@ -8,23 +8,23 @@ from collections.abc import Generator, Iterable
 from typing import Any, Final, NoReturn
 
 import aioqueue
-from aioqueue.arguments import checked_flag, checked_grace, checked_watchdog
+from aioqueue.base.arguments import checked_flag, checked_grace, checked_watchdog
 from aioqueue.coordination.core import (
     THE_BLOCK,
     CoordinatorCore,
 )
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
-from aioqueue.element_spec import is_iterable
+from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import describe_exception
-from aioqueue.inputs.prepare.ray_cluster import connected, log, not_connected
-from aioqueue.locks import guarded, holding
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.link import Link, place_here, task_here
 from aioqueue.ray.members import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.queues import NAMESPACE, checked_name
 from aioqueue.ray.tasks import Elsewhere, RayTask, await_elsewhere, is_reference
-from aioqueue.waiting.scopes import Gate
+from aioqueue.system.locks import guarded, holding
+from aioqueue.workers.executors.ray_cluster import connected, log, not_connected
+from aioqueue.worlds.scopes import Gate
 
 _UNKNOWN: Final = -1
 """The run of a program that has no news yet."""

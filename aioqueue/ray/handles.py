@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from aioqueue.element_spec import Columns, Spec
-from aioqueue.storage.protocol import padded
+from aioqueue.core.elements.spec import Columns, Spec
+from aioqueue.core.storage.protocol import padded
 
 _SEGMENT: Final = attrgetter("segment")
 _ROW: Final = attrgetter("row")

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aioqueue.base.json_files import parsed
 from aioqueue.errors import DataLossError, WorkerDiedError
-from aioqueue.json_files import parsed
 from aioqueue.ray.ledger import QueueLedger, Record, check_record
 
 _FIRST: Final = '["aioqueue queue", 2]\n'

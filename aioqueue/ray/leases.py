@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from aioqueue.attempts import GRANTED, Attempt, Take, Waker
-from aioqueue.element_spec import Columns
+from aioqueue.core.attempts import GRANTED, Attempt, Take, Waker
+from aioqueue.core.elements.spec import Columns
 from aioqueue.queues.core import QueueCore
 from aioqueue.ray.handles import Handle, runs_of
 from aioqueue.ray.journal import NoJournal, QueueJournal
 from aioqueue.ray.ledger import ConsumerProgress, pairs_of
-from aioqueue.waiting.waker import deliver
+from aioqueue.worlds.waker import deliver
 
 
 class DequeueWaiter:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-from aioqueue.arguments import is_int
+from aioqueue.base.arguments import is_int
 
 Record: TypeAlias = list[Any]
 """The kind of a record, and its values, which are valid JSON."""

@@ -18,9 +18,9 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from aioqueue.errors import WorkerDiedError
-from aioqueue.inputs.prepare.ray_cluster import connected, session_of, why_lost
 from aioqueue.ray.members import News
 from aioqueue.ray.messages import LEASE_SECONDS
+from aioqueue.workers.executors.ray_cluster import connected, session_of, why_lost
 
 _BEAT: Final = LEASE_SECONDS / 6
 _ACKNOWLEDGED_SECONDS: Final = 5.0

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from aioqueue.element_spec import Columns
+from aioqueue.core.elements.spec import Columns
 from aioqueue.ray.clients import CallerId
 from aioqueue.ray.handles import Payload
 from aioqueue.ray.messages import SMALL, Answer

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 import aioqueue
-from aioqueue.component_checks import Component
-from aioqueue.element_spec import Columns
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.spec import Columns
 from aioqueue.errors import add_note, exception_text
-from aioqueue.inputs.prepare.ray_cluster import is_loss
 from aioqueue.ray.client import Asking, Client
 from aioqueue.ray.clients import CallNumbers
 from aioqueue.ray.handles import Payload, gathered
 from aioqueue.ray.messages import SMALL, Answer
 from aioqueue.ray.packing import opened, sealed, sealed_bytes
 from aioqueue.ray.replayable_producers import Entry
+from aioqueue.workers.executors.ray_cluster import is_loss
 
 
 class QueueCalls:

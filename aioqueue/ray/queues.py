@@ -10,10 +10,9 @@ from typing import Any, ClassVar, NoReturn
 
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
-from aioqueue.api_misuse import Hinted, hint_attributes, not_searched
-from aioqueue.arguments import checked_count, checked_flag, checked_seconds
-from aioqueue.inputs.prepare.ray_cluster import checked_options, connected, not_connected
-from aioqueue.public_names import with_sections
+from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds
+from aioqueue.base.hints import Hinted, hint_attributes, not_searched
+from aioqueue.base.public_names import with_sections
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
 from aioqueue.ray.client import Client
@@ -21,6 +20,7 @@ from aioqueue.ray.messages import Description
 from aioqueue.ray.queue_client import QueueCalls
 from aioqueue.ray.remote import remote_class
 from aioqueue.ray.replay_filler import ReplayFiller
+from aioqueue.workers.executors.ray_cluster import checked_options, connected, not_connected
 
 NAMESPACE = "aioqueue"
 """The Ray namespace of the actors of queues and coordinators, whatever namespace a program uses."""

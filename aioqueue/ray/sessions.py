@@ -16,14 +16,13 @@ from time import monotonic
 from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
-from aioqueue.attempts import PENDING, Attempt, QueueState
+from aioqueue.core.attempts import PENDING, Attempt, QueueState
 from aioqueue.errors import (
     DataLossError,
     InvalidArgumentError,
     OutOfRangeError,
     WorkerDiedError,
 )
-from aioqueue.inputs.prepare.ray_cluster import is_loss
 from aioqueue.ray.clients import CallerId, ClientSession, ClientSessions, ClientStanding
 from aioqueue.ray.handles import Payload, Segment
 from aioqueue.ray.idempotent_calls import StaleCallError
@@ -33,6 +32,7 @@ from aioqueue.ray.ledger import QueueLedger, rows_of
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.recovery import Awaited, refilled
 from aioqueue.ray.replayable_producers import ProducerRecord
+from aioqueue.workers.executors.ray_cluster import is_loss
 
 _FORGOTTEN_SECONDS: Final = 600.0
 """How long a dead client is remembered, so that it can learn why it was dismissed."""

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from aioqueue.errors import WorkerDiedError, exception_text, set_cause
-from aioqueue.inputs.prepare.ray_cluster import is_loss, required_ray, why_lost
 from aioqueue.processes.failures import RemoteTraceback
 from aioqueue.ray.link import Link
 from aioqueue.ray.members import ActiveWorker
+from aioqueue.workers.executors.ray_cluster import is_loss, required_ray, why_lost
 
 _COLOURS: Final = re.compile(r"\x1b\[\d*m")
 """Terminal colour codes in Ray's texts."""

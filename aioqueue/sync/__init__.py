@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import typing
 
-from aioqueue.public_names import PublicNames as _PublicNames
+from aioqueue.base.public_names import PublicNames as _PublicNames
 
 if typing.TYPE_CHECKING:
     from aioqueue.batcher.batcher import BlockingBatcher as Batcher
     from aioqueue.coordination.blocking import LooperThread, QueueRunner
     from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
-    from aioqueue.latest import BlockingLatest as Latest
+    from aioqueue.latest.latest import BlockingLatest as Latest
     from aioqueue.queues.blocking import Batches
     from aioqueue.queues.faces import BlockingQueue
     from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
     from aioqueue.queues.fifo import BlockingPaddingFIFOQueue as PaddingFIFOQueue
     from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
     from aioqueue.queues.shuffle import BlockingRandomShuffleQueue as RandomShuffleQueue
-    from aioqueue.waiting import CancelScope
+    from aioqueue.worlds.scopes import CancelScope
 
 __all__ = (
     "Batcher",
@@ -44,7 +44,7 @@ _names = _PublicNames(
         "aioqueue.batcher.batcher": "Batcher=BlockingBatcher",
         "aioqueue.coordination.blocking": "LooperThread QueueRunner",
         "aioqueue.coordination.faces": "Coordinator=BlockingCoordinator",
-        "aioqueue.latest": "Latest=BlockingLatest",
+        "aioqueue.latest.latest": "Latest=BlockingLatest",
         "aioqueue.queues.blocking": "Batches",
         "aioqueue.queues.faces": "BlockingQueue",
         "aioqueue.queues.fifo": """
@@ -52,7 +52,7 @@ _names = _PublicNames(
         """,
         "aioqueue.queues.priority": "PriorityQueue=BlockingPriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue=BlockingRandomShuffleQueue",
-        "aioqueue.waiting.scopes": "CancelScope",
+        "aioqueue.worlds.scopes": "CancelScope",
     },
 )
 

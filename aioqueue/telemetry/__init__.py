@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typing
 
-from aioqueue.public_names import PublicNames as _PublicNames
+from aioqueue.base.public_names import PublicNames as _PublicNames
 
 if typing.TYPE_CHECKING:
-    from aioqueue.meters import BOUNDS, Histogram
+    from aioqueue.core.meters import BOUNDS, Histogram
     from aioqueue.telemetry.autotune import Tuner
     from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
     from aioqueue.telemetry.monitor import Monitor
@@ -52,7 +52,7 @@ _names = _PublicNames(
     {
         "aioqueue.telemetry.autotune": "Tuner",
         "aioqueue.telemetry.bottleneck": "Advice Cause Verdict",
-        "aioqueue.meters": "BOUNDS Histogram",
+        "aioqueue.core.meters": "BOUNDS Histogram",
         "aioqueue.telemetry.snapshots": """
             FUNCTION FunctionNumbers QueueNumbers Snapshot StageNumbers StepNumbers WorkerNumbers
         """,

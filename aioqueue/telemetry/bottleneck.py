@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Final, Literal, NamedTuple
 
-from aioqueue.display_text import without_secrets
+from aioqueue.base.display_text import without_secrets
 from aioqueue.telemetry.intervals import FunctionShares, IntervalShares, StageShares
 from aioqueue.telemetry.snapshots import Snapshot
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from aioqueue.display_text import clock, count, duration, share, workers
+from aioqueue.base.display_text import clock, count, duration, share, workers
 from aioqueue.telemetry.intervals import Interval, QueueInterval, StageShares
 from aioqueue.telemetry.registry import Judge
 from aioqueue.telemetry.snapshots import Snapshot

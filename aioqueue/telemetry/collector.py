@@ -14,10 +14,10 @@ from math import inf
 from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
-from aioqueue.display_text import on_one_line
-from aioqueue.locks import guarded
-from aioqueue.processors import processors
+from aioqueue.base.display_text import on_one_line
 from aioqueue.queues.core import QueueCore
+from aioqueue.system.locks import guarded
+from aioqueue.system.processors import processors
 from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
 from aioqueue.telemetry.snapshots import (
     FUNCTION,

@@ -33,7 +33,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Final, NoReturn, TextIO
 
-from aioqueue.display_text import in_safe_lines, on_one_line, print_to
+from aioqueue.base.display_text import in_safe_lines, on_one_line, print_to
 from aioqueue.errors import AioQueueError, InvalidArgumentError
 from aioqueue.telemetry.wait_graph import explain
 
@@ -163,7 +163,7 @@ def _handled(signum: int | None, listener: _Listener) -> Callable[[], None]:
 
 def _lacking() -> tuple[str, ...]:
     """Return what this system lacks for the socket."""
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     return posix.missing(posix.UNIX_SOCKETS)
 
@@ -221,7 +221,7 @@ class _Listener:
             PermissionError: another user owns the folder, and could read the explanations.
             OSError: the path is too long.
         """
-        from aioqueue import posix  # only when used
+        from aioqueue.system import posix  # only when used
 
         user = posix.own_user()
         folder = folder_of(user)
@@ -271,7 +271,7 @@ class _Listener:
 
     def _accept(self) -> None:
         """Take a client, and send what goes at once."""
-        from aioqueue import posix  # only when used
+        from aioqueue.system import posix  # only when used
 
         assert self._server is not None
         try:
@@ -431,7 +431,7 @@ def ask(pid: int, timeout: float) -> str:
         CannotAskError: there is no such process, it belongs to another user, does not listen, or
             does not answer; or something that another user has made is in its place.
     """
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     if posix.missing(posix.UNIX_SOCKETS):
         raise CannotAskError("this system has no Unix sockets, which `explain` needs")
@@ -480,7 +480,7 @@ def _user_of(pid: int) -> int:
     Raises:
         CannotAskError: there is no such process, or it belongs to another user.
     """
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     try:
         return posix.user_of(pid)
@@ -493,7 +493,7 @@ def _user_of(pid: int) -> int:
 
 
 def _not_prepared(pid: int, path: str) -> NoReturn:
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     command = on_one_line(posix.command_of(pid))
     command = f" ({command[:60]}{'...' if len(command) > 60 else ''})" if command else ""
@@ -505,7 +505,7 @@ def _not_prepared(pid: int, path: str) -> NoReturn:
 
 
 def _no_answer(pid: int, timeout: float) -> NoReturn:
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     why = _STATES.get(posix.state_of(pid), "may be in a call that holds the GIL").format(pid=pid)
     raise CannotAskError(f"process {pid} did not answer within {timeout:g} s: it {why}")

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, ClassVar, Literal
 
-from aioqueue.display_text import in_safe_lines, on_one_line
+from aioqueue.base.display_text import in_safe_lines, on_one_line
+from aioqueue.base.public_names import public
 from aioqueue.errors import counted
-from aioqueue.public_names import public
 from aioqueue.telemetry.stacks import Stack, format_stack, named, place_of, stack_of
 
 CulpritKind = Literal[

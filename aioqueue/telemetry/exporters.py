@@ -23,12 +23,12 @@ from itertools import accumulate
 from typing import Any, Final, Literal, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from aioqueue import extras
-from aioqueue.arguments import checked_count, checked_labels
-from aioqueue.display_text import on_one_line
+from aioqueue.base import extras
+from aioqueue.base.arguments import checked_count, checked_labels
+from aioqueue.base.display_text import on_one_line
+from aioqueue.core.meters import BOUNDS, Histogram
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.locks import guarded
-from aioqueue.meters import BOUNDS, Histogram
+from aioqueue.system.locks import guarded
 from aioqueue.telemetry.registry import MonitoredRun
 from aioqueue.telemetry.side_by_side import (
     LOCK,

@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from aioqueue.display_text import (
+from aioqueue.base.display_text import (
     clock,
     count,
     duration,
@@ -21,7 +21,7 @@ from aioqueue.display_text import (
     size,
     workers,
 )
-from aioqueue.display_text import escaped_for_xml as escape
+from aioqueue.base.display_text import escaped_for_xml as escape
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.chart_data import (
     COLOURS,

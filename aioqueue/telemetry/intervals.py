@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from aioqueue.meters import Histogram
+from aioqueue.core.meters import Histogram
 from aioqueue.telemetry.snapshots import (
     FunctionNumbers,
     QueueNumbers,

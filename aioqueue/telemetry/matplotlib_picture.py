@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from aioqueue import extras
-from aioqueue.display_text import on_one_line, sentence, shortened
+from aioqueue.base import extras
+from aioqueue.base.display_text import on_one_line, sentence, shortened
 from aioqueue.telemetry.bottleneck import Verdict
 from aioqueue.telemetry.chart_data import (
     COLOURS,

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from aioqueue.arguments import checked_flag, checked_period, checked_seconds
+from aioqueue.base.arguments import checked_flag, checked_period, checked_seconds
+from aioqueue.base.public_names import public
+from aioqueue.core.meters import Tracer
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.meters import Tracer
-from aioqueue.public_names import public
 from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
 from aioqueue.telemetry.collector import Collector
 from aioqueue.telemetry.registry import MonitorTarget, Watch, WorkerChange

@@ -16,14 +16,14 @@ from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from aioqueue.forks import LivingThings
-from aioqueue.locks import guarded
-from aioqueue.meters import Counted, Meter, Tracer
+from aioqueue.core.meters import Counted, Meter, Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.system.forks import LivingThings
+from aioqueue.system.locks import guarded
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:
-    from aioqueue.meters import Histogram
+    from aioqueue.core.meters import Histogram
     from aioqueue.telemetry.bottleneck import Verdict
     from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait
     from aioqueue.telemetry.snapshots import QueueNumbers, Snapshot, StageNumbers
@@ -327,7 +327,7 @@ class QueuePart(EndingPart):
 
 
 def _histogram(counted: Counted) -> Histogram:
-    from aioqueue.meters import Histogram
+    from aioqueue.core.meters import Histogram
 
     return Histogram(*counted)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from aioqueue.meters import Histogram
+from aioqueue.core.meters import Histogram
 
 
 @dataclass(frozen=True, slots=True)

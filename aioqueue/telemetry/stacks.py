@@ -26,10 +26,10 @@ from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from aioqueue import locks
-from aioqueue.locks import holding
-from aioqueue.tracebacks import HOUSE, is_of_a_library
-from aioqueue.waiting.waker import Owner
+from aioqueue.base.tracebacks import HOUSE, is_of_a_library
+from aioqueue.system import locks
+from aioqueue.system.locks import holding
+from aioqueue.worlds.waker import Owner
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from weakref import ref
 
+from aioqueue.core.meters import Durations, Meter, current_meter
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.locks import holding
-from aioqueue.meters import Durations, Meter, current_meter
+from aioqueue.system.locks import holding
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.snapshots import StepNumbers
@@ -112,7 +112,7 @@ class StepMeter:
 
     def numbers(self, now: float) -> StepNumbers:
         """Return what it has measured."""
-        from aioqueue.meters import Histogram
+        from aioqueue.core.meters import Histogram
         from aioqueue.telemetry.snapshots import StepNumbers
 
         waited, worked, since, is_waiting = self._state

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aioqueue import extras
-from aioqueue.display_text import (
+from aioqueue.base import extras
+from aioqueue.base.display_text import (
     clock,
     count,
     duration,

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aioqueue.locks import guarded
+from aioqueue.system.locks import guarded
 from aioqueue.telemetry.registry import MonitoredRun
 from aioqueue.telemetry.table import RunTable, line_of, rich
 

@@ -20,8 +20,8 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
-from aioqueue.display_text import on_one_line
-from aioqueue.meters import Event, EventRing, Meter, Tracer
+from aioqueue.base.display_text import on_one_line
+from aioqueue.core.meters import Event, EventRing, Meter, Tracer
 from aioqueue.telemetry.snapshots import Snapshot
 
 _LOOKS: Final = 10

@@ -31,9 +31,9 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Literal
 
-from aioqueue.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
+from aioqueue.core.attempts import DEQUEUE, ENQUEUE, GRANTED, Attempt, PutMany, Side, Take
 from aioqueue.errors import counted
-from aioqueue.forks import living_queues
+from aioqueue.system.forks import living_queues
 from aioqueue.telemetry.explanation import (
     Culprit,
     ExplainedCaller,
@@ -52,7 +52,7 @@ from aioqueue.telemetry.registry import (
     known_waits,
 )
 from aioqueue.telemetry.stacks import current_frames, place_of, stack_of
-from aioqueue.waiting.waker import Owner
+from aioqueue.worlds.waker import Owner
 
 _AS_OLD = 0.5
 """Also name workers whose items are at least this share of the oldest item's age."""

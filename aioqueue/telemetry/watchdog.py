@@ -15,17 +15,17 @@ from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from aioqueue.base.display_text import LogLines
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.workers import Worker
-from aioqueue.display_text import LogLines
 from aioqueue.errors import counted
-from aioqueue.forks import living_queues
-from aioqueue.locks import guarded, holding
 from aioqueue.queues.core import QueueCore
+from aioqueue.system.forks import living_queues
+from aioqueue.system.locks import guarded, holding
 from aioqueue.telemetry.registry import WaitPoint, known_runs, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
-from aioqueue.waiting.scopes import Gate
-from aioqueue.waiting.waker import Owner
+from aioqueue.worlds.scopes import Gate
+from aioqueue.worlds.waker import Owner
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedWait, Explanation

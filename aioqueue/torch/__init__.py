@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing as _typing
 
-from aioqueue.extras import command_for as _command_for
+from aioqueue.base.extras import command_for as _command_for
 
 try:
     import torch as _torch
@@ -20,7 +20,7 @@ except ImportError as _error:
         name="torch",
     ) from _error
 
-from aioqueue.api_misuse import no_name as _no_name
+from aioqueue.base.hints import no_name as _no_name
 from aioqueue.torch.epoch_iterator import LoaderIterator
 from aioqueue.torch.loader import DataLoader
 from aioqueue.torch.worker_threads import WorkerGenerators

@@ -23,8 +23,9 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
-from aioqueue.forks import PROCESS, begun_elsewhere
-from aioqueue.locks import holding
+from aioqueue.base.tracebacks import shorten
+from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.system.locks import holding
 from aioqueue.telemetry import note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.torch.collate import (
@@ -56,8 +57,7 @@ from aioqueue.torch.loader_workers import (
     pickled,
 )
 from aioqueue.torch.worker_threads import Initialising
-from aioqueue.tracebacks import shorten
-from aioqueue.waiting.waker import in_event_loop
+from aioqueue.worlds.waker import in_event_loop
 
 _NOTHING: Final = object()
 

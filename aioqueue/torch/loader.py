@@ -10,9 +10,9 @@ import torch
 from torch.utils import data
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import check_version, checked_flag
+from aioqueue.base.arguments import check_version, checked_flag
 from aioqueue.errors import counted
-from aioqueue.forks import PROCESS, begun_elsewhere
+from aioqueue.system.forks import PROCESS, begun_elsewhere
 from aioqueue.torch.collate import Recipe
 from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
 from aioqueue.torch.loader_state import (

@@ -33,7 +33,7 @@ import torch
 from torch.utils.data import Sampler
 
 from aioqueue import InvalidArgumentError
-from aioqueue.arguments import is_int
+from aioqueue.base.arguments import is_int
 from aioqueue.torch.collate import DatasetStart, DatasetState, StatefulDataset
 
 VERSION: Final = 3

@@ -33,11 +33,12 @@ from aioqueue import (
     WorkerDiedError,
     inputs,
 )
+from aioqueue.base.global_generators import DrawsFinder
+from aioqueue.base.tracebacks import FailureNote, raise_again, title_of
 from aioqueue.errors import add_note, interrupt_of
-from aioqueue.forks import PROCESS
-from aioqueue.global_generators import DrawsFinder
 from aioqueue.processes.function_pickles import UnknownToOthersError, dumped
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
+from aioqueue.system.forks import PROCESS
 from aioqueue.torch.batch_pickle import SharingPickler, packed, unpacked
 from aioqueue.torch.collate import (
     BatchMemory,
@@ -57,7 +58,6 @@ from aioqueue.torch.worker_threads import (
     this_is_worker,
     worker_info,
 )
-from aioqueue.tracebacks import FailureNote, raise_again, title_of
 
 _prepare: Final = inputs.prepare
 """It is imported when it is first looked up. The first batch would wait for that."""
@@ -210,7 +210,7 @@ class ThreadWorker(_Worker):
 
     Attributes:
         finds_draws: that it looks itself for draws from the program's generators, see
-            `aioqueue.global_generators`.
+            `aioqueue.base.global_generators`.
 
     Raises:
         TypeError: the dataset cannot be copied.

@@ -11,8 +11,8 @@ from typing import Any
 import aioqueue
 from aioqueue import sync
 from aioqueue.batcher.function_calls import Where
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 from tests.batcher.functions import FileGate, modelled, noted, results
 from tests.worlds import PATIENCE, ThreadWorld, World
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from aioqueue import sync
 from aioqueue.inputs import Pipeline, batch, numbers
-from aioqueue.inputs.core.positions import sealed
-from aioqueue.inputs.pipeline.node import END
-from aioqueue.inputs.pipeline.pipeline import Stages
-from aioqueue.inputs.pipeline.progress import ResumePoint, id_of, id_text, packed, settled, unpacked
-from aioqueue.inputs.pipeline.run import ThreadRun
+from aioqueue.items.positions import sealed
+from aioqueue.pipeline.nodes.progress import ResumePoint, id_of, id_text, packed, settled, unpacked
+from aioqueue.pipeline.nodes.rows import END
+from aioqueue.pipeline.pipeline import Stages
+from aioqueue.pipeline.run import ThreadRun
 from aioqueue.telemetry import Watch
 from tests.benchmarks.harness import Comparison, Mode, Row, compare
 

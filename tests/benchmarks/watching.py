@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from aioqueue import inputs, sync
-from aioqueue.inputs.prepare.worker_timing import Gauge
 from aioqueue.telemetry import Monitor
+from aioqueue.workers.timing import Gauge
 from tests.benchmarks.harness import Comparison, Mode, Row
 
 __all__ = ("measure",)

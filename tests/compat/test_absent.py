@@ -13,7 +13,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.absent import PACKAGE, REASONS, AbsentNameError, explain
 from aioqueue.compat.v1.protos.examples import example_classes
-from aioqueue.inputs.readers import tfrecord
+from aioqueue.readers import tfrecord
 
 
 def found(path: str) -> Any:

@@ -18,7 +18,7 @@ from aioqueue.compat.v1.protos.examples import example_classes
 from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
-from aioqueue.inputs.readers.tfrecord import required_crc32c
+from aioqueue.readers.tfrecord import required_crc32c
 from tests.children import ROOT
 from tests.compat import op_cases, test_ops
 

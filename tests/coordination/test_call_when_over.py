@@ -10,7 +10,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import prepare
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds.scopes import Gate
 from tests.worlds import PATIENCE, core_of, spin_until, waiting
 
 

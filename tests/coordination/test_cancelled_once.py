@@ -23,7 +23,7 @@ from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import core as core_module
 from aioqueue.errors import CancelledError, StillRunningError
 from aioqueue.inputs import from_iterable, numbers
-from aioqueue.inputs.pipeline import run as run_module
+from aioqueue.pipeline import run as run_module
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of, spin_until
 
 Op = Callable[[], Awaitable[object]]

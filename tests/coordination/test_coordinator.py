@@ -128,7 +128,7 @@ class TestLeaks:
     def test_a_wait_that_was_abandoned_is_forgotten(self) -> None:
         coord = aioqueue.Coordinator()
         gate = core_of(coord).stopped
-        waker_of: partial[Any] = partial(aioqueue.waiting.current_waker)
+        waker_of: partial[Any] = partial(aioqueue.worlds.current_waker)
 
         async def body() -> None:
             waiting = gate.wait(waker_of())

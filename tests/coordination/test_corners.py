@@ -19,8 +19,8 @@ from aioqueue.coordination import aio, core
 from aioqueue.coordination.tasks import new_tasks, outlast, threadsafe_caller
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 from tests.coordination.coordinators import KeptForTheStop, has_begun_to_join, notes
 from tests.worlds import (
     PATIENCE,

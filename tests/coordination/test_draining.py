@@ -12,8 +12,8 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, QueueClosedError, UndeliveredError, inputs, sync
 from aioqueue.errors import counted
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 from tests.inputs.pipelines import coordinated, joined
 from tests.worlds import PATIENCE, AwaitedQueue, ThreadWorld, World, spin_until
 

@@ -11,7 +11,7 @@ import trio
 
 import aioqueue
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds.scopes import Gate
 from tests.coordination.coordinators import AwaitedCoordinator, Make, group_of, notes, same, throw
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, waiting_at
 
@@ -312,7 +312,7 @@ class TestStopOnException:
 
             async def worker() -> None:
                 with coord.stop_on_exception():
-                    await never.wait(aioqueue.waiting.current_waker())
+                    await never.wait(aioqueue.worlds.current_waker())
 
             operation = task_world.spawn(worker)
             await task_world.until(lambda: waiting_at(never))

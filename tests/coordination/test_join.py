@@ -17,7 +17,7 @@ from aioqueue import sync
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import AioQueueError, InvalidArgumentError, StillRunningError
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds.scopes import Gate
 from tests.coordination.coordinators import (
     KeptForTheStop,
     Make,

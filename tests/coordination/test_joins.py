@@ -14,8 +14,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, core_of, spin_until
 
 

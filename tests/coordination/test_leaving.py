@@ -22,8 +22,8 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.errors import OutOfRangeError, StillRunningError
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 from tests.coordination.coordinators import has_begun_to_join
 from tests.worlds import (
     PATIENCE,

@@ -21,7 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue.errors import OutOfRangeError
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.workers.runner import prepare
 from tests.worlds import AsyncioWorld, TaskWorld, UvloopWorld
 
 PATIENCE = 20.0

@@ -21,8 +21,8 @@ from aioqueue import sync
 from aioqueue.coordination.cancellations import Call
 from aioqueue.coordination.classify import Classification, as_failure, classify
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
-from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.failures import RemoteTraceback
+from aioqueue.workers.runner import prepare
 from tests.inputs.pipelines import coordinated, joined
 from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 

@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds.scopes import Gate
 from tests.coordination.coordinators import Make, Thread, group_of, has_begun_to_join, notes, same
 from tests.worlds import AsyncioWorld, TaskWorld, World
 
@@ -184,13 +184,13 @@ class TestStart:
             async def forever() -> None:
                 try:
                     running.open()
-                    await Gate().wait(aioqueue.waiting.current_waker())
+                    await Gate().wait(aioqueue.worlds.current_waker())
                 finally:
                     ended.append(True)
 
             async with aioqueue.Coordinator(stop_grace_period=0) as coord:
                 coord.start(aioqueue.LooperTask(None, forever))
-                await running.wait(aioqueue.waiting.current_waker())
+                await running.wait(aioqueue.worlds.current_waker())
             assert ended == [True]
             assert coord.joined
 

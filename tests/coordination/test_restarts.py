@@ -18,8 +18,8 @@ import aioqueue
 from aioqueue import Restart, sync
 from aioqueue.coordination import restarts
 from aioqueue.coordination.workers import WorkerPlan
+from aioqueue.core.meters import Meter
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
-from aioqueue.meters import Meter
 from tests.coordination.coordinators import notes
 from tests.worlds import PATIENCE, StillClock, spin_until
 

@@ -16,8 +16,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.waiting import current_waker
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds import current_waker
+from aioqueue.worlds.scopes import Gate
 from tests.coordination.coordinators import group_of, notes
 from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.locks import is_held_here
+from aioqueue.system.locks import is_held_here
 from aioqueue.telemetry.stacks import of_thread, undisturbed
 from tests.storage.striking import every_strike
 from tests.worlds import PATIENCE

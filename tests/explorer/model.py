@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aioqueue.attempts import Attempt, AttemptState, QueueState
-from aioqueue.machine import Machine
+from aioqueue.core.attempts import Attempt, AttemptState, QueueState
+from aioqueue.core.machine import Machine
 from tests.explorer.stand_ins import weight_of
 
 State = AttemptState

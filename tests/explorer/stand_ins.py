@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from aioqueue.element_spec import Columns
-from aioqueue.locks import REFUSAL
-from aioqueue.storage.protocol import Held, ObjectStorage
+from aioqueue.core.elements.spec import Columns
+from aioqueue.core.storage.protocol import Held, ObjectStorage
+from aioqueue.system.locks import REFUSAL
 
 
 class ViolationError(AssertionError):

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, Final
 
-from aioqueue.attempts import (
+from aioqueue.core.attempts import (
     Attempt,
     Put,
     PutMany,
@@ -20,10 +20,10 @@ from aioqueue.attempts import (
     UntilDone,
     Waker,
 )
-from aioqueue.element_spec import Columns
+from aioqueue.core.elements.spec import Columns
+from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.storage.protocol import BatchCopier, ObjectStorage
 from aioqueue.errors import OutOfRangeError, QueueClosedError
-from aioqueue.machine_state import NOTHING
-from aioqueue.storage.protocol import BatchCopier, ObjectStorage
 from tests.explorer.model import (
     DONE,
     FAILED,

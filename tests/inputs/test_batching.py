@@ -14,11 +14,11 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs import items
-from aioqueue.inputs.batches.batch import batch, shuffle_batch
-from aioqueue.inputs.core.collation import Collator
-from aioqueue.inputs.core.iteration import AsyncBatchStream, BatchStream
-from aioqueue.inputs.sources.sequences import numbers
-from aioqueue.inputs.statistics import BatchStatistics
+from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.streams.batch import batch, shuffle_batch
+from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
+from aioqueue.sources.sequences import numbers
+from aioqueue.workers.statistics import BatchStatistics
 from tests.inputs.pipelines import (
     StreamEndedError,
     coordinated,

@@ -14,8 +14,8 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import files, items, read_lines, read_tar
-from aioqueue.inputs.readers import braces
-from aioqueue.inputs.readers.braces import expanded
+from aioqueue.readers import braces
+from aioqueue.readers.braces import expanded
 
 BASH = shutil.which("bash")
 

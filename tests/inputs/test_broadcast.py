@@ -10,9 +10,9 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.batches.batch import batch
-from aioqueue.inputs.batches.broadcast import broadcast
-from aioqueue.inputs.statistics import ConsumerStatistics
+from aioqueue.pipeline.streams.batch import batch
+from aioqueue.pipeline.streams.broadcast import broadcast
+from aioqueue.workers.statistics import ConsumerStatistics
 from tests.inputs.pipelines import (
     StreamEndedError,
     coordinated,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items
-from aioqueue.inputs.batches.batch import batch
-from aioqueue.inputs.batches.bucketing import bucket_by_sequence_length
+from aioqueue.pipeline.streams.batch import batch
+from aioqueue.pipeline.streams.bucketing import bucket_by_sequence_length
 from tests.inputs.pipelines import coordinated, failures_of, joined, rest, rest_until_failure, take
 from tests.worlds import World
 

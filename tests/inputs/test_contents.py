@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
+from aioqueue.fingerprints.contents import MOST_BYTES, digest_of_items
 from aioqueue.inputs import Pipeline, arrays, from_iterable, items, merge_positions, numbers
-from aioqueue.inputs.comparison.contents import MOST_BYTES, digest_of_items
 
 NAMES = [f"file{number:05}" for number in range(10_000)]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.readers.csv import read_csv
+from aioqueue.readers.csv import read_csv
 from tests.inputs.conftest import Write
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import read_csv
-from aioqueue.inputs.readers import lines as reading
+from aioqueue.readers import lines as reading
 from tests.inputs.conftest import Write
 
 

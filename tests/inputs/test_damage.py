@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from aioqueue import DataLossError
-from aioqueue.inputs.readers.files import open_for_reading
-from aioqueue.inputs.readers.reader import read_whole_files
+from aioqueue.readers.files import open_for_reading
+from aioqueue.readers.reader import read_whole_files
 from tests.inputs.test_files import COMPRESSORS
 
 KINDS = pytest.mark.parametrize("kind", COMPRESSORS)

@@ -32,7 +32,7 @@ from aioqueue.inputs import (
     read_tfrecords,
     read_whole_files,
 )
-from aioqueue.inputs.readers import lines as reading
+from aioqueue.readers import lines as reading
 
 Make = Callable[..., Any]
 

@@ -32,8 +32,8 @@ import pytest
 import aioqueue
 from aioqueue import DataLossError, inputs, sync
 from aioqueue.inputs import items
-from aioqueue.inputs.core.sink import RowWriter, Sink
-from aioqueue.inputs.pipeline.cache import CacheStore
+from aioqueue.pipeline.cache import CacheStore
+from aioqueue.pipeline.sink import RowWriter, Sink
 from tests.worlds import spin_until
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

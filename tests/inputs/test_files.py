@@ -22,10 +22,10 @@ import pytest
 
 from aioqueue import AioQueueError, DataLossError, InvalidArgumentError
 from aioqueue.inputs import numbers, read_json_lines, to_json_lines
-from aioqueue.inputs.readers.compression import checked_compression
-from aioqueue.inputs.readers.files import create, files, open_for_reading
-from aioqueue.inputs.readers.lines import read_lines
-from aioqueue.inputs.readers.reader import read_whole_files
+from aioqueue.readers.compression import checked_compression
+from aioqueue.readers.files import create, files, open_for_reading
+from aioqueue.readers.lines import read_lines
+from aioqueue.readers.reader import read_whole_files
 
 HAS_FSSPEC = importlib.util.find_spec("fsspec") is not None
 needs_fsspec = pytest.mark.skipif(not HAS_FSSPEC, reason="fsspec is not installed")

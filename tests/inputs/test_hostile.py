@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
+from aioqueue.base.json_files import MAX_DEPTH
 from aioqueue.inputs import (
     from_iterable,
     items,
@@ -40,12 +41,11 @@ from aioqueue.inputs import (
     read_whole_files,
     save_position,
 )
-from aioqueue.inputs.core.positions import digest_of
-from aioqueue.inputs.pipeline import state_document
-from aioqueue.inputs.prepare.quarantine import QuarantineFile
-from aioqueue.inputs.readers import tar
-from aioqueue.inputs.readers.reader import Reader
-from aioqueue.json_files import MAX_DEPTH
+from aioqueue.items.positions import digest_of
+from aioqueue.items.quarantine import QuarantineFile
+from aioqueue.pipeline.state import document as state_document
+from aioqueue.readers import tar
+from aioqueue.readers.reader import Reader
 
 MIB = 2**20
 
@@ -210,7 +210,7 @@ class TestLimits:
     def test_lines_before_the_long_one_come(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("aioqueue.inputs.readers.lines._BLOCK", 7)
+        monkeypatch.setattr("aioqueue.readers.lines._BLOCK", 7)
         generator = random.Random(3)
         path = tmp_path / "a.txt"
         for _ in range(100):
@@ -237,7 +237,7 @@ class TestLimits:
 
     def test_records_and_whole_files(self, tmp_path: Path) -> None:
         pytest.importorskip("google_crc32c")
-        from aioqueue.inputs.readers.tfrecord import write_record
+        from aioqueue.readers.tfrecord import write_record
 
         path = tmp_path / "a.gz"
         framed = BytesIO()
@@ -431,7 +431,7 @@ class TestOurDocuments:
     @pytest.mark.parametrize("levels", [1, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH, 400])
     def test_what_is_written_can_be_read(self, levels: int, tmp_path: Path) -> None:
         """The bounds of reading are those of writing, whatever an item is."""
-        from aioqueue.inputs.core.items import Quarantined
+        from aioqueue.items.quarantined import Quarantined
 
         item: Any = 1
         for _ in range(levels):

@@ -14,7 +14,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import huggingface_dataset
-from aioqueue.inputs.sources import iterables
+from aioqueue.sources import iterables
 
 datasets = pytest.importorskip("datasets", reason="the library datasets is not installed")
 

@@ -20,7 +20,7 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs
-from aioqueue.inputs.readers import kafka as module
+from aioqueue.readers import kafka as module
 from tests.worlds import threads_of_work
 
 pytest.importorskip("aiokafka", reason="pip install '.[kafka]'")

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.core.items import Entry
-from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.lines import read_lines
-from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.sequences import items, numbers
-from aioqueue.inputs.sources.source import Source
+from aioqueue.items.item import Entry
+from aioqueue.readers.files import files
+from aioqueue.readers.lines import read_lines
+from aioqueue.sources.mixture import mix
+from aioqueue.sources.sequences import items, numbers
+from aioqueue.sources.source import Source
 from tests.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=50)

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.parquet import read_arrow, read_parquet
+from aioqueue.readers.files import files
+from aioqueue.readers.parquet import read_arrow, read_parquet
 from tests.inputs.test_positions import check_every_position, comparable
 from tests.worlds import TaskWorld
 
@@ -393,7 +393,7 @@ class TestRows:
     def test_positions_within_a_portion(
         self, kind: str, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("aioqueue.inputs.readers.parquet._ROWS", 3)
+        monkeypatch.setattr("aioqueue.readers.parquet._ROWS", 3)
         read = written(kind, TABLE, path, portion=20)
         check_every_position(lambda: read(path).with_keys())
         *_, (_, place) = islice(read(path).placed(), 25)
@@ -546,7 +546,7 @@ def test_more_memory_than_there_is(path: Path, monkeypatch: pytest.MonkeyPatch) 
     def much(*_: Any) -> None:
         raise pa.ArrowMemoryError("malloc of size 9223372036854775744 failed")
 
-    monkeypatch.setattr("aioqueue.inputs.readers.parquet.values_of", much)
+    monkeypatch.setattr("aioqueue.readers.parquet.values_of", much)
     with pytest.raises(DataLossError, match="damaged rows 0 to 6, or it needs more memory"):
         list(read_parquet(path))
 

@@ -19,17 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError, sync
-from aioqueue.inputs.core import shuffling
-from aioqueue.inputs.core.items import Entry, Quarantined
-from aioqueue.inputs.core.positions import position_of
-from aioqueue.inputs.readers.csv import read_csv
-from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.lines import read_lines
-from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
-from aioqueue.inputs.readers.tfrecord import TFRecordWriter, read_tfrecords
-from aioqueue.inputs.sources.mixture import mix
-from aioqueue.inputs.sources.sequences import arrays, numbers
-from aioqueue.inputs.sources.source import QuarantinedItems, Source
+from aioqueue.items.item import Entry
+from aioqueue.items.positions import position_of
+from aioqueue.items.quarantined import Quarantined
+from aioqueue.readers.csv import read_csv
+from aioqueue.readers.files import files
+from aioqueue.readers.lines import read_lines
+from aioqueue.readers.reader import Reader, Records, read_records, read_whole_files
+from aioqueue.readers.tfrecord import TFRecordWriter, read_tfrecords
+from aioqueue.sources import shuffling
+from aioqueue.sources.mixture import mix
+from aioqueue.sources.sequences import arrays, numbers
+from aioqueue.sources.source import QuarantinedItems, Source
 from tests.worlds import TaskWorld
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)
@@ -295,8 +296,8 @@ LINES = [40, 0, 25, 1, 30]
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files need not be large to have many blocks."""
-    from aioqueue.inputs.readers import lines, tfrecord
-    from aioqueue.inputs.readers import reader as base
+    from aioqueue.readers import lines, tfrecord
+    from aioqueue.readers import reader as base
 
     for module in (base, lines, tfrecord):
         monkeypatch.setattr(module, "_BLOCK", 100)

@@ -14,9 +14,9 @@ import anyio
 import pytest
 
 from aioqueue import InvalidArgumentError, PreemptedError
-from aioqueue.forks import PROCESS
 from aioqueue.inputs import Preemption, numbers
-from aioqueue.inputs.preemption import PreemptionAlarm
+from aioqueue.preemption import PreemptionAlarm
+from aioqueue.system.forks import PROCESS
 from tests.inputs.pipeline.going import plain, results
 from tests.worlds import ThreadWorld, World, ctrl_c, spin_until
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError, sync
-from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.lines import read_lines
-from aioqueue.inputs.readers.reader import Reader, Records, read_records, read_whole_files
-from aioqueue.inputs.sources.sequences import items
+from aioqueue.readers.files import files
+from aioqueue.readers.lines import read_lines
+from aioqueue.readers.reader import Reader, Records, read_records, read_whole_files
+from aioqueue.sources.sequences import items
 from tests.inputs.conftest import Write
 from tests.worlds import TaskWorld, spin_until
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError
-from aioqueue.inputs.readers import tfrecord as records
-from aioqueue.inputs.readers.tfrecord import (
+from aioqueue.readers import tfrecord as records
+from aioqueue.readers.tfrecord import (
     TFRecordWriter,
     masked_crc32c,
     read_record,

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs.core.items import Entry
-from aioqueue.inputs.core.shuffling import LONGEST_TABLE, feistel, indices, rng
-from aioqueue.inputs.sources.iterables import from_iterable
-from aioqueue.inputs.sources.sequences import arrays, items, numbers
-from aioqueue.inputs.sources.source import Source
+from aioqueue.items.item import Entry
+from aioqueue.sources.iterables import from_iterable
+from aioqueue.sources.sequences import arrays, items, numbers
+from aioqueue.sources.shuffling import LONGEST_TABLE, feistel, indices, rng
+from aioqueue.sources.source import Source
 from tests.worlds import TaskWorld
 
 LARGE = LONGEST_TABLE + 1

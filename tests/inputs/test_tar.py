@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs.readers.files import files
-from aioqueue.inputs.readers.tar import read_tar
+from aioqueue.readers.files import files
+from aioqueue.readers.tar import read_tar
 from tests.inputs.test_files import COMPRESSORS
 from tests.inputs.test_positions import check_every_position
 from tests.worlds import TaskWorld
@@ -407,7 +407,7 @@ class TestDamage:
 def test_every_position(
     grouped: Any, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioqueue.inputs.readers.tar._SAMPLE_BLOCK", 2000)
+    monkeypatch.setattr("aioqueue.readers.tar._SAMPLE_BLOCK", 2000)
     pack: Callable[[bytes], bytes] = gzip.compress if suffix else bytes
     for shard, count in enumerate((12, 0, 5)):
         contents = [

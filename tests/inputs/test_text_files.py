@@ -19,7 +19,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import files, read_csv, read_json_lines, read_lines
-from aioqueue.inputs.readers import lines as reading
+from aioqueue.readers import lines as reading
 from tests.inputs.conftest import Write
 
 MARK = "\ufeff"

@@ -17,15 +17,15 @@ import pytest
 
 import aioqueue
 from aioqueue import QueueFull, sync
-from aioqueue import machine as machine_module
-from aioqueue.attempts import Attempt, Put, PutMany, Take
-from aioqueue.component_checks import Component
+from aioqueue.core import machine as machine_module
+from aioqueue.core.attempts import Attempt, Put, PutMany, Take
+from aioqueue.core.elements.component import Component
+from aioqueue.core.machine import Machine
+from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.protocol import ObjectStorage
 from aioqueue.errors import QueueClosedError
-from aioqueue.machine import Machine
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.protocol import ObjectStorage
-from aioqueue.waiting import waker
-from aioqueue.waiting.waker import enter
+from aioqueue.worlds import waker
+from aioqueue.worlds.waker import enter
 from tests.explorer import FakeLock
 from tests.invariants import violations
 from tests.machine.test_machine import (

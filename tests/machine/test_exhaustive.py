@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from aioqueue.attempts import (
+from aioqueue.core.attempts import (
     Attempt,
     AttemptState,
     Put,
@@ -22,7 +22,7 @@ from aioqueue.attempts import (
     Take,
     Waker,
 )
-from aioqueue.machine import Machine
+from aioqueue.core.machine import Machine
 from tests.explorer import Setting, ViolationError, explore
 from tests.explorer.__main__ import main
 from tests.explorer.model import LEASES, NOWAIT, PUTS, TAKES, WEIGHTY_PUTS

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
-from aioqueue.attempts import (
+from aioqueue.core.attempts import (
     Attempt,
     AttemptState,
     Put,
@@ -24,14 +24,14 @@ from aioqueue.attempts import (
     UntilClosed,
     UntilDone,
 )
-from aioqueue.element_spec import Columns, ElementSpec, Row
+from aioqueue.core.elements.philox import PhiloxWords
+from aioqueue.core.elements.spec import Columns, ElementSpec, Row
+from aioqueue.core.fast_path import NOTHING
+from aioqueue.core.machine import Machine
+from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.priority_and_shuffle import HeapStorage, ObjectShelf, ShuffleStorage
+from aioqueue.core.storage.protocol import Held, ObjectStorage, Storage
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
-from aioqueue.machine import Machine
-from aioqueue.machine_state import NOTHING
-from aioqueue.philox import PhiloxWords
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.priority_and_shuffle import HeapStorage, ObjectShelf, ShuffleStorage
-from aioqueue.storage.protocol import Held, ObjectStorage, Storage
 from tests.explorer import FakeLock
 from tests.invariants import violations
 from tests.worlds import core_of

@@ -7,7 +7,7 @@
     python -m tests.mutation --minutes 30             # as many as fit, each file alike, at random
     python -m tests.mutation 'queues/*'               # some files
     python -m tests.mutation '*Gate.withdraw*'        # some mutants, by name
-    python -m tests.mutation --list 'machine.py*'     # which there are
+    python -m tests.mutation --list 'core/machine.py*'     # which there are
 
 It prints who survived, and for each file how many there are and were tried, killed and not. With
 ``--work FOLDER`` the map from tests to statements, and what was found, are kept there: a second run
@@ -41,12 +41,12 @@ __all__ = ("main",)
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = "aioqueue"
 FILES = """
-machine.py machine_state.py attempts.py locks.py philox.py
+machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
 storage/*.py waiting/*.py queues/*.py coordination/*.py
-inputs/prepare/calls_and_retries.py inputs/prepare/source_reader.py inputs/prepare/flow_control.py
-inputs/core/items.py inputs/prepare/job.py
-inputs/prepare/thread_common.py inputs/prepare/executors.py inputs/prepare/task_executor.py
-inputs/prepare/worker_process.py inputs/prepare/process_executor.py processes/*.py
+inputs/prepare/calls_and_retries.py sources/source_reader.py workers/flow_control.py
+inputs/core/items.py workers/job.py
+inputs/prepare/thread_common.py workers/executors/threads.py workers/executors/tasks.py
+inputs/prepare/worker_process.py workers/executors/processes.py processes/*.py
 processes/fork_server/*.py
 """
 """What is mutated, below the package."""
@@ -82,8 +82,8 @@ inputs/test_draining.py test_latest.py batcher/test_watching.py
 signal strikes everywhere are left out."""
 IN_PROCESSES = (
     "processes/",
-    "inputs/prepare/calls_and_retries.py",
-    "inputs/prepare/worker_process.py",
+    "workers/calls.py",
+    "workers/executors/worker_process.py",
 )
 """What other processes run too, where nothing is noted."""
 PROCESS_TESTS = (

@@ -35,7 +35,7 @@ os.close(file)
 import multiprocessing, random, subprocess, threading, time
 import numpy as np
 from aioqueue import sync
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.workers.runner import prepare
 
 def start_a_process():
     nothing = subprocess.DEVNULL

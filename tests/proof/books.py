@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import aioqueue
-from aioqueue.attempts import QueueState
+from aioqueue.core.attempts import QueueState
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 
 __all__ = ("Books", "Entry")

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aioqueue.locks import COMPILED
+from aioqueue.system.locks import COMPILED
 from aioqueue.telemetry.registry import QueuePart
 from tests.invariants import violations
 from tests.proof.codec import KINDS, MAX_BYTES, Codec, weight_of

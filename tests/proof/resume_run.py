@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TextIO
 
 from aioqueue import sync
 from aioqueue.inputs import load_position, merge_positions, save_position
-from aioqueue.inputs.core import positions
+from aioqueue.items import positions
 from tests.inputs.pipeline.exact import told
 from tests.inputs.pipeline.resuming import How, ordered_shapes, rows_in, unordered_shapes
 from tests.inputs.pipeline.resuming import run as going_through

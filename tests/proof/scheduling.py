@@ -27,10 +27,10 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakSet
 
-from aioqueue import forks
 from aioqueue.queues import blocking, core
-from aioqueue.waiting import asyncio as asyncio_waiting
-from aioqueue.waiting import waker
+from aioqueue.system import forks
+from aioqueue.worlds import asyncio as asyncio_waiting
+from aioqueue.worlds import waker
 from tests.worlds import PATIENCE
 
 __all__ = (

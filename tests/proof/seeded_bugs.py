@@ -71,7 +71,7 @@ class Bug:
 BUGS = (
     Bug(
         "empty is done",  # a join ends while the last elements are in somebody's hands
-        "machine.py",
+        "core/machine.py",
         """        unfinished = self._enqueued - self._finished
 """,
         """        unfinished = self.storage.size
@@ -79,14 +79,14 @@ BUGS = (
     ),
     Bug(
         "granted is nowhere",
-        "machine_state.py",
+        "core/fast_path.py",
         """            granted=granted,
 """,
         "",
     ),
     Bug(
         "dropped restore",  # what a cancelled dequeue held is lost
-        "machine.py",
+        "core/machine.py",
         """                self.storage.restore(attempt.held)
 """,
         """                attempt.held.clear()
@@ -94,13 +94,13 @@ BUGS = (
     ),
     Bug(
         "views leave the queue",  # scalars of a structured dtype change when their slot is reused
-        "storage/blocks.py",
+        "core/storage/blocks.py",
         '".copy()" if not c.scalar or c.dtype.kind == "V"',
         '".copy()" if not c.scalar',
     ),
     Bug(
         "memory used too early",  # of a batch, while others have still to copy from it
-        "storage/blocks.py",
+        "core/storage/blocks.py",
         """        block.uses -= 1
         if block.uses or not block.is_ours:
 """,
@@ -110,7 +110,7 @@ BUGS = (
     ),
     Bug(
         "written before it is taken",  # a caller's arrays are what its rows come back from
-        "storage/blocks.py",
+        "core/storage/blocks.py",
         """        self._bring_back(held.parts)
         held.clear()""",
         """        if held.out is not None:
@@ -121,7 +121,7 @@ BUGS = (
     ),
     Bug(
         "lost wake",  # what is notified just before the flag falls is told to nobody
-        "waiting/asyncio.py",
+        "worlds/asyncio.py",
         """        self._set_scheduled(False)
         self._resume()
 """,
@@ -131,13 +131,13 @@ BUGS = (
     ),
     Bug(
         "skipped fairness",  # who comes now is served before those who wait
-        "machine.py",
+        "core/machine.py",
         "            if line:\n",
         "            if False:\n",
     ),
     Bug(
         "wrong waiter woken",  # the last in line is woken instead of the one that was granted
-        "machine.py",
+        "core/machine.py",
         "            wakers[attempt.waker] = None\n",
         """            last = next(reversed(self._lines.line_of(attempt)), attempt)
             wakers[last.waker or attempt.waker] = None
@@ -151,7 +151,7 @@ BUGS = (
     ),
     Bug(
         "forgotten while it stands by",  # a close, or the next caller, does not see the task
-        "machine_state.py",
+        "core/fast_path.py",
         """        both = self._standing_by()
         self._standby_put = self._standby_take = None
 """,
@@ -161,7 +161,7 @@ BUGS = (
     ),
     Bug(
         "leaked place",  # the place of a cancelled enqueue is never given back
-        "attempts.py",
+        "core/attempts.py",
         """        elif isinstance(attempt, Put):
             self.leave_place(attempt)
 """,
@@ -169,7 +169,7 @@ BUGS = (
     ),
     Bug(
         "closed too early",  # while an enqueue has its place, but is not in
-        "machine.py",
+        "core/machine.py",
         "            if self._state is CLOSING and not enqueues and not self._places:\n",
         "            if self._state is CLOSING and not enqueues:\n",
     ),

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import blocking
-from aioqueue.waiting.asyncio import AsyncioWaker
+from aioqueue.worlds.asyncio import AsyncioWaker
 from tests.proof.model import Call, Outcome
 from tests.worlds import PATIENCE, UvloopWorld
 

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import aioqueue
-from aioqueue.attempts import Attempt, Take
-from aioqueue.machine import Machine
+from aioqueue.core.attempts import Attempt, Take
+from aioqueue.core.machine import Machine
 from tests.proof.codec import KINDS
 from tests.proof.effort import EFFORT
 from tests.proof.model import Call, Reference, Rules, follow

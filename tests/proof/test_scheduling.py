@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue.attempts import WITHDRAWN
-from aioqueue.machine import Machine
-from aioqueue.waiting.asyncio import AsyncioWaker
-from aioqueue.waiting.waker import ThreadWaker
+from aioqueue.core.attempts import WITHDRAWN
+from aioqueue.core.machine import Machine
+from aioqueue.worlds.asyncio import AsyncioWaker
+from aioqueue.worlds.waker import ThreadWaker
 from tests.proof.books import Books
 from tests.proof.effort import EFFORT, IS_LONG
 from tests.proof.loops import SteppedLoop
@@ -441,7 +441,7 @@ def test_threads(setting: Setting) -> None:
 )
 def test_threads_between_lines(setting: Setting) -> None:
     """They are also stopped between any two lines of the waiting code."""
-    lines = ("aioqueue.waiting", "aioqueue.queues") if IS_LONG else ("aioqueue.waiting",)
+    lines = ("aioqueue.worlds", "aioqueue.queues") if IS_LONG else ("aioqueue.worlds",)
     explored = explore(partial(thread_run, setting, preemptions=1, lines=lines))
     print(f"\n{explored.schedules} schedules")
     assert explored.finished

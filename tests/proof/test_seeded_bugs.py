@@ -19,10 +19,10 @@ def test_a_bug_still_fits_the_source(bug: Bug) -> None:
 
 
 def test_one_that_does_not_is_refused() -> None:
-    with pytest.raises(LookupError, match=r"lost: found 0 times in aioqueue/machine\.py"):
-        Bug("lost", "machine.py", "no such line", "").applied("")
+    with pytest.raises(LookupError, match=r"lost: found 0 times in aioqueue/core/machine\.py"):
+        Bug("lost", "core/machine.py", "no such line", "").applied("")
     with pytest.raises(LookupError, match="found 2 times"):
-        Bug("lost", "machine.py", "a", "").applied("aa")
+        Bug("lost", "core/machine.py", "a", "").applied("aa")
 
 
 @pytest.mark.slow

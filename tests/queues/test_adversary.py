@@ -22,7 +22,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.workers import OwnTask
-from aioqueue.waiting.waker import ThreadWaker
+from aioqueue.worlds.waker import ThreadWaker
 from tests.worlds import PATIENCE, TaskWorld, core_of, spin_until, waiting, waiting_at
 
 

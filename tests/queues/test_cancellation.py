@@ -35,8 +35,8 @@ from aioqueue.errors import (
     QueueFull,
 )
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting.asyncio import BUDGET, current_asyncio_waker
-from aioqueue.waiting.waker import ThreadWaker
+from aioqueue.worlds.asyncio import BUDGET, current_asyncio_waker
+from aioqueue.worlds.waker import ThreadWaker
 from tests.worlds import (
     KINDS,
     PATIENCE,

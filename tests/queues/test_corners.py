@@ -15,7 +15,7 @@ from aioqueue import sync
 from aioqueue.coordination import aio, core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio as queues_aio
-from aioqueue.waiting import waker
+from aioqueue.worlds import waker
 from tests.worlds import (
     HAS_TRIO,
     PATIENCE,

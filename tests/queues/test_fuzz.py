@@ -26,7 +26,7 @@ from hypothesis.extra import numpy as hnp
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueEmpty, QueueFull, sync
-from aioqueue.display_text import on_one_line
+from aioqueue.base.display_text import on_one_line
 
 # In a new checkout, Hypothesis makes its tables of Unicode first: 2 s that belong to no test.
 find(st.text(), lambda text: True)

@@ -24,8 +24,8 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError
 from aioqueue.coordination.cancellations import Call, is_being_cancelled
-from aioqueue.waiting import asyncio as asyncio_waiting
-from aioqueue.waiting.asyncio import BUDGET, current_asyncio_waker
+from aioqueue.worlds import asyncio as asyncio_waiting
+from aioqueue.worlds.asyncio import BUDGET, current_asyncio_waker
 from tests.queues.test_cancellation import NewLoop, nearly_used_up, new_loop
 from tests.worlds import (
     KINDS,

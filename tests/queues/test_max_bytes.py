@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
-from aioqueue.attempts import QueueState
+from aioqueue.core.attempts import QueueState
+from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.priority_and_shuffle import ShuffleStorage
+from aioqueue.core.storage.sized import WeighedStorage
 from aioqueue.errors import InvalidArgumentError, QueueClosedError, QueueFull
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.priority_and_shuffle import ShuffleStorage
-from aioqueue.storage.sized import WeighedStorage
 from tests.worlds import TaskOperation, World, core_of
 
 KIB = bytes(1024)

@@ -17,7 +17,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.ownership import overlap, overlaps_itself
+from aioqueue.core.elements.ownership import overlap, overlaps_itself
 
 BYTES = 160
 

@@ -12,8 +12,8 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.attempts import QueueState
-from aioqueue.element_spec import ArrayElements
+from aioqueue.core.attempts import QueueState
+from aioqueue.core.elements.spec import ArrayElements
 from aioqueue.errors import (
     DeadlineExceededError,
     InvalidArgumentError,

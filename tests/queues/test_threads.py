@@ -22,11 +22,11 @@ import uvloop
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.attempts import QueueState
+from aioqueue.core.attempts import QueueState
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.queues import core
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting import waker
+from aioqueue.worlds import waker
 from tests.worlds import (
     PATIENCE,
     AnyQueue,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aioqueue import FIFOQueue, InvalidArgumentError, PriorityQueue, sync
-from aioqueue.trees import path_text
+from aioqueue.core.elements.trees import path_text
 from tests.inputs.pipeline.exact import told
 from tests.inputs.pipeline.trees import Both, Frozen, Inner, leaves, stacked
 from tests.worlds import World

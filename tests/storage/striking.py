@@ -1,8 +1,8 @@
 """A signal handler that raises, at each place of a call in turn where Python may run one.
 
 Those places are few: where a function written in Python begins, when a call has returned, and where
-a loop goes round (see `aioqueue.locks`). So a call can be struck at every one of them, exactly once
-each, where signals at random moments would hit the few that matter hardly ever.
+a loop goes round (see `aioqueue.system.locks`). So a call can be struck at every one of them,
+exactly once each, where signals at random moments would hit the few that matter hardly ever.
 """
 
 from __future__ import annotations

@@ -18,16 +18,21 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from aioqueue.attempts import Put, PutMany, Take
-from aioqueue.component_checks import Component
-from aioqueue.element_spec import Columns
+from aioqueue.core.attempts import Put, PutMany, Take
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.spec import Columns
+from aioqueue.core.machine import Machine
+from aioqueue.core.storage import blocks
+from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.priority_and_shuffle import (
+    HeapStorage,
+    HeldBatch,
+    ShuffleStorage,
+    TypedShelf,
+)
+from aioqueue.core.storage.protocol import Held, Storage
 from aioqueue.errors import OutOfRangeError
-from aioqueue.locks import OwnedLock
-from aioqueue.machine import Machine
-from aioqueue.storage import blocks
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.priority_and_shuffle import HeapStorage, HeldBatch, ShuffleStorage, TypedShelf
-from aioqueue.storage.protocol import Held, Storage
+from aioqueue.system.locks import OwnedLock
 from tests.invariants import violations
 from tests.storage.striking import every_strike
 

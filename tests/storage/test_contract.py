@@ -1,4 +1,4 @@
-"""One contract, which every storage keeps: see `aioqueue.storage.protocol`.
+"""One contract, which every storage keeps: see `aioqueue.core.storage.protocol`.
 
 A row here has three components: a number (by which heaps order it), two floats, and a token that
 can be watched dying. Rows go in by rising number, so that all but the shuffle buffer let them out
@@ -17,31 +17,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.component_checks import Component
-from aioqueue.element_spec import (
-    Columns,
-    ElementSpec,
-    ObjectSpec,
-    PriorityObjectSpec,
-    Row,
-)
-from aioqueue.queues.fifo import fifo_storage
-from aioqueue.queues.priority import heap_storage
-from aioqueue.storage import blocks
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.priority_and_shuffle import (
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.spec import Columns, ElementSpec, ObjectSpec, PriorityObjectSpec, Row
+from aioqueue.core.storage import blocks
+from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.priority_and_shuffle import (
     HeapStorage,
     ObjectShelf,
     ShuffleStorage,
     TypedShelf,
     shelf_for,
 )
-from aioqueue.storage.protocol import (
-    Held,
-    ObjectStorage,
-    PaddedStorage,
-    Storage,
-)
+from aioqueue.core.storage.protocol import Held, ObjectStorage, PaddedStorage, Storage
+from aioqueue.queues.fifo import fifo_storage
+from aioqueue.queues.priority import heap_storage
 
 COMPONENTS = (
     Component("number", "int64", ()),

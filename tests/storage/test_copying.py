@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from aioqueue import sync
-from aioqueue.attempts import PutMany
-from aioqueue.storage.blocks import BlockStorage
-from aioqueue.storage.priority_and_shuffle import ShelvedStorage
-from aioqueue.storage.protocol import PaddedStorage
-from aioqueue.waiting.waker import ThreadWaker
+from aioqueue.core.attempts import PutMany
+from aioqueue.core.storage.blocks import BlockStorage
+from aioqueue.core.storage.priority_and_shuffle import ShelvedStorage
+from aioqueue.core.storage.protocol import PaddedStorage
+from aioqueue.worlds.waker import ThreadWaker
 from tests.worlds import LARGE, PATIENCE, core_of
 
 STORAGES: dict[str, Any] = {

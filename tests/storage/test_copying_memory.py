@@ -16,9 +16,9 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.attempts import Take
+from aioqueue.core.attempts import Take
 from aioqueue.testing import wait_until_waiting
-from aioqueue.waiting.waker import ThreadWaker
+from aioqueue.worlds.waker import ThreadWaker
 from tests.worlds import PATIENCE, TaskWorld, core_of
 
 ROW = 1024

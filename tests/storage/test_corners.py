@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue import philox
-from aioqueue.component_checks import Component
-from aioqueue.element_spec import Columns, ElementSpec
-from aioqueue.philox import PhiloxWords, philox_blocks, resolve_seed
-from aioqueue.queues.fifo import fifo_storage
-from aioqueue.storage import blocks, priority_and_shuffle
-from aioqueue.storage.blocks import BlockStorage, allocate, block_rows
-from aioqueue.storage.priority_and_shuffle import (
+from aioqueue.core.elements import philox
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.philox import PhiloxWords, philox_blocks, resolve_seed
+from aioqueue.core.elements.spec import Columns, ElementSpec
+from aioqueue.core.storage import blocks, priority_and_shuffle
+from aioqueue.core.storage.blocks import BlockStorage, allocate, block_rows
+from aioqueue.core.storage.priority_and_shuffle import (
     HeapStorage,
     ObjectShelf,
     ShuffleStorage,
     TypedShelf,
     shelf_for,
 )
-from aioqueue.storage.protocol import Held, ObjectStorage, Storage
+from aioqueue.core.storage.protocol import Held, ObjectStorage, Storage
+from aioqueue.queues.fifo import fifo_storage
 from tests.storage.test_contract import ready
 
 NUMBER = (Component("number", "int64", ()),)

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.component_checks import Component
-from aioqueue.element_spec import Columns, ElementSpec
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.spec import Columns, ElementSpec
+from aioqueue.core.storage.priority_and_shuffle import HeapStorage, ShuffleStorage, shelf_for
+from aioqueue.core.storage.protocol import Held, Storage
 from aioqueue.queues.fifo import fifo_storage
-from aioqueue.storage.priority_and_shuffle import HeapStorage, ShuffleStorage, shelf_for
-from aioqueue.storage.protocol import Held, Storage
 
 RECORD = np.dtype([("id", "i8"), ("w", "f4")])
 NESTED = np.dtype([("inner", RECORD), ("tail", "u1", (3,))])

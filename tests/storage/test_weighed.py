@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.element_spec import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
+from aioqueue.core.elements.spec import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
+from aioqueue.core.storage.protocol import Held
+from aioqueue.core.storage.sized import WeighedStorage
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.queues.priority import heap_storage
 from aioqueue.queues.shuffle import shuffle_storage
-from aioqueue.storage.protocol import Held
-from aioqueue.storage.sized import WeighedStorage
 from tests.storage.striking import every_strike
 
 MAKERS: dict[str, tuple[Callable[[], Any], Spec]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aioqueue.meters import BOUNDS, Histogram, Tracer
+from aioqueue.core.meters import BOUNDS, Histogram, Tracer
 from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
 from aioqueue.telemetry.monitor import MonitorExports
 from aioqueue.telemetry.snapshots import (

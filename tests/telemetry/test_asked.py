@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue import InvalidArgumentError, posix, sync
+from aioqueue import InvalidArgumentError, sync
 from aioqueue.__main__ import main
+from aioqueue.system import posix
 from aioqueue.telemetry import explain_socket
 from aioqueue.telemetry.explain_socket import CannotAskError, ask
 from tests.telemetry.hangs import HANGS, program_of

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from aioqueue.display_text import sentence
+from aioqueue.base.display_text import sentence
 from aioqueue.telemetry.bottleneck import verdict_of
 from aioqueue.telemetry.chart_data import COLOURS, chart_of, time_ticks
 from aioqueue.telemetry.html_page import page

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.core.meters import BOUNDS
 from aioqueue.inputs import prepare
-from aioqueue.meters import BOUNDS
 from aioqueue.telemetry.exporters import DISTRIBUTIONS, MEASURES, RunCollector
 from tests.telemetry.fluid import Stage, Watching, history, usual
 

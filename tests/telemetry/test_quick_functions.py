@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from aioqueue.core.meters import BOUNDS, Histogram
 from aioqueue.inputs import numbers
-from aioqueue.meters import BOUNDS, Histogram
 from aioqueue.telemetry.bottleneck import verdict_of
 from tests.telemetry.fluid import Stage, history
 

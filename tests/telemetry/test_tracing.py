@@ -14,8 +14,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination.runner_metrics import OpStage
+from aioqueue.core.meters import Event, EventRing, Meter, Tracer
 from aioqueue.inputs import numbers, prepare
-from aioqueue.meters import Event, EventRing, Meter, Tracer
 from aioqueue.telemetry.registry import Watch
 from aioqueue.telemetry.snapshots import Snapshot
 from aioqueue.telemetry.trace import Trace, Track, events_of
@@ -35,7 +35,7 @@ class TestRing:
         assert events[-1] == Event("works", 69_999, 69_999.5, 69_999)
 
     def test_it_may_be_asked_while_its_worker_works(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("aioqueue.meters.deque", lambda maxlen: Growing((), 9))
+        monkeypatch.setattr("aioqueue.core.meters.deque", lambda maxlen: Growing((), 9))
         ring = EventRing()
         ring.worked(1.0, 2.0, 7)
         assert ring.events() == [Event("works", 1.0, 2.0, 7)]

@@ -14,7 +14,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.inputs import numbers, prepare
 from aioqueue.telemetry.watchdog import Watchdog
-from aioqueue.waiting.scopes import Gate
+from aioqueue.worlds.scopes import Gate
 from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue.display_text import clock, count, duration, share, shortened, size, workers
+from aioqueue.base.display_text import clock, count, duration, share, shortened, size, workers
 
 
 @pytest.mark.parametrize(

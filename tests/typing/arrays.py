@@ -10,7 +10,7 @@ import numpy as np
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.element_spec import Array
+from aioqueue.core.elements.spec import Array
 
 
 async def train(queue: aioqueue.RandomShuffleQueue) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aioqueue import inputs
-from aioqueue.element_spec import Array
+from aioqueue.core.elements.spec import Array
 
 
 class Point(NamedTuple):

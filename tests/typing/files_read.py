@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 from aioqueue import DataLossError, inputs
-from aioqueue.element_spec import Array
+from aioqueue.core.elements.spec import Array
 
 folder = Path(tempfile.mkdtemp())
 table = folder / "pets.csv"

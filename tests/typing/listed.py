@@ -6,7 +6,7 @@ from typing import Any, assert_type
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.element_spec import Array
+from aioqueue.core.elements.spec import Array
 
 
 def one_in_a_list() -> float:

@@ -18,7 +18,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.waiting.waker import in_event_loop
+from aioqueue.worlds.waker import in_event_loop
 from tests.worlds import PATIENCE, core_of, spin_until
 
 Cell = Callable[[], Any]

@@ -25,18 +25,13 @@ from aioqueue import (
     QueueClosedError,
     sync,
 )
-from aioqueue.attempts import Attempt, Put, Take
-from aioqueue.machine import Machine
-from aioqueue.waiting import current_waker
-from aioqueue.waiting import waker as base
-from aioqueue.waiting.asyncio import AsyncioWaker
-from aioqueue.waiting.scopes import Gate, current_scopes, least_left
-from aioqueue.waiting.waker import (
-    AsyncWaker,
-    ThreadWaker,
-    in_event_loop,
-    loaded_trio,
-)
+from aioqueue.core.attempts import Attempt, Put, Take
+from aioqueue.core.machine import Machine
+from aioqueue.worlds import current_waker
+from aioqueue.worlds import waker as base
+from aioqueue.worlds.asyncio import AsyncioWaker
+from aioqueue.worlds.scopes import Gate, current_scopes, least_left
+from aioqueue.worlds.waker import AsyncWaker, ThreadWaker, in_event_loop, loaded_trio
 from tests.telemetry.growing import Growing
 from tests.waiting.test_scopes import Caller, blocked
 from tests.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting, waiting_at
@@ -72,7 +67,7 @@ def test_what_is_posted_meanwhile_is_not_given_up(
 ) -> None:
     """Other threads go on to post where nobody is any more."""
     pytest.importorskip("trio")
-    monkeypatch.setattr(f"aioqueue.waiting.{module}.deque", Growing)
+    monkeypatch.setattr(f"aioqueue.worlds.{module}.deque", Growing)
     for waker in ended_wakers():
         posted = [Take(1), Put(1)]
         for attempt in posted:
@@ -655,11 +650,11 @@ def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller]:
 
 def test_a_gate_says_who_waits() -> None:
     gate, _ = at_gate()
-    assert repr(gate) == "<aioqueue.waiting.scopes.Gate, 1 call waiting>"
+    assert repr(gate) == "<aioqueue.worlds.scopes.Gate, 1 call waiting>"
     gate.open()
-    assert repr(gate) == "<aioqueue.waiting.scopes.Gate, open>"
+    assert repr(gate) == "<aioqueue.worlds.scopes.Gate, open>"
     gate.shut()
-    assert repr(gate) == "<aioqueue.waiting.scopes.Gate, 0 calls waiting>"
+    assert repr(gate) == "<aioqueue.worlds.scopes.Gate, 0 calls waiting>"
 
 
 def passages(gate: Gate) -> list[Attempt]:
@@ -680,7 +675,7 @@ def test_who_is_woken_for_nothing_waits_on(monkeypatch: pytest.MonkeyPatch) -> N
             sleeps.append(self)
             return super().wait(seconds)
 
-    monkeypatch.setattr("aioqueue.waiting.scopes.ThreadWaker", Waker)
+    monkeypatch.setattr("aioqueue.worlds.scopes.ThreadWaker", Waker)
     gate, caller = at_gate()
     (waker,) = wakers
     for n in range(1, 21):

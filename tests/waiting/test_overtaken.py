@@ -12,8 +12,8 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, sync
-from aioqueue.attempts import Attempt, Put
-from aioqueue.waiting.waker import deliver
+from aioqueue.core.attempts import Attempt, Put
+from aioqueue.worlds.waker import deliver
 from tests.waiting.test_scopes import Caller
 from tests.worlds import PATIENCE, core_of, needs_trio
 

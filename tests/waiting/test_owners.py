@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioqueue.waiting.waker import Owner
+from aioqueue.worlds.waker import Owner
 from tests.worlds import PATIENCE
 
 

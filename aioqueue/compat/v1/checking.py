@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aioqueue import extras
+from aioqueue.base import extras
 from aioqueue.compat.v1.absent import (
     DATASETS,
     DEVICES,

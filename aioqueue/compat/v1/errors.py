@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final, Self
 
 import aioqueue
+from aioqueue.base.display_text import without_secrets
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.graph import Operation
-from aioqueue.display_text import without_secrets
 
 __all__ = (
     "ABORTED",

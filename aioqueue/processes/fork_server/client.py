@@ -27,7 +27,6 @@ from multiprocessing.connection import wait
 from multiprocessing.context import set_spawning_popen
 from typing import Any, Final
 
-from aioqueue import posix
 from aioqueue.processes.fork_server import bootstrap
 from aioqueue.processes.fork_server.bootstrap import (
     COLD,
@@ -40,6 +39,7 @@ from aioqueue.processes.fork_server.bootstrap import (
     has_changed,
     sources,
 )
+from aioqueue.system import posix
 
 _MAIN: Final = "__main__"
 

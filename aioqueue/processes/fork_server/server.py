@@ -32,7 +32,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue import posix
 from aioqueue.processes.fork_server.bootstrap import (
     COLD,
     PARENT_GONE,
@@ -40,6 +39,7 @@ from aioqueue.processes.fork_server.bootstrap import (
     ImportOrders,
     Program,
 )
+from aioqueue.system import posix
 
 
 def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> None:

@@ -33,7 +33,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
-from aioqueue.locks import is_held_here, release_if_held
 from aioqueue.processes.fork_server import bootstrap
 from aioqueue.processes.fork_server.bootstrap import (
     STARTS,
@@ -43,6 +42,7 @@ from aioqueue.processes.fork_server.bootstrap import (
     is_python,
     not_in_place_of_a_worker,
 )
+from aioqueue.system.locks import is_held_here, release_if_held
 
 # Only threads that are made for this take this lock, and no signal handler runs in them.
 _starting: Any = threading.RLock()  # one process is started at a time
@@ -67,14 +67,14 @@ def one_at_a_time() -> Iterator[None]:
 
 def uses_fork_server() -> bool:
     """Return whether a fork server makes the processes. If not, they are spawned."""
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     return sys.platform == "linux" and is_python() and not posix.missing(posix.FORK_SERVER)
 
 
 def _signals_blocked() -> AbstractContextManager[None]:
     """Block these signals for whatever is started in this context, and for its children."""
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     return posix.signals_blocked(_PROGRAM_SIGNALS)
 
@@ -85,7 +85,7 @@ def _ignore(number: int, frame: object) -> None:
 
 def _ignore_signals() -> None:
     """Ignore these signals in this process from now on."""
-    from aioqueue import posix  # only when used
+    from aioqueue.system import posix  # only when used
 
     for number in _PROGRAM_SIGNALS - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)

@@ -736,8 +736,8 @@ def keys_of(programs: list[Program], folder: Path, version: str) -> dict[str, An
         version: ``"old"`` or ``"new"``.
     """
     from aioqueue.inputs import Pipeline
-    from aioqueue.inputs.pipeline.checkpoint import fingerprint_of
-    from aioqueue.inputs.pipeline.compared import code_of, options_of
+    from aioqueue.pipeline.fingerprint import code_of, options_of
+    from aioqueue.pipeline.state.checkpoint import fingerprint_of
 
     found: dict[str, Any] = {}
     sys.path.insert(0, str(folder))

@@ -28,8 +28,8 @@ from aioqueue.inputs import (
     read_tar,
     to_json_lines,
 )
-from aioqueue.inputs.core import sink as sinks
-from aioqueue.inputs.pipeline.compared import code_of, options_of
+from aioqueue.pipeline import sink as sinks
+from aioqueue.pipeline.fingerprint import code_of, options_of
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("cloudpickle")
@@ -293,7 +293,7 @@ class TestOptions:
 def compared(pipeline: Any) -> Any:
     """What a cache with a key compares, and a run that writes on."""
     from aioqueue.inputs import Pipeline
-    from aioqueue.inputs.pipeline.checkpoint import fingerprint_of
+    from aioqueue.pipeline.state.checkpoint import fingerprint_of
 
     made: Any = pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)
     return fingerprint_of(made), options_of(made, is_cache=True), options_of(made, is_cache=False)
@@ -390,7 +390,7 @@ class TestOneProcess:
     def test_without_cloudpickle_the_extra_is_named(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        from aioqueue.inputs.comparison import values
+        from aioqueue.fingerprints import values
 
         monkeypatch.setitem(sys.modules, "cloudpickle", None)
         values._reducers.cache_clear()
@@ -465,7 +465,7 @@ class TestRebuilding:
 PROGRAM = """
 import json, sys
 from aioqueue.inputs import numbers
-from aioqueue.inputs.pipeline.compared import code_of
+from aioqueue.pipeline.fingerprint import code_of
 
 class Made:
     def __call__(self, x): return helped(x)

@@ -11,7 +11,7 @@ from types import CodeType
 
 import pytest
 
-from aioqueue.inputs.comparison.values import Names, Walk
+from aioqueue.fingerprints.values import Names, Walk
 
 pytest.importorskip("cloudpickle")
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aioqueue.inputs.comparison import programs
-from aioqueue.inputs.comparison.programs import is_program, package_of
+from aioqueue.fingerprints import programs
+from aioqueue.fingerprints.programs import is_program, package_of
 
 pytest.importorskip("cloudpickle")
 
 TELL = """
 import json, vend
 from aioqueue.inputs import numbers
-from aioqueue.inputs.pipeline.compared import code_of
+from aioqueue.pipeline.fingerprint import code_of
 
 def f(x): return vend.g(x)
 def h(x):

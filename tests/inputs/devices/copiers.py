@@ -8,14 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs.devices import (
-    Copied,
-    DeviceCopier,
-    HostMemory,
-    Slot,
-    numbers_of,
-)
-from aioqueue.trees import mapped
+from aioqueue.core.elements.trees import mapped
+from aioqueue.pipeline.examples.devices import Copied, DeviceCopier, HostMemory, Slot, numbers_of
 
 __all__ = ("LateCopier", "LateTarget")
 

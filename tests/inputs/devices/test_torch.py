@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import devices, items, numbers
+from aioqueue.inputs import items, numbers
+from aioqueue.pipeline.examples import devices
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install '.[torch]')")
 

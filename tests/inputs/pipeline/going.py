@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.inputs.pipeline.stages import Pack
+from aioqueue.pipeline.stages.pack import Pack
 from tests.worlds import ThreadWorld, World
 
 

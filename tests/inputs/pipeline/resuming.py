@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
-from aioqueue.inputs.pipeline.checkpoint import standing_in
+from aioqueue.pipeline.state.checkpoint import standing_in
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.trees import MAKERS, SEQUENCES, Both, Frozen, leaves, record

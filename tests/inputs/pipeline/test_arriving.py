@@ -9,11 +9,13 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.core.items import Delivered, EpochEnd, ItemCounts, ItemFailure
-from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline.node import EpochRange, Row, drive
-from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
-from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.items.item import Delivered, EpochEnd, ItemCounts, ItemFailure
+from aioqueue.pipeline.nodes.flow import drive
+from aioqueue.pipeline.nodes.rows import EpochRange, Row
+from aioqueue.pipeline.queue_node import QueueNode
+from aioqueue.pipeline.source_node import SourceNode
+from aioqueue.pipeline.stage_input import StageInput
+from aioqueue.sources.shards import EpochEntries, Rank
 
 ITEMS = 40
 EPOCHS = 3

@@ -16,7 +16,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, numbers
-from aioqueue.inputs.pipeline.epochs import Epochs
+from aioqueue.pipeline.epochs import Epochs
 from tests.inputs.pipeline.resuming import Batches, How, noisy, ordered_shapes, run, write_files
 
 pytestmark = pytest.mark.filterwarnings(

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from aioqueue.core.elements.trees import mapped
 from aioqueue.inputs import items, numbers, to_json_lines
-from aioqueue.trees import mapped
 
 
 class Pair(NamedTuple):

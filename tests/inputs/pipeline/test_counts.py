@@ -22,12 +22,13 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.inputs.core.items import Delivered
-from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline.node import EpochRange
-from aioqueue.inputs.pipeline.progress import ArrivedItems, id_of
-from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
-from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.items.item import Delivered
+from aioqueue.pipeline.nodes.progress import ArrivedItems, id_of
+from aioqueue.pipeline.nodes.rows import EpochRange
+from aioqueue.pipeline.queue_node import QueueNode
+from aioqueue.pipeline.source_node import SourceNode
+from aioqueue.pipeline.stage_input import StageInput
+from aioqueue.sources.shards import EpochEntries, Rank
 from tests.inputs.pipeline.resuming import How, noisy, several, shuffled, through_json
 from tests.inputs.pipeline.streaming import twice
 

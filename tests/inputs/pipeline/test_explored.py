@@ -25,17 +25,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from aioqueue import philox
+from aioqueue.core.elements import philox
 from aioqueue.inputs import numbers
-from aioqueue.inputs.core import shuffling
-from aioqueue.inputs.core.items import Delivered, EpochEnd
-from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline import progress, source_node
-from aioqueue.inputs.pipeline.node import EpochRange, Node
-from aioqueue.inputs.pipeline.progress import settled
-from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
-from aioqueue.inputs.pipeline.transform_nodes import BatchNode, ShuffleNode
-from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.items.item import Delivered, EpochEnd
+from aioqueue.pipeline import source_node
+from aioqueue.pipeline.nodes import progress
+from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.nodes.progress import settled
+from aioqueue.pipeline.nodes.rows import EpochRange
+from aioqueue.pipeline.queue_node import QueueNode
+from aioqueue.pipeline.source_node import SourceNode
+from aioqueue.pipeline.stage_input import StageInput
+from aioqueue.pipeline.stages.batch import BatchNode
+from aioqueue.pipeline.stages.shuffle import ShuffleNode
+from aioqueue.sources import shuffling
+from aioqueue.sources.shards import EpochEntries, Rank
 
 EPOCHS = 2
 

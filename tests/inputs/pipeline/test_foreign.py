@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import from_iterable, merge_positions, read_lines
-from aioqueue.inputs.sources.iterables import decoded, encoded
+from aioqueue.sources.iterables import decoded, encoded
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.resuming import Batches, noisy, run, through_json
 from tests.worlds import TaskWorld

@@ -25,7 +25,7 @@ from aioqueue.inputs import (
     read_lines,
     read_records,
 )
-from aioqueue.inputs.core.journal import JournalWriter
+from aioqueue.items.journal import JournalWriter
 from tests.inputs.pipeline.going import plain
 from tests.inputs.pipeline.resuming import (
     How,

@@ -22,8 +22,8 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.inputs.core.collation import Collator
-from aioqueue.inputs.core.example_components import Layout, dtype_of, text_of
+from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.examples.layout import Layout, dtype_of, text_of
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import Pair, through_json

@@ -395,7 +395,7 @@ def test_what_is_collected_while_a_snapshot_is_made_holds_nobody_up(
 ) -> None:
     """A finalizer that strikes in the middle of a call of ours does not wait for workers that need
     the very lock which that call holds."""
-    gauge = importlib.import_module("aioqueue.inputs.prepare.worker_timing")
+    gauge = importlib.import_module("aioqueue.workers.timing")
     copy = gauge._Sum.copy
     names: dict[str, Any] = {"gc": gc, "copy": copy}
     # Written there, so to speak: where collections strike by themselves nobody can say.

@@ -389,7 +389,7 @@ def test_what_has_no_end_is_handed_on_as_it_is(make: Any) -> None:
 
 
 def test_what_is_owned_is_not_copied() -> None:
-    from aioqueue.ownership import private
+    from aioqueue.core.elements.ownership import private
 
     data = np.zeros((4, 2))
     data.flags.writeable = False
@@ -417,7 +417,7 @@ def test_what_is_owned_is_not_copied() -> None:
 
 def test_tuples_of_any_parts_are_private() -> None:
     """Of any mixture of parts, with any item: what others can reach, they cannot change."""
-    from aioqueue.ownership import private
+    from aioqueue.core.elements.ownership import private
 
     rng = random.Random(7)
     fixed = np.arange(6)

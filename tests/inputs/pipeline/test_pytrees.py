@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
+from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.trees import NAMESPACE, branch_of, mapped, registered
 from aioqueue.inputs import ArraySpec, items, numbers
-from aioqueue.inputs.core.collation import Collator
-from aioqueue.ownership import private
-from aioqueue.trees import NAMESPACE, branch_of, mapped, registered
+from aioqueue.pipeline.examples.collation import Collator
 from tests.inputs.devices.frameworks import FRAMEWORKS, Framework
 from tests.inputs.pipeline.resuming import through_json
 

@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, items, numbers, read_lines
-from aioqueue.inputs.pipeline.progress import NUMBER, packed, packed_within, unpacked
-from aioqueue.inputs.pipeline.source_node import StageInput
-from aioqueue.inputs.prepare.flow_control import ReadPace
+from aioqueue.pipeline.nodes.progress import NUMBER, packed, packed_within, unpacked
+from aioqueue.pipeline.stage_input import StageInput
+from aioqueue.workers.flow_control import ReadPace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.going import packed as packed_rows

@@ -11,11 +11,13 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.core.ranks import EpochEntries, Rank
-from aioqueue.inputs.pipeline.node import EpochRange, LazyRows, Row, drive
-from aioqueue.inputs.pipeline.source_node import SourceNode, StageInput
-from aioqueue.inputs.pipeline.transform_nodes import BatchNode
-from aioqueue.inputs.pipeline.worker_node import QueueNode
+from aioqueue.pipeline.nodes.flow import drive
+from aioqueue.pipeline.nodes.rows import EpochRange, LazyRows, Row
+from aioqueue.pipeline.queue_node import QueueNode
+from aioqueue.pipeline.source_node import SourceNode
+from aioqueue.pipeline.stage_input import StageInput
+from aioqueue.pipeline.stages.batch import BatchNode
+from aioqueue.sources.shards import EpochEntries, Rank
 
 ITEMS = 40
 SIZE = 8

@@ -23,11 +23,11 @@ import pytest
 
 from aioqueue import OutOfRangeError
 from aioqueue.inputs import Entry, Pipeline, Source, from_iterable, items, numbers, read_lines
-from aioqueue.inputs.pipeline import epochs as epochs_module
-from aioqueue.inputs.pipeline import run as runs_module
-from aioqueue.inputs.pipeline.epochs import Epoch, Epochs
-from aioqueue.inputs.pipeline.run import AsyncRun
-from aioqueue.inputs.preemption import ALARM, PreemptionAlarm
+from aioqueue.pipeline import epochs as epochs_module
+from aioqueue.pipeline import run as runs_module
+from aioqueue.pipeline.epochs import Epoch, Epochs
+from aioqueue.pipeline.run import AsyncRun
+from aioqueue.preemption import ALARM, PreemptionAlarm
 from tests.inputs.pipeline.going import Counting, epochs_of, first, results
 from tests.worlds import PATIENCE, TaskWorld, ThreadWorld, World, spin_until
 

@@ -13,7 +13,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import load_position, numbers, save_position
-from aioqueue.inputs.pipeline.progress import packed, unpacked
+from aioqueue.pipeline.nodes.progress import packed, unpacked
 from tests.children import ROOT
 from tests.inputs.pipeline.resuming import (
     How,

@@ -25,7 +25,7 @@ from aioqueue.inputs import (
     save_position,
     shuffle_batch,
 )
-from aioqueue.inputs.prepare.flow_control import ReadPace
+from aioqueue.workers.flow_control import ReadPace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
 from tests.inputs.pipeline.resuming import How, examples, noisy, through_json, write_files

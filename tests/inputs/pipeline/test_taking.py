@@ -14,7 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import from_iterable, items, numbers, prepare
-from aioqueue.inputs.core.quota import ItemQuota
+from aioqueue.items.quota import ItemQuota
 from tests.inputs.pipeline.going import Counting
 from tests.inputs.pipeline.taking import (
     flat_numbers,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aioqueue.inputs.pipeline.node import Row
-from aioqueue.inputs.pipeline.replay_log import Columns, KnownNames
+from aioqueue.pipeline.nodes.replay_log import Columns, KnownNames
+from aioqueue.pipeline.nodes.rows import Row
 from tests.inputs.pipeline.resuming import run, shuffled
 
 SIZE = 40

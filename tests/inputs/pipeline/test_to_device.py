@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import Pipeline, arrays, items, numbers
-from aioqueue.inputs.pipeline.stages import ToDevice
+from aioqueue.pipeline.stages.to_device import ToDevice
 from tests.inputs.devices.copiers import LateCopier, LateTarget
 from tests.inputs.devices.frameworks import FRAMEWORKS, Framework, host
 from tests.worlds import ThreadWorld, World, spin_until, threads_of_work

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from aioqueue import FIFOQueue, InvalidArgumentError, sync
+from aioqueue.core.elements.trees import MAX_DEPTH
 from aioqueue.inputs import (
     ArraySpec,
     batch,
@@ -20,8 +21,7 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.inputs.core.collation import Collator
-from aioqueue.trees import MAX_DEPTH
+from aioqueue.pipeline.examples.collation import Collator
 from tests.inputs.pipeline.exact import Exact, told
 from tests.inputs.pipeline.going import packed
 from tests.inputs.pipeline.resuming import through_json

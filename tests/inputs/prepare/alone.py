@@ -6,20 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from aioqueue import sync
-from aioqueue.arguments import EnqueueOp
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.calls_and_retries import (
-    FailurePolicy,
-    ItemCall,
-    PrepareProgress,
-    QuarantineList,
-)
-from aioqueue.inputs.prepare.flow_control import InFlightWindow
-from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.key_limits import KeyLimit
-from aioqueue.inputs.prepare.source_reader import SourceReader
-from aioqueue.inputs.prepare_options import OnError
-from aioqueue.locks import is_held_here
+from aioqueue.base.arguments import EnqueueOp
+from aioqueue.items.item import Item
+from aioqueue.sources.source_reader import SourceReader
+from aioqueue.system.locks import is_held_here
+from aioqueue.workers.calls import ItemCall
+from aioqueue.workers.flow_control import InFlightWindow
+from aioqueue.workers.job import Job
+from aioqueue.workers.key_limits import KeyLimit
+from aioqueue.workers.options import OnError
+from aioqueue.workers.retries import FailurePolicy, PrepareProgress, QuarantineList
 
 
 class Run:

@@ -14,7 +14,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
+from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from tests.worlds import PATIENCE, ThreadWorld, World
 
 Runner = AsyncPrepareRunner | PrepareRunner

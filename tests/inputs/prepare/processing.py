@@ -14,9 +14,9 @@ import anyio.lowlevel
 
 from aioqueue import sync
 from aioqueue.batcher import child as batcher_child
-from aioqueue.inputs.prepare import worker_process
-from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.fork_server.spawn import StartedProcess
+from aioqueue.workers.executors import worker_process
+from aioqueue.workers.runner import prepare
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained
 

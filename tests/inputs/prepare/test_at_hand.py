@@ -12,8 +12,8 @@ import pytest
 
 import aioqueue
 from aioqueue.inputs import files, items
-from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.prepare.source_reader import SourceReader, next_at_hand
+from aioqueue.sources.source_reader import SourceReader, next_at_hand
+from aioqueue.workers.runner import prepare
 from tests.worlds import TaskWorld
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from aioqueue import OutOfRangeError
-from aioqueue.inputs.core.items import EpochEnd, Item
-from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.prepare.calls_and_retries import ItemCall, failure_of, takes_rng
+from aioqueue.items.item import EpochEnd, Item
+from aioqueue.sources.shuffling import rng
+from aioqueue.workers.calls import ItemCall, failure_of, takes_rng
 from tests.worlds import TaskWorld
 
 ITEM = Item(3, 5, 1, 7)

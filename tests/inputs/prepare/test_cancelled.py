@@ -13,7 +13,7 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.workers.runner import prepare
 from tests.worlds import AsyncioWorld, TaskWorld, TrioWorld, UvloopWorld
 
 MESSAGE = "was cancelled before"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from aioqueue import ItemTimeoutError, WorkerDiedError
-from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.chunk_executor import (
+from aioqueue.items.item import Item, Prepared
+from aioqueue.workers.executors.chunks import (
     Assignments,
     ChunkExecutor,
     Chunking,
@@ -21,10 +21,10 @@ from aioqueue.inputs.prepare.chunk_executor import (
     SendPace,
     WhyNotReplaced,
 )
-from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.worker_process import Sent
-from aioqueue.inputs.prepare.worker_timing import WorkerGauge
+from aioqueue.workers.executors.worker_process import Sent
+from aioqueue.workers.flow_control import Pending
+from aioqueue.workers.job import NothingMore
+from aioqueue.workers.timing import WorkerGauge
 from tests.inputs.prepare.alone import Made
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aioqueue import Coordinator, Monitor, inputs
-from aioqueue.inputs.prepare import worker_timing as room
-from aioqueue.inputs.prepare.worker_timing import Clocked
 from aioqueue.telemetry.stacks import stack_of
+from aioqueue.workers import timing as room
+from aioqueue.workers.timing import Clocked
 from tests.worlds import StillClock, TaskOperation, TaskWorld
 
 

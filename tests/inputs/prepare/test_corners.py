@@ -17,13 +17,13 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.arguments import is_async
+from aioqueue.base.arguments import is_async
 from aioqueue.inputs import prepare
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.prepare.key_limits import Inbox
-from aioqueue.inputs.prepare_options import Retry
+from aioqueue.items.item import Item
 from aioqueue.processes.channel import channels
+from aioqueue.workers.flow_control import Pending
+from aioqueue.workers.key_limits import Inbox
+from aioqueue.workers.options import Retry
 from tests.inputs import functions
 from tests.inputs.functions import cannot_come_back
 from tests.inputs.prepare.preparing import drained, failures_of, fitting, prepared

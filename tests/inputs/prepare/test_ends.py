@@ -14,9 +14,9 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.batches.batch import batch
-from aioqueue.inputs.prepare.job import Job
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.pipeline.streams.batch import batch
+from aioqueue.workers.job import Job
+from aioqueue.workers.runner import prepare
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated, rest
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared

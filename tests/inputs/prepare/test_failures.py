@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
-from aioqueue.inputs.core.items import Entry, Quarantined
-from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy
-from aioqueue.inputs.prepare.quarantine import QuarantineFile
-from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
-from aioqueue.inputs.prepare_options import Retry
-from aioqueue.inputs.sources.sequences import items, numbers
-from aioqueue.inputs.sources.source import Source, read_quarantine
+from aioqueue.items.item import Entry
+from aioqueue.items.quarantine import QuarantineFile
+from aioqueue.items.quarantined import Quarantined
+from aioqueue.sources.sequences import items, numbers
+from aioqueue.sources.source import Source, read_quarantine
+from aioqueue.workers.options import Retry
+from aioqueue.workers.retries import FailurePolicy
+from aioqueue.workers.runner import PrepareRunner, prepare
 from tests.inputs.functions import noise, refuses_thirteens
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared
 from tests.worlds import World
@@ -347,8 +348,8 @@ class Hostile:
 
 APPENDING = """
 import sys
-from aioqueue.inputs.core.items import Quarantined
-from aioqueue.inputs.prepare.quarantine import QuarantineFile
+from aioqueue.items.item import Quarantined
+from aioqueue.items.quarantine import QuarantineFile
 file = QuarantineFile(sys.argv[1])
 for number in range(100):
     file.add(Quarantined("y" * 5_000, 0, number, "", "", 1, 0))

@@ -15,8 +15,8 @@ import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items as items_of
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.source_reader import (
+from aioqueue.items.item import Item
+from aioqueue.sources.source_reader import (
     SourceReader,
     close_items,
     combine_errors,

@@ -11,8 +11,8 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.inputs import Retry, from_iterable, numbers, prepare
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.calls_and_retries import ItemCall
+from aioqueue.items.item import Item
+from aioqueue.workers.calls import ItemCall
 from tests.worlds import TaskWorld
 
 FORGOTTEN = r"called the coroutine function 'save' and did not await it"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from aioqueue import inputs, sync
-from aioqueue.inputs.core.items import Item
+from aioqueue.items.item import Item
 from tests.inputs.prepare.preparing import Gate, fitting
 from tests.worlds import StillClock, spin_until
 
-gauge = importlib.import_module("aioqueue.inputs.prepare.worker_timing")
+gauge = importlib.import_module("aioqueue.workers.timing")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, ItemTimeoutError, sync
 from aioqueue.inputs import Retry, numbers, prepare
-from aioqueue.inputs.prepare.runner import PrepareRunner
+from aioqueue.workers.runner import PrepareRunner
 from tests.inputs import functions
 from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, looking_on, spin_until
 

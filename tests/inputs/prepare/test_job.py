@@ -11,9 +11,9 @@ import pytest
 
 from aioqueue import OutOfRangeError, QueueClosedError
 from aioqueue.coordination.cancellations import Call
-from aioqueue.inputs.core.items import EpochEnd, Item, ItemCounts, ItemFailure, Prepared
-from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.locks import is_held_here
+from aioqueue.items.item import EpochEnd, Item, ItemCounts, ItemFailure, Prepared
+from aioqueue.system.locks import is_held_here
+from aioqueue.workers.job import NothingMore
 from tests.inputs.prepare.alone import Made
 
 

@@ -16,11 +16,11 @@ import anyio.lowlevel
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit
-from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.prepare_options import Retry
+from aioqueue.items.item import Item
+from aioqueue.workers.flow_control import Pending
+from aioqueue.workers.key_limits import Inbox, KeyLimit
+from aioqueue.workers.options import Retry
+from aioqueue.workers.runner import prepare
 from tests.inputs import functions
 from tests.inputs.pipelines import coordinated, joined, rest
 from tests.inputs.prepare.preparing import (

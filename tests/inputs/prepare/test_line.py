@@ -10,10 +10,10 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.inputs.core.items import Item, Prepared
-from aioqueue.inputs.prepare.calls_and_retries import FailurePolicy, PrepareProgress, QuarantineList
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, OutputBuffer
-from aioqueue.locks import is_held_here
+from aioqueue.items.item import Item, Prepared
+from aioqueue.system.locks import is_held_here
+from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer
+from aioqueue.workers.retries import FailurePolicy, PrepareProgress, QuarantineList
 from tests.worlds import ThreadWorld, World
 
 

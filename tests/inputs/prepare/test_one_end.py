@@ -14,8 +14,8 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.coordination import shutdown
-from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.waiting.scopes import Gate
+from aioqueue.workers.runner import prepare
+from aioqueue.worlds.scopes import Gate
 from tests.inputs.functions import double
 from tests.inputs.pipelines import coordinated
 from tests.inputs.prepare.preparing import in_loop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioqueue.inputs.prepare import flow_control as module
-from aioqueue.inputs.prepare.flow_control import ReadPace
+from aioqueue.workers import flow_control as module
+from aioqueue.workers.flow_control import ReadPace
 
 QUICK = 1e-6
 """Seconds for an item."""

@@ -20,10 +20,10 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs.core.shuffling import rng
-from aioqueue.inputs.prepare.runner import AsyncPrepareRunner, PrepareRunner, prepare
-from aioqueue.inputs.prepare_options import Retry
-from aioqueue.inputs.sources.sequences import items, numbers
+from aioqueue.sources.sequences import items, numbers
+from aioqueue.sources.shuffling import rng
+from aioqueue.workers.options import Retry
+from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
 from tests.inputs.functions import double, negative_too, noise
 from tests.inputs.prepare.preparing import Runner, drained, failures_of, in_loop, prepared, stand_in
 from tests.worlds import (

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare import process_executor
-from aioqueue.inputs.prepare.chunk_executor import Assignments, ConnectionLost
-from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.prepare.job import NothingMore
-from aioqueue.inputs.prepare.key_limits import KeyLimit
-from aioqueue.inputs.prepare.process_executor import PreparingProcess, ProcessExecutor
-from aioqueue.inputs.prepare.worker_process import Outcome, WorkerReport, work
-from aioqueue.inputs.prepare.worker_timing import WorkerGauge
+from aioqueue.items.item import Item
 from aioqueue.processes import worker_process
 from aioqueue.processes.arena import NONE, Allocator, Arena, pack
 from aioqueue.processes.child import Ready
 from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
 )
+from aioqueue.workers.executors import processes as process_executor
+from aioqueue.workers.executors.chunks import Assignments, ConnectionLost
+from aioqueue.workers.executors.processes import PreparingProcess, ProcessExecutor
+from aioqueue.workers.executors.worker_process import Outcome, WorkerReport, work
+from aioqueue.workers.flow_control import Pending
+from aioqueue.workers.job import NothingMore
+from aioqueue.workers.key_limits import KeyLimit
+from aioqueue.workers.timing import WorkerGauge
 from tests.inputs.prepare.alone import Made
 from tests.inputs.prepare.processing import async_numbers, open_files
 from tests.worlds import PATIENCE, spin_until

@@ -26,10 +26,10 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
-from aioqueue.inputs.prepare.chunk_executor import SendPace
-from aioqueue.inputs.prepare.runner import prepare
 from aioqueue.processes.channel import Channel, channels
 from aioqueue.processes.fork_server.spawn import StartedProcess
+from aioqueue.workers.executors.chunks import SendPace
+from aioqueue.workers.runner import prepare
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of
 from tests.inputs.prepare.processing import (
@@ -81,7 +81,7 @@ SIGNALLED = """
 import multiprocessing, os, signal, sys, threading
 from aioqueue import sync
 from aioqueue.processes import worker_process as processes
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.workers.runner import prepare
 from tests.inputs.functions import SpawnedProcess, double, never_ends
 
 def family():
@@ -188,7 +188,7 @@ class TestSignalsToAllProcesses:
 BUSY = """
 import functools, os, signal, sys, time, warnings
 from aioqueue import sync
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.workers.runner import prepare
 from tests.inputs.functions import never_ends_that_way
 
 if __name__ == "__main__":

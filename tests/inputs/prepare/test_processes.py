@@ -22,10 +22,10 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.inputs.prepare.runner import PrepareRunner, prepare
-from aioqueue.inputs.prepare_options import Retry
-from aioqueue.inputs.sources.sequences import items
 from aioqueue.processes.fork_server.spawn import StartedProcess
+from aioqueue.sources.sequences import items
+from aioqueue.workers.options import Retry
+from aioqueue.workers.runner import PrepareRunner, prepare
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained, failures_of, prepared
 from tests.inputs.prepare.processing import (
@@ -458,7 +458,7 @@ class TestProgramsThatEnd:
         program = """
 import multiprocessing, sys
 from aioqueue import sync
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.workers.runner import prepare
 from tests.inputs.functions import never_ends
 
 if __name__ == "__main__":
@@ -500,7 +500,7 @@ if __name__ == "__main__":
             tmp_path / "unguarded.py",
             """
 from aioqueue import sync
-from aioqueue.inputs.prepare.runner import prepare
+from aioqueue.workers.runner import prepare
 from tests.inputs.functions import double
 
 queue = sync.FIFOQueue(16)

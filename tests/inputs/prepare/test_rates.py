@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import Rate, Retry, numbers, per_minute, per_second, prepare
-from aioqueue.inputs.core.items import Item
-from aioqueue.inputs.prepare import key_limits
-from aioqueue.inputs.prepare.flow_control import Pending
-from aioqueue.inputs.prepare.key_limits import Inbox, KeyLimit, TokenBuckets
+from aioqueue.items.item import Item
+from aioqueue.workers import key_limits
+from aioqueue.workers.flow_control import Pending
+from aioqueue.workers.key_limits import Inbox, KeyLimit, TokenBuckets
 from tests.inputs import functions
 from tests.inputs.pipeline.going import results
 from tests.inputs.prepare.preparing import Gate, fitting

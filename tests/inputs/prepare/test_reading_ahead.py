@@ -20,11 +20,12 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import Retry, items, numbers
-from aioqueue.inputs.core.items import Entry, Item, Reordering
-from aioqueue.inputs.prepare.flow_control import InFlightWindow, ReadPace, Tally
-from aioqueue.inputs.prepare.runner import prepare
-from aioqueue.inputs.prepare.source_reader import SourceReader
-from aioqueue.inputs.sources.source import Source
+from aioqueue.items.item import Entry, Item
+from aioqueue.items.reordering import Reordering
+from aioqueue.sources.source import Source
+from aioqueue.sources.source_reader import SourceReader
+from aioqueue.workers.flow_control import InFlightWindow, ReadPace, Tally
+from aioqueue.workers.runner import prepare
 from tests.inputs.prepare.preparing import Gate, Runner, drained, failures_of, prepared
 from tests.worlds import PATIENCE, ThreadWorld, World, spin_until
 

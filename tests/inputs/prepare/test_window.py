@@ -14,8 +14,8 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import prepare
-from aioqueue.inputs.prepare.flow_control import InFlightWindow
-from aioqueue.inputs.prepare.runner import PrepareRunner
+from aioqueue.workers.flow_control import InFlightWindow
+from aioqueue.workers.runner import PrepareRunner
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained
 from tests.worlds import PATIENCE, spin_until

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from aioqueue.inputs import Pipeline, numbers
-from aioqueue.inputs.core import cache_file
+from aioqueue.pipeline import cache_file
 
 ROWS: Final = 2000
 

@@ -21,8 +21,8 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import Pipeline, from_iterable, items, merge_positions, numbers
-from aioqueue.inputs.core import cache_file
-from aioqueue.inputs.core.arrow import dtype_by_name
+from aioqueue.pipeline import cache_file
+from aioqueue.pipeline.examples.arrow import dtype_by_name
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import results
 from tests.inputs.pipelines import failures_of

@@ -14,7 +14,7 @@ import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import numbers
-from aioqueue.inputs.core.cache_file import rows_of_file
+from aioqueue.pipeline.cache_file import rows_of_file
 from tests.children import output_of_module
 from tests.inputs.pipeline.exact import Exact
 

@@ -431,7 +431,7 @@ def test_a_missing_package_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from aioqueue.inputs.readers import tfrecord
+    from aioqueue.readers import tfrecord
 
     tfrecord.required_crc32c.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)

@@ -27,7 +27,7 @@ from aioqueue.inputs import (
     numbers,
     to_json_lines,
 )
-from aioqueue.inputs.pipeline.writing import LeftError, Writing, fill
+from aioqueue.pipeline.write import LeftError, Writing, fill
 from tests.inputs.pipeline.going import results
 from tests.inputs.pipelines import failures_of
 from tests.worlds import ThreadWorld, World

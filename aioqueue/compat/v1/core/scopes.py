@@ -9,7 +9,7 @@ from typing import Any
 
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
-from aioqueue.philox import DEFAULT_GRAPH_SEED
+from aioqueue.core.elements.philox import DEFAULT_GRAPH_SEED
 
 __all__ = (
     "GraphKeys",

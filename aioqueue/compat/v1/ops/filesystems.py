@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aioqueue import extras
+from aioqueue.base import extras
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.file_errors import file_errors
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.philox import philox_blocks, resolve_seed
+from aioqueue.core.elements.philox import philox_blocks, resolve_seed
 
 __all__ = ("RESERVED", "Generator", "RandomKernel", "Words", "unit_floats")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aioqueue import extras
+from aioqueue.base import extras
 
 __all__ = ("message_classes",)
 

@@ -19,7 +19,7 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.kernels import WOULD_WAIT
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, unknown_shape
-from aioqueue.storage.sized import size_of
+from aioqueue.core.storage.sized import size_of
 
 __all__ = ("StagingArea",)
 

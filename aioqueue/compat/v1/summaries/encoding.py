@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue import extras
+from aioqueue.base import extras
 from aioqueue.compat.v1.core.dtypes import as_dtype
 from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.protos.summaries import summary_classes

@@ -9,7 +9,7 @@ import warnings
 from types import TracebackType
 from typing import Any, Self
 
-from aioqueue import extras
+from aioqueue.base import extras
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.errors import AlreadyExistsError, FailedPreconditionError
 from aioqueue.compat.v1.ops.files import make_directories

@@ -28,7 +28,7 @@ import pytest
 
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.inputs.prepare import ray_cluster, ray_executor
+from aioqueue.workers.executors import ray, ray_cluster
 
 COUNT, LIMIT = 12, 3
 """How many items there are, and how many are in flight: so there are four chunks at least."""
@@ -204,7 +204,7 @@ def in_place_of_ray(cluster: Cluster) -> Iterator[None]:
             ("is_loss", lambda error: isinstance(error, ActorError | ObjectError)),
             ("is_own_death", lambda error: error is LOSSES["actor"]),
         ):
-            monkeypatch.setattr(ray_executor, name, stand_in)
+            monkeypatch.setattr(ray, name, stand_in)
         monkeypatch.setattr(ray_cluster, "_cloudpickle", lambda: pickle)
         yield
     for actor in cluster.actors:
@@ -292,7 +292,7 @@ class Renewed(CutOff):
 def test_a_connection_that_ends_at_any_moment_says_so(
     kind: type[CutOff], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "_CONNECTION_SECONDS", 0.01)
+    monkeypatch.setattr(ray, "_CONNECTION_SECONDS", 0.01)
     for moment in itertools.count(1):
         cluster = kind({moment: LOSSES["actor"]})
         with in_place_of_ray(cluster):

@@ -12,8 +12,9 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.inputs.prepare import ray_cluster, ray_executor
-from aioqueue.inputs.prepare.worker_process import Sent
+from aioqueue.workers.executors import ray as ray_executor
+from aioqueue.workers.executors import ray_cluster
+from aioqueue.workers.executors.worker_process import Sent
 from tests.clusters import PATIENCE
 from tests.inputs.prepare.ray.test_every_call import Cluster, in_place_of_ray
 

@@ -6,7 +6,7 @@ import importlib
 from functools import cache
 from typing import Any, Final
 
-from aioqueue import extras
+from aioqueue.base import extras
 from aioqueue.compat.v1.ops.building import invalid
 
 __all__ = ("MAX_PIXELS", "check_pixels", "pillow", "simplejpeg", "too_large")

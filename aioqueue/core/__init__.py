@@ -1,0 +1,1 @@
+"""The rules of queues. Nothing here waits, reads a clock, or knows of event loops and threads."""

@@ -1,0 +1,1 @@
+"""What an element is: its spec, its components, trees of values, and who owns a value."""

@@ -1,0 +1,554 @@
+"""A FIFO of typed rows, in blocks of contiguous arrays; and operations on columns of such rows.
+
+Rows are written straight into the last block. A batch leaves as slices of one or more blocks. Rows
+inside are never moved or overwritten. A *segment* says which rows of a block stand at which place
+in the line; every operation on a batch is an operation on segments::
+
+    first in line                                                     last
+    ┌──────────────┬──────────────────┬───────────┬──────────────────┐
+    │ block 1      │ block 2, a batch │ block 1   │ block 3          │
+    │ rows 40..63  │ rows 0..127      │ rows 64.. │ rows 0..17       │ ◄─ rows are written here
+    └──────────────┴──────────────────┴───────────┴──────────────────┘
+
+* A **large batch** is copied to a block of its own (`fill`), without the machine's lock, and goes
+  in as one segment. A batch that the caller gives away (`wrap`) becomes such a block as it is. If
+  only a few of its rows go in, they are copied, so that they do not keep the whole batch alive.
+* A dequeued batch holds segments, and its owner copies from them without the lock. If the batch is
+  all there is in one of our blocks, its owner gets the block itself, and nothing is copied.
+* That should be the usual case if workers are slower than the consumer. So the rows that a waiting
+  batch lacks are written into a block of exactly its size (`expect`).
+
+A block is reused when its last segment is gone: for rows, or for another batch of its size. When
+the storage runs empty, writing starts again at the block's first row. So a short queue reuses the
+same few rows, which are still in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from aioqueue.core.elements.component import Component, unrolled
+from aioqueue.core.elements.spec import Columns, Row
+from aioqueue.core.storage.protocol import Held, Storage
+
+LARGE_BYTES: Final = 2**16
+"""Bytes from which a batch is copied without the lock: then the copy costs ten times the lock."""
+
+_LARGE_ROWS: Final = 512
+
+
+def allocate(components: tuple[Component, ...], n: int) -> Columns:
+    """Allocate uninitialised arrays of shape ``(n, *shape)``."""
+    return [np.empty((n, *_fixed(component)), component.dtype) for component in components]
+
+
+def _fixed(component: Component) -> tuple[int, ...]:
+    assert component.fixed
+    assert component.shape is not None
+    return component.shape  # type: ignore[return-value]  # it has no None
+
+
+def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
+    """Cast columns to exactly the components' dtypes, so that they need no cast when they leave."""
+    return [
+        np.asarray(column, dtype=component.dtype)
+        for component, column in zip(components, columns, strict=True)
+    ]
+
+
+def row_bytes(components: tuple[Component, ...]) -> int:
+    """Return how many bytes a row takes."""
+    return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
+
+
+def common_bytes(components: tuple[Component, ...]) -> int | None:
+    """Return how many bytes every row takes; ``None`` if a component has no fixed size."""
+    is_known = all(c.fixed and not c.dtype.hasobject for c in components)
+    return row_bytes(components) if is_known else None
+
+
+def is_large(n: int, row_bytes: int) -> bool:
+    """Return whether a copy of n rows takes too long to be made under the lock."""
+    return n > _LARGE_ROWS or n * row_bytes > LARGE_BYTES
+
+
+class RowReader:
+    """Copies single rows out of columns. No other code turns rows into separate values.
+
+    NumPy returns a separate scalar for most dtypes. It returns a *view* of the array for an entry
+    that is an array itself, and for structured and other ``void`` scalars. Those are copied.
+
+    Args:
+        components: the components of a row, each of one fixed shape.
+
+    Attributes:
+        row: returns the row at an index of columns; it shares no memory with them.
+    """
+
+    __slots__ = ("row",)
+
+    def __init__(self, components: tuple[Component, ...]) -> None:
+        copies = [".copy()" if not c.scalar or c.dtype.kind == "V" else "" for c in components]
+        values = [f"columns[{i}][index]{copy}" for i, copy in enumerate(copies)]
+        self.row: Callable[[Columns, int], Row] = unrolled(
+            "columns, index", f"return {', '.join(values)},"
+        )
+
+    def rows(self, columns: Columns) -> list[Row]:
+        """Return all rows; they share no memory with the columns."""
+        return [self.row(columns, index) for index in range(len(columns[0]))]
+
+
+def row_writer(n: int) -> Callable[[Columns, int, Row], object]:
+    """Return a function that writes a row of n values to an index of columns."""
+    lines = [f"columns[{i}][index] = row[{i}]" for i in range(n)]
+    write: Callable[[Columns, int, Row], object] = unrolled("columns, index, row", *lines)
+    return write
+
+
+def blank(dtype: np.dtype[Any]) -> Any:
+    """Return the value that overwrites references, so that they keep nothing alive."""
+    return None if dtype.kind == "O" else np.zeros((), dtype)
+
+
+_BLOCK_BYTES: Final = 2**22
+_BLOCK_OBJECTS: Final = 1024
+"""Arrays of references are filled with None when they are allocated, so their blocks are short."""
+
+_MOST_EXPECTED: Final = 2**30
+"""Waiting batches of more bytes than this get no block of their own in advance."""
+
+_SPARE_BYTES: Final = 2**26
+"""How many bytes of spare blocks are kept if the capacity is unbounded."""
+
+
+class Block(list[Any]):
+    """Columns of a number of rows, with a count of their users.
+
+    Attributes:
+        rows: how many rows fit.
+        uses: its segments, in line and held; plus one while a batch is not completely in, and one
+            while rows will still be written to it.
+        is_ours: whether no code outside has ever seen its arrays.
+    """
+
+    __slots__ = ("is_ours", "rows", "uses")
+    __hash__ = object.__hash__  # type: ignore[assignment]  # blocks are compared by identity
+
+    def __init__(self, columns: Columns, rows: int, *, is_ours: bool = True) -> None:
+        super().__init__(columns)
+        self.rows: int = rows
+        self.uses: int = 0
+        self.is_ours: bool = is_ours
+
+
+class _Segment:
+    """Rows ``start`` to ``stop`` of a block.
+
+    All rows that ever went in are numbered; ``origin + start`` is the number of its first row.
+    """
+
+    __slots__ = ("block", "limit", "origin", "start", "stop")
+
+    def __init__(self, block: Block, start: int, stop: int, origin: int) -> None:
+        self.block = block
+        self.start = start
+        self.stop = stop
+        self.origin = origin
+        self.limit = block.rows  # a copy, because every row that goes in reads it
+        block.uses += 1
+
+
+class BlockStorage(Storage):
+    """A FIFO of typed rows.
+
+    Args:
+        components: the components of a row, each of one fixed shape.
+        capacity: how many rows there will usually be at most; ``None`` for any number.
+    """
+
+    def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
+        super().__init__()
+        self._components = components
+        self._row_bytes = row_bytes(components)
+        self.row_bytes: int | None = common_bytes(components)
+        self._read_row = RowReader(components).row
+        self._write_row = row_writer(len(components))
+        self._references = [
+            (index, blank(component.dtype))
+            for index, component in enumerate(components)
+            if component.dtype.hasobject
+        ]
+        self._block_rows = block_rows(components, capacity)
+        self._count = 0
+        self._line: deque[_Segment] = deque()  # only the tail may be an empty segment
+        self._full = _Segment(Block([], 0), 0, 0, 0)
+        self._tail = self._full  # the last segment, if rows can be written behind it; else `_full`
+        self._entered = 0  # rows that ever went in, up to the tail
+        self._room: tuple[Block, int] | None = None  # where to write next: block and first row
+        self._expected: tuple[Block, int] | None = None  # a waiting batch's: its first row's number
+        self._spares: deque[Block] = deque()
+        self._spare_rows = 0
+        rows = _SPARE_BYTES // max(1, self._row_bytes) if capacity is None else capacity
+        self._most_spare_rows = max(rows, self._block_rows)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def is_large(self, n: int) -> bool:
+        return is_large(n, self._row_bytes)
+
+    # The way in.
+
+    def put(self, row: Row, /) -> None:
+        tail = self._tail
+        slot = tail.stop
+        if slot == tail.limit:
+            tail = self._open()
+            slot = tail.stop
+        write_row = self._write_row
+        write_row(tail.block, slot, row)
+        tail.stop = slot + 1
+        self._count += 1
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        if isinstance(columns, Block):
+            self._put_block(columns, start, stop)
+            return
+        n = stop - start
+        tail = self._tail
+        if n > tail.limit - tail.stop:
+            if n > self._block_rows:  # too many for one block, and a row must not be split
+                rows = [column[start:stop] for column in columns]
+                self._put_block(self.fill(None, rows, n), 0, n)
+                return
+            tail = self._open(n)
+        for column, values in zip(tail.block, columns, strict=True):
+            column[tail.stop : tail.stop + n] = values[start:stop]
+        tail.stop += n
+        self._count += n
+
+    def reserve(self, n: int) -> Block | None:
+        block = self._spare(n)
+        if block is not None:
+            block.uses = 1  # until the whole batch is in
+        return block
+
+    def fill(self, reserved: Block | None, columns: Columns, n: int) -> Block:
+        block = reserved
+        if block is None:
+            block = Block(allocate(self._components, n), n)
+            block.uses = 1
+        for column, values in zip(block, columns, strict=True):
+            column[...] = values
+        return block
+
+    def wrap(self, columns: Columns, n: int) -> Block:
+        block = Block(as_dtypes(self._components, columns), n, is_ours=False)
+        block.uses = 1
+        return block
+
+    def discard(self, columns: Columns, start: int) -> None:
+        if isinstance(columns, Block):
+            self._forget(columns, start, columns.rows)
+            self._move_last(columns)
+            self._drop(columns)
+
+    def expect(self, n: int) -> None:
+        # 1. A waiting batch is identified by its size and the number of the first row in line.
+        #    It may have a block already: the machine calls this each time the batch waits.
+        # 2. Rows that are inside stay where they are, since moving them would be a copy under
+        #    the lock. The batch gets a block for all n rows. New rows are written behind as
+        #    many places as rows are inside. The owner fills those places (`columns`).
+        # 3. If the batch is cancelled, or rows come back before it, the block is one like any
+        #    other, whose rows begin in the middle. It is filled before there is another one:
+        #    otherwise repeated cancellations would leave a block with one row each.
+        number = self._number_of(0) if self._count else self._next_number()
+        if self._expected is not None:
+            block, first = self._expected
+            if (block.rows, first) == (n, number) or self._is_begun(block):
+                return
+        if self._references or not LARGE_BYTES <= n * self._row_bytes <= _MOST_EXPECTED:
+            return
+        try:
+            block = self._spare(n) or Block(allocate(self._components, n), n)
+        except MemoryError:
+            return
+        self._close_tail()
+        self._write_to(block, self._count)
+        self._expected = (block, number)
+
+    # The way out.
+
+    def take(self) -> Row:
+        head = self._line[0]
+        start, read_row = head.start, self._read_row
+        row = read_row(head.block, start)
+        if head.stop > start + 1 and not self._references:  # what `_leave` does then
+            self._count -= 1
+            head.start = start + 1
+        else:
+            self._leave(head, 1)
+        return row
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        columns = allocate(self._components, n) if into is None else into
+        done = 0
+        for segment in self._line:
+            if done == n:
+                break
+            step = min(n - done, segment.stop - segment.start)
+            _copy(segment, step, columns, done)
+            done += step
+        while n:
+            head = self._line[0]
+            step = min(n, head.stop - head.start)
+            self._leave(head, step)
+            n -= step
+        return columns
+
+    def hold(self, held: Held, n: int) -> None:
+        self._expected = None
+        parts: list[_Segment] = []
+        try:
+            self._hand_out(n, parts)
+        except BaseException:
+            self._bring_back(parts)
+            raise
+        held.parts, held.count = parts, n
+
+    def hold_one(self, held: Held) -> None:
+        number = self._number_of(0)
+        row = self.take()
+        held.single, held.tickets, held.count = row, [number], 1
+
+    def restore(self, held: Held) -> None:
+        if held.tickets:  # a single row, which is a copy already
+            block = Block(allocate(self._components, 1), 1)
+            for column, value in zip(block, held.single, strict=True):
+                column[0] = value
+            held.parts = [_Segment(block, 0, 1, held.tickets[0])]
+        self._bring_back(held.parts)
+        held.clear()
+
+    def columns(self, held: Held) -> Columns:
+        # 1. The caller's own arrays, if it has passed some.
+        # 2. Otherwise the block of the batch's last rows, if they end it, all rows fit before that
+        #    end, and there is no other user. So a batch leaves that was filled as one, or that was
+        #    expected. Rows in other blocks are copied to its start.
+        # 3. Otherwise new arrays, with a copy of everything.
+        columns = held.out
+        if columns is None:
+            columns = self._given_away(held) or allocate(self._components, held.count)
+        done = 0
+        for part in held.parts:
+            n = part.stop - part.start
+            if part.block is not columns:
+                _copy(part, n, columns, done)
+            done += n
+        return list(columns) if isinstance(columns, Block) else columns
+
+    def free(self, held: Held) -> None:
+        parts = held.parts
+        held.clear()  # first: after a Ctrl-C here, rows that are being reused must not come back
+        for part in parts:
+            self._forget(part.block, part.start, part.stop)
+            self._drop(part.block)
+
+    def empty(self) -> Columns:
+        return allocate(self._components, 0)
+
+    # Segments, and the users of blocks.
+
+    def _number_of(self, place: int) -> int:
+        """Return the number of a segment's first row."""
+        segment = self._line[place]
+        return segment.origin + segment.start
+
+    def _next_number(self) -> int:
+        """Return the number of the next row to go in."""
+        tail = self._tail
+        return self._entered if tail is self._full else tail.origin + tail.stop
+
+    def _put_block(self, block: Block, start: int, stop: int) -> None:
+        last = self._line[-1] if self._line else None
+        if last is not None and last.block is block and last.stop == start:
+            last.stop = stop  # an earlier part of this batch is the last segment: extend it
+            self._entered += stop - start
+            self._count += stop - start
+        else:
+            self._close_tail()
+            segment = _Segment(block, start, stop, self._entered - start)
+            self._entered += stop - start
+            self._count += stop - start
+            self._line.append(segment)
+        if stop == block.rows:
+            self._drop(block)  # the batch is completely in
+
+    def _move_last(self, block: Block) -> None:
+        """Copy the few rows of a batch that are in: they must not keep the memory of all alive."""
+        last = self._line[-1] if self._line else None
+        if last is None or last.block is not block:
+            return
+        n = last.stop - last.start
+        if 2 * n > block.rows or n * self._row_bytes > LARGE_BYTES:
+            return  # most of it is used, or the copy would take too long under the lock
+        try:
+            own = Block(allocate(self._components, n), n)
+            _copy(last, n, own, 0)
+        except MemoryError:
+            return
+        start = last.start
+        own.uses = 1
+        last.block, last.origin = own, last.origin + start
+        last.start, last.stop, last.limit = 0, n, n
+        self._forget(block, start, start + n)
+        self._drop(block)
+
+    def _open(self, n: int = 1) -> _Segment:
+        """Begin a segment with room for n rows or more."""
+        self._close_tail()
+        block, start = self._room or (None, 0)
+        if block is None or start + n > block.rows:
+            block, start = self._spare(self._block_rows), 0
+            if block is None:
+                block = Block(allocate(self._components, self._block_rows), self._block_rows)
+        self._tail = _Segment(block, start, start, self._entered - start)
+        self._line.append(self._tail)
+        self._write_to(None)
+        return self._tail
+
+    def _is_begun(self, block: Block) -> bool:
+        """Return whether a block has rows and will get more."""
+        tail, room = self._tail, self._room
+        if tail.block is block:
+            return tail.stop > tail.start or block.uses > 1
+        return room is not None and room[0] is block and block.uses > 1
+
+    def _close_tail(self) -> None:
+        """End the last segment: the next rows must not go behind it."""
+        tail, self._tail = self._tail, self._full
+        if tail is self._full:
+            return
+        self._entered = tail.origin + tail.stop
+        is_empty = tail.start == tail.stop
+        if is_empty:
+            del self._line[-1]
+        self._write_to(tail.block if tail.stop < tail.limit else None, tail.stop)
+        if is_empty:
+            self._drop(tail.block)
+
+    def _write_to(self, block: Block | None, start: int = 0) -> None:
+        """Set where the next segment for single rows begins."""
+        before, self._room = self._room, None if block is None else (block, start)
+        if block is not None:
+            block.uses += 1
+        if before is not None:
+            self._drop(before[0])
+
+    def _leave(self, head: _Segment, n: int) -> None:
+        """Remove the next n rows, all of one segment, after they have been copied."""
+        start = head.start
+        self._count -= n
+        head.start += n
+        is_gone = head.start == head.stop and head is not self._tail
+        if is_gone:
+            del self._line[0]
+        elif head.start == head.stop and head.block.uses == 1:  # reuse it from its first row
+            head.origin += head.start
+            head.start = head.stop = 0
+        if self._references:
+            self._forget(head.block, start, start + n)
+        if is_gone:
+            self._drop(head.block)
+
+    def _hand_out(self, n: int, parts: list[_Segment]) -> None:
+        """Move the next n rows into a batch that will hold them."""
+        while n:
+            head = self._line[0]
+            step = min(n, head.stop - head.start)
+            is_all = step == head.stop - head.start
+            if is_all and head is self._tail and head.stop == head.limit:
+                self._close_tail()
+            if is_all and head is not self._tail:
+                del self._line[0]
+                parts += (head,)
+            else:
+                part = _Segment(head.block, head.start, head.start + step, head.origin)
+                head.start += step
+                parts += (part,)
+            self._count -= step
+            n -= step
+
+    def _bring_back(self, parts: Sequence[_Segment]) -> None:
+        """Put segments back to where they were in the line."""
+        for part in reversed(parts):
+            place, number = 0, part.origin + part.start
+            while place < len(self._line) and self._number_of(place) < number:
+                place += 1
+            self._count += part.stop - part.start
+            self._line.insert(place, part)
+
+    def _given_away(self, held: Held) -> Block | None:
+        """Return the block that a batch can have as it is: its rows end it, without other users."""
+        if not held.parts:
+            return None
+        last = held.parts[-1]
+        block: Block = last.block
+        if not (block.is_ours and block.uses == 1 and last.stop == block.rows == held.count):
+            return None
+        block.is_ours = False  # the caller copies the missing rows to its start
+        return block
+
+    def _forget(self, block: Block, start: int, stop: int) -> None:
+        """Release the objects that some rows refer to."""
+        if block.is_ours:
+            for index, nothing in self._references:
+                block[index][start:stop] = nothing
+
+    def _drop(self, block: Block) -> None:
+        """Count one user of a block less."""
+        block.uses -= 1
+        if block.uses or not block.is_ours:
+            return
+        self._spare_rows += block.rows
+        self._spares.append(block)
+        while self._spare_rows > self._most_spare_rows:
+            self._spare_rows -= self._spares[0].rows
+            del self._spares[0]
+
+    def _spare(self, n: int) -> Block | None:
+        """Return a spare block of exactly this many rows."""
+        for index in range(len(self._spares) - 1, -1, -1):
+            block = self._spares[index]
+            if block.rows == n:
+                del self._spares[index]
+                self._spare_rows -= n
+                return block
+        return None
+
+
+def block_rows(components: tuple[Component, ...], capacity: int | None) -> int:
+    """Return how many rows a block for single rows has.
+
+    A quarter of the capacity, so that little memory is unused behind the first row and before the
+    last one. Small rows get more, large ones fewer, and references never many.
+    """
+    size = max(1, row_bytes(components))
+    least, most = max(1, LARGE_BYTES // size), max(1, _BLOCK_BYTES // size)
+    if any(component.dtype.hasobject for component in components):
+        least, most = min(least, _BLOCK_OBJECTS), min(most, _BLOCK_OBJECTS)
+    if capacity is None:
+        return most
+    return min(capacity, max(min(most, -(-capacity // 4)), least))
+
+
+def _copy(segment: _Segment, n: int, columns: Columns, offset: int) -> None:
+    """Copy the first n rows of a segment to columns, from row ``offset`` on."""
+    start = segment.start
+    for column, target in zip(segment.block, columns, strict=True):
+        target[offset : offset + n] = column[start : start + n]

@@ -1,0 +1,583 @@
+"""Storages whose rows leave in another order than they came: by priority, or at random.
+
+They pick rows from anywhere. So they keep short *entries* in their order, and leave the rows on a
+*shelf*. An entry is the number of a slot in the shelf's arrays; a row never moves while it is
+inside. In an `ObjectShelf`, for plain objects, each object is its own entry.
+
+Held rows stay in their slots until they have been copied, and a large batch is copied to slots that
+were reserved for it, so neither needs the machine's lock. A shelf may therefore be larger than the
+queue's capacity, until it is empty. It grows by whole blocks, and nothing is moved.
+
+**The heap.** The row with the smallest priority leaves first; equal ones are first in, first out.
+
+**The shuffle buffer.** Rows leave in random order, exactly as TensorFlow 1 drew them. A draw takes
+the row at ``word % size`` of a plain list and puts the list's last row in its place. The words are
+those of `PhiloxWords`. So a seed gives TensorFlow 1's order, even with draws between enqueues, and
+after the rows of a failed batch came back.
+
+A waiting batch draws each row as it arrives (`eager`), because what can be drawn depends on what is
+inside at that moment. Drawn rows stay on the shelf, listed in ``_drawn``, until the batch is
+complete, so they cost no copy. A cancelled batch leaves them there, first in line. In TensorFlow,
+the rows of a batch that fails as its queue closes go back and are drawn again, by further words. So
+the last batch depends on whether it began before the close. With ``draws_again=False`` such rows
+stay drawn, and the last batch does not depend on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.philox import PhiloxWords, Seed
+from aioqueue.core.elements.spec import Columns, ElementSpec, Row, Spec
+from aioqueue.core.storage.blocks import (
+    RowReader,
+    allocate,
+    as_dtypes,
+    blank,
+    common_bytes,
+    is_large,
+    row_bytes,
+    row_writer,
+)
+from aioqueue.core.storage.protocol import Held, Storage
+
+Slot = Any
+_PORTION: Final = 256
+_FIRST_SLOTS: Final = 64
+_MOST_BYTES: Final = 2**30
+"""Arrays up to this size are allocated whole: memory that is never touched costs nothing."""
+
+
+class HeldBatch(list[Any]):
+    """The entries of a batch that is on the shelf and not in line yet.
+
+    Attributes:
+        keys: the rows' sort keys, if the order has keys.
+    """
+
+    __slots__ = ("keys",)
+    __hash__ = object.__hash__  # type: ignore[assignment]  # compared by identity
+
+    def __init__(self, entries: Sequence[Slot], keys: Sequence[int]) -> None:
+        super().__init__(entries)
+        self.keys: Sequence[int] = keys
+
+
+class Shelf(Protocol):
+    """Rows by entry.
+
+    Attributes:
+        row_bytes: how many bytes a row takes, if all take equally many.
+    """
+
+    row_bytes: int | None
+
+    def is_large(self, n: int) -> bool:
+        """See `Storage.is_large`."""
+
+    def place(self, row: Row) -> Slot:
+        """Put one row on the shelf; return its entry."""
+
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
+        """Put rows of a batch on the shelf; return their entries."""
+
+    def reserve(self, n: int) -> Sequence[Slot]:
+        """Reserve entries for n rows, for `fill`."""
+
+    def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
+        """Copy a batch to reserved entries; return the batch's entries. No lock."""
+
+    def wrap(self, columns: Columns) -> Sequence[Slot]:
+        """Return the entries of a batch that was given away. No lock."""
+
+    def look(self, entry: Slot) -> Row:
+        """Return one row as a private copy; it stays on the shelf."""
+
+    def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
+        """Return rows as columns; they stay on the shelf. No lock."""
+
+    def forget(self, entries: Sequence[Slot]) -> None:
+        """Remove rows from the shelf."""
+
+
+class ObjectShelf:
+    """A shelf for plain objects, which are their own entries."""
+
+    __slots__ = ()
+    row_bytes: int | None = None
+
+    def is_large(self, n: int) -> bool:
+        return False
+
+    def place(self, row: Row) -> Slot:
+        return row
+
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
+        return columns if stop - start == len(columns) else columns[start:stop]
+
+    def reserve(self, n: int) -> Sequence[Slot]:
+        return ()
+
+    def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
+        return columns
+
+    def wrap(self, columns: Columns) -> Sequence[Slot]:
+        return columns
+
+    def look(self, entry: Slot) -> Row:
+        return entry
+
+    def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
+        return list(entries)
+
+    def forget(self, entries: Sequence[Slot]) -> None:
+        """Do nothing: the objects are not kept here."""
+
+
+class _GivenRow:
+    """The entry of a row that stays in the batch with which it was given away."""
+
+    __slots__ = ("columns", "index")
+
+    def __init__(self, columns: Columns, index: int) -> None:
+        self.columns = columns
+        self.index = index
+
+
+class TypedShelf:
+    """Typed rows in slots of contiguous arrays: one array per component and block.
+
+    Args:
+        components: the components of a row, each of one fixed shape.
+        capacity: how many rows there will usually be at most; ``None`` for any number.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_components",
+        "_free",
+        "_fresh",
+        "_may_have_given",
+        "_read_row",
+        "_references",
+        "_row_bytes",
+        "_size",
+        "_write_row",
+        "row_bytes",
+    )
+
+    def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
+        self._components = components
+        self._read_row = RowReader(components).row
+        self._write_row = row_writer(len(components))
+        self._row_bytes = row_bytes(components)
+        self.row_bytes: int | None = common_bytes(components)
+        self._references = [
+            (index, blank(component.dtype))
+            for index, component in enumerate(components)
+            if component.dtype.hasobject
+        ]
+        most = max(_FIRST_SLOTS, _MOST_BYTES // max(1, self._row_bytes))
+        if self._references or capacity is None:
+            most = min(most, 2**12)  # arrays of references are filled with None when allocated
+        self._size = most if capacity is None else min(capacity, most)
+        self._blocks = [allocate(components, self._size)]
+        self._free: list[int] = []  # free slots, the one that was freed last at the end
+        self._fresh = 0  # slots from here on have never been in the list
+        self._may_have_given = False  # whether entries may be `_GivenRow`s and must be checked
+
+    def is_large(self, n: int) -> bool:
+        return is_large(n, self._row_bytes)
+
+    def place(self, row: Row) -> Slot:
+        if not self._free:
+            self._list_more(1)
+        slot = self._free[-1]
+        block, index = self._blocks[0], slot
+        if slot >= self._size:
+            block, index = self._located(slot)
+        write_row = self._write_row
+        write_row(block, index, row)
+        del self._free[-1]
+        return slot
+
+    def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
+        slots = self.reserve(stop - start)
+        try:
+            return self.fill(slots, [column[start:stop] for column in columns])
+        except BaseException:
+            self.forget(slots)
+            raise
+
+    def reserve(self, n: int) -> Sequence[Slot]:
+        if len(self._free) < n:
+            self._list_more(n - len(self._free))
+        slots = self._free[: -n - 1 : -1]
+        del self._free[len(self._free) - n :]
+        return slots
+
+    def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
+        for block, slots, rows in self._by_block(np.array(entries, np.intp)):
+            where = _as_slice(slots)
+            for column, values in zip(block, columns, strict=True):
+                column[where] = values[rows]
+        return entries
+
+    def wrap(self, columns: Columns) -> Sequence[Slot]:
+        exact = as_dtypes(self._components, columns)
+        self._may_have_given = True
+        return [_GivenRow(exact, index) for index in range(len(exact[0]))]
+
+    def look(self, entry: Slot) -> Row:
+        if isinstance(entry, _GivenRow):
+            return self._read_row(entry.columns, entry.index)
+        block, index = self._blocks[0], entry
+        if entry >= self._size:
+            block, index = self._located(entry)
+        return self._read_row(block, index)
+
+    def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
+        target = allocate(self._components, len(entries)) if into is None else into
+        given: list[int] = []
+        if self._may_have_given:
+            given = [index for index, entry in enumerate(entries) if type(entry) is _GivenRow]
+        if not given:
+            self._read_slots(np.array(entries, np.intp), slice(None), target)
+            return target
+        for index in given:
+            for column, rows in zip(entries[index].columns, target, strict=True):
+                rows[index] = column[entries[index].index]
+        if len(given) < len(entries):
+            is_slot = np.ones(len(entries), np.bool_)
+            is_slot[given] = False
+            slots = [entry for entry in entries if type(entry) is not _GivenRow]
+            self._read_slots(np.array(slots, np.intp), is_slot.nonzero()[0], target)
+        return target
+
+    def forget(self, entries: Sequence[Slot]) -> None:
+        slots: Sequence[int] = entries
+        if self._may_have_given:
+            slots = [entry for entry in entries if type(entry) is not _GivenRow]
+        if self._references and slots:
+            for block, places, _ in self._by_block(np.array(slots, np.intp)):
+                for index, nothing in self._references:
+                    block[index][places] = nothing
+        self._free.extend(slots)
+        if len(self._blocks) > 1 and len(self._free) == self._fresh:
+            self._blocks, self._free, self._fresh = self._blocks[:1], [], 0
+
+    def _read_slots(self, slots: Any, where: Any, target: Columns) -> None:
+        """Copy rows to places of columns: to all of them, if ``where`` is a slice."""
+        if isinstance(where, slice) and (not len(slots) or slots.max() < self._size):
+            for column, rows in zip(self._blocks[0], target, strict=True):
+                # With mode="clip" NumPy writes to `out` directly; the default mode buffers it.
+                column.take(slots, axis=0, out=rows, mode="clip")
+            return
+        places = np.arange(len(slots))[where] if isinstance(where, slice) else where
+        for block, inner, rows in self._by_block(slots):
+            for column, values in zip(block, target, strict=True):
+                values[places[rows]] = column[inner]
+
+    def _by_block(self, slots: Any) -> Iterator[tuple[Columns, Any, Any]]:
+        """Yield the blocks of some slots, with their places in the block and their positions."""
+        if len(self._blocks) == 1 or slots.max() < self._size:
+            yield self._blocks[0], slots, slice(None)
+            return
+        numbers = slots // self._size
+        order = numbers.argsort(kind="stable")
+        for rows in np.split(order, np.diff(numbers[order]).nonzero()[0] + 1):
+            number = int(numbers[rows[0]])
+            yield self._blocks[number], slots[rows] - number * self._size, rows
+
+    def _located(self, slot: int) -> tuple[Columns, int]:
+        """Return the block of a slot, and its place in that block."""
+        return self._blocks[slot // self._size], slot % self._size
+
+    def _list_more(self, n: int) -> None:
+        """List fresh slots, a few more than needed now: memory grows with what it has held."""
+        stop = self._fresh + max(n, _PORTION)
+        blocks = list(self._blocks)
+        while stop > len(blocks) * self._size:
+            if self._fresh + n <= len(blocks) * self._size:
+                stop = len(blocks) * self._size
+                break
+            blocks.append(allocate(self._components, self._size))
+        self._free[:0] = range(stop - 1, self._fresh - 1, -1)
+        self._blocks, self._fresh = blocks, stop
+
+
+def shelf_for(spec: Spec, capacity: int | None) -> Shelf:
+    """Make the shelf that fits the elements."""
+    if isinstance(spec, ElementSpec) and not spec.rows_private:
+        return TypedShelf(spec.components, capacity)
+    return ObjectShelf()
+
+
+class ShelvedStorage(Storage):
+    """The base class of storages whose rows are on a shelf.
+
+    Args:
+        shelf: where the rows are kept.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__()
+        self._shelf = shelf
+        self.row_bytes: int | None = shelf.row_bytes
+
+    def is_large(self, n: int) -> bool:
+        return self._shelf.is_large(n)
+
+    def reserve(self, n: int) -> Any:
+        return HeldBatch(self._shelf.reserve(n), ())
+
+    def fill(self, reserved: Any, columns: Columns, n: int) -> Columns:
+        return HeldBatch(self._shelf.fill(reserved, columns), self._keys(columns))
+
+    def wrap(self, columns: Columns, n: int) -> Columns:
+        return HeldBatch(self._shelf.wrap(columns), self._keys(columns))
+
+    def discard(self, columns: Columns, start: int) -> None:
+        if isinstance(columns, HeldBatch):
+            self._shelf.forget(columns[start:])
+
+    def hold_one(self, held: Held) -> None:
+        try:
+            self.hold(held, 1)
+            held.single = self._shelf.look(held.parts[0])
+        except BaseException:
+            self.restore(held)
+            raise
+        entries, held.parts = held.parts, ()
+        self._shelf.forget(entries)
+
+    def restore(self, held: Held) -> None:
+        if held.count and not held.parts:
+            held.parts = [self._shelf.place(held.single)]
+        super().restore(held)
+
+    def columns(self, held: Held) -> Columns:
+        return self._shelf.read(held.parts, held.out)
+
+    def free(self, held: Held) -> None:
+        entries = held.parts
+        held.clear()  # first: after a Ctrl-C here, rows that are being reused must not come back
+        self._shelf.forget(entries)
+
+    def empty(self) -> Columns:
+        return self._shelf.read((), None)
+
+    def _keys(self, columns: Columns) -> Sequence[int]:
+        """Return the sort keys of the rows of a batch."""
+        return ()
+
+    def _entries(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
+        """Put rows of a batch on the shelf, if they are not there; return their entries."""
+        if isinstance(columns, HeldBatch):
+            return columns[start:stop]
+        return self._shelf.place_many(columns, start, stop)
+
+
+def _as_slice(slots: Any) -> Any:
+    """Return consecutive slots, which a fresh shelf gives, as a slice, which is faster."""
+    first, last = int(slots[0]), int(slots[-1])
+    if last - first == len(slots) - 1 and (np.diff(slots) == 1).all():
+        return slice(first, last + 1)
+    return slots
+
+
+_Item = tuple[int, int, Slot]
+
+
+class HeapStorage(ShelvedStorage):
+    """Rows by priority, which is the first component of each.
+
+    A row that comes back takes its old place among equal priorities: its ticket is its number of
+    arrival. It goes straight into the heap, so that a smaller priority that came meanwhile still
+    leaves first. For the same reason a waiting batch must not take rows early: `progressive` is
+    false.
+
+    Args:
+        shelf: where the rows are kept.
+    """
+
+    progressive = False
+
+    def __init__(self, shelf: Shelf, *, typed: bool) -> None:
+        super().__init__(shelf)
+        self._typed = typed
+        self._items: list[_Item] = []
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return (entry for _, _, entry in self._items)
+
+    def put(self, row: Row, /) -> None:
+        self._add([int(row[0])], [self._shelf.place(row)])
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        entries = self._entries(columns, start, stop)
+        if isinstance(columns, HeldBatch):
+            self._add(columns.keys[start:stop], entries)
+        else:
+            keys = (
+                columns[0][start:stop].tolist() if self._typed else self._keys(columns[start:stop])
+            )
+            self._add(keys, entries)
+
+    def take(self) -> Row:
+        entry = self._items[0][2]
+        row = self._shelf.look(entry)
+        heappop(self._items)
+        self._shelf.forget((entry,))
+        return row
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        held = Held(into)
+        self.hold(held, n)
+        try:
+            columns = self.columns(held)
+        except BaseException:
+            self.restore(held)
+            raise
+        self.free(held)
+        return columns
+
+    def hold(self, held: Held, n: int) -> None:
+        items: list[_Item] = []
+        try:
+            self._remove(n, items)
+            parts = [entry for _, _, entry in items]
+            tickets = [(priority, arrival) for priority, arrival, _ in items]
+        except BaseException:
+            if items and self._items and self._items[0] is items[-1]:
+                del items[-1]  # that row is still inside
+            self._push(items)
+            raise
+        held.parts, held.tickets, held.count = parts, tickets, n
+
+    def restore(self, held: Held) -> None:
+        if held.count and not held.parts:
+            held.parts = [self._shelf.place(held.single)]
+        self._push(
+            [(*ticket, entry) for ticket, entry in zip(held.tickets, held.parts, strict=True)]
+        )
+        held.clear()
+
+    def drop(self, value: Any) -> bool:
+        # Build the new list separately, then replace the old one in a single step.
+        items = [item for item in self._items if item[2] is not value and item[2][1] is not value]
+        is_inside = len(items) < len(self._items)
+        if is_inside:
+            heapify(items)
+            self._items = items
+        return is_inside
+
+    def _keys(self, columns: Columns) -> Sequence[int]:
+        return columns[0].tolist() if self._typed else [row[0] for row in columns]
+
+    def _remove(self, n: int, removed: list[_Item]) -> None:
+        for _ in range(n):
+            removed.append(self._items[0])
+            heappop(self._items)
+
+    def _add(self, priorities: Iterable[int], entries: Iterable[Slot]) -> None:
+        for priority, entry in zip(priorities, entries, strict=True):
+            arrival = self._arrivals
+            self._arrivals += 1
+            heappush(self._items, (priority, arrival, entry))
+
+    def _push(self, items: Iterable[_Item]) -> None:
+        for item in items:
+            heappush(self._items, item)
+
+
+class ShuffleStorage(ShelvedStorage):
+    """Rows that leave in random order, each drawn uniformly from those inside.
+
+    Args:
+        shelf: where the rows are kept.
+        seed: see `resolve_seed`.
+        draws_again: whether the rows of a batch that fails as the queue closes are drawn again.
+    """
+
+    eager = True
+
+    def __init__(self, shelf: Shelf, seed: Seed, *, draws_again: bool = True) -> None:
+        super().__init__(shelf)
+        self._draws_again = draws_again
+        self._words = PhiloxWords(seed)
+        self._order: list[Slot] = []
+        self._drawn: list[Slot] = []
+
+    def __len__(self) -> int:
+        return len(self._order) + len(self._drawn)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return chain(self._drawn, self._order)
+
+    def put(self, row: Row, /) -> None:
+        self._order.append(self._shelf.place(row))
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        self._order.extend(self._entries(columns, start, stop))
+
+    def take(self) -> Row:
+        if not self._drawn:
+            self._draw(1)
+        entry = self._drawn[0]
+        row = self._shelf.look(entry)
+        del self._drawn[0]
+        self._shelf.forget((entry,))
+        return row
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        if len(self._drawn) < n:
+            self._draw(n - len(self._drawn))
+        entries = self._drawn[:n]
+        columns = self._shelf.read(entries, into)
+        del self._drawn[:n]
+        self._shelf.forget(entries)
+        return columns
+
+    def claim(self, n: int) -> None:
+        missing = n - len(self.returned) - len(self._drawn)
+        if missing > 0:
+            self._draw(missing)
+
+    def release(self, held: Held) -> None:
+        """Put drawn rows back into the buffer, the last drawn first, to be drawn again."""
+        if not self._draws_again:
+            super().release(held)
+            return
+        entries = [*reversed(self._drawn), *reversed(held.parts)]
+        self._order += entries
+        self._drawn, held.parts, held.count = [], [], 0
+        held.clear()
+
+    def _remove(self, n: int, removed: list[Slot]) -> None:
+        if len(self._drawn) < n:
+            self._draw(n - len(self._drawn))
+        removed += self._drawn[:n]
+        del self._drawn[:n]
+
+    def _draw(self, n: int) -> None:
+        # A drawn row is swapped with the last one, and leaves the list once all have been drawn:
+        # so every row is in exactly one place all the time.
+        order = self._order
+        last = len(order)
+        for word in self._words.take(n):
+            index = word % last
+            last -= 1
+            order[index], order[last] = order[last], order[index]
+        self._drawn += order[last:][::-1]
+        del order[last:]

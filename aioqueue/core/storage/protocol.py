@@ -1,0 +1,447 @@
+"""The storage protocol: how a queue keeps its rows; and its simplest storages, FIFOs of objects.
+
+A storage knows layout and order and nothing else: it has no capacity to respect, no callers that
+wait, and no lock. The machine calls it under its own lock, except for `fill`, `wrap` and `columns`.
+These are its operations:
+
+* ``put`` and ``put_many`` add rows;
+* ``take`` and ``pull`` remove the next rows for good, as copies: the fast path out;
+* ``hold`` moves the next rows out of line into a `Held`, for a caller that may still be cancelled.
+  ``restore`` puts them back. Nothing is copied: the rows stay where they are, in memory of the
+  storage. Their owner copies them (``columns``), and then releases them for good (``free``);
+* ``claim`` decides *which* rows leave next, without moving them, for storages that draw a row at
+  random as it arrives;
+* ``expect`` announces a waiting batch, so that its rows can be written to memory that the caller
+  will get as it is.
+
+**Large batches** (``is_large``) are never copied under the machine's lock, so that no caller waits
+for another's copy. On the way in, a caller reserves memory under the lock (``reserve``) and copies
+its rows there without the lock (``fill``). Putting in the result only moves references. If not all
+of it goes in, ``discard`` gives the memory back. A batch that the caller gives away (``wrap``)
+needs no memory. On the way out, a `Held` serves the same purpose. `BatchCopier` does both.
+
+**Rows that come back** are first in line again, in the order in which they had left, even if they
+come back in another order. So each held row has a *ticket*. Rows that are back are in ``returned``,
+sorted by ticket, before everything else. That list is nearly always empty. While it is not, the
+machine disables the fast path out, which does not look there.
+
+**Sizes.** If all rows have the same number of bytes, ``row_bytes`` says so. If not, and there is a
+bound on bytes, rows bring their sizes with them (`aioqueue.core.storage.sized`). ``weight`` is then
+the size of everything inside; ``weight_of`` and ``weights`` are the sizes of rows about to go in.
+
+**FIFOs of objects.** `ObjectStorage` keeps rows by reference. `PaddedStorage` keeps rows whose
+shapes vary, and pads a batch to one shape when the batch leaves.
+
+**Privacy.** What a caller gets shares no memory with anything inside, and is writable. One class
+copies rows out: `aioqueue.core.storage.blocks.RowReader`.
+
+A method that can fail (for want of memory, or in a conversion) does so before it changes anything.
+
+**Interruptions.** A signal handler may raise in the middle of any method, in the main thread, which
+may be moving rows for others; `aioqueue.system.locks` says where. At worst that may lose the row or
+batch that is moving. So a method makes its change by statements that call nothing, or by one call
+that comes last: no handler can run in between. `hold` and `hold_one` move all rows or none, because
+the machine takes an attempt that has some rows to have all. And a row that leaves is taken out of
+line first, and its memory freed afterwards: a slot may be lost, but never has two rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+
+from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.spec import Columns, Row
+from aioqueue.system.locks import OwnedLock, alone, guarded
+
+_BY_TICKET: Final = itemgetter(0)
+
+
+class Held:
+    """Rows that a caller holds: out of the storage's line, not yet copied or released.
+
+    Attributes:
+        parts: the rows in the storage's own form; single rows too.
+        tickets: the rows' tickets, in the same order, if the storage uses tickets.
+        count: how many rows.
+        out: the caller's own arrays, to which the rows will be copied.
+        single: the row, if it was taken as a row and not as a batch.
+    """
+
+    __slots__ = ("count", "out", "parts", "single", "tickets")
+
+    def __init__(self, out: Columns | None = None) -> None:
+        self.parts: Sequence[Any] = ()
+        self.tickets: Sequence[Any] = ()
+        self.count: int = 0
+        self.out: Columns | None = out
+        self.single: Row = None
+
+    def clear(self) -> None:
+        self.parts, self.tickets, self.count, self.single = (), (), 0, None
+
+
+class Storage(ABC):
+    """The base class of storages: the order in which rows leave, and their layout until then.
+
+    The methods implemented here suit storages of *entries*: rows, or numbers that stand for rows.
+    """
+
+    progressive: bool = True
+    """Whether a waiting batch may take rows as they arrive without disturbing the order."""
+
+    eager: bool = False
+    """Whether a row must be claimed as it arrives, because the choice depends on that moment."""
+
+    row_bytes: int | None = None
+    """How many bytes a row takes, if all take equally many."""
+
+    is_atomic: bool = False
+    """Whether `put` and `take` are one step of the interpreter, which nothing can interrupt."""
+
+    def __init__(self) -> None:
+        self.returned: list[tuple[Any, Any]] = []
+        self._next_ticket = 0
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many rows are inside, not counting those in ``returned``."""
+
+    @property
+    def size(self) -> int:
+        """How many rows are inside."""
+        return len(self) + len(self.returned)
+
+    @property
+    def weight(self) -> int | None:
+        """How many bytes the rows inside take; ``None`` if they are not counted."""
+        return None if self.row_bytes is None else self.row_bytes * self.size
+
+    def weight_of(self, row: Row) -> int:
+        """Return the size of a row that is about to go in; for storages whose rows bring it."""
+        raise NotImplementedError
+
+    def weights(self, columns: Columns, start: int, stop: int) -> Iterator[int]:
+        """Yield the sizes of rows of a batch in order, each when it is asked for."""
+        raise NotImplementedError
+
+    def is_large(self, n: int) -> bool:
+        """Return whether a batch of n rows must be copied without the machine's lock."""
+        return False
+
+    # The way in.
+
+    @abstractmethod
+    def put(self, row: Row, /) -> None:
+        """Add one row."""
+
+    @abstractmethod
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        """Add rows ``start`` to ``stop`` of a batch. They are copied, unless `fill` or `wrap` has
+        made the batch."""
+
+    def reserve(self, n: int) -> Any:  # noqa: B027  # most need none
+        """Reserve memory for `fill` to copy n rows to, if the storage has some."""
+
+    def fill(self, reserved: Any, columns: Columns, n: int) -> Columns:
+        """Copy a batch to reserved memory; return the columns to put in. No lock."""
+        return columns
+
+    def wrap(self, columns: Columns, n: int) -> Columns:
+        """Take over a batch that the caller gives away; return the columns to put in. No lock."""
+        return columns
+
+    def discard(self, columns: Columns, start: int) -> None:  # noqa: B027  # most have nothing to do
+        """Release what `reserve`, `fill` or `wrap` made, from row ``start`` on."""
+
+    def expect(self, n: int) -> None:  # noqa: B027  # most have nothing to gain
+        """Announce a batch that waits, first in line, for n rows; fewer are inside.
+
+        The storage may write new rows to memory that the batch's owner will get as it is. The
+        machine may call this repeatedly. It is an optimisation without visible effect, so it must
+        not fail.
+        """
+
+    # The way out.
+
+    @abstractmethod
+    def take(self) -> Row:
+        """Remove the next row. There must be one inside, and none in ``returned``."""
+
+    @abstractmethod
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        """Remove the next n rows and return them as columns, written to ``into`` if that is given.
+
+        There must be n rows inside; ``returned`` is ignored.
+        """
+
+    def claim(self, n: int) -> None:
+        """Decide which n rows leave next (only called if `eager`)."""
+        raise NotImplementedError
+
+    def hold(self, held: Held, n: int) -> None:
+        """Move the next n rows into an empty `Held`. There must be n rows inside."""
+        back = self.returned[:n]
+        known = len(back)
+        tickets: Sequence[Any] = range(self._next_ticket, self._next_ticket + n - known)
+        parts: list[Any] = []
+        try:
+            if n > known:
+                self._remove(n - known, parts)
+        except BaseException:
+            undone = Held()
+            undone.parts, undone.tickets = parts, tickets[: len(parts)]
+            self._next_ticket += len(parts)
+            self.restore(undone)
+            raise
+        if back:
+            parts = [*[entry for _, entry in back], *parts]
+            tickets = [*[ticket for ticket, _ in back], *tickets]
+        held.parts, held.tickets, held.count = parts, tickets, n
+        self._next_ticket += n - known
+        del self.returned[:known]
+
+    def hold_one(self, held: Held) -> None:
+        """Move the next row into a `Held`, as a row. There must be one inside."""
+        try:
+            self.hold(held, 1)
+            held.single = held.parts[0]
+        except BaseException:
+            self.restore(held)
+            raise
+
+    def restore(self, held: Held) -> None:
+        """Put held rows back, to the front and in order."""
+        self.returned += zip(held.tickets, held.parts, strict=True)
+        self.returned.sort(key=_BY_TICKET)
+        held.clear()
+
+    def release(self, held: Held) -> None:
+        """Put back what a batch held or claimed that has failed because the queue has closed."""
+        self.restore(held)
+
+    def drop(self, value: Any) -> bool:
+        """Remove the row that is this object, or whose object it is behind a priority; return
+        whether it was inside. For storages of plain objects only; linear in its place."""
+        raise NotImplementedError
+
+    def _drop_returned(self, value: Any) -> bool:
+        """Do the same for the rows in ``returned``."""
+        for index, (_, entry) in enumerate(self.returned):
+            if entry is value:
+                del self.returned[index]
+                return True
+        return False
+
+    @abstractmethod
+    def columns(self, held: Held) -> Columns:
+        """Return held rows as columns, private and complete. No lock."""
+
+    def free(self, held: Held) -> None:
+        """Release held rows that their owner has copied."""
+        held.clear()
+
+    @abstractmethod
+    def empty(self) -> Columns:
+        """Return columns of no rows. No lock."""
+
+    def _remove(self, n: int, removed: list[Any]) -> None:
+        """Move the next n entries from the line to a list; ``returned`` is ignored."""
+        raise NotImplementedError
+
+
+class BatchCopier:
+    """Copies the large batches of one queue, in their owners' threads, without the machine's lock.
+
+    On the way in, the storage reserves memory under the lock, and the owner copies the batch into
+    it without the lock. A second move under the lock only links that memory in. On the way out, the
+    owner copies the rows that its dequeue holds, and then releases them under the lock. If a copy
+    fails, the queue is unchanged.
+
+    Args:
+        storage: where the queue's rows are kept.
+        lock: the machine's lock.
+    """
+
+    __slots__ = ("_lock", "_storage")
+
+    def __init__(self, storage: Storage, lock: OwnedLock) -> None:
+        self._storage = storage
+        self._lock = lock
+
+    def copy_in(self, columns: Columns, n: int) -> Columns:
+        """Copy a batch to memory of the storage; return the columns to put in.
+
+        If the attempt ends early, the machine gives the rest of this memory back.
+        """
+        reserved = self._reserve(n)
+        try:
+            return self._storage.fill(reserved, columns, n)
+        except BaseException:
+            self._discard(reserved)
+            raise
+
+    def copy_out(self, held: Held) -> Columns:
+        """Copy the rows that a dequeue holds, and release them.
+
+        If the copy fails, the dequeue still holds the rows; withdrawing it puts them back.
+        """
+        columns = self._storage.columns(held)
+        self._free(held)
+        return columns
+
+    def guard_with(self, lock: OwnedLock) -> None:
+        """Replace the lock; see `Machine.guard_with`."""
+        self._lock = lock
+
+    def _interrupted(self) -> RuntimeError:
+        return RuntimeError(
+            "nothing was put in: a finalizer or a signal handler has made this call, and has"
+            " interrupted another call of the same thread"
+        )
+
+    @alone
+    def _reserve(self, n: int) -> Any:
+        return self._storage.reserve(n)
+
+    @guarded
+    def _discard(self, reserved: Any) -> None:
+        if reserved is not None:
+            self._storage.discard(reserved, 0)
+
+    @guarded
+    def _free(self, held: Held) -> None:
+        self._storage.free(held)
+
+
+class ObjectStorage(deque[Any], Storage):
+    """A FIFO of references. The columns of a batch are the list of its rows.
+
+    It *is* a deque, so the fast path in and out runs the deque's C code and nothing else.
+    """
+
+    is_atomic = True
+    put = deque.append
+    take = deque.popleft
+    __hash__ = object.__hash__  # type: ignore[assignment]  # compared by identity
+
+    def __init__(self) -> None:
+        deque.__init__(self)
+        Storage.__init__(self)
+
+    def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        self.extend(columns if stop - start == len(columns) else columns[start:stop])
+
+    def pull(self, n: int, into: Columns | None = None) -> Columns:
+        removed: list[Any] = []
+        self._remove(n, removed)
+        return removed
+
+    def hold_one(self, held: Held) -> None:
+        if self.returned:
+            super().hold_one(held)
+            return
+        row, before = self[0], len(self)
+        try:
+            self.popleft()
+            ticket = self._next_ticket
+            held.parts, held.tickets, held.count = (row,), (ticket,), 1
+            held.single = row
+            self._next_ticket = ticket + 1
+        except BaseException:  # from a signal handler: nothing has moved then
+            if len(self) < before:
+                self.appendleft(row)
+            held.clear()
+            raise
+
+    def drop(self, value: Any) -> bool:
+        for index, row in enumerate(self):
+            if row is value:
+                del self[index]
+                return True
+        return self._drop_returned(value)
+
+    def columns(self, held: Held) -> Columns:
+        return list(held.parts)
+
+    def empty(self) -> Columns:
+        return []
+
+    def _remove(self, n: int, removed: list[Any]) -> None:
+        before = len(self)
+        try:
+            removed += islice(self, n)
+            self._drop_first(n)
+        except BaseException:
+            del removed[before - len(self) :]  # rows that are still inside
+            raise
+
+    def _drop_first(self, n: int) -> None:
+        if n == len(self):
+            self.clear()
+        else:
+            for _ in range(n):
+                self.popleft()
+
+
+class PaddedStorage(ObjectStorage):
+    """A FIFO of rows whose batches are padded, per component, to the largest size in the batch.
+
+    The padding is at the high end of each varying dimension: zeros, ``False`` or empty strings. The
+    caller that takes the batch pads it, without the machine's lock.
+
+    Args:
+        components: the components of a row.
+    """
+
+    def __init__(self, components: tuple[Component, ...]) -> None:
+        super().__init__()
+        self._components = components
+
+    def is_large(self, n: int) -> bool:
+        return True  # padding is slow and may fail: never do it under the lock
+
+    def columns(self, held: Held) -> Columns:
+        return padded(self._components, held.parts)
+
+    def empty(self) -> Columns:
+        return padded(self._components, ())
+
+
+def padded(components: tuple[Component, ...], rows: Sequence[Any]) -> Columns:
+    """Make columns of rows; each component is padded to the largest size among them."""
+    return [
+        _pad(component, [row[index] for row in rows]) for index, component in enumerate(components)
+    ]
+
+
+def _pad(component: Component, values: list[Any]) -> np.ndarray[Any, Any]:
+    """Stack values of one component whose shapes differ in the dimensions declared ``None``.
+
+    Returns:
+        An array of shape ``(len(values), *sizes)``. A fixed size is the component's; a varying one
+        is the largest among the values (0 if there are none).
+    """
+    assert component.shape is not None
+    sizes = [
+        max((value.shape[axis] for value in values), default=0) if size is None else size
+        for axis, size in enumerate(component.shape)
+    ]
+    shape = (len(values), *sizes)
+    if component.text is not None:
+        batch = np.full(shape, component.text(), dtype=object)
+    else:
+        batch = np.zeros(shape, dtype=component.dtype)
+    for index, value in enumerate(values):
+        if component.scalar:
+            batch[index] = value
+        else:
+            region: tuple[int | slice, ...] = (index, *(slice(size) for size in value.shape))
+            batch[region] = value
+    return batch

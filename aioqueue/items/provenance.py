@@ -1,0 +1,339 @@
+"""Provenance: which items a row was made of, whoever splits, joins, drops or repeats it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, Final, Protocol, TypeAlias
+
+from aioqueue.items.item import Origin
+from aioqueue.system.locks import holding
+
+Cut: TypeAlias = dict[int, Any]
+"""Which parts of an item were delivered. The keys are the places of the parts, from 0. The value is
+``None`` if the whole part was delivered, and otherwise the `Cut` of that part."""
+
+
+class ProvenanceListener(Protocol):
+    """Is notified when items are done. The ledger of an epoch is one."""
+
+    lock: threading.RLock
+    """Held while tickets change."""
+    source: int
+    """The number of the source of the items."""
+    epoch: int
+    """The epoch of the items."""
+
+    def finished(self, number: int) -> None:
+        """Note that an item is done."""
+
+    def was_split(self, number: int, ticket: ItemTicket) -> None:
+        """Note that an item has become several examples."""
+
+    def lose(self, why: str) -> None:
+        """Note that the delivered items are no longer known, and why."""
+
+
+class ItemLabel:
+    """Names an item. Nothing is notified when the item is done."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: Origin) -> None:
+        self.item: Origin = item
+
+
+class LoanKeeper(Protocol):
+    """Knows what is on lease from a queue."""
+
+    lock: threading.RLock
+    """Held while loans change."""
+
+    def gave_nothing(self, item: Origin, *, is_done: bool) -> None:
+        """Note that nothing of an item will reach the user.
+
+        Args:
+            item: the item.
+            is_done: whether a `prepare` has seen to it: it skipped the item, or its function made
+                no example of it.
+        """
+
+
+class ItemLoan(ItemLabel):
+    """Follows an item that was taken from a queue, until one of three ends is known.
+
+    It was *handed out* with the first row that contains a part of it (`handed_out`); it *gave
+    nothing*, as all its parts were left out (`finish`, `make_none`); or neither, and it goes back.
+
+    Args:
+        item: the item.
+        keeper: is notified if it has given nothing.
+    """
+
+    __slots__ = ("_is_whole", "_keeper", "_left")
+
+    def __init__(self, item: Origin, keeper: LoanKeeper) -> None:
+        super().__init__(item)
+        self._keeper = keeper
+        self._left = 1  # the parts that are on their way
+        self._is_whole = True  # whether it never had several
+
+    def split(self, count: int) -> None:
+        """Note that a part of it has become several."""
+        self._is_whole = False
+        holding(self._keeper.lock, self._change, count - 1, False)
+
+    def finish(self) -> None:
+        """Note that a stage has left a part of it out."""
+        holding(self._keeper.lock, self._change, -1, False)
+
+    def make_none(self) -> None:
+        """Note that a `prepare` has made nothing of it, or of a part of it."""
+        holding(self._keeper.lock, self._change, -1, self._is_whole)
+
+    def _change(self, by: int, is_done: bool) -> None:
+        self._left += by
+        if not self._left:
+            self._keeper.gave_nothing(self.item, is_done=is_done)
+
+
+class ItemTicket:
+    """Follows an item of a source, or one of several examples made of it, until it is done.
+
+    Args:
+        keeper: is notified when the item is done.
+        name: the number of the item; for an example, its place among those of its item.
+        index: the index of the item in its source.
+        above: the ticket that this is a part of; ``None`` for an item.
+        gone: the parts that an earlier number of ranks has delivered. They are dropped.
+        done: the parts that were delivered before this run began, and that it makes again
+            together with the others.
+    """
+
+    __slots__ = ("_above", "_index", "_left", "_name", "_parts", "done", "gone", "keeper")
+
+    def __init__(
+        self,
+        keeper: ProvenanceListener,
+        name: int,
+        index: int,
+        above: ItemTicket | None,
+        gone: Cut,
+        done: Cut,
+    ) -> None:
+        self.keeper: ProvenanceListener = keeper
+        self._name = name
+        self._index = index
+        self._above = above
+        self.gone: Cut = gone
+        self.done: dict[int, Any | None] = done
+        self._left: set[int] | None = None  # the parts that are not done; None before a split
+
+    @property
+    def item(self) -> Origin:
+        """The item that this ticket follows, or is a part of."""
+        return Origin(self.keeper.source, self.keeper.epoch, self._index)
+
+    def split(self, count: int) -> list[RowOrigin]:
+        """Split into parts. Returns the origin of each; `GONE` for parts that are dropped."""
+        # A part is left unless all of it is gone. A cut in `gone` means that only parts of it are.
+        self._left = {
+            part for part in range(count) if part not in self.gone or self.gone[part] is not None
+        }
+        self._parts: dict[int, ItemTicket] = {}
+        origins = [self._part(part) if part in self._left else GONE for part in range(count)]
+        if self._above is None:  # the keeper asks the ticket for its `cut` when a state is taken
+            self.keeper.was_split(self._name, self)
+        if not self._left:  # no examples, or all of them gone: nothing will finish it later
+            self.finish()
+        return origins
+
+    def _part(self, part: int) -> RowOrigin:
+        """The origin of a part that is not dropped."""
+        assert self._left is not None
+        gone, done = self.gone.get(part) or {}, self.done.get(part, {})
+        if done is not None:
+            ticket = self._parts[part] = ItemTicket(
+                self.keeper, part, self._index, self, gone, done
+            )
+            return ticket
+        self._left.discard(part)
+        # The part was delivered before, and is repeated, without what was gone of it then. So it
+        # only needs a label; or a ticket, if parts of it have to be dropped again.
+        return (
+            ItemTicket(self.keeper, part, self._index, self, gone, {})
+            if gone
+            else ItemLabel(self.item)
+        )
+
+    def finish(self) -> None:
+        """Note that the user has received all of it, or that a stage has dropped it for good.
+        Further calls change nothing."""
+        if self._above is None:
+            self.keeper.finished(self._name)
+        else:
+            self._above.part_finished(self._name)
+
+    def part_finished(self, part: int) -> None:
+        """Note that one of its parts is done."""
+        assert self._left is not None
+        if part in self._left:
+            self._left.remove(part)
+            self.done = {**self.done, part: None}  # a new dict: a state may refer to the old one
+            self._parts.pop(part, None)
+            if not self._left:
+                self.finish()
+
+    def cut(self) -> Cut:
+        """The parts that were delivered so far: the `done` of its ticket in a resumed run."""
+        if self._left is None:  # not split yet in this run: what a run before knew still holds
+            return self.done
+        # The parts that are done, and the delivered parts of those that are not.
+        below = {part: ticket.cut() for part, ticket in self._parts.items()}
+        return {**self.done, **{part: cut for part, cut in below.items() if cut}}
+
+
+class _Loans(tuple[ItemTicket | ItemLabel, ...]):
+    """The origins in a batch, if some of them are on lease from a queue.
+
+    Attributes:
+        rows: the origin of each of its rows, for when it is taken apart again: rows that the user
+            has not received then go back, without those that were received.
+    """
+
+    rows: Sequence[RowOrigin]
+
+
+class _Gone:
+    """The origin of a part that is dropped."""
+
+
+GONE: Final = _Gone()
+
+
+RowOrigin: TypeAlias = ItemTicket | ItemLabel | tuple[ItemTicket | ItemLabel, ...] | _Gone | None
+"""The items that a row was made from. ``None`` if they are not recorded."""
+
+
+UNKNOWN: Final = repeat(None)
+"""The origins of any number of examples, if they are not recorded."""
+
+
+def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
+    """The origins of several examples that were made of one row. Without any, the row is done.
+
+    If the row was made of several items, nothing says which example belongs to which item. Then
+    each example is labelled with all of them, and the delivered items are no longer known.
+    """
+    if isinstance(origin, ItemTicket):
+        return holding(origin.keeper.lock, origin.split, count)
+    if not count:
+        finish(origin)
+        return ()
+    for loan in _loans_in(origin):
+        loan.split(count)
+    if isinstance(origin, tuple):
+        _lose(origin)
+        return [named(origin)] * count
+    return [origin] * count
+
+
+def make_none(origin: RowOrigin) -> None:
+    """Finish a row from which a `prepare` has made no example."""
+    if isinstance(origin, ItemLoan):
+        origin.make_none()
+    else:
+        split(origin, 0)  # a batch, say, is no element of the queue
+
+
+def share(origin: RowOrigin) -> None:
+    """Note that a row is a part of one more row than is known."""
+    for loan in _loans_in(origin):
+        loan.split(2)
+
+
+def loaned(origin: RowOrigin) -> list[Origin]:
+    """The items of a row that are on lease from a queue."""
+    return [loan.item for loan in _loans_in(origin)]
+
+
+def _loans_in(origin: RowOrigin) -> list[ItemLoan]:
+    if isinstance(origin, ItemLoan):
+        return [origin]
+    if isinstance(origin, tuple):
+        return [one for one in origin if isinstance(one, ItemLoan)]
+    return []
+
+
+def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
+    """The origins of the rows of a batch. If there are as many items as rows, each row has one."""
+    if isinstance(origin, _Loans) and len(origin.rows) == count:
+        return origin.rows
+    if isinstance(origin, tuple) and len(origin) == count:
+        # Row i is of item i, unless a `collate` has reordered them. That is good enough for a
+        # journal, but not to know which items were delivered.
+        _lose(origin)
+        return [one if isinstance(one, ItemLoan) else ItemLabel(one.item) for one in origin]
+    return split(origin, count)
+
+
+def named(origin: RowOrigin) -> RowOrigin:
+    """The origin of a row that repeats another one: it names the same items, without tickets."""
+    if isinstance(origin, ItemTicket):
+        return ItemLabel(origin.item)
+    if isinstance(origin, tuple):
+        return tuple(one if isinstance(one, ItemLoan) else ItemLabel(one.item) for one in origin)
+    return origin
+
+
+def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
+    """The origin of a row that is made of several others, such as a batch."""
+    found: list[ItemTicket | ItemLabel] = []
+    rows: list[RowOrigin] = []
+    for origin in origins:
+        if isinstance(origin, ItemTicket | ItemLabel):
+            found.append(origin)
+        elif isinstance(origin, tuple):
+            found += origin
+        else:  # one row without provenance: that of the whole is not known
+            return None
+        rows.append(origin)
+    if any(isinstance(one, ItemLoan) for one in found):
+        loans = _Loans(found)
+        loans.rows = rows
+        return loans
+    return tuple(found)
+
+
+def finish(origin: RowOrigin) -> None:
+    """Finish the tickets of a row that the user receives, or that a stage drops for good."""
+    for loan in _loans_in(origin):
+        loan.finish()
+    if isinstance(origin, ItemTicket):
+        holding(origin.keeper.lock, origin.finish)
+    elif isinstance(origin, tuple):
+        tickets = [one for one in origin if isinstance(one, ItemTicket)]
+        if tickets:
+            holding(tickets[0].keeper.lock, _finish_all, tickets)
+
+
+def items_of(origin: RowOrigin) -> list[Origin]:
+    """The items that a row was made from, in their order in the row."""
+    if isinstance(origin, ItemTicket | ItemLabel):
+        return [origin.item]
+    return [one.item for one in origin] if isinstance(origin, tuple) else []
+
+
+def _lose(origin: Iterable[ItemTicket | ItemLabel]) -> None:
+    """Note that rows of several items were split, so that the delivered items are unknown."""
+    ticket = next((one for one in origin if isinstance(one, ItemTicket)), None)
+    if ticket is not None:
+        ticket.keeper.lose(
+            "a stage makes several examples of a batch, so that they belong to no single item"
+        )
+
+
+def _finish_all(tickets: Iterable[ItemTicket]) -> None:
+    for ticket in tickets:
+        ticket.finish()

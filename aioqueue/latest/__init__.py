@@ -1,0 +1,1 @@
+"""`Latest`: one value, its newest version, for any number of readers."""

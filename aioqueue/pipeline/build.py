@@ -1,0 +1,413 @@
+"""Builds the nodes, queues and workers of a pipeline from its description.
+
+`Builder` walks over the stages once, from the source to the last one. Each stage makes its node on
+top of the node before. A stage with workers cuts this chain: its workers read the nodes before it
+through a `StageInput`, and the nodes after it read the queue that the workers fill.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+from aioqueue import AsyncQueue, sync
+from aioqueue.base.arguments import function_name, makes_several, name_of_work
+from aioqueue.items.positions import refusing_wrong_values
+from aioqueue.items.quarantined import Quarantined
+from aioqueue.pipeline.delivery_node import DeliveryNode
+from aioqueue.pipeline.nodes.metrics import NodePart
+from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.nodes.rows import EpochRange, State
+from aioqueue.pipeline.queue_loans import RunLoans
+from aioqueue.pipeline.queue_node import QueueNode
+from aioqueue.pipeline.source_node import SourceNode
+from aioqueue.pipeline.stage_input import StageInput
+from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
+from aioqueue.pipeline.stages.chain import _built_stages, is_elastic, sources_of, told_stage
+from aioqueue.pipeline.stages.combining import CombiningNode
+from aioqueue.pipeline.stages.enumerate import Enumerate
+from aioqueue.pipeline.stages.filter import Filter, FilterNode
+from aioqueue.pipeline.stages.flat import Flat
+from aioqueue.pipeline.stages.lengths import length_behind
+from aioqueue.pipeline.stages.map_batches import MapBatches
+from aioqueue.pipeline.stages.prefetch import Read
+from aioqueue.pipeline.stages.prepare import Prepare
+from aioqueue.pipeline.stages.shard import rank_of
+from aioqueue.pipeline.stages.shuffle import Shuffle
+from aioqueue.pipeline.stages.take_skip import Skip, Take
+from aioqueue.pipeline.stages.transform import MakingTransform, Transform
+from aioqueue.pipeline.state.ranks.ledger import ItemNames, RankLedger, RunItemNames, RunLedgers
+from aioqueue.pipeline.state.ranks.padding import RankPadding
+from aioqueue.sources.shards import EpochEntries
+from aioqueue.sources.shuffling import derive_seed
+from aioqueue.telemetry import Watch
+from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare_items
+from aioqueue.workers.statistics import StageStatistics
+
+AnyRunner: TypeAlias = AsyncPrepareRunner | PrepareRunner
+
+
+class Builder:
+    """Makes the nodes of a pipeline, and starts the workers between them.
+
+    The last four arguments are those of the enclosing builder, if this one builds a pipeline that
+    is mixed into another. ``None`` makes new ones.
+
+    Args:
+        pipeline: the description.
+        span: the epochs to deliver.
+        start: starts a queue runner.
+        watch: where monitors find the parts of the run.
+        is_async: whether tasks use the pipeline, and not threads.
+        rest: what an earlier number of ranks has left; ``None`` without such a run.
+        is_named: whether a journal records the items, so that rows carry their provenance.
+        books: the ledgers or item names of the run.
+        making: the nodes of the run that make rows of several others.
+        branch: a prefix that names this pipeline among those that are mixed together.
+        names: how many queues of the run have each name.
+    """
+
+    _feeding = StageInput
+    _queue_node = QueueNode
+
+    def __init__(
+        self,
+        pipeline: BasePipeline[Any],
+        span: EpochRange,
+        start: Callable[[Any], object],
+        watch: Watch,
+        *,
+        is_async: bool,
+        rest: State | None = None,
+        is_named: bool = False,
+        books: RunLedgers | RunItemNames | None = None,
+        making: list[MakingTransform] | None = None,
+        branch: str = "",
+        names: Counter[str] | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._span = span
+        self.start = start
+        self._watch = watch
+        self._is_async = is_async
+        self._seen: Counter[str] = Counter()
+        self._stages = _built_stages(pipeline)
+        self._rank = rank_of(self._stages)
+        if books is None and is_elastic(pipeline):
+            books = RunLedgers(rest)
+        elif books is None and any(one._reads_queue for one in sources_of(pipeline)):
+            books = RunLoans()
+        elif books is None and is_named:
+            books = RunItemNames()
+        self._books = books
+        self._ledger: RankLedger | ItemNames | None = None
+        if self._books is None:
+            self._entries = EpochEntries(pipeline.source, self._rank)
+        else:
+            self._entries, self._ledger = self._books.open(pipeline.source, self._rank)
+        self._making: list[MakingTransform] = [] if making is None else making
+        self._place = 0  # the place of the stage that is being built
+        self._working: list[WorkerStage | Builder] = []
+        self._branch = branch
+        self._names: Counter[str] = Counter() if names is None else names
+        self.parts: list[NodePart] = []
+        """What monitors see of the nodes."""
+        self._unread: list[NodePart] = []  # the parts behind the last stage with workers so far
+        self._reads: str | None = None  # the queue that the next stage reads; None: the source
+
+    def run(
+        self,
+        state: State | None = None,
+        stages: Sequence[State] = (),
+        layouts: Sequence[Mapping[str, Any] | None] = (),
+    ) -> Node:
+        """Build the nodes, restore a state, and start the workers. Returns the last node.
+
+        Args:
+            state: the state of the last node; ``None`` for the beginning.
+            stages: the `tallies` of an earlier run; empty for a new run.
+            layouts: the `layouts` of that run.
+        """
+        node = self.build()
+        if isinstance(self._books, RunLedgers):
+            node = DeliveryNode(node, self._books)
+        if state is not None or stages or layouts:
+            with refusing_wrong_values():
+                if state is not None:
+                    node.restore(state)
+                self.go_on(stages, layouts)
+        # Monitors know the parts before the workers start: the first call may be the slow one.
+        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
+        for runner in self.runners():
+            self.start(runner)
+        return node
+
+    def go_on(self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]) -> None:
+        """Continue the counts of items, and the layouts of batches, of an earlier run.
+
+        Args:
+            stages: its `tallies`; empty for none.
+            layouts: its `layouts`; empty for none.
+        """
+        for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
+            working.go_on(tally)
+        for node, layout in zip(self._making if layouts else (), layouts, strict=True):
+            if node.collator is not None:
+                node.collator.go_on(layout)
+
+    @property
+    def loans(self) -> RunLoans | None:
+        """What the run takes from queues; ``None`` if it reads none."""
+        return self._books if isinstance(self._books, RunLoans) else None
+
+    def runners(self) -> list[Any]:
+        """The runners of all stages with workers, also those of branches."""
+        return [one for working in self._working for one in working.runners()]
+
+    def build(self) -> Node:
+        """Build the nodes without starting workers. Returns the last node."""
+        node: Node = SourceNode(self._entries, self._span, self._ledger)
+        self._measure(node, "source", "source", ("next_entries",))
+        for place, stage in enumerate(self._stages):
+            self._place = place
+            node = stage.node(node, self)
+            if isinstance(node, CombiningNode):
+                node.stage = told_stage(stage)
+                if node.measured:
+                    self._measure(node, stage.function_name(), stage.name, node.measured)
+            if isinstance(node, Transform) and not node.stage:
+                node.stage = told_stage(stage)
+                self._measure(node, stage.function_name(), stage.name, node.measured)
+                if isinstance(node, MakingTransform):
+                    self._note(node)
+        return node
+
+    def _measure(self, node: Node, name: str, kind: str, methods: Sequence[str]) -> None:
+        """Let monitors measure the time that is spent in a node."""
+        key = f"function-{self._branch}{self._place}-{kind}"
+        is_sampled = isinstance(node, FilterNode | SourceNode)
+        node.part = NodePart(node, key, name, kind, methods, is_sampled=is_sampled)
+        self.parts.append(node.part)
+        self._unread.append(node.part)
+
+    def _note(self, node: MakingTransform) -> None:
+        self._making.append(node)
+        if isinstance(self._books, RunLedgers):
+            node.first = self._books.begun
+
+    def seed(self, kind: str) -> int:
+        """A seed for the next stage of this kind; the first `prepare` uses the source's seed."""
+        number = self._seen[kind]
+        self._seen[kind] += 1
+        seed = self._entries.source._stage_seed
+        if kind == "prepare" and not number:
+            return seed
+        tag = int.from_bytes(kind.encode(), "little")
+        return derive_seed(seed, tag + number)
+
+    def _items_of(self, place: int) -> Callable[[int], int | None]:
+        """Returns a function: how many items a stage surely receives in an epoch, or ``None``."""
+        if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):
+            return lambda epoch: None
+        # A partial and no bound method: a node keeps it, and we keep the node, so a reference back
+        # to us would be a cycle.
+        return partial(_length_after, self._entries, self._stages[:place])
+
+    def largest_batch(self) -> int:
+        """How many rows of this stage the later stages need for one row, up to the next workers."""
+        after = self._stages[self._place + 1 :]
+        stop = next((at for at, stage in enumerate(after) if isinstance(stage, Prepare)), None)
+        return prod(stage.needs() for stage in after[:stop])
+
+    def workers(
+        self,
+        upstream: Node,
+        function: Callable[..., Any],
+        *,
+        buffer_size: int,
+        options: dict[str, Any],
+        at_once: int | None = None,
+    ) -> Node:
+        """Start workers that prepare the rows of a node."""
+        stage = self._stages[self._place]
+        seed = options.pop("seed", self._entries.source._stage_seed)
+        is_source = isinstance(upstream, SourceNode)
+        feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
+        name = self._queue_name(stage)
+        queue = sync.FIFOQueue(buffer_size, name=name)
+        into = queue.aio if self._is_async else queue
+        runner = self._runner(feeding, function, into, options)
+        fed_by = self._fed_by()
+        if fed_by is not None and self.loans is None:  # which know whether it goes back instead
+            runner._finishes(fed_by)
+        called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
+        runner.is_part(self._watch, name, called, self._reads)
+        for part in self._unread:
+            part.within = name
+        self._unread = []
+        self._reads = name
+        is_one_to_one = stage.length(1) == 1
+        node = self._queue_node(
+            queue,
+            feeding,
+            items=self._items_of(self._place),
+            is_one_to_one=is_one_to_one,
+            keeps_order=options["ordered"],
+            at_once=at_once,
+            line=runner.line,
+            is_traced=self._books is not None,
+        )
+        self._working.append(WorkerStage(stage, runner, queue, node))
+        if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
+            return node  # only user functions skip items, so no other stage needs padding
+        return RankPadding(
+            node,
+            lambda: node.items_of_epoch,
+            keep=max(1, self.largest_batch()),
+            apart=self._may_be_written_to(stage),
+        )
+
+    def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
+        """The queue whose elements are the rows before this stage, one for one, or none."""
+        before = self._stages[: self._place]
+        if all(map(_keeps_rows_apart, before)):
+            return self._entries.source._fed_by
+        return None
+
+    def _may_be_written_to(self, stage: BaseStage) -> bool:
+        """Whether the user may have changed an example that rank padding repeats later.
+
+        That needs two things: items of the stage may be skipped, so that others are repeated. And
+        the user receives the examples themselves, and not copies that a later stage makes.
+        """
+        if isinstance(stage, Prepare) and not stage.may_skip():
+            return False
+        after = self._stages[self._place + 1 :]
+        handed = next((one for one in after if not one.passes_on()), None)
+        return handed is None or not handed.copies()
+
+    def _queue_name(self, stage: BaseStage) -> str:
+        """The name of the queue behind a stage, and of its workers.
+
+        It is the name of the stage or its function; the second of one name is ``decode-2``.
+        """
+        function = stage.function if isinstance(stage, Prepare) else None
+        name = stage.name if function is None else name_of_work(function, stage.name)
+        self._names[name] += 1
+        number = self._names[name]
+        return name if number == 1 else f"{name}-{number}"
+
+    def _runner(self, feeding: StageInput, function: Any, into: Any, options: Any) -> AnyRunner:
+        return prepare_items(feeding, function, into=into, **options)
+
+    def branch(self, pipeline: BasePipeline[Any]) -> Node:
+        """Build a pipeline that is mixed into this one. Returns its last node."""
+        branch = f"{self._branch}{len(self._working)}."
+        builder = Builder(
+            pipeline,
+            self._span,
+            self.start,
+            self._watch,
+            is_async=self._is_async,
+            books=self._books,
+            making=self._making,
+            branch=branch,
+            names=self._names,
+        )
+        self._working.append(builder)
+        node = builder.build()
+        self.parts += builder.parts
+        self._unread += builder._unread
+        return node
+
+    @property
+    def last_queue(self) -> str | None:
+        """The name of the queue that the user's loop waits at; ``None`` without a queue."""
+        return self._reads
+
+    def tallies(self) -> list[State]:
+        """The counts of items of each stage with workers, up to the last row that was used."""
+        return [working.tally() for working in self._all_working()]
+
+    def layouts(self) -> list[Any]:
+        """The dtypes and shapes that the first example has fixed, for each node that makes batches
+        or packed rows; empty before the first example."""
+        found = [node.collator and node.collator.layout for node in self._making]
+        return found if any(found) else []
+
+    def _all_working(self) -> Iterator[WorkerStage]:
+        for one in self._working:
+            if isinstance(one, Builder):
+                yield from one._all_working()
+            else:
+                yield one
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        """The statistics of the stages with workers, in order."""
+        return tuple(one for working in self._working for one in working.statistics())
+
+    def quarantine(self) -> list[Quarantined]:
+        """The damaged files that the source has left out, and the items that were skipped so far,
+        stage by stage."""
+        found = self._pipeline.source._damaged_files()
+        return [*found, *(one for working in self._working for one in working.quarantine())]
+
+
+class WorkerStage(NamedTuple):
+    """A stage with workers, as it was built."""
+
+    stage: BaseStage
+    runner: AnyRunner
+    queue: sync.FIFOQueue
+    node: QueueNode
+
+    def tally(self) -> State:
+        return {**self.node.tally(), "quarantine": self.runner._sign}
+
+    def go_on(self, tally: State) -> None:
+        self.runner._go_on(*self.node.go_on(tally), sign=tally["quarantine"])
+
+    def runners(self) -> list[Any]:
+        return [self.runner]
+
+    def statistics(self) -> tuple[StageStatistics, ...]:
+        name = told_stage(self.stage)
+        counts = vars(self.runner.statistics())
+        return (StageStatistics(name, self.queue.statistics().size, **counts),)
+
+    def quarantine(self) -> list[Quarantined]:
+        return self.runner.quarantine
+
+
+def _keeps_rows_apart(stage: BaseStage) -> bool:
+    """Whether each row that a stage gives is one of those that it receives, or made of one alone,
+    and of each at most one is."""
+    if isinstance(stage, Prepare):
+        return not (isinstance(stage, Flat | MapBatches) or makes_several(stage.function))
+    return isinstance(stage, Read | Filter | Shuffle | Take | Skip | Enumerate)
+
+
+def _length_after(entries: EpochEntries, stages: Sequence[BaseStage], epoch: int) -> int | None:
+    """How many rows some stages make in an epoch; ``None`` if that is unknown."""
+    return length_behind(stages, entries.length(epoch))
+
+
+def length_of(pipeline: BasePipeline[Any], rest: State | None = None, epoch: int = 0) -> int | None:
+    """How many rows an epoch of a pipeline has; ``None`` if that is unknown.
+
+    Args:
+        pipeline: the pipeline.
+        rest: what an earlier number of ranks has left.
+        epoch: the number of the epoch.
+    """
+    stages, source, rank = pipeline.stages, pipeline.source, rank_of(pipeline.stages)
+    if rest is None or str(epoch) not in rest["epochs"]:
+        return length_behind(stages, EpochEntries(source, rank).length())
+    if any(stage.branches() for stage in stages):
+        return None
+    books = RunLedgers(rest)
+    left = length_behind(stages, books.open(source, rank)[0].length(epoch))
+    return None if left is None else books.begun(epoch) + left

@@ -1,0 +1,238 @@
+"""A chain of stages: whether they fit together, their seeds, and their sources."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from aioqueue import InvalidArgumentError
+from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, gives_batches
+from aioqueue.pipeline.stages.combining import CombiningStage
+from aioqueue.pipeline.stages.lengths import as_pipeline
+from aioqueue.pipeline.stages.map_batches import MapBatches
+from aioqueue.pipeline.stages.prefetch import Read
+from aioqueue.pipeline.stages.shard import Shard
+from aioqueue.pipeline.stages.take_skip import Take
+from aioqueue.pipeline.stages.to_device import ToDevice
+from aioqueue.sources.base import BaseSource
+from aioqueue.sources.shards import Rank
+from aioqueue.sources.shuffling import derive_seed
+from aioqueue.system.locks import holding
+
+PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
+
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+def told_stage(stage: BaseStage) -> str:
+    """A short description of a stage: its name and its most important arguments."""
+    return f"{stage.name} {stage.details()}".strip()
+
+
+def once_only(pipeline: BasePipeline[Any]) -> BaseSource[Any] | None:
+    """The first source of a pipeline that you can iterate over only once, or ``None``."""
+    source = pipeline.source
+    if source._is_once:
+        return source
+    branches = [one for stage in pipeline.stages for one in stage.branches()]
+    return next(filter(None, map(once_only, branches)), None)
+
+
+def sources_of(pipeline: BasePipeline[Any]) -> list[BaseSource[Any]]:
+    """All sources of a pipeline: its own, then those of the pipelines that are mixed in."""
+    found = [pipeline.source]
+    for stage in pipeline.stages:
+        if stage.combines:
+            found += [one for branch in stage.branches() for one in sources_of(branch)]
+    return found
+
+
+def _built_stages(pipeline: BasePipeline[Any]) -> list[BaseStage]:
+    """The stages in order. If the source is an async iterable, a stage that reads it comes first.
+
+    That stage reads in a task of its own. If the user's task read an async generator itself, a
+    cancellation of that task would end the generator.
+    """
+    source = pipeline.source
+    reading = [Read(source.name)] if source._is_async else []
+    return [*reading, *pipeline.stages]
+
+
+def is_elastic(pipeline: BasePipeline[Any]) -> bool:
+    """Whether a run records which items were delivered, so that the number of ranks can change."""
+    stages, source = pipeline.stages, pipeline.source
+    return (
+        source._is_repeatable
+        and not (source._is_async or source._reads_queue)
+        and any(isinstance(stage, Shard) for stage in stages)
+        and all(stage.is_elastic() for stage in stages)
+        and all(is_elastic(branch) for stage in stages for branch in stage.branches())
+    )
+
+
+def most_empty(pipeline: BasePipeline[Any]) -> int:
+    """How many epochs in a row may be empty although the source has items.
+
+    One may be: all its items were skipped, or were delivered before a resume. With
+    ``across_epochs`` one batch may need the examples of several epochs.
+    """
+    return prod(stage.needs() for stage in pipeline.stages if stage.goes_on())
+
+
+def checked(pipeline: PipelineT) -> PipelineT:
+    """Check that source and stages fit together. Returns the pipeline with all seeds filled in.
+
+    Raises:
+        InvalidArgumentError: they do not fit.
+    """
+    source, stages = pipeline.source, pipeline.stages
+    refusal = source._without_epochs()
+    if refusal is not None:
+        raise refusal
+    for one in sources_of(pipeline):
+        _check_repeats(one)
+    stages = tuple(_seeded(stage, source) for stage in stages)
+    pipeline = pipeline._made_of(source, stages)
+    _check_after_device(stages)
+    _check_batches(source, stages)
+    shards = [stage for stage in stages if isinstance(stage, Shard)]
+    if len(shards) > 1:
+        raise InvalidArgumentError("shard: got it twice; expected one rank per pipeline")
+    if shards and stages[-1] is shards[0]:
+        if shards[0].rank.ranks > 1 and source._has_drawn_seed and not source._has_own_order:
+            _log.warning(
+                "shard: %r has no seed, so each rank draws its own: the random generators of items"
+                " differ between ranks, and you cannot merge the positions of these ranks to change"
+                " their number. Pass the same seed on all ranks, such as seed=0",
+                source,
+            )
+        stages = tuple(_sharded(stage, shards[0].rank) for stage in stages)
+        pipeline = pipeline._made_of(source, stages)
+    if shards and shards[0].rank.ranks > 1:
+        _check_common_order(pipeline)
+    if shards and shards[0].rank.uneven != "allow" and shards[0].rank.ranks > 1:
+        for stage in stages:
+            if stage.depends_on_data():
+                raise InvalidArgumentError(
+                    f"shard: got uneven={shards[0].rank.uneven!r} with the stage"
+                    f" `{stage.name}`, whose number of rows depends on the data, so ranks cannot"
+                    " have equal numbers of batches; expected uneven='allow', and a loop in which"
+                    " all ranks agree on the number of steps"
+                )
+    return pipeline
+
+
+def _check_repeats(source: BaseSource[Any]) -> None:
+    """Refuse a source with ``epochs=``: the pipeline decides how many epochs there are."""
+    if source._epochs_per_run not in (None, 1):
+        raise InvalidArgumentError(
+            f"epochs: got {source._epochs_per_run} for {source.name}, the source of a pipeline;"
+            " expected no epochs= there: call .epochs(n) on the pipeline instead. To repeat a small"
+            " corpus within one epoch, repeat the source, as in small.repeat(3)"
+        )
+    for part in source._inner_sources:
+        _check_repeats(part)
+
+
+def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
+    """Give the sources of other pipelines that have no seed one: derived from the seed of the
+    stage, or from the seed of the main source."""
+    if not isinstance(stage, CombiningStage):
+        return stage
+    if stage.own_seed is None and source._has_drawn_seed:
+        return stage
+    seed = source.seed if stage.own_seed is None else int(stage.own_seed)
+    others = enumerate(stage.others, 1)
+    return replace(
+        stage, others=tuple(_seeded_branch(one, derive_seed(seed, at)) for at, one in others)
+    )
+
+
+def _seeded_branch(given: Any, seed: int) -> Any:
+    branch = as_pipeline(given)
+    source = branch.source
+    if not source._has_drawn_seed:
+        return given
+    return checked(branch._made_of(source._seeded_by(seed), branch.stages))
+
+
+def _check_common_order(pipeline: BasePipeline[Any]) -> None:
+    """Refuse sources whose order differs between ranks: their shards would overlap, and would
+    leave items out."""
+    for source in sources_of(pipeline):
+        if source._has_own_order:
+            raise InvalidArgumentError(
+                f"seed: got none for {source.name!r}, so each rank would draw an order of its own;"
+                " expected the same seed on all ranks: otherwise their shards overlap, and leave"
+                " items out"
+            )
+
+
+def _check_after_device(stages: Sequence[BaseStage]) -> None:
+    names = [stage.name for stage in stages if not isinstance(stage, Take | Shard)]
+    if ToDevice.name in names[:-1]:
+        after = names[names.index(ToDevice.name) + 1]
+        raise InvalidArgumentError(
+            f"{after}: got it after `to_device`; expected it before, because stages work with"
+            " arrays in host memory (only `take` and `shard` may follow, which do not touch them)"
+        )
+
+
+def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None:
+    """What is called with batches comes behind what makes some."""
+    for at, stage in enumerate(stages):
+        if isinstance(stage, MapBatches) and not gives_batches(source, stages[:at]):
+            raise InvalidArgumentError(
+                "size: got none for map_batches, and no stage before makes batches; expected how"
+                " many examples make one, map_batches(function, size), or"
+                " batch(size).map_batches(function); where the items of the source are batches,"
+                " prepare(function)"
+            )
+
+
+def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
+    """A stage before `shard`: the pipelines that it brings in are sharded for this rank, too."""
+    if not isinstance(stage, CombiningStage):
+        return stage
+    others = [
+        checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in stage.branches()
+    ]
+    return replace(stage, others=tuple(others))
+
+
+_lock: Final = threading.RLock()  # guards _passes
+
+
+_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
+
+
+def warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
+    """Log a warning at the second iteration over a pipeline itself, unless its epochs are equal.
+
+    Iterating over a pipeline gives its first epoch each time. The data loaders of other libraries
+    give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
+    That would train three times on the same order without any sign of it.
+    """
+    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
+        _log.warning(
+            "you iterate over %r again: each time you get epoch 0, with the same order and the same"
+            " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",
+            pipeline,
+        )
+
+
+def _counted(pipeline: BasePipeline[Any]) -> int:
+    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
+    return count
+
+
+def _is_random(pipeline: BasePipeline[Any]) -> bool:
+    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
+        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
+    )

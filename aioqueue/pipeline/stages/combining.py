@@ -1,0 +1,198 @@
+"""What stages share that mix in other pipelines."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from aioqueue import InvalidArgumentError
+from aioqueue.items.index import told_apart
+from aioqueue.items.item import EpochEnd
+from aioqueue.pipeline.examples.batch_shape import AnyOf, BatchShape
+from aioqueue.pipeline.nodes.flow import Flow
+from aioqueue.pipeline.nodes.node import Node, NoPositionError
+from aioqueue.pipeline.nodes.rows import (
+    Id,
+    Row,
+    State,
+    WantedRows,
+)
+from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
+from aioqueue.pipeline.stages.lengths import as_pipeline, length_of_source
+from aioqueue.pipeline.stages.to_device import ToDevice
+from aioqueue.pipeline.stages.transform import HoldingTransform
+
+Stop = Literal["first", "all"]
+
+
+class CombiningNode(Node):
+    """A node that makes the rows of several branches one.
+
+    Args:
+        branches: where the rows come from.
+    """
+
+    measured: tuple[str, ...] = ()
+    """Names of the methods in which it calls a function of the user's."""
+
+    def __init__(self, branches: Sequence[Node]) -> None:
+        super().__init__(branches[0].span)
+        self.is_ordered = all(branch.is_ordered for branch in branches)
+        self.stage = ""
+        """What it does, in the words of a failure's note."""
+        self._branches = list(branches)
+
+    @property
+    def batch_shape(self) -> BatchShape | None:
+        shapes = [branch.batch_shape for branch in self._branches]
+        return self._shape_of(shapes) if any(shapes) else None
+
+    def limit(self, rows: int) -> None:
+        super().limit(rows)
+        for branch in self._branches:
+            branch.limit(rows)
+
+    def _shape_of(self, shapes: Sequence[BatchShape | None]) -> BatchShape:
+        """What is known of its values, if it is of those of some branches."""
+        return AnyOf(shapes)
+
+    def _expect(self, n: int, *branches: Node) -> None:
+        """Tell branches how many rows are still wanted, at least those that are asked for."""
+        if self.is_limited:
+            for branch in branches:
+                branch.expect(max(n, self._still_wanted))
+
+    def _skip_to(self, epoch: int) -> None:
+        for branch in self._branches:
+            branch.skip_to(epoch)
+        self._go_to(epoch)
+
+    def state(self, held: Sequence[Id] = ()) -> State:
+        if held:
+            raise NoPositionError(
+                "this pipeline has no position: a stage after `mix`, `zip` or `concat` holds"
+                " examples that come from workers which do not keep the order (ordered=False);"
+                " keep the order"
+            )
+        return {
+            "epoch": self._epoch,
+            "given": self._given,
+            **self._own_state(),
+            "branches": [branch.state() for branch in self._branches],
+        }
+
+    def restore(self, state: State, wanted: WantedRows | None = None) -> None:
+        self._go_to(state["epoch"])
+        self._given = state["given"]
+        self._restore_own(state)
+        for branch, one in zip(self._branches, state["branches"], strict=True):
+            branch.restore(one)
+
+    def weight(self) -> int:
+        return sum(branch.weight() for branch in self._branches)
+
+    def close(self) -> None:
+        for branch in self._branches:
+            branch.close()
+
+    @abstractmethod
+    def _go_to(self, epoch: int) -> None:
+        """An epoch is next; its own part of that."""
+        self._epoch, self._given = epoch, 0
+
+    def _own_state(self) -> State:
+        """What it knows besides."""
+        return {}
+
+    def _restore_own(self, state: State) -> None:
+        """Take over that part of a state."""
+
+    def _turn(self) -> EpochEnd:
+        """The epoch has ended in all branches."""
+        end = EpochEnd(self._epoch, self._given)
+        self._go_to(self._epoch + 1)
+        return end
+
+    def _marked(self, rows: Sequence[Row], branch: int) -> list[Row]:
+        """Rows of one branch as rows of this node."""
+        first, count = self._given, len(self._branches)
+        self._given += len(rows)
+        return [  # new numbers and indices, because those of different branches may be the same
+            (value, number, told_apart(index, branch, count), sub, origin)
+            for number, (value, _, index, sub, origin) in enumerate(rows, first)
+        ]
+
+
+class _Lookahead(HoldingTransform):
+    """The rows of a branch; it waits for the next one before that is taken.
+
+    All rows of a tuple are taken in one step, when the last of them is there. So no position is
+    between two of them.
+    """
+
+    def fill(self) -> Flow[bool]:
+        """Have the next row of the epoch ready; returns whether there is one."""
+        if self._tape.is_to_be_wound:
+            self._put_back((yield from self._tape.again()))
+        while not self._ready and not self._has_ended:
+            if self.is_limited:
+                self._upstream.expect(max(1, self._still_wanted))
+            taken = yield from self._pull(1)
+            self._has_begun = True
+            self._take_in(taken)
+        return bool(self._ready)
+
+    def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
+        return rows
+
+    def _held(self) -> list[Id]:
+        return self._ids(self._ready)
+
+    def _put_back(self, rows: list[Row]) -> None:
+        self._ready = deque(rows)
+
+    def _shape(self) -> State:
+        return {}
+
+    def _reshape(self, state: State) -> None:
+        """There is nothing to reshape: what is ready comes in order."""
+
+
+@dataclass(frozen=True)
+class CombiningStage(BaseStage):
+    """The base of stages that combine a pipeline with others."""
+
+    combines: ClassVar[bool] = True
+    others: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.others:
+            raise InvalidArgumentError(
+                "others: got none; expected a pipeline or source, or several"
+            )
+        for other in self.others:
+            if any(isinstance(stage, ToDevice) for stage in as_pipeline(other).stages):
+                raise InvalidArgumentError(
+                    f"others: got {other!r}; expected `to_device` after `{self.name}`, for all of"
+                    " them"
+                )
+
+    @property
+    def own_seed(self) -> int | None:
+        """The seed that the user gave; ``None`` if the pipeline's seed decides."""
+        return None
+
+    def branches(self) -> list[BasePipeline[Any]]:
+        return [as_pipeline(other) for other in self.others]
+
+    def _nodes(self, upstream: Node, building: BuildContext) -> list[Node]:
+        return [upstream, *map(building.branch, self.branches())]
+
+    def _lengths(self, rows: int | None) -> list[int] | None:
+        """Return the number of rows of each pipeline; ``None`` unless all of them are known."""
+        lengths = [rows, *map(length_of_source, self.others)]
+        known = [length for length in lengths if length is not None]
+        return known if len(known) == len(lengths) else None

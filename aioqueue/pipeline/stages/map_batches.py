@@ -1,0 +1,11 @@
+"""`map_batches`: workers call a function for each batch."""
+
+from __future__ import annotations
+
+from aioqueue.pipeline.stages.prepare import Prepare
+
+
+class MapBatches(Prepare):
+    """Calls a function with every batch, on workers."""
+
+    name = "map_batches"

@@ -1,0 +1,42 @@
+"""`shard`: one rank reads its part of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.stages.base import BaseStage, BuildContext
+from aioqueue.sources.shards import Rank
+
+
+@dataclass(frozen=True)
+class Shard(BaseStage):
+    """Reads one rank's shard of the source."""
+
+    name: ClassVar[str] = "shard"
+    rank: Rank
+
+    @classmethod
+    def of(cls, rank: Any, ranks: Any, uneven: Any) -> Shard:
+        """The stage for the arguments of the user."""
+        return cls(Rank.checked(rank, ranks, uneven))
+
+    def details(self) -> str:
+        rank, ranks, uneven = self.rank
+        return f"{rank} of {ranks}, uneven={uneven!r}"
+
+    def passes_on(self) -> bool:
+        return True
+
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return upstream  # the source node reads only the shard, so there is nothing left to do
+
+    def fingerprint(self) -> dict[str, Any]:
+        return dict(self.rank._asdict())
+
+
+def rank_of(stages: Iterable[BaseStage]) -> Rank:
+    """Which shard of the source some stages read."""
+    return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())

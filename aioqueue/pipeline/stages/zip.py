@@ -1,0 +1,101 @@
+"""`zip`: rows of several pipelines side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from aioqueue import InvalidArgumentError
+from aioqueue.base.arguments import checked_flag
+from aioqueue.items.item import EpochEnd
+from aioqueue.items.provenance import joined
+from aioqueue.pipeline.examples.batch_shape import BatchShape, Beside
+from aioqueue.pipeline.nodes.flow import Flow
+from aioqueue.pipeline.nodes.node import Node, Taken
+from aioqueue.pipeline.nodes.rows import (
+    ROW_INDEX,
+    ROW_SUB,
+    Row,
+    origin_of,
+    value_of,
+)
+from aioqueue.pipeline.stages.base import BuildContext
+from aioqueue.pipeline.stages.combining import CombiningNode, CombiningStage, _Lookahead
+from aioqueue.pipeline.stages.transform import failure_in
+
+
+class ZipNode(CombiningNode):
+    """Tuples of rows, one of each branch; see `Stages.zip`.
+
+    Args:
+        branches: where the rows come from.
+        strict: whether branches of different lengths are a failure.
+    """
+
+    def __init__(self, branches: Sequence[Node], *, strict: bool) -> None:
+        self._lookaheads = [_Lookahead(branch) for branch in branches]
+        super().__init__(self._lookaheads)
+        self._strict = strict
+
+    def _shape_of(self, shapes: Sequence[BatchShape | None]) -> BatchShape:
+        return Beside(shapes)
+
+    def take(self, n: int) -> Flow[Taken]:
+        self._expect(1, *self._lookaheads)
+        have = []
+        for branch in self._lookaheads:
+            have.append((yield from branch.fill()))
+            if not have[-1] and not self._strict:
+                break
+        if all(have):
+            return [self._tuple([branch.take_ready(1)[0] for branch in self._lookaheads])]
+        if any(have) and self._strict:
+            raise self._refused(have)
+        end = EpochEnd(self._epoch, self._given)
+        self._skip_to(self._epoch + 1)
+        return end
+
+    def _tuple(self, rows: list[Row]) -> Row:
+        number = self._given
+        self._given += 1
+        first = rows[0]
+        origin = joined(map(origin_of, rows))
+        return tuple(map(value_of, rows)), number, first[ROW_INDEX], first[ROW_SUB], origin
+
+    def _refused(self, have: list[bool]) -> BaseException:
+        error = InvalidArgumentError(
+            f"zip: got pipelines of different lengths in epoch {self._epoch}: after"
+            f" {self._given} examples of each, number {have.index(False)} has ended and number"
+            f" {have.index(True)} has not; expected as many of each, or strict=False, which ends"
+            " with the shortest"
+        )
+        return failure_in(self.stage, error, (), self._epoch)
+
+    def _go_to(self, epoch: int) -> None:
+        super()._go_to(epoch)
+
+
+@dataclass(frozen=True)
+class Zip(CombiningStage):
+    """Makes tuples of one example from each pipeline."""
+
+    name: ClassVar[str] = "zip"
+    strict: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_flag(self.strict, "strict")
+
+    def details(self) -> str:
+        return f"of {len(self.others) + 1}{' strict' if self.strict else ''}"
+
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        return ZipNode(self._nodes(upstream, building), strict=self.strict)
+
+    def is_elastic(self) -> bool:
+        return False  # what one pipeline has left on a rank may be another part than of another
+
+    def length(self, rows: int | None) -> int | None:
+        lengths = self._lengths(rows)
+        return None if lengths is None else min(lengths)

@@ -1,0 +1,1 @@
+"""Positions of pipelines: what ``state_dict()`` returns, and what ``resume=`` takes."""

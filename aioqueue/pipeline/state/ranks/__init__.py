@@ -1,0 +1,1 @@
+"""Data-parallel ranks: what each has delivered, padding, and merged positions."""

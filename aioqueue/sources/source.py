@@ -1,0 +1,626 @@
+"""`Source`: what users write and hold, which begins a pipeline.
+
+`prepare` and pipelines need the `BaseSource` alone. So this class can stand above them, and have
+their stages as its methods.
+
+`QuarantinedItems` is a source of the items in a quarantine file, to prepare them again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from hashlib import blake2b
+from itertools import groupby
+from math import fsum
+from numbers import Real
+from os import PathLike
+from typing import Any, Self, TypeVar
+
+from aioqueue import InvalidArgumentError
+from aioqueue.base.arguments import checked_count
+from aioqueue.base.hints import hint_attributes, hint_methods
+from aioqueue.base.public_names import public
+from aioqueue.items.index import told_apart
+from aioqueue.items.item import Entry, PlacedEntry, closing_run
+from aioqueue.items.positions import Place, checked_place, fingerprint_in, refusing_wrong_values
+from aioqueue.items.quarantined import Quarantined
+from aioqueue.pipeline.pipeline import Pipeline, Stages
+from aioqueue.pipeline.stages.base import BaseStage
+from aioqueue.sources.base import BaseSource, Determined
+from aioqueue.sources.shuffling import derive_seed, resolved_seed
+from aioqueue.system.forks import in_one_process_async
+
+T = TypeVar("T")
+
+
+@public("aioqueue.inputs")
+@hint_attributes("a source")
+class Source(Stages[T], BaseSource[T]):
+    """Items to go through, again and again.
+
+    To write one, say in `entries` what it has; iteration of both kinds comes from that, and so do
+    positions: a run that begins behind an item takes those before it again, and leaves them out. If
+    yours can do better, override `placed_after`, `entries_after` and `fingerprint`.
+
+    Args:
+        name: what messages and worker names call it.
+        seed: for the order, and for the generators of its items: ``0 <= seed < 2**64``. ``None``
+            takes fresh entropy, once: look at `seed`, or at the repr, to repeat a run.
+
+    Raises:
+        InvalidArgumentError: the seed is neither None nor such an int.
+    """
+
+    def _with(self, stage: BaseStage) -> Pipeline[Any]:
+        return Pipeline(self)._with(stage)
+
+    def _pipeline(self) -> Pipeline[Any]:
+        from aioqueue.pipeline.stages.chain import checked
+
+        return checked(Pipeline(self))
+
+    def _ending(self, place: Place) -> Source[T]:
+        return self
+
+    def epoch(self, number: int) -> Source[T]:
+        """One epoch of this source, as a source of its own.
+
+        So ``for epoch in range(3): for item in source.epoch(epoch): ...`` goes through three orders
+        and not three times through one; and a later run of a program may begin with another number.
+
+        Args:
+            number: which epoch, from 0.
+
+        Raises:
+            InvalidArgumentError: it is no int >= 0.
+        """
+        return _OneEpoch(self, checked_count(number, "number"))
+
+    def repeat(self, times: int) -> Source[T]:
+        """This source several times in each epoch, so that a small one keeps up with others.
+
+        ``small.repeat(3).mix(large)`` has each item of ``small`` three times in an epoch. Each pass
+        is an epoch of this source, with another order and other generators: epoch 1 of
+        ``repeat(3)`` has its epochs 3, 4 and 5. To go through a pipeline several times, use its
+        `epochs`.
+
+        Args:
+            times: how often, >= 1.
+
+        Returns:
+            A source.
+
+        Raises:
+            InvalidArgumentError: it is no such int, or you can iterate over this source only once.
+        """
+        times = checked_count(times, "times", least=1)
+        if self._is_once or self._first_place() is not None:
+            raise InvalidArgumentError(
+                f"repeat: got {self!r}, which has one iteration, or an order that only a run shows;"
+                " expected a source that can, such as items(...) or a reader of files"
+            )
+        return _Repeated(self, times)
+
+    def split(self, fractions: Sequence[float], *, seed: int = 0) -> list[Source[T]]:
+        """Cut this source into parts that have no item in common: to train and to validate, say.
+
+        Which part an item belongs to depends on the seed and its index alone. So the parts are the
+        same on every run and rank, whatever the order of an epoch, and also if the source has no
+        seed. Each part shuffles if this source does, and otherwise keeps its order. (A part of more
+        than 4,194,304 `items` comes in a random order, because no table is made of it.)
+
+        Parts of `items`, `numbers` and `arrays` have the exact sizes, and know their length. Those
+        of readers and other sources have the fractions on average; all parts read all of it, and
+        leave out what is not theirs.
+
+        Args:
+            fractions: one for each part, > 0, which make 1 together.
+            seed: another one cuts otherwise.
+
+        Returns:
+            A source for each fraction. An item has the index that it has in the whole.
+
+        Raises:
+            InvalidArgumentError: the fractions or the seed are wrong.
+        """
+        bounds = parts_of(fractions, 2**64)
+        seed = checked_split_seed(seed)
+        return [_Part(self, bounds, number, seed) for number in range(len(bounds))]
+
+    def after(self, position: Mapping[str, Any]) -> Source[T]:
+        """The same source, each of whose runs begins at a position.
+
+        It gives the items that come behind it, with the epochs and indices that they have in a
+        whole run, and its own positions are those of a whole run too. Where the seed of this source
+        was drawn, the position brings its own. It is for loops, `prepare` and batchers; a pipeline,
+        which goes through whole epochs, goes on by ``epochs(resume=...)``.
+
+        Args:
+            position: what `position` gave, of this source or of one that was made alike, in this
+                process or another.
+
+        Returns:
+            A source.
+
+        Raises:
+            InvalidArgumentError: it is no position, is damaged, or belongs to another source: the
+                message names the field that differs, and both values.
+        """
+        source = self._with_seeds_of(fingerprint_in(position))
+        place = checked_place(position, source.fingerprint())
+        if place is not None:
+            with refusing_wrong_values():
+                source._check_place(place)
+        return Resumed(source, place)
+
+
+hint_methods(Source, "inputs", ("split", "repeat"))
+
+
+def checked_split_seed(seed: Any) -> int:
+    """Check the seed of a split, which is never drawn.
+
+    Raises:
+        InvalidArgumentError: it is no int of 64 bits.
+    """
+    if seed is None:
+        raise InvalidArgumentError(
+            "seed: got None; expected an int: with a random one, another run would train on items"
+            " that this one validates with"
+        )
+    return resolved_seed(seed)
+
+
+class Resumed(Source[T]):
+    """A source whose runs begin at a place of another one. See `Source.after`.
+
+    It has runs and no epochs: the first of them would not be a whole one.
+    """
+
+    def __init__(self, source: Source[T], place: Place) -> None:
+        super().__init__(source.name, source.seed)
+        self.blocking: bool = source.blocking
+        self._ahead = source._ahead
+        self._source = source
+        self._beginning = place
+        self._is_endless = source._is_endless
+
+    def __repr__(self) -> str:
+        return f"<{repr(self._source).strip('<>')}, after {self._beginning}>"
+
+    def __len__(self) -> int:
+        """How many items are left: of the run, or of the epoch if the run has no end.
+
+        Raises:
+            TypeError: that of the whole source is not known.
+        """
+        whole: Any = self._source._ending(self._beginning)
+        return max(0, len(whole) - self._source._taken_at(self._beginning))
+
+    def _without_epochs(self) -> InvalidArgumentError:
+        """What to raise where an epoch of it is wanted."""
+        return InvalidArgumentError(
+            f"source: got {self!r}, which begins behind a position; expected the whole source: a"
+            " pipeline has positions of its own, and goes on by .epochs(..., resume=state)"
+        )
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return self._source.entries_after(self._beginning)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        raise self._without_epochs()
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        raise self._without_epochs()
+
+    def epoch(self, number: int) -> Source[T]:
+        raise self._without_epochs()
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        return self._source.entries_after(self._beginning if place is None else place)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        return self._source.placed_after(self._beginning if place is None else place)
+
+    def _ending(self, place: Place) -> Source[T]:
+        if not self._is_endless:
+            return self
+        place = self._beginning if place is None else place
+        return Resumed(self._source._ending(place), place)
+
+    def _values_after(self, place: Place) -> Iterator[T]:
+        return self._source._values_after(place)
+
+    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
+        return self._source._bursts(place)
+
+    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
+        return self._source._entry_bursts(place)
+
+    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
+        return self._source._placed_bursts(place)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self._source.fingerprint()
+
+    def _determined(self) -> Determined:
+        return Determined(inner=(self._source,))
+
+    def after(self, position: Mapping[str, Any]) -> Source[T]:
+        return self._source.after(position)
+
+    def locate(self, index: int) -> str:
+        return self._source.locate(index)
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        return self  # it has those of its own position
+
+    def _taken_at(self, place: Place) -> int:
+        return self._source._taken_at(place)
+
+
+class _Derived(Source[T]):
+    """Another source, whose epochs are made of those of a source; a run of it is its first epoch.
+
+    Args:
+        source: that source.
+    """
+
+    def __init__(self, source: Source[T]) -> None:
+        super().__init__(source.name, source.seed)
+        self.blocking = source.blocking
+        self._is_once = source._is_once
+        self._is_async = source._is_async
+        self._is_repeatable = source._is_repeatable
+        self._ahead = source._ahead
+        self._source = source
+
+    def __len__(self) -> int:
+        """How many items come.
+
+        Raises:
+            TypeError: that is not known.
+        """
+        length = self.items_per_epoch()
+        if length is None:
+            raise TypeError(f"the length of {self!r} is not known: its source does not say it")
+        return length
+
+    @property
+    def _stage_seed(self) -> int:
+        return self._source._stage_seed
+
+    @property
+    def _is_shuffled(self) -> bool:
+        return self._source._is_shuffled
+
+    @property
+    def _has_own_order(self) -> bool:
+        return self._source._has_own_order
+
+    @property
+    def _has_drawn_seed(self) -> bool:
+        return self._source._has_drawn_seed
+
+    @property
+    def _is_at_hand(self) -> bool:
+        return self._source._is_at_hand
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self._source._is_in_memory
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return self.epoch_entries(0)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        return self._placed_epoch(0, place)
+
+    def _aentries(self) -> AsyncIterator[Entry[T]]:
+        return self._epoch_aentries(0) if self._is_async else super()._aentries()
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self._avalues() if self._is_async else super().__aiter__()
+
+    async def _avalues(self) -> AsyncIterator[T]:
+        run = in_one_process_async(self._aentries(), self)
+        async with aclosing(run) as entries:  # type: ignore[type-var]
+            async for entry in entries:
+                yield entry.value
+
+    def _first_place(self) -> Place:
+        return self._source._first_place()
+
+    def locate(self, index: int) -> str:
+        return self._source.locate(index)
+
+    def _damaged_files(self) -> list[Quarantined]:
+        return self._source._damaged_files()
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {**self._told(), "source": self._source.fingerprint()}
+
+    def _determined(self) -> Determined:
+        return Determined(inner=(self._source,))
+
+    @abstractmethod
+    def _told(self) -> dict[str, Any]:
+        """What it is besides its source, in plain JSON types: by field."""
+
+    def _with_seeds_of(self, fingerprint: Any) -> Self:
+        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        return self._of(self._source._with_seeds_of(theirs))
+
+    def _seeded_by(self, seed: int) -> Self:
+        return self._of(self._source._seeded_by(seed))
+
+    def _of(self, source: Source[T]) -> Self:
+        one = self._with_seed(source.seed)
+        one._source = source
+        return one
+
+
+class _OneEpoch(_Derived[T]):
+    """One epoch of a source."""
+
+    def __init__(self, source: Source[T], number: int) -> None:
+        super().__init__(source)
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"{self._source!r}.epoch({self._number})"
+
+    @property
+    def _stage_seed(self) -> int:
+        # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
+        return derive_seed(self._source._stage_seed, self._number)
+
+    def items_per_epoch(self) -> int | None:
+        return self._source.items_per_epoch()
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        return self._source.epoch_entries(self._number + epoch)
+
+    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        return self._source._epoch_aentries(self._number + epoch)
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        return self._source._placed_epoch(self._number + epoch, after)
+
+    def _placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
+        return self._source._placed_aepoch(self._number + epoch, after)
+
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        return self._source._picked(self._number + epoch, places)
+
+    def _told(self) -> dict[str, Any]:
+        return {"kind": "epoch", "number": self._number}
+
+
+class _Repeated(_Derived[T]):
+    """Several epochs of a source as one."""
+
+    def __init__(self, source: Source[T], times: int) -> None:
+        super().__init__(source)
+        self._times = times
+
+    def __repr__(self) -> str:
+        return f"{self._source!r}.repeat({self._times})"
+
+    @property
+    def _inner_sources(self) -> Sequence[BaseSource[Any]]:
+        return (self._source,)
+
+    @property
+    def _size(self) -> int | None:
+        """How many items a pass has, where places are such numbers; else ``None``."""
+        size = self._source.items_per_epoch()
+        return None if size is None or self._source._picked(0, ()) is None else size
+
+    def items_per_epoch(self) -> int | None:
+        size = self._source.items_per_epoch()
+        return None if size is None else size * self._times
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        for one in range(self._times):
+            with closing_run(self._source.epoch_entries(self._number(epoch, one))) as run:
+                for entry in run:
+                    yield self._entry(entry, epoch, one)
+
+    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        for one in range(self._times):
+            run: Any = self._source._epoch_aentries(self._number(epoch, one))
+            async with aclosing(run) as entries:
+                async for entry in entries:
+                    yield self._entry(entry, epoch, one)
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        size, first, place = self._size, 0, after
+        if after is not None:
+            first, place = after if size is None else divmod(after, max(size, 1))
+        for one in range(first, self._times):
+            with closing_run(self._source._placed_epoch(self._number(epoch, one), place)) as run:
+                for entry, behind in run:
+                    reached = (one, behind) if size is None else one * size + behind
+                    yield PlacedEntry(self._entry(entry, epoch, one), reached)
+            place = None
+
+    async def _placed_aepoch(
+        self, epoch: int, after: Place = None
+    ) -> AsyncIterator[PlacedEntry[T]]:
+        first, place = (0, None) if after is None else after
+        for one in range(first, self._times):
+            found: Any = self._source._placed_aepoch(self._number(epoch, one), place)
+            async with aclosing(found) as run:
+                async for entry, behind in run:
+                    yield PlacedEntry(self._entry(entry, epoch, one), (one, behind))
+            place = None
+
+    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        size = self._size
+        return None if size is None else self._picked_of(epoch, places, max(size, 1))
+
+    def _picked_of(self, epoch: int, places: Sequence[int], size: int) -> Iterator[Entry[T]]:
+        for one, group in groupby(places, lambda place: place // size):
+            within = [place % size for place in group]
+            found = self._source._picked(self._number(epoch, one), within)
+            assert found is not None
+            for entry in found:
+                yield self._entry(entry, epoch, one)
+
+    def locate(self, index: int) -> str:
+        return self._source.locate(index // self._times)
+
+    def _told(self) -> dict[str, Any]:
+        return {"kind": "repeated", "times": self._times}
+
+    def _number(self, epoch: int, one: int) -> int:
+        """The epoch of the source that a pass is."""
+        return epoch * self._times + one
+
+    def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
+        return Entry(entry.value, epoch, told_apart(entry.index, one, self._times))
+
+
+class _Part(_Derived[T]):
+    """The items of a source that belong to one part, each by its index.
+
+    Args:
+        source: of all parts.
+        bounds: where the parts end, of 2**64.
+        number: which part.
+        seed: that says which items belong to which.
+    """
+
+    def __init__(self, source: Source[T], bounds: Sequence[int], number: int, seed: int) -> None:
+        super().__init__(source)
+        self._bounds = bounds
+        self._part = number
+        self._split_seed = seed
+
+    def __repr__(self) -> str:
+        return f"<{repr(self._source).strip('<>')}, part {self._part} of {len(self._bounds)}>"
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return False
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        with closing_run(self._source.epoch_entries(epoch)) as run:
+            yield from (entry for entry in run if self._has(entry))
+
+    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
+        run: Any = self._source._epoch_aentries(epoch)
+        async with aclosing(run) as entries:
+            async for entry in entries:
+                if self._has(entry):
+                    yield entry
+
+    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+        with closing_run(self._source._placed_epoch(epoch, after)) as run:
+            yield from (placed for placed in run if self._has(placed.entry))
+
+    async def _placed_aepoch(
+        self, epoch: int, after: Place = None
+    ) -> AsyncIterator[PlacedEntry[T]]:
+        found: Any = self._source._placed_aepoch(epoch, after)
+        async with aclosing(found) as run:
+            async for placed in run:
+                if self._has(placed.entry):
+                    yield placed
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            "kind": "part",
+            "number": self._part,
+            "bounds": [str(bound) for bound in self._bounds],
+            "seed": self._split_seed,
+        }
+
+    def _has(self, entry: Entry[Any]) -> bool:
+        said = f"{self._split_seed}.{entry.index}".encode("ascii")
+        word = int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
+        return bisect_right(self._bounds, word) == self._part
+
+
+def parts_of(fractions: Sequence[float], total: int) -> list[int]:
+    """Where parts end that have these fractions of a total; the last one has what is left.
+
+    Raises:
+        InvalidArgumentError: they are no numbers > 0 that make 1 together.
+    """
+    given: Any = fractions
+    found = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+    are_numbers = all(isinstance(one, Real) and not isinstance(one, bool) for one in found)
+    if not found or not are_numbers or min(found) <= 0 or abs(fsum(found) - 1) > 1e-6:
+        raise InvalidArgumentError(
+            f"fractions: got {fractions!r}; expected numbers > 0 that make 1 together, such as"
+            " [0.9, 0.1]"
+        )
+    return [*(round(fsum(found[:at]) * total) for at in range(1, len(found))), total]
+
+
+@public("aioqueue.inputs")
+class QuarantinedItems(Source[Any]):
+    """The items of a quarantine file, as a source to prepare again. See `read_quarantine`.
+
+    Attributes:
+        records: all that the file says about them.
+    """
+
+    def __init__(self, records: list[Quarantined], name: str, seed: int | None) -> None:
+        super().__init__(name, seed)
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def fingerprint(self) -> dict[str, Any]:
+        from aioqueue.fingerprints.contents import digest_of_items
+
+        told = [(one.item, one.epoch, one.index) for one in self.records]
+        return {**super().fingerprint(), "length": len(self), "items": digest_of_items(told)}
+
+    def _determined(self) -> Determined:
+        return Determined(values={"records": self.records})
+
+    def entries(self) -> Iterator[Entry[Any]]:
+        for record in self.records:
+            yield Entry(record.item, record.epoch, record.index)
+
+
+def read_quarantine(path: str | PathLike[str], *, trusted: bool = False) -> QuarantinedItems:
+    """Read a file that ``prepare(..., quarantine=path)`` has written, or a reader of files.
+
+    Args:
+        path: the file.
+        trusted: whether items that were pickled may be unpickled, which can run any code: say so
+            only of a file that nobody else could have written.
+
+    Returns:
+        A source of the items, with the epoch, index and seed that they had, so that preparing them
+        again gives them the same ``rng``; its ``records`` tell the rest. An item that was in the
+        file twice is there twice. Of a damaged file, the item is its path.
+
+    Raises:
+        OSError: the file cannot be read.
+        DataLossError: a line is damaged.
+        InvalidArgumentError: an item was pickled and the file is not trusted; an item was neither
+            JSON nor could be pickled; or the records of items have several seeds.
+    """
+    from aioqueue.items.quarantine import lines_of, record_of
+
+    where = str(path)
+    with open(path, "rb") as file:
+        records = [record_of(line, trusted=trusted, replay=True) for line in lines_of(file, where)]
+    # Damaged files are read again, whichever seeds their readers had.
+    seeds = {record.seed for record in records if record.offset is None}
+    if len(seeds) > 1:
+        raise InvalidArgumentError(
+            f"path: got {where!r}, which holds records of {len(seeds)} runs with different seeds;"
+            " expected one run, or runs with one seed"
+        )
+    return QuarantinedItems(records, f"quarantine {where}", seeds.pop() if seeds else None)

@@ -1,0 +1,1 @@
+"""The operating system and the interpreter: locks, forks, file descriptors, processors."""

@@ -1,0 +1,1 @@
+"""Workers that prepare items: their job, flow control, retries and timing."""

@@ -1,0 +1,290 @@
+"""Calls of the user's function: what it receives, and what it may return."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from contextlib import aclosing, closing
+from typing import Any, Final, Protocol
+from weakref import ref
+
+import numpy as np
+
+from aioqueue.base.arguments import (
+    function_name,
+    is_async,
+    refuse_awaitable,
+    takes,
+)
+from aioqueue.base.global_generators import DrawsFinder, FinderInTurn
+from aioqueue.base.tracebacks import FailureNote
+from aioqueue.coordination.classify import as_failure
+from aioqueue.coordination.misuse import Unawaited
+from aioqueue.core.elements.ownership import FIXED, private
+from aioqueue.errors import add_note, describe_exception
+from aioqueue.items.item import EpochEnd, Item
+from aioqueue.sources.shuffling import rng
+
+_END: Final = object()
+
+
+class WatchedCall(Protocol):
+    """The owner of a `FirstCall`."""
+
+    def is_seen_through(self) -> None:
+        """Stop watching the function."""
+
+
+class FirstCall:
+    """Calls the function, and fails if it drops a coroutine: ``save(x)`` without ``await``.
+
+    It stops watching after the first call that succeeds, so that later calls cost nothing. After a
+    failed call, the next one is watched too, so a retry is no way around the check.
+
+    Args:
+        function: prepares an item.
+        call: is notified when a call has succeeded. It owns this object, which does not keep it
+            alive.
+    """
+
+    def __init__(self, function: Callable[..., Any], call: WatchedCall) -> None:
+        self._function = function
+        self._call = ref(call)
+        self._is_async = is_async(function)
+        self._name = function_name(function)
+
+    def __call__(self, value: Any, **named: Any) -> Any:
+        with self._watch() as unawaited:
+            made = self._function(value, **named)
+        unawaited.refuse()
+        if inspect.isgenerator(made):
+            return self._each(made)
+        if inspect.isasyncgen(made):
+            return self._each_async(made)
+        if inspect.isawaitable(made):
+            # If a plain function returns a coroutine, the caller refuses it.
+            return self._awaited(made) if self._is_async else made
+        self._step_aside()
+        return made
+
+    def _step_aside(self) -> None:
+        call = self._call()
+        if call is not None:
+            call.is_seen_through()
+
+    def _watch(self) -> Unawaited:
+        return Unawaited(self._name, can_await=self._is_async)
+
+    async def _awaited(self, made: Awaitable[Any]) -> Any:
+        with self._watch() as unawaited:
+            result = await made
+        unawaited.refuse()
+        self._step_aside()
+        return result
+
+    def _each(self, made: Generator[Any, Any, Any]) -> Generator[Any, None, None]:
+        with closing(made):
+            while True:
+                with self._watch() as unawaited:
+                    example = next(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._step_aside()
+
+    async def _each_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
+        async with aclosing(made):  # otherwise the garbage collector would close it, later
+            while True:
+                with self._watch() as unawaited:
+                    example = await anext(made, _END)
+                unawaited.refuse()
+                if example is _END:
+                    break
+                yield example
+        self._step_aside()
+
+
+_CURE: Final = (
+    "Pass where='process', whose workers have generators of their own; or give the function a"
+    " parameter rng, whose numbers depend on the seed and the item alone."
+)
+
+
+_PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
+"""Types that need no check: testing an object's interfaces costs more than everything else."""
+
+
+_CALLERS: Final = frozenset({__name__, FirstCall.__module__, FinderInTurn.__module__})
+
+
+class ItemCall:
+    """Calls the function with an item, and checks what it returns.
+
+    Args:
+        function: prepares an item.
+        seed: the seed of the items' generators, for functions that take ``rng``.
+        drop_none: whether ``None`` means to leave the item out.
+    """
+
+    def __init__(self, function: Callable[..., Any], seed: int, drop_none: bool) -> None:
+        self.function = function
+        self.seed = seed
+        self.drop_none = drop_none
+        self._takes_rng = takes_rng(function)
+        self._copies = True  # whether to make private copies of examples
+        self.watched: Callable[..., Any] = FirstCall(function, self)
+        self._call: Callable[..., Any] = self.watched
+        self._finder: DrawsFinder | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemCall, (self.function, self.seed, self.drop_none)
+
+    def examples(self, item: Item) -> Iterable[Any]:
+        """Prepare an item in the calling thread.
+
+        Returns:
+            Its examples: a tuple of one or none, or an iterator that makes them.
+        """
+        value = item.value
+        if type(value) is EpochEnd:
+            return (value,)
+        made = self._made(item) if self._takes_rng else self._call(value)
+        kind = type(made)
+        if kind in _PLAIN and made is not None:
+            if self._copies and kind not in FIXED:
+                return (private(made, value),)
+            return (made,)
+        examples = self.examples_of(made)
+        if type(examples) is not tuple or not examples:
+            return examples
+        del examples  # the example must have only one owner
+        return (private(made, value),)
+
+    def examples_of(self, made: Any) -> Iterable[Any]:
+        """Return the examples in the function's result."""
+        if inspect.isgenerator(made):
+            return self._many(made)
+        if made is None:
+            return self._none()
+        refuse_awaitable(function_name(self.function), made)
+        return (made,)
+
+    async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
+        """Prepare an item with a coroutine function or an async generator function."""
+        if isinstance(item.value, EpochEnd):
+            return (item.value,)
+        made = self._made(item)
+        if inspect.isasyncgen(made):
+            return self._many_async(made)
+        made = await made
+        return self._none() if made is None else (private(made, item.value),)
+
+    def make_no_copies(self) -> None:
+        """Return examples as they are: each caller enqueues one, and so copies it, at once."""
+        self._copies = False
+
+    def is_seen_through(self) -> None:
+        """Stop watching the function for coroutines that it drops."""
+        self.watched = self.function
+        if type(self._call) is not FinderInTurn:
+            self._call = self.function
+
+    def watch_draws(self) -> None:
+        """Watch the next calls on threads for draws from the program's global generators."""
+        if self._finder is None:
+            if getattr(self.function, "finds_draws", False):
+                return  # it does so itself
+            self._finder = DrawsFinder(function_name(self.function), _CURE)
+        self._call = FinderInTurn(self._finder, self)
+
+    def step_aside(self) -> None:
+        """Stop watching the function for draws."""
+        self._call = self.watched
+
+    def _made(self, item: Item) -> Any:
+        if not self._takes_rng:
+            return self._call(item.value)
+        return self._call(item.value, rng=rng(self.seed, item.epoch, item.index))
+
+    def _many(self, made: Iterator[Any]) -> Iterator[Any]:
+        for example in made:
+            if example is not None:
+                yield private(example)
+            else:
+                self._none()
+
+    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncIterator[Any]:
+        async with aclosing(made):  # otherwise the garbage collector would close it, later
+            async for example in made:
+                if example is not None:
+                    yield private(example)
+                else:
+                    self._none()
+
+    def _none(self) -> tuple[()]:
+        if not self.drop_none:
+            raise TypeError(
+                f"{function_name(self.function)} returned None; return an example, or pass"
+                " drop_none=True to leave such items out"
+            )
+        return ()
+
+
+def takes_rng(function: Any) -> bool:
+    """Return whether a function has a parameter ``rng`` that no partial has bound."""
+    return takes(function, "rng")
+
+
+def failure_of(item: Item, error: BaseException, name: str) -> Exception:
+    """Return the failure of an item as it is reported, with a note that names the item.
+
+    An exception that would look like the end of the source is wrapped, as the function raised it.
+
+    Args:
+        item: the item.
+        error: the exception that was raised.
+        name: the name of the stage.
+    """
+    message = f"the function raised {describe_exception(error)}"
+    failure = as_failure(error, message)
+    if not isinstance(failure, Exception):
+        failure = RuntimeError(message)
+        failure.__cause__ = error
+    note = f"while preparing {item.describe()}"
+    add_note(failure, FailureNote(note, f"{name} failed on {item.title()}"))
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        add_note(
+            failure,
+            "items of arrays are read-only views: let the function write into item.copy()",
+        )
+    if isinstance(item.value, tuple) and _wants_more(error):
+        add_note(
+            failure, "an item is passed as one argument: let the function unpack the tuple itself"
+        )
+    return failure
+
+
+def _wants_more(error: BaseException) -> bool:
+    """Return whether our own call lacked arguments, rather than a call in the function."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    is_ours = traceback is not None and traceback.tb_frame.f_globals.get("__name__") in _CALLERS
+    return is_ours and type(error) is TypeError and "required positional argument" in str(error)
+
+
+_TOO_FEW: Final = 10
+"""Up to this number of failures, their share is not judged before the end."""
+
+
+_log: Final = logging.getLogger("aioqueue")

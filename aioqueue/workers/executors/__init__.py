@@ -1,0 +1,1 @@
+"""Where workers run: tasks, threads, processes, subinterpreters, Ray. One file for each."""

@@ -1,0 +1,73 @@
+"""Workers in subinterpreters."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import inspect
+import sys
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from aioqueue import InvalidArgumentError
+from aioqueue.base.arguments import EnqueueOp, function_name
+from aioqueue.items.item import Item
+from aioqueue.workers.calls import ItemCall, takes_rng
+from aioqueue.workers.executors.threads import _MOST, ThreadExecutor
+from aioqueue.workers.job import Job
+
+
+class InterpreterExecutor:
+    """Calls the function in subinterpreters, with threads that wait for the results.
+
+    Args:
+        job: the job.
+
+    Raises:
+        InvalidArgumentError: this Python has no subinterpreters, or they cannot run the function.
+    """
+
+    def __init__(self, job: Job) -> None:
+        function = job.call.function
+        pool_class = getattr(concurrent.futures, "InterpreterPoolExecutor", None)
+        if pool_class is None:
+            raise InvalidArgumentError(
+                "where: got 'interpreter', which needs Python 3.14 or later, and this is"
+                f" {sys.version_info.major}.{sys.version_info.minor}; expected 'process' for"
+                " functions that hold the GIL"
+            )
+        if inspect.isgeneratorfunction(function) or takes_rng(function):
+            raise InvalidArgumentError(
+                f"function: got {function_name(function)!r}, which is a generator function or"
+                " takes `rng`; expected a function that returns one example, because generators"
+                " and NumPy do not work in a subinterpreter; or use where='process'"
+            )
+        if job.item_timeout is not None:
+            raise InvalidArgumentError(
+                f"item_timeout: got {job.item_timeout!r} with where='interpreter'; expected None,"
+                " because nothing can cut a subinterpreter short; or use where='process'"
+            )
+        self._pool: concurrent.futures.Executor = pool_class(max_workers=_MOST)
+        self._threads = ThreadExecutor(job, partial(_examples, self._pool, job.call))
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        return self._threads.enqueue_ops()
+
+    def stop(self) -> None:
+        self._threads.stop()
+
+    def room_came(self) -> None:
+        self._threads.room_came()
+
+    def resized(self) -> None:
+        self._threads.resized()
+
+    def end(self) -> BaseException | None:
+        self._pool.shutdown(wait=False)
+        return self._threads.end()
+
+
+def _examples(pool: concurrent.futures.Executor, call: ItemCall, item: Item) -> Iterable[Any]:
+    """Return the examples of an item, prepared in the pool."""
+    made = pool.submit(call.function, item.value).result()
+    return call.examples_of(made)

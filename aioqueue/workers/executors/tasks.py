@@ -1,0 +1,535 @@
+"""`TaskExecutor`: tasks of one event loop take items, await the function and enqueue examples."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from aioqueue.base.arguments import EnqueueOp
+from aioqueue.coordination.cancellations import (
+    Call,
+    WorkerScope,
+    is_cancellation,
+    running_task,
+    stop_workers,
+)
+from aioqueue.coordination.classify import Classification, classify
+from aioqueue.coordination.tasks import note_ending, threadsafe_caller
+from aioqueue.errors import add_note
+from aioqueue.items.item import Item, Prepared
+from aioqueue.sources.source_reader import close_items, combine_errors, next_at_hand, next_of
+from aioqueue.telemetry.stacks import Stack, stack_of_traceback
+from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending
+from aioqueue.workers.job import Dismissed, Job
+from aioqueue.workers.key_limits import Inbox
+from aioqueue.workers.timing import Clocked, InProgress, WorkerGauge
+from aioqueue.worlds.waker import current_worker
+
+
+class TaskExecutor:
+    """Awaits the function in the workers themselves, which are tasks of one event loop.
+
+    Args:
+        job: the job.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._source = _TaskSource(job)
+        self._delivery = _TaskDelivery(job)
+        self._inbox: _TaskInbox | None = None
+        if job.key_limit is not None:
+            self._inbox = _TaskInbox(job, self._source, self._delivery)
+        # The scopes of the workers and helpers.
+        self._scopes: dict[WorkerScope, None] = {}
+        self._soon: Callable[[Callable[[], object]], None] | None = None  # calls in their loop
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        ops: list[EnqueueOp] = [self.prepare_items] * self._job.count
+        return ops if self._inbox is None else [*ops, self.take_items]
+
+    async def prepare_items(self) -> None:
+        """Run a worker."""
+        job, whole = self._job, Call()
+        job.enter()
+        worker = job.gauge.worker(anyio.get_current_task().name or "task")
+        job.hands.give(whole.task, worker.hand)
+        work = partial(self._work if self._inbox is None else self._work_by_key, worker)
+        ended = await self._till_stopped(work, whole)
+        job.hands.drop(whole.task)
+        job.gauge.left(worker)
+        closing = None
+        is_dismissed = isinstance(ended, Dismissed)
+        # Otherwise the loop no longer runs us, others continue, or a helper reads the source.
+        is_last = job.is_last_inside and self._inbox is None and not is_dismissed
+        if whole.task is running_task() and is_last:
+            closing = await self._source.close()
+        try:
+            raise job.leave(ended, closing, owner=whole)
+        finally:
+            del ended, closing  # their tracebacks contain this frame
+
+    async def take_items(self) -> None:
+        """Run the task that takes items for the others."""
+        assert self._inbox is not None
+        job, whole = self._job, Call()
+        job.gauge.helper(anyio.get_current_task().name or "task")
+        ended = await self._till_stopped(self._inbox.take_items, whole)
+        if not isinstance(ended, Exception):
+            job.stop()  # it was cancelled, so nothing would wake those that wait for items
+        closing = await self._source.close() if whole.task is running_task() else None
+        try:
+            raise ended if closing is None else combine_errors([ended, closing], whole)
+        finally:
+            del ended, closing  # as above
+
+    async def _till_stopped(
+        self, work: Callable[[Call], Awaitable[object]], whole: Call
+    ) -> BaseException:
+        """Work until there is nothing more to do, or the stop; return what has ended it."""
+        if self._soon is None:
+            self._soon = self._job.soon = threadsafe_caller()
+        scope: WorkerScope = current_worker.get()
+        self._scopes[scope] = None
+        if self._job.is_halted:
+            scope.cancel()  # the stop has already cancelled the others: end at the next wait
+        try:
+            await work(Call())
+        except BaseException as error:
+            is_stop = self._job.is_halted and is_cancellation(error)
+            if not is_stop or classify(error, owner=whole) is not Classification.STOP:
+                return error
+        finally:
+            del self._scopes[scope]
+        return self._job.nothing_more()
+
+    def stop(self) -> None:
+        if self._soon is not None:
+            self._soon(self._cancel)
+
+    def _cancel(self) -> None:
+        scopes = list(self._scopes)
+        for scope in scopes:
+            note_ending(scope.task)
+        assert self._soon is not None
+        stop_workers(scopes, self._soon)
+
+    def room_came(self) -> None:
+        self._source.room_came()
+        if self._inbox is not None:
+            self._inbox.room_came()
+
+    def resized(self) -> None:
+        if self._soon is not None:
+            self._soon(self._have_all_look)
+
+    def _have_all_look(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
+
+    def end(self) -> BaseException | None:
+        return None
+
+    async def _work(self, worker: WorkerGauge, owner: Call) -> None:
+        """Do the work of one worker, until no work is left."""
+        take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
+        hand = worker.hand
+        while True:
+            while not gauge.is_on:
+                await deliver(await self._prepare(await take(owner), hand, owner), owner)
+                hand.let_go()  # if a generator was still making it
+            worker.begins()
+            while gauge.is_on:
+                passed_over = 0
+                for passed_over in worker.passed_over():  # noqa: B007  # the last value is used
+                    await deliver(await self._prepare(await take(owner), hand, owner), owner)
+                    hand.let_go()
+                await self._work_measured(worker, owner, passed_over)
+
+    async def _work_measured(self, worker: WorkerGauge, owner: Call, passed_over: int) -> None:
+        """Run one measured turn."""
+        gauge = self._job.gauge
+        worker.asks(passed_over, gauge.seconds_full)
+        item = await self._source.take(owner, worker)
+        worker.got(item, gauge.seconds_full)
+        clocked = Clocked(self._prepare(item, worker.hand, owner))
+        prepared = await clocked
+        as_made = isinstance(prepared.examples, AsyncGenerator)
+        worker.made(None if as_made else clocked.cpu)
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        await self._delivery.deliver(prepared, owner)
+        worker.hand.let_go()
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    async def _prepare(self, item: Item, hand: InProgress, owner: Call) -> Prepared:
+        """Prepare an item, with all its retries."""
+        job = self._job
+        failures = 0
+        while True:
+            if owner.requests() != owner.known:
+                owner.renew()
+            try:
+                examples = await self._examples(item, hand, failures)
+                return Prepared(item, examples, failures=failures)
+            except BaseException as raised:
+                failures += 1
+                # Give the exception's result no name here: its traceback refers to this frame.
+                delay = job.item_failed(item, raised, failures, owner)
+            if delay is None:
+                return Prepared(item, failures=failures - 1, is_skipped=True)
+            await anyio.sleep(delay)
+
+    async def _examples(self, item: Item, hand: InProgress, failures: int) -> Any:
+        """Return the examples of an item, or their generator if it may run while they are enqueued.
+
+        Raises:
+            ItemTimeoutError: it has taken too long.
+        """
+        timeout = self._job.item_timeout
+        if timeout is None:
+            return await self._made(item, hand, failures)
+        stack: Stack = ()
+        with anyio.move_on_after(timeout) as scope:
+            try:
+                return await self._made(item, hand, failures)
+            except BaseException as error:
+                if scope.cancel_called:
+                    stack = stack_of_traceback(error.__traceback__)
+                raise
+        self._job.progress.timed_out()
+        raise self._job.overdue(item, stack)
+
+    async def _made(self, item: Item, hand: InProgress, failures: int) -> Any:
+        """Do the same without a time limit."""
+        hand.take(item, failures)
+        try:
+            examples = await self._job.call.examples_async(item)
+            if isinstance(examples, AsyncGenerator):
+                if self._job.streams:
+                    return examples  # the item stays in progress until the generator has ended
+                async with aclosing(examples):
+                    examples = [example async for example in examples]
+        except BaseException:
+            hand.let_go()
+            raise
+        hand.let_go()
+        return examples
+
+    async def _work_by_key(self, worker: WorkerGauge, owner: Call) -> None:
+        """Do the same with a key limit: each attempt takes a place, and retries come back later."""
+        assert self._inbox is not None
+        worker.measures_all = True
+        while True:
+            worker.asks()
+            pending = await self._inbox.take(owner)
+            worker.got(pending.item)
+            began, blocked = perf_counter(), worker.waits.enqueues
+            as_made = await self._try(pending, self._inbox, worker, owner)
+            worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    async def _try(
+        self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: Call
+    ) -> bool:
+        """Prepare an item that has a place, and keep the place meanwhile.
+
+        Returns:
+            Whether a generator ran while the examples were delivered.
+        """
+        hand = worker.hand
+        owner.renew()
+        clocked = Clocked(self._examples(pending.item, hand, pending.failures))
+        try:
+            examples = await clocked
+        except BaseException as raised:
+            worker.made()
+            worker.item = None
+            inbox.give_back(pending)
+            await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
+            return False
+        as_made = isinstance(examples, AsyncGenerator)
+        worker.made(None if as_made else clocked.cpu)
+        worker.item = None
+        if not as_made:
+            inbox.give_back(pending)
+        prepared = Prepared(pending.item, examples, failures=pending.failures)
+        await self._delivery.deliver(prepared, owner)
+        hand.let_go()  # if a generator was still making it
+        inbox.give_back(pending)
+        return as_made
+
+
+class _TaskSource:
+    """The source of a job, which one task reads at a time."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.is_for_workers = True  # workers read it themselves, and may be dismissed
+        self._turn: anyio.Lock | None = None  # made in the loop
+        self._room: anyio.Event | None = None
+        self._at_hand = job.feed.items_at_hand()
+        self._waited_for = None if self._at_hand is not None else job.feed.items_async()
+        self._latest: Call | None = None  # of the last worker that took an item without a wait
+
+    async def take(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
+        """Return the next item, which counts as in flight from now on.
+
+        Args:
+            owner: the call of the worker.
+            worker: its gauge, if it measures this turn.
+
+        Raises:
+            NothingMore: no item is left, or the run wants no more.
+            BaseException: the failure of the source, or the cancellation of the task.
+        """
+        job = self._job
+        if self._at_hand is not None:
+            if owner is self._latest:  # it has not waited for anything, so let others run
+                await anyio.lowlevel.checkpoint()
+            self._latest = owner
+            if self._is_free():
+                return self._next_ready(owner, worker)
+        if self._turn is None:
+            self._turn = anyio.Lock()
+        async with self._turn:
+            await self._wait_for_room()
+            if job.source_ended:
+                raise job.nothing_more()
+            if job.crew.surplus and self.is_for_workers:
+                job.dismiss()
+            if self._waited_for is None:
+                return self._next_ready(owner, worker)
+            job.window.enter()
+            began = 0.0 if worker is None else perf_counter()
+            try:
+                item = await next_of(self._waited_for)
+                if worker is not None:
+                    job.gauge.source_waits.add(perf_counter() - began, worker.weight)
+                return item
+            except BaseException as error:
+                raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+
+    def _is_free(self) -> bool:
+        """Return whether an item can be taken without the lock: the source never waits, and no
+        other task holds the lock."""
+        job, turn = self._job, self._turn
+        return (
+            (turn is None or not turn.locked())
+            and not job.source_ended
+            and not job.crew.surplus
+            and job.window.has_room()
+        )
+
+    def _next_ready(self, owner: Call, worker: WorkerGauge | None) -> Item:
+        job = self._job
+        job.window.enter()
+        began = 0.0 if worker is None else perf_counter()
+        try:
+            item = next_at_hand(self._at_hand)  # type: ignore[arg-type]
+            if worker is not None:
+                job.gauge.source_waits.add(perf_counter() - began, worker.weight)
+            return item
+        except BaseException as error:
+            raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+
+    async def _wait_for_room(self) -> None:
+        """Wait until another item may come in, or none will."""
+        job = self._job
+        if job.source_ended or job.window.has_room():
+            return
+        job.gauge.is_full(by_bytes=job.window.is_full_of_bytes)
+        try:
+            while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
+                self._room = anyio.Event()
+                job.is_room_awaited = True  # only one task waits, as it holds the lock
+                await self._room.wait()
+        finally:
+            job.gauge.has_room()
+        job.is_room_awaited = False
+
+    def _is_to_dismiss(self) -> bool:
+        return self.is_for_workers and self._job.is_to_dismiss
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
+        if self._room is not None:
+            self._room.set()
+
+    def room_came(self) -> None:
+        if self._room is not None:
+            self._room.set()
+
+    async def close(self) -> BaseException | None:
+        """Close the source; return what fails in that."""
+        return await close_items(self._at_hand or self._waited_for)
+
+
+class _TaskDelivery:
+    """Enqueues examples from tasks, waiting if the queue is full."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._enqueue = job.into.aio.enqueue
+
+    async def deliver(self, prepared: Prepared, owner: Call) -> None:
+        """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        turn = self._job.made(prepared) if self._job.notes_made else prepared
+        del prepared  # keep nothing that is in the queue
+        while turn is not None:
+            turn = await self._put(turn, owner)
+
+    async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
+        """Enqueue the examples of an item; return the item to enqueue next."""
+        try:
+            examples = prepared.examples
+            if isinstance(examples, AsyncGenerator):
+                async with aclosing(examples):
+                    await self._put_as_made(prepared, examples, owner)
+            else:
+                await self._put_each(prepared, owner)
+        except BaseException:
+            self._job.progress.entered(prepared.entered)
+            raise
+        return self._job.left(prepared)
+
+    async def _put_each(self, prepared: Prepared, owner: Call) -> None:
+        enqueue = self._enqueue
+        for example in prepared.examples:
+            try:
+                await enqueue(example)
+            except BaseException as error:
+                self._job.not_enqueued(prepared, error, owner)
+                return
+            prepared.entered += 1
+
+    async def _put_as_made(
+        self, prepared: Prepared, examples: AsyncGenerator[Any, None], owner: Call
+    ) -> None:
+        job = self._job
+        while True:
+            try:
+                example = await anext(examples)
+            except StopAsyncIteration:
+                return
+            except BaseException as error:
+                job.refused(prepared, job.failure_of_item(error, owner))
+                return
+            try:
+                await self._enqueue(example)
+            except BaseException as error:
+                job.not_enqueued(prepared, error, owner)
+                return
+            prepared.entered += 1
+
+
+class _TaskInbox:
+    """Items that a separate task takes from the source for workers that are tasks.
+
+    It is the counterpart of `ThreadInbox`, within one event loop.
+    """
+
+    def __init__(self, job: Job, source: _TaskSource, delivery: _TaskDelivery) -> None:
+        self._job = job
+        self._source = source
+        source.is_for_workers = False
+        self._delivery = delivery
+        self._inbox = Inbox(job.key_limit)
+        self._work_came: anyio.Event | None = None
+
+    async def take_items(self, owner: Call) -> None:
+        """Take items from the source until there are no more."""
+        while True:
+            self._inbox.put(Pending(await self._source.take(owner)))
+            self._wake()
+
+    async def take(self, owner: Call) -> Pending:
+        """Return the next item to prepare, which has its place.
+
+        Raises:
+            NothingMore: everything has been prepared.
+            BaseException: the failure of the key function, if that ends everything.
+        """
+        while True:
+            if self._job.crew.surplus:
+                self._job.dismiss()
+            taken = self._inbox.take(1)
+            if self._inbox.is_newly_due():
+                self._wake()
+            for pending in taken:
+                if await self._is_admitted(pending, owner):
+                    return pending
+                break
+            else:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        if self._job.source_ended and self._job.window.items == 0:
+            raise self._job.nothing_more()
+        if self._work_came is None or self._work_came.is_set():
+            self._work_came = anyio.Event()
+        keys = self._job.key_limit
+        assert keys is not None
+        keys.waits(1)
+        try:
+            with anyio.move_on_after(self._inbox.seconds()):
+                await self._work_came.wait()
+        finally:
+            keys.waits(-1)
+
+    async def _is_admitted(self, pending: Pending, owner: Call) -> bool:
+        """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
+        assert self._job.key_limit is not None
+        try:
+            self._job.key_limit.note_key(pending)
+        except BaseException as error:
+            add_note(error, NOTE_OF_KEY)
+            await self.failed(pending, self._job.failure_of_item(error, owner), owner)
+            return False
+        is_admitted = self._inbox.admit(pending)
+        if self._inbox.is_newly_due():
+            self._wake()
+        return is_admitted
+
+    def give_back(self, pending: Pending) -> None:
+        """Free the place of an item that has ended or is to be retried."""
+        if self._inbox.give_back(pending) or self._inbox.is_newly_due():
+            self._wake()
+
+    async def failed(self, pending: Pending, error: BaseException, owner: Call) -> None:
+        """Retry or skip an item whose preparation has failed.
+
+        Raises:
+            BaseException: the failure, if it ends everything; or what else ends the worker.
+        """
+        pending.failures += 1
+        delay = self._job.progress.failed(pending.item, error, pending.failures)
+        if delay is None:
+            skipped = Prepared(pending.item, failures=pending.failures - 1, is_skipped=True)
+            await self._delivery.deliver(skipped, owner)
+            return
+        self._inbox.put_off(pending, delay)
+        self._wake()
+
+    def resized(self) -> None:
+        """See `Executor.resized`. Called in the loop."""
+        self._wake()
+
+    def room_came(self) -> None:
+        """Wake the workers, because the job may be over."""
+        if self._job.source_ended:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._work_came is not None:
+            self._work_came.set()

@@ -1,0 +1,248 @@
+"""Workers on threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from time import perf_counter, thread_time
+from typing import Any, Final
+
+from aioqueue.base.arguments import EnqueueOp
+from aioqueue.items.item import Item, Prepared
+from aioqueue.sources.source_reader import combine_errors
+from aioqueue.workers.executors.worker_threads import (
+    LineDelivery,
+    ThreadDelivery,
+    ThreadInbox,
+    ThreadSource,
+    WorkerThreads,
+)
+from aioqueue.workers.flow_control import Pending, Tally
+from aioqueue.workers.job import Job, NothingMore
+from aioqueue.workers.timing import InProgress, WorkerGauge
+from aioqueue.worlds.waker import runs_free
+
+
+class LeftBehind(BaseException):  # not a failure
+    """Ends an abandoned thread, which was too slow with an item; see `TimedThreadExecutor`."""
+
+
+class ThreadExecutor:
+    """Calls the function in the workers themselves.
+
+    Workers read the source one at a time. With a key limit, a separate thread reads it, so that a
+    worker does not wait there while an item that was put aside gets its place.
+
+    Args:
+        job: the job.
+        examples: returns the examples of an item, in a worker's thread; ``None`` calls the
+            function there.
+    """
+
+    def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
+        self._job = job
+        self._streams = job.streams
+        self._is_here = examples is None  # otherwise its processor time cannot be measured
+        self._examples = job.call.examples if examples is None else examples
+        self._source = ThreadSource(job)
+        line = job.open_line(self._source.pace)
+        self._delivery = ThreadDelivery(job) if line is None else LineDelivery(job, line)
+        self._inbox: ThreadInbox | None = None
+        self._is_in_line = line is not None
+        is_simple = line is None and not job.notes_made and job.feed.leases is None
+        # Whether to count examples by a `Tally`: who waits for room could miss one without a GIL.
+        self._is_plain = is_simple and not runs_free()
+        if line is None and job.key_limit is not None:
+            self._inbox = ThreadInbox(job, self._source, self._delivery)
+        dtypes = job.into.dtypes
+        copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
+        if copies and is_simple:
+            job.call.make_no_copies()
+        self._threads = WorkerThreads(job, self._source)
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        ops = [*self._threads.enqueue_ops(self._life), *self._source.enqueue_ops()]
+        return ops if self._inbox is None else [*ops, self.take_items]
+
+    def _life(self, worker: WorkerGauge) -> None:
+        """Work until it raises."""
+        if self._is_in_line:
+            self._work_in_line(worker)
+        elif self._inbox is not None:
+            self._work_by_key(worker)
+        else:
+            self._work(worker)
+
+    def take_items(self) -> None:
+        """Run the thread that takes items for the others."""
+        assert self._inbox is not None
+        self._threads.helper(self._inbox.take_items)
+
+    def stop(self) -> None:
+        self._source.stop()
+        self._threads.stop()
+        if self._inbox is not None:
+            self._inbox.stop()
+
+    def room_came(self) -> None:
+        self._source.room_came()
+        if self._inbox is not None:
+            self._inbox.room_came()
+
+    def resized(self) -> None:
+        self._source.resized()
+        if self._inbox is not None:
+            self._inbox.resized()
+
+    def end(self) -> BaseException | None:
+        return self._source.close()
+
+    def _work(self, worker: WorkerGauge) -> None:
+        """Do the work of one worker, until no work is left."""
+        with self._job.tally() as tally:
+            self._take_turns(worker, tally)
+
+    def _take_turns(self, worker: WorkerGauge, tally: Tally) -> None:
+        take, turn = self._source.take, self._turn
+        gauge, hand = self._job.gauge, worker.hand
+        while True:
+            while not gauge.is_on:
+                turn(take(None), hand, tally)
+            worker.begins()
+            while gauge.is_on:
+                passed_over = 0
+                for passed_over in worker.passed_over():  # noqa: B007  # the last value is used
+                    turn(take(None), hand, tally)
+                self._work_measured(worker, hand, passed_over)
+
+    def _turn(self, item: Item, hand: InProgress, tally: Tally) -> None:
+        """Prepare an item, and deliver its examples."""
+        made = self._prepare(item, hand, 0, self._is_plain)
+        if type(made) is tuple and len(made) == 1:
+            self._delivery.deliver_single(item, made[0], tally)
+        else:
+            self._delivery.deliver(made if type(made) is Prepared else Prepared(item, made))
+            hand.item = None  # if a generator was still making it
+
+    def _work_in_line(self, worker: WorkerGauge) -> None:
+        """Do the same with an output buffer, which the worker may have to flush at its end."""
+        errors: list[BaseException] = []
+        try:
+            self._work(worker)
+        except BaseException as error:
+            errors.append(error)
+        try:
+            if self._leaves_in_order(errors[0]):
+                self._delivery.deliver_rest()
+        except BaseException as error:
+            errors.append(error)
+        try:
+            raise combine_errors(errors)
+        finally:
+            del errors  # their tracebacks contain this frame
+
+    def _leaves_in_order(self, ended: BaseException) -> bool:
+        """Return whether to flush the buffer before the worker reports its end.
+
+        A failure must be reported at once; meanwhile the buffer would fill up again and again. With
+        a kept order it cannot: only items before the failed one may follow.
+        """
+        is_failure = not isinstance(ended, NothingMore)
+        return not is_failure or (self._job.is_ordered and isinstance(ended, Exception))
+
+    def _work_measured(self, worker: WorkerGauge, hand: InProgress, passed_over: int) -> None:
+        """Run one measured turn."""
+        gauge = self._job.gauge
+        worker.asks(passed_over, gauge.seconds_full)
+        item = self._source.take(worker)
+        worker.got(item, gauge.seconds_full)
+        cpu = thread_time()
+        prepared = self._prepare(item, hand)
+        as_made = type(prepared.examples) is not tuple
+        worker.made(thread_time() - cpu if self._is_here and not as_made else None)
+        worker.item = None
+        began, blocked = perf_counter(), worker.waits.enqueues
+        self._delivery.deliver(prepared)
+        hand.item = None
+        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    def _prepare(
+        self, item: Item, hand: InProgress, failures: int = 0, is_plain: bool = False
+    ) -> Any:
+        """Prepare an item, with all its retries, after this many earlier failures.
+
+        Returns:
+            A `Prepared`; if ``is_plain``, only the examples of an item that has never failed.
+        """
+        make = self._examples
+        while True:
+            hand.failures, hand.began = failures, perf_counter()  # `hand.take`, inlined for speed
+            hand.item = item
+            try:
+                examples = make(item)
+                if type(examples) is tuple:
+                    hand.item = None
+                elif not self._streams:
+                    examples = tuple(examples)
+                    hand.item = None
+                return examples if is_plain and not failures else Prepared(item, examples, failures)
+            except BaseException as raised:
+                hand.let_go()
+                failures += 1
+                # Give the exception's result no name here: its traceback refers to this frame.
+                delay = self._job.item_failed(item, raised, failures)
+            if delay is None:
+                return Prepared(item, failures=failures - 1, is_skipped=True)
+            self._threads.pause(delay)
+
+    def _work_by_key(self, worker: WorkerGauge) -> None:
+        """Do the same with a key limit: each attempt takes a place, and retries come back later."""
+        assert self._inbox is not None
+        worker.measures_all = True
+        while True:
+            worker.asks()
+            for pending in self._inbox.take():
+                worker.got(pending.item)
+                began, blocked = perf_counter(), worker.waits.enqueues
+                as_made = self._try(pending, self._inbox, worker)
+                worker.delivered(as_made=as_made, began=began, blocked=blocked)
+
+    def _try(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
+        """Prepare an item that has a place, and keep the place meanwhile.
+
+        Returns:
+            Whether a generator ran while the examples were delivered.
+        """
+        hand = worker.hand
+        hand.take(pending.item, pending.failures)
+        cpu = thread_time()
+        try:
+            examples = self._examples(pending.item)
+            if not self._streams:
+                examples = tuple(examples)
+        except LeftBehind:
+            raise  # the worker has taken the item back
+        except BaseException as raised:
+            worker.made()
+            worker.item = None
+            hand.let_go()
+            inbox.give_back(pending)
+            inbox.failed(pending, self._job.failure_of_item(raised))
+            return False
+        is_made = type(examples) is tuple
+        worker.made(thread_time() - cpu if self._is_here and is_made else None)
+        worker.item = None
+        if is_made:
+            hand.let_go()
+            inbox.give_back(pending)
+        self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
+        hand.let_go()  # if a generator was still making it
+        inbox.give_back(pending)
+        return not is_made
+
+
+_log: Final = logging.getLogger("aioqueue")
+
+
+_MOST: Final = 256
+"""The largest number of interpreters; they are made on demand."""

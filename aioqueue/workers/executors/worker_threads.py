@@ -1,0 +1,632 @@
+"""The common parts of executors whose workers are threads.
+
+These threads take items from the source, wait for work, and enqueue examples. An executor adds how
+an item gets to the function, and how its outcome comes back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+from aioqueue import QueueClosedError, sync
+from aioqueue.base.arguments import EnqueueOp
+from aioqueue.coordination.classify import Classification, classify
+from aioqueue.errors import add_note
+from aioqueue.items.item import EpochEnd, Item, Prepared
+from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
+from aioqueue.system.locks import guarded
+from aioqueue.workers.flow_control import (
+    NOTE_OF_KEY,
+    InFlightWindow,
+    OutputBuffer,
+    Pending,
+    ReadPace,
+    Tally,
+)
+from aioqueue.workers.job import Job
+from aioqueue.workers.key_limits import Inbox
+from aioqueue.workers.timing import WorkerGauge
+
+
+class ThreadSource:
+    """The source of a job, which one thread reads at a time.
+
+    If the function is fast and the items are in memory, the reading thread takes several items at
+    once, and others then take theirs without a turn. Such items belong to no worker yet, so none
+    has to wait for another one's preparation.
+
+    Args:
+        job: the job.
+        waits_till_low: whether to wake a thread that waits for room only when there is much room,
+            or when the source has ended.
+    """
+
+    def __init__(self, job: Job, *, waits_till_low: bool = False) -> None:
+        self._job = job
+        self._lock = job.lock
+        self._window = job.window
+        self._waits_till_low = waits_till_low
+        self.is_for_workers = True  # workers read it themselves, and may be dismissed
+        self._turn = threading.Lock()
+        self._room = threading.Condition(job.lock)
+        self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
+        self._items = (self._reader or job.feed).items()
+        may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
+        self.pace: ReadPace | None = ReadPace() if may_read_ahead else None
+        self._pace = self.pace
+        self._ahead: deque[Item] = deque()  # items that were read, for any worker
+        job.window.ahead = self._ahead
+        self._seconds_each = 0.0  # the seconds to read one of these
+        self._read = 0  # the number of items so far
+        self._looks_at = 1  # the next number at which calls are watched for draws
+        self._now_and_then = job.call.watch_draws
+
+    def enqueue_ops(self) -> list[EnqueueOp]:
+        """Return the ops that are needed besides the readers."""
+        return [] if self._reader is None else [self._reader.read_source]
+
+    def take(self, worker: WorkerGauge | None = None) -> Item:
+        """Return the next item, which counts as in flight from now on.
+
+        Args:
+            worker: the caller's gauge, if it measures this turn.
+
+        Raises:
+            NothingMore: no item is left, or the run wants no more.
+            BaseException: the failure of the source.
+        """
+        job, ahead = self._job, self._ahead
+        if worker is None and ahead and not (job.is_halted or job.crew.surplus):
+            try:  # as `_read_already`, inlined for speed
+                return ahead.popleft()
+            except IndexError:
+                pass  # other workers were faster
+        while True:
+            with self._turn:
+                if ahead and (item := self._read_already()) is not None:
+                    if worker is not None:
+                        job.gauge.source_waits.add(self._seconds_each, worker.weight)
+                    return item
+                n = self._let_in()
+                self._read = read = self._read + n
+                if read >= self._looks_at:
+                    self._looks_at = 4 * read
+                    self._now_and_then()
+                try:
+                    if n > 1:
+                        self._read_ahead(n)
+                    elif worker is None:
+                        return next(self._items)
+                    else:
+                        return self._measured(worker.weight)
+                except BaseException as error:
+                    raise job.source_raised(error)  # noqa: B904  # the user's own cause matters
+
+    def _read_already(self) -> Item | None:
+        """Return the next item that was read ahead; ``None`` if none is there or wanted."""
+        job = self._job
+        if job.is_halted:
+            return None
+        if job.crew.surplus and self.is_for_workers:
+            job.dismiss()
+        try:
+            return self._ahead.popleft()
+        except IndexError:
+            return None  # other workers were faster
+
+    def _let_in(self) -> int:
+        """Wait until an item may come in; return how many may."""
+        job, pace = self._job, self._pace
+        with self._lock:
+            if not self._window.has_room():
+                self._wait_for_room()
+            if job.source_ended:
+                raise job.nothing_more()
+            if job.crew.surplus and self.is_for_workers:
+                job.dismiss()
+            if pace is None:
+                self._window.enter()
+                return 1
+            return self._window.enter_some(pace.next(job.count))
+
+    def _read_ahead(self, n: int) -> None:
+        """Read items that were let in. Keep the source's exception until all items are taken.
+
+        Raises:
+            BaseException: the exception of the source, if there are no items.
+        """
+        began = perf_counter()
+        read: list[Item] = []
+        try:
+            if self._window.quota is None:
+                read.extend(islice(self._items, n))  # keeps the items before a failure
+            else:
+                for item in islice(self._items, n):
+                    read.append(item)
+                    if type(item.value) is EpochEnd:  # the next epoch has a number of its own
+                        break
+            if not read:
+                raise StopIteration
+        except BaseException as error:
+            if not read:
+                self._never_came(n - 1)
+                raise
+            self._items = _raising(error)
+        self._never_came(n - len(read))
+        self._seconds_each = (perf_counter() - began) / len(read)
+        self._ahead.extend(read)
+
+    def _never_came(self, n: int) -> None:
+        """Uncount items that were let in, but did not come. The caller has the turn, and no one
+        else waits for room, so there is no one to wake."""
+        if n:
+            with self._lock:
+                self._window.abort(n)
+
+    def _measured(self, weight: int) -> Item:
+        began = perf_counter()
+        item = next(self._items)
+        self._job.gauge.source_waits.add(perf_counter() - began, weight)
+        return item
+
+    def _wait_for_room(self) -> None:
+        """Wait until another item may come in, or none will. Called under the lock."""
+        job, window = self._job, self._window
+        job.gauge.is_full(by_bytes=window.is_full_of_bytes)
+        try:
+            self._sleep(job, window)
+        finally:
+            job.gauge.has_room()
+
+    def _sleep(self, job: Job, window: InFlightWindow) -> None:
+        # Only one thread waits, as it has the turn. It says so before it looks; a worker with a
+        # tally first counts and then looks whether somebody waits. So one of them sees the other.
+        job.is_room_awaited = True
+        while not (job.source_ended or window.has_room() or self._is_to_dismiss()):
+            self._room.wait()
+        job.is_room_awaited = False
+
+    def _is_to_dismiss(self) -> bool:
+        return self.is_for_workers and self._job.is_to_dismiss
+
+    def resized(self) -> None:
+        """See `Executor.resized`."""
+        self._room.notify()
+
+    def room_came(self) -> None:
+        """See `Executor.room_came`."""
+        if not self._is_patient() or self._window.is_low or self._job.source_ended:
+            self._room.notify()
+
+    def _is_patient(self) -> bool:
+        """Return whether to wait until there is room for many items.
+
+        That pays for fast items in order, where each item would wake a thread. The consumer's next
+        item is not delayed, because it is in preparation already.
+        """
+        pace = self._pace
+        is_quick = pace is not None and pace.is_quick
+        return self._waits_till_low or (is_quick and self._job.is_ordered)
+
+    def stop(self) -> None:
+        """End the wait for room, and the wait for an async source."""
+        self._wake()
+        if self._reader is not None:
+            self._reader.close()
+
+    @guarded
+    def _wake(self) -> None:
+        self._room.notify_all()
+
+    def _drop_ahead(self) -> None:
+        """Drop items that were read ahead and are not wanted; they stay counted."""
+        dropped = 0
+        with suppress(IndexError):
+            while True:
+                self._ahead.popleft()
+                dropped += 1
+        if dropped:
+            self._window.ahead = range(dropped)
+
+    def close(self) -> BaseException | None:
+        """Close the source; if a thread is inside, leave the closing to that thread.
+
+        Returns:
+            What has failed in that.
+        """
+        if self._reader is not None:
+            self._reader.close()  # it may wait until its items are taken
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            self._drop_ahead()
+            self._items.close()
+        except BaseException as error:
+            return failure_of_clean_up(error)
+        finally:
+            self._turn.release()
+        return None
+
+
+def _raising(error: BaseException) -> Generator[Item, None, None]:
+    """Return items that fail at once with an error."""
+    yield from ()
+    try:
+        raise error
+    finally:
+        del error  # its traceback contains this frame
+
+
+class ThreadDelivery:
+    """Enqueues examples from threads, waiting if the queue is full."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        # Bound once, because every item uses them.
+        self._enqueue = job.into.sync.enqueue
+        self._notes_made = job.notes_made
+
+    def deliver(self, prepared: Prepared) -> None:
+        """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        turn = self._job.made(prepared) if self._notes_made else prepared
+        del prepared  # keep nothing that is in the queue
+        while turn is not None:
+            turn = self._put(turn)
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        """Do the same with the only example of an item that has never failed, if no order, bytes or
+        buffer matter. This costs a fifth of `deliver`, beside the enqueue itself.
+
+        Args:
+            item: the item.
+            example: the example.
+            tally: the caller's.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        try:
+            self._enqueue(example)
+        except BaseException as error:
+            prepared = Prepared(item)
+            self._job.not_enqueued(prepared, error)
+            self._job.left(prepared)
+        else:
+            tally.count += 1
+            if self._job.is_room_awaited:
+                self._job.look_again()
+
+    def deliver_rest(self) -> None:
+        """Do nothing at the end of a worker: there is no buffer to flush."""
+
+    def _put(self, prepared: Prepared) -> Prepared | None:
+        """Enqueue the examples of an item; return the item to enqueue next."""
+        examples, enqueue = prepared.examples, self._enqueue
+        try:
+            for example in examples if type(examples) is tuple else self._as_made(prepared):
+                try:
+                    enqueue(example)
+                except BaseException as error:
+                    self._job.not_enqueued(prepared, error)
+                    break
+                prepared.entered += 1
+        except BaseException:
+            self._job.progress.entered(prepared.entered)
+            raise
+        return self._job.left(prepared)
+
+    def _as_made(self, prepared: Prepared) -> Iterator[Any]:
+        """Yield the examples of a generator; if it fails, the item has failed."""
+        examples = iter(prepared.examples)
+        while True:
+            try:
+                example = next(examples)
+            except StopIteration:
+                return
+            except BaseException as error:
+                self._job.refused(prepared, self._job.failure_of_item(error))
+                return
+            yield example  # outside the `try`: closing this generator is not a failure of that one
+
+
+class LineDelivery(ThreadDelivery):
+    """Enqueues several items at once, from an `OutputBuffer`."""
+
+    def __init__(self, job: Job, line: OutputBuffer) -> None:
+        super().__init__(job)
+        self._line = line
+        self._enqueue_many = job.into.sync.enqueue_many
+
+    def deliver(self, prepared: Prepared) -> None:
+        """Hand in an item, and enqueue the items that are due.
+
+        Raises:
+            BaseException: what ends the worker.
+        """
+        self._job.make_whole(prepared)
+        run = self._line.bring(prepared)
+        del prepared  # keep nothing that is in the queue
+        while run:
+            run = self._put_run(run)
+
+    def deliver_rest(self) -> None:
+        """Enqueue the rest of the buffer, at the end of a worker.
+
+        Raises:
+            BaseException: what ends the worker instead.
+        """
+        run = self._line.rest()
+        while run:
+            run = self._put_run(run) or self._line.rest()
+
+    def _put_run(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
+        """Enqueue items; return the items to enqueue next."""
+        try:
+            if len(run) == 1:
+                self._enqueue(run[0].examples[0])
+            else:
+                self._enqueue_many([prepared.examples[0] for prepared in run], copy=False)
+        except QueueClosedError:
+            raise self._job.nothing_more() from None
+        return self._line.entered(run)
+
+
+class WorkerThreads:
+    """The workers of a job that are threads.
+
+    Args:
+        job: the job.
+        source: the source that they, or a helper, take items from.
+    """
+
+    def __init__(self, job: Job, source: ThreadSource) -> None:
+        self._job = job
+        self._lock = job.lock
+        self._source = source
+        self.scope: sync.CancelScope = (
+            sync.CancelScope()
+        )  # around every wait of a worker at a queue
+        self._stopped = threading.Condition(job.lock)
+
+    def enqueue_ops(self, work: Callable[[WorkerGauge], object]) -> list[EnqueueOp]:
+        """Return one op for each worker.
+
+        Args:
+            work: called with the worker's gauge. It works until it raises `Job.nothing_more`, or a
+                failure. (It is a method of our owner, so we do not keep it.)
+        """
+        return [partial(self.prepare_items, work)] * self._job.count
+
+    def prepare_items(self, work: Callable[[WorkerGauge], object]) -> None:
+        """Run a worker."""
+        job, thread = self._job, threading.current_thread()
+        job.enter()
+        worker = job.gauge.worker(thread.name)
+        job.hands.give(thread, worker.hand)
+        ended: BaseException | None = None
+        try:
+            with self.scope:
+                work(worker)
+        except BaseException as error:
+            is_stop = classify(error, stopping=job.is_stopping) is Classification.STOP
+            ended = job.nothing_more() if is_stop else error
+        job.hands.drop(thread)
+        job.gauge.left(worker)
+        closing = self._source.close() if job.is_halted else None
+        try:
+            raise job.leave(ended, closing)
+        finally:
+            del ended, closing  # their tracebacks contain this frame
+
+    def helper(self, work: Callable[[], object]) -> None:
+        """Run a helper thread, which a stop ends as it ends the workers.
+
+        Raises:
+            BaseException: a failure, otherwise that there is nothing more to do.
+        """
+        errors: list[BaseException] = []
+        self._job.gauge.helper(threading.current_thread().name)
+        try:
+            with self.scope:
+                work()
+        except BaseException as error:
+            errors.append(error)
+        closing = self._source.close()
+        if closing is not None:
+            errors.append(closing)
+        try:
+            raise combine_errors(errors)
+        finally:
+            del errors, closing  # their tracebacks contain this frame
+
+    def pause(self, seconds: float) -> None:
+        """Sleep.
+
+        Raises:
+            NothingMore: no more examples are wanted.
+        """
+        with self._lock:
+            self._stopped.wait_for(lambda: self._job.is_halted, seconds)
+        if self._job.is_halted:
+            raise self._job.nothing_more()
+
+    def stop(self) -> None:
+        """End all waits of the workers."""
+        self.scope.cancel()
+        self._wake()
+
+    @guarded
+    def _wake(self) -> None:
+        self._stopped.notify_all()
+
+
+class ThreadInbox:
+    """Items that a separate thread takes from the source for workers that are threads.
+
+    So workers need not wait for the source while there are items to retry, items of a worker that
+    died, or items that were put aside and have a place now.
+
+    Args:
+        job: the job.
+        source: the source.
+        delivery: receives items that fail for good.
+    """
+
+    def __init__(self, job: Job, source: ThreadSource, delivery: ThreadDelivery) -> None:
+        self._job = job
+        self._lock = job.lock
+        self._source = source
+        source.is_for_workers = False
+        self._delivery = delivery
+        self._inbox = Inbox(job.key_limit)
+        self._work_came = threading.Condition(job.lock)
+
+    def take_items(self) -> None:
+        """Take items from the source until there are no more."""
+        while True:
+            item = self._source.take()
+            with self._lock:
+                self._inbox.put(Pending(item))
+                self._work_came.notify()
+
+    def take(self, n: int = 1, *, wait: bool = True) -> list[Pending]:
+        """Return the next items to prepare.
+
+        Args:
+            n: the largest number; if there are not enough for all workers, a fair share.
+            wait: whether to wait for the first item.
+
+        Returns:
+            Items that all have their places. Empty, if there are none and we must not wait.
+
+        Raises:
+            NothingMore: everything has been prepared, or no more is wanted.
+            BaseException: the failure of the key function, if that ends everything.
+        """
+        while True:
+            pendings = self._next(n, wait)
+            if self._job.key_limit is not None:
+                pendings = [pending for pending in pendings if self._is_admitted(pending)]
+            if pendings or not wait:
+                return pendings
+
+    def take_for(self, gauge: WorkerGauge, n: int, *, is_busy: bool) -> list[Pending]:
+        """Return the next items for a worker, as `take` does; an idle worker waits for them.
+
+        Args:
+            gauge: the worker's gauge, which measures that wait.
+            n: the largest number.
+            is_busy: whether the worker still has items, so that it must not wait.
+        """
+        if is_busy:
+            return self.take(n, wait=False)
+        gauge.asks()
+        try:
+            return self.take(n)
+        finally:
+            gauge.has_items()
+
+    def _next(self, n: int, wait: bool) -> list[Pending]:
+        with self._lock:
+            while not self._job.is_halted:
+                if self._job.crew.surplus:
+                    if not wait:
+                        return []  # end after the current work
+                    self._job.dismiss()
+                share = self._inbox.share(self._job.count)
+                pendings = self._inbox.take(max(1, min(n, share)))
+                if self._inbox.is_newly_due():
+                    self._work_came.notify_all()
+                if pendings or not wait:
+                    return pendings
+                if self._job.source_ended and self._job.window.items == 0:
+                    break
+                self._sleep()
+        raise self._job.nothing_more()
+
+    def _sleep(self) -> None:
+        """Wait for something to do. Called under the lock."""
+        keys = self._job.key_limit
+        if keys is not None:
+            keys.waits(1)
+        try:
+            self._work_came.wait(self._inbox.seconds())
+        finally:
+            if keys is not None:
+                keys.waits(-1)
+
+    def _is_admitted(self, pending: Pending) -> bool:
+        """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
+        assert self._job.key_limit is not None
+        try:
+            self._job.key_limit.note_key(pending)
+        except BaseException as error:
+            add_note(error, NOTE_OF_KEY)
+            self.failed(pending, self._job.failure_of_item(error))
+            return False
+        with self._lock:
+            is_admitted = self._inbox.admit(pending)
+            if self._inbox.is_newly_due():
+                self._work_came.notify_all()
+            return is_admitted
+
+    def give_back(self, pending: Pending) -> None:
+        """Free the place of an item that has ended or is to be retried."""
+        if self._job.key_limit is not None:
+            with self._lock:
+                if self._inbox.give_back(pending):
+                    self._work_came.notify()
+                if self._inbox.is_newly_due():
+                    self._work_came.notify_all()
+
+    def put_back(self, pendings: list[Pending]) -> None:
+        """Put back the items of a lost worker, to be prepared once more."""
+        with self._lock:
+            for pending in pendings:
+                self._inbox.give_back(pending)
+            self._inbox.put_back(pendings)
+            self._work_came.notify_all()
+
+    def failed(self, pending: Pending, error: BaseException) -> None:
+        """Retry or skip an item whose preparation has failed.
+
+        Raises:
+            BaseException: the failure, if it ends everything; or what else ends the worker.
+        """
+        pending.failures += 1
+        delay = self._job.progress.failed(pending.item, error, pending.failures)
+        if delay is None:
+            retried = pending.failures - 1
+            self._delivery.deliver(Prepared(pending.item, failures=retried, is_skipped=True))
+            return
+        with self._lock:
+            self._inbox.put_off(pending, delay)
+            self._work_came.notify_all()  # idle workers must know the time of the retry
+
+    def resized(self) -> None:
+        """See `Executor.resized`."""
+        self._work_came.notify_all()
+
+    def room_came(self) -> None:
+        """See `Executor.room_came`. The job may be over."""
+        if self._job.source_ended:
+            self._work_came.notify_all()
+
+    def stop(self) -> None:
+        """End the wait for something to do."""
+        self._wake()
+
+    @guarded
+    def _wake(self) -> None:
+        self._work_came.notify_all()

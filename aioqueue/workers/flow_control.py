@@ -1,0 +1,479 @@
+"""Flow control: how many items may be in flight, and be read together.
+
+`InFlightWindow` bounds the items that were taken from the source and have not left yet. An
+`ItemQuota` bounds those of an epoch, where only the first rows are wanted. A `Tally`
+counts those that left through one thread, without a lock. `ReadPace`
+decides how many items to read ahead together. `OutputBuffer` collects prepared items, to enqueue
+several at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence, Sized
+from time import perf_counter
+from typing import Any, Final, Protocol, Self
+
+from aioqueue import QueueClosedError, QueueFull, sync
+from aioqueue.items.item import Item, Prepared
+from aioqueue.items.quota import ItemQuota
+from aioqueue.system.locks import guarded, holding, release_if_held
+
+_WEIGHT = 1 / 16  # the weight of the latest size in the mean
+
+
+class InFlightWindow:
+    """Counts what is in flight, and decides whether another item may come in.
+
+    It counts the bytes of prepared examples that wait to be enqueued. It assumes that items in
+    preparation will be as large as recent ones, and lets nothing in that would then be too much.
+    Before any size is known, as many items may come in as can be prepared at once, because reading
+    more would be of no use yet. One item may always come in, however large, so nothing ever waits
+    for itself. Not thread-safe.
+
+    So the bytes of prepared examples are at most
+
+    - ``limit_bytes``, or one item, if all items have one size, and the items prepared at once do
+      not exceed it;
+    - more, if sizes change and the items in preparation turn out larger than those before them: by
+      that difference for each of them. There are at most ``max_in_flight`` of them, and at most
+      ``at_once`` while no size is known.
+
+    Args:
+        max_in_flight: the largest number of items.
+        limit_bytes: the largest number of bytes; ``None`` for no bound (then `mark_ready` need not
+            be called).
+        at_once: the number of items that are prepared at the same time.
+    """
+
+    __slots__ = (
+        "_at_once",
+        "_bytes",
+        "_came",
+        "_closed",
+        "_max_in_flight",
+        "_mean",
+        "_tallies",
+        "_waiting",
+        "ahead",
+        "limit_bytes",
+        "quota",
+    )
+
+    def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
+        self._came = 0  # the items that came in, less those that left without a tally
+        self._tallies: list[Tally] = []
+        self._closed = 0  # the total of the tallies that were closed
+        self.ahead: Sized = ()  # items that were read, but not yet taken by a worker
+        self.limit_bytes: int | None = limit_bytes
+        self.quota: ItemQuota | None = None  # of a source whose later stages want a part of it
+        self._max_in_flight = max_in_flight
+        self._at_once = at_once
+        self._waiting = 0  # prepared items
+        self._bytes = 0  # the bytes of these
+        self._mean = 0.0  # 0: no size is known yet
+
+    def has_room(self) -> bool:
+        """Return whether another item may come in."""
+        if self.quota is not None and not self.quota.left:
+            return False
+        items = self.items
+        if items == 0:
+            return True
+        if items >= self._max_in_flight:
+            return False
+        if self.limit_bytes is None:
+            return True
+        coming = items - self._waiting + 1
+        if not self._mean:
+            return coming <= self._at_once
+        return self._bytes + coming * self._mean <= self.limit_bytes
+
+    @property
+    def items(self) -> int:
+        """The number of items in flight."""
+        return self._came - self.singles
+
+    @property
+    def singles(self) -> int:
+        """The total of all tallies: the items that have left as single examples."""
+        return self._closed + sum([tally.count for tally in self._tallies])
+
+    def open_tally(self, tally: Tally) -> None:
+        """Include a tally in `singles`."""
+        self._tallies.append(tally)
+
+    def close_tally(self, tally: Tally) -> None:
+        """Keep only the total of a tally, whose thread ends."""
+        if tally in self._tallies:
+            self._tallies.remove(tally)
+            self._closed += tally.count
+
+    @property
+    def max_in_flight(self) -> int:
+        """The largest number of items in flight."""
+        return self._max_in_flight
+
+    @property
+    def is_full_of_bytes(self) -> bool:
+        """Return whether ``limit_bytes``, rather than ``max_in_flight``, keeps items out."""
+        return self.limit_bytes is not None and 0 < self.items < self._max_in_flight
+
+    @property
+    def taken(self) -> int:
+        """The number of items that workers have taken and that have not left."""
+        return max(0, self.items - len(self.ahead))
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of prepared examples that wait to be enqueued."""
+        return self._bytes
+
+    @property
+    def is_low(self) -> bool:
+        """Return whether there is enough room to wake a reader that brings many items."""
+        return self.items <= self._max_in_flight - self._max_in_flight // 4
+
+    @property
+    def mean_bytes(self) -> float:
+        """The approximate bytes of an item's examples; 0.0 if unknown."""
+        return self._mean
+
+    def resize(self, max_in_flight: int, at_once: int) -> None:
+        """Let in more items from now on, or fewer; those in flight stay."""
+        self._max_in_flight, self._at_once = max_in_flight, at_once
+
+    def enter(self) -> None:
+        """Let an item in."""
+        self._came += 1
+
+    def enter_some(self, wanted: int) -> int:
+        """Let in several items, as far as there is room: at least one if `has_room`.
+
+        Only for windows without ``limit_bytes``.
+
+        Args:
+            wanted: the most items to let in.
+
+        Returns:
+            The number of items.
+        """
+        n = max(1, min(wanted, self._max_in_flight - self.items))
+        if self.quota is not None:
+            n = min(n, self.quota.left)
+        self._came += n
+        return n
+
+    def mark_ready(self, size: int) -> bool:
+        """Note that an item was prepared, with this many bytes, or 0 without examples.
+
+        Returns:
+            Whether there may be room now that this first size is known.
+        """
+        is_first = size > 0 and not self._mean
+        self._waiting += 1
+        self._bytes += size
+        self._mean += (size - self._mean) * (_WEIGHT if self._mean else 1.0)
+        return is_first
+
+    def release(self, size: int) -> None:
+        """Note that a prepared item has left."""
+        self._came -= 1
+        self._waiting -= 1
+        self._bytes -= size
+
+    def leave(self, n: int) -> None:
+        """Note that prepared items have left, as `release`, in a window that counts no bytes."""
+        self._came -= n
+
+    def abort(self, n: int = 1) -> None:
+        """Remove items that came in and will never be prepared."""
+        self._came -= n
+
+
+class Tally:
+    """Counts the items that one thread delivers as single examples, in a ``with`` block.
+
+    Only that thread writes the count, so it takes no lock; any thread may read it. With a lock, the
+    counting would cost a tenth of all instructions for a tiny function.
+
+    Args:
+        lock: guards the window.
+        window: the window that the items leave. It counts no bytes.
+    """
+
+    __slots__ = ("_lock", "_window", "count")
+
+    def __init__(self, lock: threading.RLock, window: InFlightWindow) -> None:
+        self._lock = lock
+        self._window = window
+        self.count: int = 0
+
+    def __enter__(self) -> Self:
+        holding(self._lock, self._window.open_tally, self)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        holding(self._lock, self._window.close_tally, self)
+
+
+_CHEAP: Final = 5e-5
+"""Items that take a worker longer than this many seconds are not read together."""
+
+_AHEAD: Final = 5e-4
+"""The approximate seconds of work in the items that are read together."""
+
+_MOST: Final = 64
+
+
+class ReadPace:
+    """Decides how many items to read together: one at first, and more and more while they are fast.
+
+    The time between two reads is the measure. It includes everything that may delay items: the
+    function, the queue, other threads. Not thread-safe.
+    """
+
+    __slots__ = ("_n", "_since")
+
+    def __init__(self) -> None:
+        self._n = 1
+        self._since = 0.0
+
+    @property
+    def is_quick(self) -> bool:
+        """Return whether items are so fast that several were read together the last time."""
+        return self._n > 1
+
+    def next(self, workers: int) -> int:
+        """Return how many items to read now, when all earlier ones are in preparation.
+
+        Args:
+            workers: the number of workers.
+        """
+        now = perf_counter()
+        each = max(1e-9, now - self._since) / self._n
+        self._since = now
+        if each * workers > _CHEAP:
+            self._n = 1
+        else:
+            self._n = max(1, min(2 * self._n, int(_AHEAD / each), _MOST))
+        return self._n
+
+
+NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
+"""A note on failures of the key function, to tell them from those of the main function."""
+
+_NO_KEY: Final[Any] = object()
+
+
+class Pending:
+    """An item that is to be prepared, and its history.
+
+    Attributes:
+        item: the item.
+        failures: how often its preparation has failed.
+        deaths: the number of processes that it has killed.
+        key: its key for ``concurrency_key``, once known.
+        has_place: whether it counts as one of its key's items in preparation.
+    """
+
+    __slots__ = ("deaths", "failures", "has_place", "item", "key")
+
+    def __init__(self, item: Item) -> None:
+        self.item: Item = item
+        self.failures: int = 0
+        self.deaths: int = 0
+        self.key: Hashable = _NO_KEY
+        self.has_place: bool = False
+
+    @property
+    def has_key(self) -> bool:
+        """Whether its key is known."""
+        return self.key is not _NO_KEY
+
+
+_HELD: Final = 32
+"""The number of items at which the buffer is enqueued although no consumer wants them."""
+
+_NONE: Final[Sequence[Prepared]] = ()
+
+
+class LeavingItems(Protocol):
+    """Counts the items that have left; see `PrepareProgress`."""
+
+    lock: threading.RLock
+
+    def left(self, prepared: Prepared) -> None:
+        """Count an item whose last example is in the queue. Called under the lock."""
+
+
+class OutputBuffer:
+    """Holds prepared items until several can be enqueued together. Thread-safe.
+
+    If an item takes microseconds, enqueuing it by itself is a good part of all work. So workers
+    hand in their results here, and one of them enqueues several together, in order if the order is
+    kept.
+
+    This delays no consumer. A consumer that is about to wait for the queue says how many items it
+    wants. If the buffer holds enough, they are enqueued at once. Otherwise the worker that hands in
+    the last one wanted enqueues them, even while all other workers are inside a function or wait
+    for the source.
+
+    It holds less than half of what may be in flight, so that there is room for more items. So it
+    suits windows that count only items. If everything in flight is here, it is enqueued.
+
+    Args:
+        queue: a queue of whole items (`Delivered`), which nothing else fills, and one consumer
+            reads.
+        window: counts what is in flight, including the items here.
+        progress: counts items that have left. Its lock guards this buffer.
+        pace: shows whether items are so fast that it is worth collecting them.
+        ordered: whether to keep the order of the source.
+
+    Attributes:
+        left: called, with the lock held, when there may be room for more items.
+    """
+
+    left: Callable[[], None] | None = None
+
+    def __init__(
+        self,
+        queue: sync.BlockingQueue,
+        window: InFlightWindow,
+        progress: LeavingItems,
+        pace: ReadPace,
+        *,
+        ordered: bool,
+    ) -> None:
+        self._lock = progress.lock
+        self._queue = queue
+        self._window = window
+        self._progress = progress
+        self._pace = pace
+        self._is_ordered = ordered
+        self._most = _HELD if queue.capacity is None else min(_HELD, queue.capacity // 2)
+        self._ready: list[Prepared] = []  # the next to enqueue, in order
+        self._early: dict[int, Prepared] = {}  # items that wait for an earlier one
+        self._next = 0  # the number after the ready ones
+        self._is_busy = False  # a worker is enqueuing some
+        self._entered = 0  # the total of items that were ever enqueued
+        self._taken = 0  # the total of these that were taken out
+        self._wanted = 0  # the total that the consumer waits for
+
+    @property
+    def early(self) -> int:
+        """The number of prepared items that wait for an earlier one. Called under the lock."""
+        return len(self._early)
+
+    # For workers.
+
+    def bring(self, prepared: Prepared) -> Sequence[Prepared]:
+        """Hand in an item.
+
+        Returns:
+            The items that the caller must enqueue now, followed by a call of `entered`.
+        """
+        lock = self._lock
+        try:  # as `guarded`, inlined for speed
+            lock.acquire()
+            number = prepared.item.number
+            if number != self._next and self._is_ordered:
+                self._early[number] = prepared
+                run = _NONE
+            else:
+                self._next = number + 1
+                self._ready.append(prepared)
+                if self._early:
+                    self._close_up()
+                run = self._all() if self._is_due() else _NONE
+            lock.release()
+        except BaseException:
+            release_if_held(lock)
+            raise
+        return run
+
+    @guarded
+    def entered(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
+        """Note that items are in the queue.
+
+        Returns:
+            The items that the caller must enqueue next.
+        """
+        self._count(run)
+        self._is_busy = False
+        return self._all() if self._is_due() else _NONE
+
+    @guarded
+    def rest(self) -> Sequence[Prepared]:
+        """Let a worker end.
+
+        Returns:
+            The items that it must enqueue first: all that are here, unless another worker is
+            enqueuing some and will continue.
+        """
+        return self._all() if self._ready and not self._is_busy else _NONE
+
+    # For the consumer.
+
+    def want(self, n: int) -> None:
+        """Announce that the consumer is about to wait for n items in the queue. Does not wait.
+
+        Args:
+            n: >= 1, and at most as many as are sure to arrive.
+        """
+        wanted = self._taken + n
+        if self._entered < wanted:
+            self._want(wanted)
+
+    def took(self, n: int) -> None:
+        """Note that n items were taken out."""
+        self._taken += n
+
+    @guarded
+    def _want(self, wanted: int) -> None:
+        self._wanted = wanted
+        if not self._is_due():
+            return
+        n = 0
+        try:
+            for prepared in self._ready:
+                self._queue.enqueue_nowait(prepared.examples[0])
+                n += 1
+        except (QueueFull, QueueClosedError):
+            pass  # there is enough, or the consumer learns of the stop
+        run = self._ready[:n]
+        del self._ready[:n]
+        self._count(run)
+
+    # All methods below need the lock.
+
+    def _is_due(self) -> bool:
+        """Return whether the ready items should be enqueued now."""
+        n = len(self._ready)
+        if not n or self._is_busy:
+            return False
+        if self._entered < self._wanted <= self._entered + n:
+            return True
+        return n >= self._most or 2 * n >= self._window.max_in_flight or not self._pace.is_quick
+
+    def _all(self) -> Sequence[Prepared]:
+        """Return all ready items, for the worker that enqueues them."""
+        self._is_busy = True
+        run, self._ready = self._ready, []
+        return run
+
+    def _close_up(self) -> None:
+        """Move items from early to ready, if their turn has come."""
+        early, at = self._early, self._next
+        while (following := early.pop(at, None)) is not None:
+            self._ready.append(following)
+            at += 1
+        self._next = at
+
+    def _count(self, run: Sequence[Prepared]) -> None:
+        for prepared in run:
+            self._progress.left(prepared)
+        self._entered += len(run)
+        self._window.leave(len(run))
+        if self.left is not None:
+            self.left()

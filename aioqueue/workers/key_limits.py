@@ -1,0 +1,299 @@
+"""How many items of one key are prepared at a time (`KeyLimit`), and how often (`TokenBuckets`).
+
+`Inbox` holds the items that wait for a worker: ready ones, those to retry later, and those that
+wait for their key.
+
+A key is a host, say, or a file. Rates follow the generic cell rate algorithm (ITU-T I.371, in the
+form of virtual scheduling): for each key it keeps one time, at which all of its burst is there
+again. So a key costs a number, and one that was not used for a while costs nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import reprlib
+from collections import deque
+from collections.abc import Callable, Hashable
+from math import inf
+from operator import itemgetter
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+from aioqueue.base.arguments import Answers
+from aioqueue.core.meters import current_meter
+from aioqueue.errors import counted
+from aioqueue.items.item import EpochEnd
+from aioqueue.workers.flow_control import Pending
+from aioqueue.workers.options import Rate
+
+_FEW: Final = 1024
+"""With so many keys it is not yet worth looking for those that can be forgotten."""
+
+
+class KeyLimit:
+    """Gives items their key's places, and puts aside items that find none free.
+
+    A place may have to wait for a rate, too. A freed place goes to the item of that key that was
+    put aside first, before any later item. So keys do not starve each other, and items of one key
+    keep their order. A key without items takes no memory. Not thread-safe, except for `note_key`
+    and the methods that report its state.
+
+    Args:
+        key_of: returns the key of an item's value; ``None``: all items have one key.
+        max_per_key: the number of items of one key that may have a place at the same time;
+            ``None`` for any.
+        rate: how often items of one key may get a place; ``None`` for any.
+    """
+
+    def __init__(
+        self,
+        key_of: Callable[[Any], Hashable] | None,
+        max_per_key: int | None,
+        rate: TokenBuckets | None = None,
+    ) -> None:
+        self._key_of: Callable[[Any], Hashable] = key_of or _one_key
+        self._answers = Answers("concurrency_key", self._key_of, "have it return the key itself")
+        self.max_per_key = max_per_key
+        self._most: float = inf if max_per_key is None else max_per_key
+        self._rate = rate
+        self._inside: dict[Hashable, int] = {}
+        self._aside: dict[Hashable, deque[Pending]] = {}
+        self._due: dict[Hashable, float] = {}  # when keys may have a place again, by their rate
+        self.is_newly_due: bool = False
+        """Whether idle workers must look again how long they may sleep."""
+        self._waiting = 0  # idle workers
+        self._short = (0.0, 0.0)  # seconds in which one was idle while items waited; since, or 0
+
+    def note_key(self, pending: Pending) -> None:
+        """Call the key function for an item whose key is unknown.
+
+        Raises:
+            BaseException: what the function raised.
+            TypeError: the key is not hashable, or is an awaitable.
+        """
+        if not pending.has_key:
+            value = pending.item.value
+            began = perf_counter()
+            key = None if isinstance(value, EpochEnd) else self._key_of(value)
+            meter = current_meter.get()
+            if meter is not None:
+                meter.asked_for_key(perf_counter() - began)
+            self._answers.check(key)
+            hash(key)
+            pending.key = key
+
+    def admit(self, pending: Pending) -> bool:
+        """Give an item a place and return ``True``; or put it aside, if none is free."""
+        if pending.has_place:
+            return True
+        key = pending.key
+        if key not in self._aside and self._has_place_for(pending):
+            return True
+        self._aside.setdefault(key, deque()).append(pending)
+        self._note()
+        return False
+
+    def due(self, most: int) -> list[Pending]:
+        """Items that were put aside, and whose rate gives them a place now."""
+        found: list[Pending] = []
+        now = monotonic() if self._due else 0.0
+        for key in [key for key, at in self._due.items() if at <= now]:
+            del self._due[key]
+            while len(found) < most and (heir := self._heir(key)) is not None:
+                found.append(heir)
+            if key in self._aside and key not in self._due:
+                self._due[key] = now  # there may be more, for another worker
+                self.is_newly_due = True
+        return found
+
+    def seconds(self) -> float | None:
+        """Return the seconds until `due` may have an item; ``None`` if only a place can help."""
+        return max(0.0, min(self._due.values()) - monotonic()) if self._due else None
+
+    def _has_place_for(self, pending: Pending) -> bool:
+        """Give an item a place, if there is one. If only its rate forbids that, note until when."""
+        key = pending.key
+        inside = self._inside.get(key, 0)
+        if inside >= self._most:
+            return False
+        rate = self._rate
+        if isinstance(pending.item.value, EpochEnd):
+            rate = None  # the end of an epoch calls no function
+        if rate is not None and not rate.take(key, monotonic()):
+            self._due[key] = rate.next(key)
+            self.is_newly_due = True
+            return False
+        self._inside[key] = inside + 1
+        pending.has_place = True
+        return True
+
+    def _heir(self, key: Hashable) -> Pending | None:
+        """The item of a key that was put aside first, if it gets a place now."""
+        aside = self._aside.get(key)
+        if aside is None or not self._has_place_for(aside[0]):
+            return None
+        heir = aside.popleft()
+        if not aside:
+            del self._aside[key]
+            self._note()
+        return heir
+
+    def told(self) -> list[str]:
+        """Return the keys that have items waiting for a place, in words."""
+        return [self._told(key, len(aside)) for key, aside in list(self._aside.items())]
+
+    def _told(self, key: Hashable, aside: int) -> str:
+        items = f"{counted(aside, 'item')} put aside"
+        if key in self._due:
+            of = "" if self._key_of is _one_key else f" of key {key!r}"
+            return f"rate: the next one{of} may begin later, {items}"
+        return f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation, {items}"
+
+    def waits(self, more: int) -> None:
+        """Note that more workers are idle; or fewer, if negative."""
+        self._waiting += more
+        self._note()
+
+    def _note(self) -> None:
+        """Start or stop counting the time in which a worker is idle while items are put aside."""
+        is_short = bool(self._waiting and self._aside)
+        seconds, since = self._short
+        if is_short != bool(since):
+            now = perf_counter()
+            self._short = (seconds, now) if is_short else (seconds + now - since, 0.0)
+
+    def seconds_short(self, now: float) -> float:
+        """Return the seconds in which a worker was idle while items were put aside, until now."""
+        seconds, since = self._short
+        return seconds + (max(0.0, now - since) if since else 0.0)
+
+    def fullest(self) -> str | None:
+        """Return the key with most items put aside, in a few letters; ``None`` if none are."""
+        aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
+        return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
+
+    def give_back(self, pending: Pending) -> Pending | None:
+        """Free the place of an item, if it had one.
+
+        Returns:
+            The item that was put aside before and gets the place now.
+        """
+        if not pending.has_place:
+            return None
+        pending.has_place = False
+        key = pending.key
+        inside = self._inside.pop(key) - 1
+        if inside:
+            self._inside[key] = inside
+        return None if key in self._due else self._heir(key)
+
+
+def _one_key(value: Any) -> Hashable:
+    return None
+
+
+class TokenBuckets:
+    """Decides whether a call of a key may begin now. Not thread-safe.
+
+    In any t seconds, at most ``burst + t * rate`` calls of one key begin.
+
+    Args:
+        rate: of each key.
+        burst: how many calls may begin at once after a pause, >= 1.
+    """
+
+    def __init__(self, rate: Rate, burst: int) -> None:
+        self.rate: Rate = rate
+        self._each = rate.seconds / rate.count
+        self._tolerance = (burst - 1) * self._each
+        self._full_at: dict[Hashable, float] = {}  # when all of its burst is there again
+        self._most = _FEW
+
+    def take(self, key: Hashable, now: float) -> bool:
+        """Begin a call, if that is allowed now."""
+        full_at = self._full_at.get(key, now)
+        if full_at - self._tolerance > now:
+            return False
+        self._full_at[key] = max(full_at, now) + self._each
+        if len(self._full_at) > self._most:
+            self._forget(now)
+        return True
+
+    def next(self, key: Hashable) -> float:
+        """When the next call of a key may begin; a time in the past for now."""
+        return self._full_at.get(key, -inf) - self._tolerance
+
+    def _forget(self, now: float) -> None:
+        """Forget the keys that are as if they had never been used."""
+        self._full_at = {key: at for key, at in self._full_at.items() if at > now}
+        self._most = max(_FEW, 2 * len(self._full_at))
+
+
+class Inbox:
+    """Items between the source and the workers. Not thread-safe.
+
+    Args:
+        limit: the key limit; ``None`` for no limit.
+    """
+
+    def __init__(self, limit: KeyLimit | None = None) -> None:
+        self._limit = limit
+        self._ready: deque[Pending] = deque()
+        self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
+
+    def put(self, pending: Pending) -> None:
+        """Add an item from the source."""
+        self._ready.append(pending)
+
+    def put_back(self, pendings: list[Pending]) -> None:
+        """Add items that were sent out before; they go first."""
+        self._ready.extendleft(reversed(pendings))
+
+    def put_off(self, pending: Pending, seconds: float) -> None:
+        """Add an item that is to be retried after some time."""
+        heapq.heappush(self._later, (monotonic() + seconds, pending.item.number, pending))
+
+    def take(self, n: int) -> list[Pending]:
+        """Return up to n items; retries whose time has come go first."""
+        now = monotonic()
+        if self._limit is not None:
+            self._ready.extendleft(reversed(self._limit.due(n)))
+        pendings: list[Pending] = []
+        while self._later and self._later[0][0] <= now and len(pendings) < n:
+            pendings.append(heapq.heappop(self._later)[2])
+        while self._ready and len(pendings) < n:
+            pendings.append(self._ready.popleft())
+        return pendings
+
+    def seconds(self) -> float | None:
+        """Return the seconds until the next retry, or the next item by a rate; ``None`` if no item
+        waits for a time."""
+        due = None if self._limit is None else self._limit.seconds()
+        if not self._later:
+            return due
+        later = max(0.0, self._later[0][0] - monotonic())
+        return later if due is None else min(later, due)
+
+    def is_newly_due(self) -> bool:
+        """Return whether idle workers must look again how long they may sleep: once."""
+        limit = self._limit
+        if limit is None or not limit.is_newly_due:
+            return False
+        limit.is_newly_due = False
+        return True
+
+    def share(self, workers: int) -> int:
+        """Return how many of the ready items each worker can have."""
+        return -(-len(self._ready) // workers)
+
+    def admit(self, pending: Pending) -> bool:
+        """Return whether an item may be prepared now; otherwise put it aside, for `give_back`."""
+        return self._limit is None or self._limit.admit(pending)
+
+    def give_back(self, pending: Pending) -> bool:
+        """Free an item's place; return whether another item gets it; that one goes first."""
+        heir = None if self._limit is None else self._limit.give_back(pending)
+        if heir is None:
+            return False
+        self._ready.appendleft(heir)
+        return True
