@@ -27,7 +27,7 @@ from aioqueue.base.tracebacks import SHORTENED, shorten
 from aioqueue.batcher.function_calls import Where
 from aioqueue.batcher.rules import BatcherCore, OnFull, Request
 from aioqueue.batcher.statistics import BatcherState, BatcherStatistics
-from aioqueue.batcher.workers import all_gone, lose_tasks, start_tasks, start_threads
+from aioqueue.batcher.workers import all_ended, end_lost_workers, start_tasks, start_threads
 from aioqueue.coordination.cancellations import Call, ask_again, is_cancellation
 from aioqueue.coordination.shutdown import CLEAN_UP, DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
 from aioqueue.coordination.tasks import Tasks, loop_of_its_own, new_tasks, outlast
@@ -182,7 +182,7 @@ def warn_of_slow_end(core: BatcherCore) -> None:
     warn_of_slow_stop(alive, DEFAULT_GRACE, whose=str(core), until=until)
 
 
-def leave_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
+def report_stragglers(core: BatcherCore, threads: Iterable[threading.Thread]) -> None:
     """Log which workers still call the function as their block is left; kill those in processes."""
     has_threads = any(thread.is_alive() for thread in threads)
     alive = [worker for worker in core.started if worker.is_alive()]
@@ -291,50 +291,50 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             self._stop()
             if not _has_event_loop():
                 return  # the coroutine is being closed: it cannot wait
-            going_on = None
+            interruption = None
         else:
-            going_on = await self._wait_for_answers()
-        gone = all_gone(core, self._threads)
+            interruption = await self._wait_for_answers()
+        ended = all_ended(core, self._threads)
         slow = min(SLOW_STOP, DEFAULT_GRACE)
-        await outlast(gone, slow)
-        if not gone.is_open and slow < DEFAULT_GRACE:
+        await outlast(ended, slow)
+        if not ended.is_open and slow < DEFAULT_GRACE:
             warn_of_slow_end(core)
-            await outlast(gone, DEFAULT_GRACE - slow)
-        if not gone.is_open and core.where == "task":
+            await outlast(ended, DEFAULT_GRACE - slow)
+        if not ended.is_open and core.where == "task":
             self._tasks.cancel_again()
-            await outlast(gone, max(DEFAULT_GRACE, CLEAN_UP))
-        leave_stragglers(core, self._threads)
+            await outlast(ended, max(DEFAULT_GRACE, CLEAN_UP))
+        report_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
-        going_on = going_on or ended_by
-        if going_on is None and leaving.is_asked():
-            going_on = asyncio.CancelledError()
-        if going_on is not None and not is_cancellation(going_on):
-            raise going_on
-        if going_on is not None and (isinstance(error, Exception) or core.failure is not None):
+        interruption = interruption or ended_by
+        if interruption is None and leaving.is_asked():
+            interruption = asyncio.CancelledError()
+        if interruption is not None and not is_cancellation(interruption):
+            raise interruption
+        if interruption is not None and (isinstance(error, Exception) or core.failure is not None):
             ask_again(leaving)  # the failure is raised first, the cancellation at the next await
         if error is not None:
             return  # the exception of the block propagates, be it a cancellation or not
         if core.failure is not None:
             raise core.failure
-        if going_on is not None:
-            raise going_on
+        if interruption is not None:
+            raise interruption
 
     def _stop(self) -> None:
         self._core.stop()
         if _has_event_loop():
             self._tasks.cancel()
         elif self._core.where == "task":
-            lose_tasks(self._core)
+            end_lost_workers(self._core)
 
     async def _wait_for_answers(self) -> BaseException | None:
         """Wait until all workers have ended; return what has cancelled the wait, if anything."""
-        gone = all_gone(self._core, self._threads)
+        ended = all_ended(self._core, self._threads)
         try:
             with anyio.move_on_after(SLOW_STOP):
-                await gone.wait(current_waker())
-            if not gone.is_open:
+                await ended.wait(current_waker())
+            if not ended.is_open:
                 warn_of_slow_end(self._core)
-                await gone.wait(current_waker())
+                await ended.wait(current_waker())
         except GeneratorExit:
             self._stop()
             raise  # the event loop is gone and will not resume this coroutine
@@ -483,18 +483,18 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         core.close()
         if error is not None and not isinstance(error, Exception):
             core.stop()
-        gone = all_gone(core, self._threads)
+        ended = all_ended(core, self._threads)
         try:
-            if not gone.wait_blocking(SLOW_STOP):
+            if not ended.wait_blocking(SLOW_STOP):
                 warn_of_slow_end(core)
-                gone.wait_blocking(DEFAULT_GRACE - SLOW_STOP if core.is_stopped else None)
-            if not gone.is_open and core.cancel_again is not None:
+                ended.wait_blocking(DEFAULT_GRACE - SLOW_STOP if core.is_stopped else None)
+            if not ended.is_open and core.cancel_again is not None:
                 core.cancel_again()
-                gone.wait_blocking(max(DEFAULT_GRACE, CLEAN_UP))
+                ended.wait_blocking(max(DEFAULT_GRACE, CLEAN_UP))
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise
-        leave_stragglers(core, self._threads)
+        report_stragglers(core, self._threads)
         if core.failure is not None and error is None:
             raise core.failure
 

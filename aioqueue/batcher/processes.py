@@ -224,7 +224,7 @@ class ProcessCaller:
         if had_begun:
             when = f" while it worked on a batch of {requests}"
         if not is_ours and not self._is_ending:
-            self._core.process_died()
+            self._core.count_death()
             _log.warning("worker process %s of %s %s%s", process.name, self._core, how, when)
             why = self._policy.why_not_replaced(process.name, process, exitcode)
             if why is not None:

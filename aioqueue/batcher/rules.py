@@ -5,10 +5,19 @@ with the waker of its world, as queues do. So tasks of several event loops and t
 batcher, and the answers of a batch cost one wake per event loop, however many callers it has.
 
 Code that takes a request out of the queue must answer it; otherwise its caller waits for ever.
-There are three such places: a worker with a batch (`begin`, `finish`), a worker that ends while it
-holds one (`worker_ended`), and the stop of the batcher, which answers the requests that no worker
-has taken (`_refuse_the_rest`). The lock is held for microseconds, never while the function runs.
-Wakes are delivered after its release.
+There are four such places, one for each way in which a request ends. An option that holds requests
+back elsewhere needs a fifth:
+
+1. `finish`: the function has been called with the batch.
+2. `worker_ended`: a worker ends while it holds a batch that it has not answered, by a stop between
+   collecting and calling, by `SystemExit` in the function, or because its event loop is gone.
+3. `stop`: requests that no worker has taken. The queue is closed, so no more come, but its workers
+   may not take them any more either.
+4. The end of the last worker: a worker whose dequeue is cancelled puts its requests back into the
+   queue, perhaps after the stop has emptied it.
+
+The lock is held for microseconds, never while the function runs. Wakes are delivered after its
+release.
 """
 
 from __future__ import annotations
@@ -71,8 +80,8 @@ OnFull = Literal["wait", "refuse"]
 _CAPACITY: Final = 1024
 _ENDED: Final = ("answered", "failed", "cancelled")
 _NO_CONTEXT: Final = Context()
-_LOOKS: Final = 50
-"""How often to look at the counts of a batcher that answers calls meanwhile."""
+_MOST_SAMPLES: Final = 50
+"""How often to sample the counts of a batcher that answers calls meanwhile."""
 _numbers = itertools.count(1)
 
 
@@ -119,10 +128,10 @@ class Request(Attempt):
         return self.result
 
 
-_SAYS: Final = 0.5
+_STACK_SECONDS: Final = 0.5
 """Seconds that a process has to report its stack."""
 
-_DOES: Final = {"stopped": "is stopped (SIGSTOP)", "ended": "has ended"}
+_STATE_TEXTS: Final = {"stopped": "is stopped (SIGSTOP)", "ended": "has ended"}
 
 
 class Inspected(Protocol):
@@ -182,7 +191,7 @@ class BatcherCore:
         # Cancels the tasks of another thread's loop once more, as long as they run.
         self.cancel_again: Callable[[], object] | None = None
         self._lock = threading.RLock()  # guards everything below and the state of every request
-        self._left = 0
+        self._running = 0
         self._is_stopped = False
         self._on_stop: list[Callable[[], object]] = []
         self._on_giving_up: list[Callable[[], object]] = []
@@ -241,7 +250,7 @@ class BatcherCore:
                 " `async with aioqueue.Batcher(...) as batcher` (`with` for aioqueue.sync)"
             )
         if self.failure is not None:
-            return _again(self.failure)
+            return _copied_failure(self.failure)
         is_left = self.state is not BatcherState.RUNNING
         why = "its block has been left" if is_left else "its queue was closed by other code"
         return QueueClosedError(f"{self} is closed: {why}", queue=self.aio.name)
@@ -266,7 +275,8 @@ class BatcherCore:
 
     def leave(self, request: Request) -> None:
         """End a call, whatever has become of its request: the request must free its place."""
-        # Two moves, so that our lock and the queue's are never held together: no deadlock.
+        # Two moves, so that our lock and the queue's are never held together: no deadlock. First
+        # the state: a worker that dequeues the request in between skips it (`requests_of`).
         apply_deferred(self.withdraw, request)
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
@@ -277,6 +287,7 @@ class BatcherCore:
     ) -> tuple[()]:
         """Withdraw a request whose caller has left: its answer will be dropped."""
         assert isinstance(attempt, Request)
+        # An answer that came first stays: the caller may still read it.
         if attempt.state is PENDING:
             attempt.state = WITHDRAWN
             self._counts.cancelled += attempt.is_accepted
@@ -284,7 +295,7 @@ class BatcherCore:
 
     # Called by workers.
 
-    def batch_now(self) -> int:
+    def batch_limit(self) -> int:
         """Return how many requests a batch may have: fewer if the capacity was made smaller."""
         return int(min(self.max_batch, self.aio._machine.most))
 
@@ -317,7 +328,7 @@ class BatcherCore:
             self._in_work[id(worker)] = (worker, requests, now)
         return requests
 
-    def more_arguments(self, batch: list[Request]) -> dict[str, Any]:
+    def context_arguments(self, batch: list[Request]) -> dict[str, Any]:
         """Return the keyword arguments with which to call the function for a batch."""
         if not self.takes_contexts:
             return {}
@@ -344,6 +355,7 @@ class BatcherCore:
                 copy of its own, with the traceback that the failure had when it left the function.
             seconds: how long the function took.
         """
+        # Copied before the lock is taken: a copy may run code of the user.
         times = Counter(id(one) for one in outcomes if isinstance(one, BaseException))
         owned = [
             own(one, is_shared=times[id(one)] > 1) if isinstance(one, BaseException) else one
@@ -371,7 +383,7 @@ class BatcherCore:
     def stop_error(self) -> Exception:
         """Make the error for a request that has not entered a batch."""
         if self.failure is not None:
-            return _again(self.failure)
+            return _copied_failure(self.failure)
         return QueueClosedError(
             f"{self} was stopped before it came to this request", queue=self.aio.name
         )
@@ -389,7 +401,7 @@ class BatcherCore:
             else:
                 request.result = outcome
                 counts.answered += 1
-            counts.took(now - request.began)
+            counts.add_latency(now - request.began)
             request.state = DONE
             assert request.waker is not None
             request.waker.notify(request)
@@ -397,8 +409,8 @@ class BatcherCore:
         return wakers
 
     @guarded
-    def process_died(self) -> None:
-        """Count a worker process that has died without our doing."""
+    def count_death(self) -> None:
+        """Count a worker process that has died unexpectedly."""
         self._counts.workers_died += 1
 
     # The beginning and the end.
@@ -424,7 +436,7 @@ class BatcherCore:
 
             check_may_start()
         self.state = BatcherState.RUNNING
-        self._left = self.workers
+        self._running = self.workers
 
     def close(self) -> None:
         """Accept no more calls. Those that wait, even for room, are still answered."""
@@ -434,7 +446,7 @@ class BatcherCore:
     @guarded
     def _note_closing(self) -> None:
         if self.state is BatcherState.RUNNING:
-            self.state = BatcherState.CLOSING if self._left else BatcherState.CLOSED
+            self.state = BatcherState.CLOSING if self._running else BatcherState.CLOSED
 
     @property
     def is_stopped(self) -> bool:
@@ -448,7 +460,8 @@ class BatcherCore:
             failure: the exception that has ended a worker; the other workers finish their batches.
                 ``None`` ends all of them at once, as far as possible.
         """
-        # Set the state first: callers that the close wakes must find the failure as their reason.
+        # The order matters. First the state: callers that the close wakes must find the failure as
+        # their reason. Then the close, so that no request comes in after the queue was emptied.
         for callback in self._note_stop(failure):
             callback()
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
@@ -517,15 +530,18 @@ class BatcherCore:
             self.stop(error)
         self._in_work.pop(id(_current()), None)
         self.refuse(list(batch))
-        if self._took_the_last():
-            self._refuse_the_rest()  # a cancelled worker may have put requests back meanwhile
+        if self._remove_worker():
+            # A cancelled worker may have put requests back after the stop had emptied the queue. No
+            # other worker is left that could take them.
+            self._refuse_the_rest()
             self._note_end()
             self.ended.open()
 
     @guarded
-    def _took_the_last(self) -> bool:
-        self._left -= 1
-        return self._left == 0
+    def _remove_worker(self) -> bool:
+        """Note that a worker has ended; return whether it was the last one."""
+        self._running -= 1
+        return self._running == 0
 
     @guarded
     def _note_end(self) -> None:
@@ -552,9 +568,13 @@ class BatcherCore:
         if process is None:
             name, state, place = owner.name, "", place_of(stack_of(worker, frames))
         else:
-            name, (stack, condition, note) = process.name, process.condition(_SAYS)
+            name, (stack, condition, note) = process.name, process.condition(_STACK_SECONDS)
             place = place_of(stack)
-            state = "" if condition == "running" else f", which {_DOES.get(condition, condition)}"
+            state = (
+                ""
+                if condition == "running"
+                else f", which {_STATE_TEXTS.get(condition, condition)}"
+            )
             state += f" ({note})" if note else ""
             kind = "worker" if condition == "running" else "process"
         at = "" if place is None else f", at {place}"
@@ -615,18 +635,18 @@ class BatcherCore:
 
     def statistics(self) -> BatcherStatistics:
         """Return `BatcherFace.statistics`."""
-        # Two locks guard the counts. Calls that are answered between the two looks would seem in
-        # flight still: then look again. The calls come first, for the last look: the queue's counts
-        # are never smaller.
-        later = self._calls_so_far()
-        for _ in range(_LOOKS):
-            of_the_calls, queue = later, self.aio.statistics()
-            later = self._calls_so_far()
-            if later == of_the_calls:
+        # Two locks guard the counts. A call that is answered between the two samples would seem in
+        # flight still: then sample again. If the calls never pause, the last sample stands. In it
+        # the calls come first: the queue's counts, taken later, are never smaller.
+        later = self._call_counts()
+        for _ in range(_MOST_SAMPLES):
+            calls, queue = later, self.aio.statistics()
+            later = self._call_counts()
+            if later == calls:
                 break
         # A caller that has left the queue is in flight. (One that has given up stays in the queue
         # for a moment, and counts as cancelled.)
-        present = queue.enqueued - sum(of_the_calls[name] for name in _ENDED)
+        present = queue.enqueued - sum(calls[name] for name in _ENDED)
         waiting = min(queue.size, present)
         return BatcherStatistics(
             requests=queue.enqueued,
@@ -634,11 +654,11 @@ class BatcherCore:
             in_flight=present - waiting,
             waiting_for_room=queue.waiting_enqueues,
             capacity=queue.capacity,
-            **of_the_calls,
+            **calls,
         )
 
     @guarded
-    def _calls_so_far(self) -> dict[str, Any]:
+    def _call_counts(self) -> dict[str, Any]:
         counts = self._counts
         return {
             "answered": counts.answered,
@@ -670,7 +690,7 @@ def _current() -> Any:
     return running_task() or threading.current_thread()
 
 
-def _again(failure: WorkerDiedError) -> WorkerDiedError:
+def _copied_failure(failure: WorkerDiedError) -> WorkerDiedError:
     """Copy the failure for one more caller."""
     error = WorkerDiedError(str(failure), exitcode=failure.exitcode)
     error.__cause__ = failure.__cause__

@@ -82,7 +82,7 @@ class BatcherCounts:
         self.workers_died = 0
         self._latencies = [0] * (len(_BOUNDS) + 1)
 
-    def took(self, seconds: float) -> None:
+    def add_latency(self, seconds: float) -> None:
         """Count a request that was answered after this many seconds."""
         self.latency_seconds += seconds
         self._latencies[bisect_left(_BOUNDS, seconds)] += 1

@@ -44,11 +44,11 @@ def start_threads(core: BatcherCore) -> list[threading.Thread]:
     Raises:
         RuntimeError: a thread cannot be started. Those that were started will end.
     """
-    turn = threading.Lock()
+    collecting = threading.Lock()
     threads = []
     for number in range(core.workers):
         name = f"aioqueue-{core.name}-{number}"
-        work = partial(_work, core, turn, name, _caller(core, number))
+        work = partial(_work, core, collecting, name, _caller(core, number))
         thread = threading.Thread(
             target=contextvars.copy_context().run, args=(work,), name=name, daemon=True
         )
@@ -69,13 +69,15 @@ def _caller(core: BatcherCore, number: int) -> FunctionCaller:
 
 def start_tasks(core: BatcherCore, tasks: Tasks) -> None:
     """Start the workers as tasks, all of one event loop."""
-    turn = anyio.Lock()
+    collecting = anyio.Lock()
     for number in range(core.workers):
         name = f"aioqueue-{core.name}-{number}"
-        lost = partial(
+        when_never_begun = partial(
             core.worker_ended, name, RuntimeError("the task was cancelled before its first step")
         )
-        start = partial(tasks.start, name, partial(_work_async, core, turn, name), lost)
+        start = partial(
+            tasks.start, name, partial(_work_async, core, collecting, name), when_never_begun
+        )
         core.started.append(_start(core, start, core.workers - number)[0])
 
 
@@ -83,41 +85,44 @@ def _start(core: BatcherCore, start: Callable[[], T], left: int) -> T:
     try:
         return start()
     except BaseException as error:
+        # Those that run end by the stop. The others must be counted as ended, too: the last worker
+        # opens `core.ended`, on which the block waits.
         core.stop(error)
         for _ in range(left):
             core.worker_ended("that was not started")
         raise
 
 
-def lose_tasks(core: BatcherCore) -> None:
-    """Answer for workers whose event loop is gone: they will never run again."""
+def end_lost_workers(core: BatcherCore) -> None:
+    """End workers whose event loop is gone: they will never run again to do it themselves."""
     batches = [batch for _, batch, _ in list(core._in_work.values())]
     core._in_work.clear()  # it keeps the tasks alive
-    for _ in range(core._left):
+    for _ in range(core._running):
         core.worker_ended("whose event loop is gone", None, batches.pop() if batches else ())
 
 
-def all_gone(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
+def all_ended(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
     """Return a gate that opens when all workers have ended, and their threads, too."""
-    gone = Gate()
+    ended = Gate()
     try:
-        when_all_ended(map(as_worker, threads), gone.open)
+        when_all_ended(map(as_worker, threads), ended.open)
     except RuntimeError:  # no thread is available to join them
         return core.ended
-    return gone if threads else core.ended
+    return ended if threads else core.ended
 
 
-def _work(core: BatcherCore, turn: threading.Lock, name: str, caller: FunctionCaller) -> None:
+def _work(core: BatcherCore, collecting: threading.Lock, name: str, caller: FunctionCaller) -> None:
     """Run a worker on a thread: the thread's main function."""
     current_worker.set(None)  # a worker may have started it, but its stop is not this one's
-    batch: Batch = []
+    batch: Batch = []  # one list for all batches: whatever ends the worker finds its requests here
     error: BaseException | None = None
     try:
         with caller:
             while not core.is_stopped:
                 batch.clear()
+                # Before a batch is taken: while a process starts, other workers take the requests.
                 caller.make_ready()
-                with turn:
+                with collecting:
                     _collect(core, batch)
                 # A stop may have come during the wait. `worker_ended` then refuses the batch.
                 if not core.is_stopped:
@@ -136,7 +141,7 @@ def _answer(core: BatcherCore, batch: Batch, caller: FunctionCaller) -> None:
         try:
             with core.calling():
                 values = [request.value for request in batch]
-                outcomes = caller(values, **core.more_arguments(batch))
+                outcomes = caller(values, **core.context_arguments(batch))
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
             # Break a cycle: outcomes -> failure -> traceback -> this frame -> outcomes.
@@ -149,18 +154,26 @@ def _collect(core: BatcherCore, batch: Batch) -> None:
     Raises:
         OutOfRangeError: the queue is closed and empty.
     """
-    face, max_batch = core.sync, core.batch_now()
-    if core.max_wait and face.size() < max_batch:
+    face, limit = core.sync, core.batch_limit()
+    if core.max_wait and face.size() < limit:
         if not face.size():
+            # Wait for the first request without taking it: `max_wait` begins with it, and it keeps
+            # its place in the bounds of the queue until the batch is complete.
             face._complete(Take(1, peeks=True), "dequeue_up_to", None)
+        # A timeout takes nothing out, so `_take_waiting` finds what is there.
         with suppress(DeadlineExceededError):
-            batch += core.requests_of(face.dequeue_up_to(max_batch, timeout=core.max_wait))
+            batch += core.requests_of(face.dequeue_up_to(limit, timeout=core.max_wait))
     else:
-        batch += core.requests_of(face.dequeue_up_to(max_batch, max_wait=0))
-    _take_what_is_there(core, batch)  # at the deadline; or it fills the places of those that left
+        batch += core.requests_of(face.dequeue_up_to(limit, max_wait=0))
+    _take_waiting(core, batch)
 
 
-def _take_what_is_there(core: BatcherCore, batch: Batch) -> None:
+def _take_waiting(core: BatcherCore, batch: Batch) -> None:
+    """Fill a batch from the queue without waiting.
+
+    There may be room after a timeout, and after a full dequeue: callers that have left are not in
+    the batch, so others take their places.
+    """
     batch[:] = core.pending(batch)
     while len(batch) < core.max_batch:
         try:
@@ -169,14 +182,14 @@ def _take_what_is_there(core: BatcherCore, batch: Batch) -> None:
             return
 
 
-async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
+async def _work_async(core: BatcherCore, collecting: anyio.Lock, name: str) -> None:
     """Run a worker that is a task: the task's coroutine."""
     batch: Batch = []
     error: BaseException | None = None
     try:
         while not core.is_stopped:
             batch.clear()
-            async with turn:
+            async with collecting:
                 await _collect_async(core, batch)
             if not core.is_stopped:
                 batch[:] = core.begin(batch)
@@ -185,8 +198,10 @@ async def _work_async(core: BatcherCore, turn: anyio.Lock, name: str) -> None:
         pass  # the queue is closed and empty
     except BaseException as raised:
         error = raised
+        # asyncio can cancel one task alone, which is the failure of a worker. In trio, only a scope
+        # around the whole block can have cancelled this one: that stops the batcher, and is none.
         if is_cancellation(error) and not isinstance(error, asyncio.CancelledError):
-            core.stop()  # in trio, only a scope around the whole block can have cancelled us
+            core.stop()
     try:
         core.worker_ended(name, error, batch)
         if error is not None and (is_cancellation(error) or isinstance(error, GeneratorExit)):
@@ -200,7 +215,7 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
         began = perf_counter()
         try:
             with core.calling():
-                values, more = [request.value for request in batch], core.more_arguments(batch)
+                values, more = [request.value for request in batch], core.context_arguments(batch)
                 outcomes = await call_async(core.function, values, **more)
             core.finish(batch, outcomes, perf_counter() - began)
         finally:
@@ -208,13 +223,17 @@ async def _answer_async(core: BatcherCore, batch: Batch) -> None:
 
 
 async def _collect_async(core: BatcherCore, batch: Batch) -> None:
-    """Do in a task what `_collect` does on a thread."""
-    face, max_batch = core.aio, core.batch_now()
-    if core.max_wait and face.size() < max_batch:
+    """Do in a task what `_collect` does on a thread, for the same reasons.
+
+    A change of one is a change of both.
+    """
+    face, limit = core.aio, core.batch_limit()
+    if core.max_wait and face.size() < limit:
         if not face.size():
             await face._complete(Take(1, peeks=True))
+        # A cancelled dequeue has taken nothing either: `_take_waiting` finds what is there.
         with anyio.move_on_after(core.max_wait):
-            batch += core.requests_of(await face.dequeue_up_to(max_batch))
+            batch += core.requests_of(await face.dequeue_up_to(limit))
     else:
-        batch += core.requests_of(await face.dequeue_up_to(max_batch, max_wait=0))
-    _take_what_is_there(core, batch)
+        batch += core.requests_of(await face.dequeue_up_to(limit, max_wait=0))
+    _take_waiting(core, batch)

@@ -130,7 +130,7 @@ def test_calls_that_are_answered_during_a_look_are_not_in_flight(
     """Two locks guard the counts of one record."""
     with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
         core = batcher._core
-        look, left = core._calls_so_far, [1, 2, 3]
+        look, left = core._call_counts, [1, 2, 3]
 
         def slow_look() -> dict[str, object]:
             seen = look()
@@ -138,7 +138,7 @@ def test_calls_that_are_answered_during_a_look_are_not_in_flight(
                 batcher(left.pop())
             return seen
 
-        monkeypatch.setattr(core, "_calls_so_far", slow_look)
+        monkeypatch.setattr(core, "_call_counts", slow_look)
         counts = batcher.statistics()
         assert (counts.requests, counts.answered, counts.in_flight, counts.waiting) == (3, 3, 0, 0)
 
@@ -148,14 +148,14 @@ def test_a_look_ends_however_many_calls_are_answered_meanwhile(
 ) -> None:
     with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
         core = batcher._core
-        look = core._calls_so_far
+        look = core._call_counts
 
         def slow_look() -> dict[str, object]:
             seen = look()
             batcher(1)
             return seen
 
-        monkeypatch.setattr(core, "_calls_so_far", slow_look)
+        monkeypatch.setattr(core, "_call_counts", slow_look)
         counts = batcher.statistics()
         assert counts.requests == counts.answered + counts.in_flight
         assert counts.waiting == 0
