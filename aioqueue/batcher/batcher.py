@@ -287,6 +287,8 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             return  # a fork leaves the block, by `SystemExit` say: it has no workers
         leaving = Call()
         core.close()
+        # A failure of the block, like its normal end, waits until all calls are answered. A
+        # cancellation or Ctrl-C refuses those whose batch has not begun.
         if error is not None and not isinstance(error, Exception):
             self._stop()
             if not _has_event_loop():
@@ -300,12 +302,14 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         if not ended.is_open and slow < DEFAULT_GRACE:
             warn_of_slow_end(core)
             await outlast(ended, DEFAULT_GRACE - slow)
+        # The function may have swallowed the first cancellation.
         if not ended.is_open and core.where == "task":
             self._tasks.cancel_again()
             await outlast(ended, max(DEFAULT_GRACE, CLEAN_UP))
         report_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
         interruption = interruption or ended_by
+        # A cancellation that arrived during the shielded waits above has not been raised yet.
         if interruption is None and leaving.is_asked():
             interruption = asyncio.CancelledError()
         if interruption is not None and not is_cancellation(interruption):

@@ -67,7 +67,7 @@ class _BatchServer:
         # Before a request is unpickled, which may run code of the user: if the process dies from
         # now on, this batch is the cause, and no other process may get it.
         self._arena.item = number
-        self._allocator.give_back(self._taken)
+        self._allocator.free(self._taken)
         values = [self._unpacked(request) for request in sent]
         answers = iter(self._called([value for value, has_failed in values if not has_failed]))
         made = [value if has_failed else next(answers) for value, has_failed in values]

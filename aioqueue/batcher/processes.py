@@ -25,7 +25,7 @@ from aioqueue.processes.failures import failure_of_message
 from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.function_pickles import not_importable
 from aioqueue.processes.respawning import RespawnPolicy, how_it_ended
-from aioqueue.processes.worker_process import WorkerProcess, cannot_start, ended_at_exit
+from aioqueue.processes.worker_process import WorkerProcess, cannot_start, end_at_exit
 from aioqueue.system.locks import guarded
 
 _ARENA: Final = 128 * 2**20
@@ -66,7 +66,7 @@ class _BatchProcess(WorkerProcess):
             answers = iter(self._unpacked(reply, function))
             outcomes = [one if isinstance(one, BaseException) else next(answers) for one in packed]
         # The process has answered, so it has read the requests.
-        self._allocator.give_back(start for _, blocks in sent for start, _ in blocks)
+        self._allocator.free(start for _, blocks in sent for start, _ in blocks)
         return outcomes
 
     def _packed(self, value: Any, function: Any) -> Any:
@@ -116,7 +116,7 @@ class ProcessCaller:
         self._is_ending = False  # whether the program ends
 
     def __enter__(self) -> ProcessCaller:
-        ended_at_exit(self)
+        end_at_exit(self)
         self._core.call_on_stop(self._end_if_idle)
         self._core.call_on_giving_up(self._end_process)
         return self
@@ -172,7 +172,7 @@ class ProcessCaller:
             if died is not None:
                 return [died] * len(batch)
 
-    def start_no_more(self) -> None:
+    def stop_replacing(self) -> None:
         """Implement `HasProcesses`: the program ends."""
         self._is_ending = True
 

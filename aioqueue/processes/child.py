@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from aioqueue.processes.channel import Channel
 from aioqueue.processes.failures import message_of_failure
-from aioqueue.processes.fork_server.bootstrap import PARENT_GONE
+from aioqueue.processes.fork_server.bootstrap import PARENT_DIED
 
 
 class Ready(NamedTuple):
@@ -50,7 +50,7 @@ def _read_into(messages: Messages, receive: Callable[[], bytes | bytearray]) -> 
         except (EOFError, OSError):
             # Not by an exception: the main thread may be in a call that never returns, and it would
             # go on with work that nobody wants.
-            os._exit(PARENT_GONE)
+            os._exit(PARENT_DIED)
         messages.put(message)
 
 
@@ -59,7 +59,7 @@ def reply(channel: Channel, answer: object) -> None:
     try:
         channel.send(pickle.dumps(answer, 5))
     except OSError:
-        os._exit(PARENT_GONE)
+        os._exit(PARENT_DIED)
 
 
 def unpickled_function(channel: Channel, messages: Messages) -> Any:

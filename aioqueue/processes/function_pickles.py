@@ -13,7 +13,7 @@ from aioqueue.base.arguments import function_name
 from aioqueue.errors import InvalidArgumentError, exception_text
 from aioqueue.processes.fork_server.bootstrap import (
     imports_main,
-    where_main_is,
+    main_module_hint,
 )
 
 
@@ -57,8 +57,9 @@ def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
     class Refusing(pickler):  # type: ignore[misc, valid-type]  # a base that is an argument
         def reducer_override(self, thing: Any) -> Any:
             if isinstance(thing, FunctionType | type) and thing.__module__ == "__main__":
+                where = main_module_hint()
                 raise UnknownToOthersError(
-                    f"{thing.__qualname__!r} is defined {where_main_is()} and import that, or use"
+                    f"{thing.__qualname__!r} is defined {where} and import that, or use"
                     " where='thread'"
                 )
             return NotImplemented

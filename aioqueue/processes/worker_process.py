@@ -19,7 +19,7 @@ from aioqueue.processes.fork_server.bootstrap import (
     is_daemonic,
     is_ending,
     is_importing_main,
-    no_more,
+    refuse_starts,
     refused_children,
 )
 from aioqueue.processes.fork_server.spawn import StartedProcess, one_at_a_time
@@ -81,7 +81,7 @@ class WorkerProcess:
                 self._process.start()
             if writer is not None:
                 writer.close()
-            self.arena.handed_over()
+            self.arena.close_descriptor()
             self.channel.watch(self._process.sentinel)
             undo.pop_all()
 
@@ -218,7 +218,7 @@ def check_may_start() -> None:
 class HasProcesses(Protocol):
     """An object that has worker processes, and ends them with the program."""
 
-    def start_no_more(self) -> None:
+    def stop_replacing(self) -> None:
         """Replace no process from now on, because the program ends."""
 
     def kill_at_exit(self) -> None:
@@ -229,7 +229,7 @@ _owners: Final[weakref.WeakSet[HasProcesses]] = weakref.WeakSet()
 """The objects that may have processes."""
 
 
-def ended_at_exit(owner: HasProcesses) -> None:
+def end_at_exit(owner: HasProcesses) -> None:
     """Register an object whose processes must end with the program.
 
     Args:
@@ -245,8 +245,8 @@ def end_all() -> None:
     """
     owners = list(_owners)
     for owner in owners:
-        owner.start_no_more()
-    no_more()
+        owner.stop_replacing()
+    refuse_starts()
     for owner in owners:
         owner.kill_at_exit()
 

@@ -231,10 +231,10 @@ class TestWhatComesThrough:
     def test_the_two_halves_of_an_arena(self) -> None:
         arena = Arena(2**20)
         requests, results = requests_half(arena), results_half(arena)
-        assert requests.take(2**19 - 64) is not None
-        assert requests.take(1) is None
-        assert results.take(2**19) == 2**19
-        assert results.take(1) is None
+        assert requests.allocate(2**19 - 64) is not None
+        assert requests.allocate(1) is None
+        assert results.allocate(2**19) == 2**19
+        assert results.allocate(1) is None
         arena.close()
 
 
@@ -308,11 +308,11 @@ class TestEnds:
     def test_at_the_end_of_the_program(self, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its processes are killed then, and none is started any more."""
         owners: list[worker_process.HasProcesses] = []
-        monkeypatch.setattr(processes, "ended_at_exit", owners.append)
+        monkeypatch.setattr(processes, "end_at_exit", owners.append)
         with sync.Batcher(model.function, 1, where="process") as batcher:
             assert batcher(1) == 2
             (owner,) = owners
-            owner.start_no_more()
+            owner.stop_replacing()
             owner.kill_at_exit()
             with pytest.raises(aioqueue.QueueClosedError):
                 batcher(2)

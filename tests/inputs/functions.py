@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.processes.arena import Allocator
-from aioqueue.processes.fork_server.spawn import Deaf
+from aioqueue.processes.fork_server.spawn import IgnoresSignals
 
 
 def double(number: int) -> int:
@@ -167,7 +167,7 @@ def slow_from_fifty(number: int) -> int:
     return never_ends(number) if number >= 50 else number
 
 
-class SpawnedProcess(Deaf, SpawnProcess):
+class SpawnedProcess(IgnoresSignals, SpawnProcess):
     """As processes are started where there is no fork server."""
 
 

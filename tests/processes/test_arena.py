@@ -64,7 +64,7 @@ def test_what_is_packed_comes_back(name: str, copy: Any) -> None:
     message, blocks = pack((EXAMPLES[name],), arena, allocator)
     (again,) = unpack(message, blocks, arena, copy)
     assert same(EXAMPLES[name], again)
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 @pytest.mark.parametrize("name", ["an array", "in Fortran's order", "with gaps", "in a tuple"])
@@ -73,17 +73,17 @@ def test_what_is_large_is_not_in_the_message(name: str) -> None:
     message, blocks = pack((EXAMPLES[name],), arena, allocator)
     assert len(message) < 500
     assert len(blocks) == (2 if name == "in a tuple" else 1)
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 @pytest.mark.parametrize("name", ["an array", "with gaps"])
 def test_without_a_place_it_is(name: str) -> None:
     arena, allocator = Arena(SIZE), Allocator(SIZE)
-    assert allocator.take(SIZE - 64) is not None
+    assert allocator.allocate(SIZE - 64) is not None
     message, blocks = pack((EXAMPLES[name],), arena, allocator)
     assert blocks == []
     assert same(EXAMPLES[name], unpack(message, blocks, arena)[0])
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 def test_copies_are_private_and_views_are_not() -> None:
@@ -94,14 +94,14 @@ def test_copies_are_private_and_views_are_not() -> None:
     assert unpack(message, blocks, arena)[0][0, 0] == 99
     assert copy[0, 0] == 0
     assert copy.flags.writeable
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 def test_what_a_process_said_of_itself_outlives_it() -> None:
     """Other threads look at it at any time, also just when its own thread has closed it."""
     arena = Arena(SIZE)
     arena.begin()
-    arena.take(3)
+    arena.begin_item(3)
     before = arena.seconds
     arena.close()
     assert arena.memory.closed
@@ -113,7 +113,7 @@ def test_who_looks_while_it_is_closed_is_not_disturbed() -> None:
     arenas = []
     for _ in range(200):
         arenas.append(Arena(4096))
-        arenas[-1].handed_over()  # a system may allow few open files
+        arenas[-1].close_descriptor()  # a system may allow few open files
     begun, errors = threading.Event(), []
 
     def look() -> None:
@@ -138,8 +138,8 @@ def test_what_cannot_be_pickled_takes_no_place() -> None:
     arena, allocator = Arena(SIZE), Allocator(SIZE)
     with pytest.raises(Exception, match="pickle"):
         pack((large(), lambda: 1), arena, allocator)
-    assert allocator.take(SIZE - 64) is not None
-    arena.handed_over()
+    assert allocator.allocate(SIZE - 64) is not None
+    arena.close_descriptor()
 
 
 def test_an_arena_that_is_looked_at_lives_on() -> None:
@@ -147,7 +147,7 @@ def test_an_arena_that_is_looked_at_lives_on() -> None:
     (view,) = unpack(*pack((large(),), arena, allocator), arena)
     arena.close()
     assert same(view, large())
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -159,19 +159,19 @@ def test_places_never_overlap(seed: int) -> None:
     for _ in range(2000):
         if taken and chance.random() < 0.5:
             some = chance.sample(list(taken), chance.randint(1, min(3, len(taken))))
-            allocator.give_back(some)
+            allocator.free(some)
             for start in some:
                 del taken[start]
             continue
         size = chance.randint(1, 2000)
-        place = allocator.take(size)
+        place = allocator.allocate(size)
         if place is not None:
             assert 64 <= place <= 10_000 - size
             assert place % 64 == 0
             assert all(place + size <= s or s + n <= place for s, n in taken.items())
             taken[place] = size
-    allocator.give_back(list(taken))
-    assert allocator.take(9_920) == 64
+    allocator.free(list(taken))
+    assert allocator.allocate(9_920) == 64
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there it is handed over by name")

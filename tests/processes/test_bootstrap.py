@@ -53,18 +53,18 @@ def test_a_relative_path_is_one_from_where_the_program_began(
     monkeypatch.setattr("multiprocessing.process.ORIGINAL_DIR", str(tmp_path))
     assert bootstrap.main_module() == {"init_main_from_path": str(tmp_path / "program.py")}
     monkeypatch.setattr(sys, "path", ["", "/other", tmp_path])
-    assert Program.now().sys_path == [str(tmp_path), "/other"]
+    assert Program.current().sys_path == [str(tmp_path), "/other"]
 
 
 def test_what_a_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    now = Program.now(with_main=False)
+    now = Program.current(with_main=False)
     data = now.preparation()
     assert data["dir"] == str(tmp_path)
     assert data["sys_argv"] == sys.argv
     assert not any(key.startswith("init_main") for key in data)
     monkeypatch.setattr(sys, "argv", ["another"])
-    assert Program.now(with_main=False) != now
+    assert Program.current(with_main=False) != now
 
 
 def test_a_directory_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_directory_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "getcwd", getcwd)
-    assert "dir" not in Program.now(with_main=False).preparation()
+    assert "dir" not in Program.current(with_main=False).preparation()
 
 
 def test_which_files_a_program_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_which_files_a_program_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_p
     mine: Any = ModuleType("mine")
     mine.__file__ = str(file)
     monkeypatch.setitem(sys.modules, "mine", mine)
-    before = bootstrap.sources()
+    before = bootstrap.source_times()
     assert str(file) in before
     assert os.__file__ not in before
     assert pytest.__file__ not in before
@@ -97,11 +97,11 @@ def test_how_the_environment_has_changed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("AIOQUEUE_OLD", "1")
     monkeypatch.setenv("AIOQUEUE_GONE", "1")
     before = dict(os.environ)
-    assert bootstrap.changes(before) == {}
+    assert bootstrap.environment_changes(before) == {}
     monkeypatch.setenv("AIOQUEUE_OLD", "2")
     monkeypatch.setenv("AIOQUEUE_NEW", "")
     monkeypatch.delenv("AIOQUEUE_GONE")
-    assert bootstrap.changes(before) == {
+    assert bootstrap.environment_changes(before) == {
         "AIOQUEUE_OLD": "2",
         "AIOQUEUE_NEW": "",
         "AIOQUEUE_GONE": None,

@@ -274,7 +274,7 @@ class TestOneServer:
         os.kill(server.pid, signal.SIGKILL)
         spin_until(server.has_ended)
         assert Path(address_of(server)).exists()
-        assert server.bury() == -signal.SIGKILL
+        assert server.reap() == -signal.SIGKILL
         assert server.has_ended()
         assert not Path(address_of(server)).exists()
         assert open_files() == before
@@ -284,7 +284,7 @@ class TestOneServer:
         os.kill(server.pid, signal.SIGKILL)
         os.waitpid(server.pid, 0)
         assert server.has_ended()
-        assert server.bury() is None
+        assert server.reap() is None
 
     @pytest.mark.slow
     def test_it_is_dropped(self) -> None:
@@ -297,7 +297,7 @@ class TestOneServer:
         spin_until(lambda: not is_running(pid))
 
         def is_forgotten() -> bool:
-            ForkServer(()).bury()  # whoever begins asks for those that have ended
+            ForkServer(()).reap()  # whoever begins asks for those that have ended
             return not Path(f"/proc/{pid}").exists()
 
         spin_until(is_forgotten)
@@ -305,10 +305,10 @@ class TestOneServer:
     @pytest.mark.slow
     def test_a_fork_of_the_program_closes_what_keeps_it_alive(self) -> None:
         server = ForkServer(())
-        server.close_copy()
+        server.close_keepalive()
         spin_until(server.has_ended)
-        assert server.bury() is not None
-        server.close_copy()  # nothing more
+        assert server.reap() is not None
+        server.close_keepalive()  # nothing more
 
     @pytest.mark.slow
     def test_it_serves_until_the_program_has_changed(
@@ -316,22 +316,22 @@ class TestOneServer:
     ) -> None:
         server = ForkServer(())
         try:
-            assert server.fits()
+            assert server.is_current()
             monkeypatch.setenv("AIOQUEUE_TEST", "1")
-            assert server.fits()  # processes are told
+            assert server.is_current()  # processes are told
             assert server.environment() == {"AIOQUEUE_TEST": "1"}
             with monkeypatch.context() as patched:
                 patched.chdir(tmp_path)
-                assert not server.fits()
+                assert not server.is_current()
             with monkeypatch.context() as patched:
                 patched.setattr(sys, "argv", ["another"])
-                assert not server.fits()
+                assert not server.is_current()
             with monkeypatch.context() as patched:
                 patched.setattr("multiprocessing.forkserver._forkserver._preload_modules", ["json"])
-                assert not server.fits()
-            assert server.fits()
+                assert not server.is_current()
+            assert server.is_current()
         finally:
-            server.bury()
+            server.reap()
 
 
 FORKS = """
@@ -384,7 +384,7 @@ def test_without_proc_files_are_found_and_threads_are_feared(
     monkeypatch.setattr(os, "listdir", refuse)
     monkeypatch.setattr(os.path, "exists", lambda path: "/proc" not in path and exists(path))
     assert server.open_files() == expected
-    assert server.left_behind(expected) == "threads"
+    assert server.fork_hazard(expected) == "threads"
     assert stack_dumps.state_of(os.getpid()) == ("running", "")
 
 

@@ -21,7 +21,7 @@ from aioqueue.processes.fork_server import bootstrap, spawn
 from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
 )
-from aioqueue.processes.fork_server.spawn import Deaf, StartedProcess
+from aioqueue.processes.fork_server.spawn import IgnoresSignals, StartedProcess
 from tests.inputs.prepare.processing import open_files
 from tests.worlds import PATIENCE
 
@@ -38,7 +38,7 @@ UNHEARD = {
 
 
 @contextmanager
-def handing_over() -> Iterator[threading.Event]:
+def delaying_exit() -> Iterator[threading.Event]:
     """Meanwhile a process gets its data, which takes until this is set."""
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -47,14 +47,14 @@ def handing_over() -> Iterator[threading.Event]:
         assert goes_on.wait(PATIENCE)
         raise MemoryError
 
-    server: Any = ours.Server()
+    server: Any = ours.ForkServerClient()
     server.server = SimpleNamespace(connect_to_new_process=connect)
 
-    def hand_over() -> None:
+    def fork() -> None:
         with pytest.raises(MemoryError):
-            server.hand_over([], b"data")
+            server.fork([], b"data")
 
-    thread = threading.Thread(target=hand_over)
+    thread = threading.Thread(target=fork)
     thread.start()
     try:
         assert begun.wait(PATIENCE)
@@ -80,14 +80,14 @@ def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyP
     starting = threading.Thread(target=starts)
     starting.start()
     assert begun.wait(PATIENCE)
-    with handing_over(), warnings.catch_warnings():
+    with delaying_exit(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fork while there are threads
         child = os.fork()
         if not child:
             try:
                 signal.alarm(int(PATIENCE / 2))
                 with spawn.one_at_a_time():  # which a thread had that is not there any more
-                    bootstrap.no_more()  # nobody is waited for
+                    bootstrap.refuse_starts()  # nobody is waited for
                 os._exit(0 if children == {another} else 1)
             finally:
                 os._exit(2)
@@ -111,7 +111,7 @@ class Begun:
         self.has_run = True
 
 
-class Ours(Deaf, Begun):
+class Ours(IgnoresSignals, Begun):
     """The same as one of ours."""
 
 
@@ -208,7 +208,7 @@ class TestTheEndOfTheProgram:
     def test_no_process_is_started_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
         assert bootstrap.is_ending() is False
-        bootstrap.no_more()
+        bootstrap.refuse_starts()
         assert bootstrap.is_ending() is True
         with pytest.raises(CannotStartError, match=r"^the program is ending$") as caught:
             StartedProcess(daemon=True).start()
@@ -219,8 +219,8 @@ class TestTheEndOfTheProgram:
     ) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
         monkeypatch.setattr(bootstrap, "_PATIENCE", 60.0)
-        with handing_over() as goes_on:
-            ended = threading.Thread(target=bootstrap.no_more)
+        with delaying_exit() as goes_on:
+            ended = threading.Thread(target=bootstrap.refuse_starts)
             ended.start()
             ended.join(0.02)
             assert ended.is_alive()
@@ -230,8 +230,8 @@ class TestTheEndOfTheProgram:
     def test_but_not_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
         monkeypatch.setattr(bootstrap, "_PATIENCE", 0.001)
-        with handing_over() as goes_on:
-            bootstrap.no_more()
+        with delaying_exit() as goes_on:
+            bootstrap.refuse_starts()
             assert not goes_on.is_set()
         assert bootstrap.is_ending()
 
@@ -254,7 +254,7 @@ class Standing:
         os.close(writer)
         return sentinel, os.open(os.devnull, os.O_WRONLY)
 
-    def bury(self) -> int | None:
+    def reap(self) -> int | None:
         return self._ends[0]
 
     def has_ended(self) -> bool:
@@ -281,17 +281,17 @@ class TestTheForkServer:
     def server(self, *those: Standing, has_forked: bool = True) -> Any:
         """Ours, of which one after the other is launched; the first one has forked something, or
         may still die of what it imports."""
-        server: Any = ours.Server()
+        server: Any = ours.ForkServerClient()
         self.those = list(those)
         if has_forked:
             server.server = self.those.pop(0)
         else:
-            server.get_ready("tests.worlds")
+            server.preload("tests.worlds")
         return server
 
-    def handed_over(self, server: Any) -> int:
+    def close_descriptor(self, server: Any) -> int:
         """Returns the number of the process."""
-        sentinel, pipe, pid = server.hand_over([], b"data")
+        sentinel, pipe, pid = server.fork([], b"data")
         os.close(sentinel)
         os.close(pipe)
         return int(pid)
@@ -302,7 +302,7 @@ class TestTheForkServer:
     ) -> None:
         ready: list[str] = []
         monkeypatch.setattr(spawn, "uses_fork_server", lambda: is_used)
-        monkeypatch.setattr(ours, "get_ready", ready.append)
+        monkeypatch.setattr(ours, "preload", ready.append)
         spawn.get_ready("tests.worlds")
         assert ready == (["tests.worlds"] if is_used else [])
 
@@ -311,7 +311,7 @@ class TestTheForkServer:
     ) -> None:
         ready: list[str] = []
         monkeypatch.setattr(spawn, "uses_fork_server", lambda: True)
-        monkeypatch.setattr(ours, "get_ready", ready.append)
+        monkeypatch.setattr(ours, "preload", ready.append)
         is_held, goes_on = threading.Event(), threading.Event()
 
         def starts() -> None:
@@ -335,7 +335,7 @@ class TestTheForkServer:
         server = self.server(Standing(exitcode), Standing())
         message = rf"^the fork server has ended with exit code {exitcode} while it started$"
         with pytest.raises(CannotStartError, match=message) as caught:
-            server.hand_over([], b"")
+            server.fork([], b"")
         assert caught.value.exitcode == exitcode
 
     @pytest.mark.parametrize("exitcode", [-9, None])
@@ -343,12 +343,12 @@ class TestTheForkServer:
         self, exitcode: int | None, launched: list[bool]
     ) -> None:
         server = self.server(Standing(exitcode), Standing(exitcode), Standing())
-        assert self.handed_over(server) == 3
+        assert self.close_descriptor(server) == 3
 
     def test_three_that_were_killed_are_enough(self, launched: list[bool]) -> None:
         server = self.server(*[Standing(-9)] * 3, Standing())
         with pytest.raises(CannotStartError, match="is killed again and again") as caught:
-            server.hand_over([], b"")
+            server.fork([], b"")
         assert caught.value.exitcode is None
 
     @pytest.mark.parametrize("exitcode", [0, 3, -9, None])
@@ -357,7 +357,7 @@ class TestTheForkServer:
     ) -> None:
         """Then the next one leaves that to the processes, which tell what it is."""
         server = self.server(Standing(exitcode), Standing(), has_forked=False)
-        assert self.handed_over(server) == 3
+        assert self.close_descriptor(server) == 3
         assert launched == [True, False]
 
     def test_a_process_that_does_not_tell_its_number_leaves_nothing_open(
@@ -372,7 +372,7 @@ class TestTheForkServer:
         before = open_files()
         server = self.server(*[Dies(-9)] * 3)
         with pytest.raises(CannotStartError):
-            server.hand_over([], b"")
+            server.fork([], b"")
         assert open_files() == before
 
     def test_all_of_a_message_is_written(self, launched: list[bool]) -> None:
@@ -399,7 +399,7 @@ class TestTheForkServer:
         server = self.server(Reads())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("aioqueue.processes.fork_server.client.os.write", write)
-            sentinel, pipe, _ = server.hand_over([], message)
+            sentinel, pipe, _ = server.fork([], message)
         for end in (sentinel, pipe, there):
             os.close(end)
         reader.join()

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from aioqueue.processes import stack_dumps
-from aioqueue.processes.fork_server.bootstrap import where_main_is
+from aioqueue.processes.fork_server.bootstrap import main_module_hint
 from aioqueue.processes.function_pickles import dumped
 from aioqueue.processes.stack_dumps import state_of
 from tests.worlds import PATIENCE
@@ -96,9 +96,9 @@ def test_a_main_module_that_only_the_program_runs_is_named(monkeypatch: pytest.M
     main = ModuleType("__main__")
     main.__spec__ = ModuleSpec("package.__main__", None)
     monkeypatch.setitem(sys.modules, "__main__", main)
-    assert "in the module 'package.__main__'" in where_main_is()
+    assert "in the module 'package.__main__'" in main_module_hint()
     main.__spec__ = None
-    assert "at a prompt" in where_main_is()
+    assert "at a prompt" in main_module_hint()
 
 
 @pytest.mark.skipif(stack_dumps.SIGNAL is None, reason="there is no signal to ask with")

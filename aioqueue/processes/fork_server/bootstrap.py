@@ -40,7 +40,7 @@ class Program(NamedTuple):
     orig_dir: str | None
 
     @classmethod
-    def now(cls, *, with_main: bool = True) -> Program:
+    def current(cls, *, with_main: bool = True) -> Program:
         """Return the parts as they are now.
 
         Args:
@@ -68,7 +68,7 @@ class Program(NamedTuple):
         return data
 
 
-class ImportOrders(NamedTuple):
+class ImportPlan(NamedTuple):
     """The imports that a fork server is to make."""
 
     program: Program
@@ -95,7 +95,7 @@ def imports_main() -> bool:
     return bool(main_module())
 
 
-def where_main_is() -> str:
+def main_module_hint() -> str:
     """Say where the functions are that new processes cannot import, and what the user should do."""
     main = sys.modules["__main__"]
     name = getattr(getattr(main, "__spec__", None), "name", None)
@@ -135,7 +135,7 @@ def _is_ipython(path: str) -> bool:
     return os.path.splitext(os.path.basename(path))[0] == "ipython"
 
 
-def sources() -> dict[str, int]:
+def source_times() -> dict[str, int]:
     """Return the files of the modules that the program has imported, except installed ones, and
     when each was written."""
     found: dict[str, int] = {}
@@ -158,7 +158,7 @@ def _written(path: str) -> int:
         return 0  # it is gone, or in an archive
 
 
-def changes(before: Mapping[str, str]) -> dict[str, str | None]:
+def environment_changes(before: Mapping[str, str]) -> dict[str, str | None]:
     """Return how the environment has changed; ``None`` for a variable that is gone."""
     now = dict(os.environ)
     changed: dict[str, str | None] = {
@@ -168,7 +168,7 @@ def changes(before: Mapping[str, str]) -> dict[str, str | None]:
     return changed
 
 
-PARENT_GONE: Final = 70
+PARENT_DIED: Final = 70
 """The exit code of a process whose program has ended."""
 
 STARTS: Final = "AIOQUEUE_STARTS_WORKER"
@@ -182,7 +182,7 @@ _PATIENCE: Final = 1.0
 """How many seconds the program's exit waits for a process that is just getting its data."""
 
 # Only threads that are made for this take this lock, and no signal handler runs in them.
-_handing_over = threading.Lock()  # a process, or the server, may exist without its data
+_delays_exit = threading.Lock()  # a process, or the server, may exist without its data
 _is_ending = False
 
 
@@ -227,23 +227,23 @@ def is_ending() -> bool:
     return _is_ending
 
 
-def no_more() -> None:
+def refuse_starts() -> None:
     """Start no process from now on, because the program ends."""
     global _is_ending
     _is_ending = True
     # A process that got half of its data would print an error.
-    if _handing_over.acquire(timeout=_PATIENCE):
-        _handing_over.release()
+    if _delays_exit.acquire(timeout=_PATIENCE):
+        _delays_exit.release()
 
 
 @contextmanager
-def handing_over() -> Iterator[None]:
+def delaying_exit() -> Iterator[None]:
     """Let the program's exit wait a moment: a process, or the server, may exist without its data.
 
     Raises:
         CannotStartError: the program is ending.
     """
-    with _handing_over:
+    with _delays_exit:
         if is_ending():
             raise CannotStartError("the program is ending")
         yield
@@ -263,7 +263,7 @@ def is_python() -> bool:
 
 
 @contextmanager
-def not_in_place_of_a_worker() -> Iterator[None]:
+def refusing_self_start() -> Iterator[None]:
     """Refuse to start a process in a program that was itself started instead of one.
 
     It would go on for ever: each program would start the next.
@@ -295,8 +295,8 @@ def not_in_place_of_a_worker() -> Iterator[None]:
 
 def _after_fork() -> None:
     """Reset the lock, in a fork of the program."""
-    global _handing_over
-    _handing_over = threading.Lock()
+    global _delays_exit
+    _delays_exit = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -32,12 +32,12 @@ from aioqueue.processes.fork_server.bootstrap import (
     COLD,
     WARM,
     CannotStartError,
-    ImportOrders,
+    ImportPlan,
     Program,
-    changes,
-    handing_over,
+    delaying_exit,
+    environment_changes,
     has_changed,
-    sources,
+    source_times,
 )
 from aioqueue.system import posix
 
@@ -47,13 +47,13 @@ _KEY_BYTES: Final = 32
 
 _COMMAND: Final = (
     "import sys; sys.path[:] = {path}; from aioqueue.processes.fork_server.server import main;"
-    " main({orders}, {listener}, {alive}, {keywords})"
+    " main({plan}, {listener}, {alive}, {keywords})"
 )
 
 _servers: Final[weakref.WeakSet[ForkServer]] = weakref.WeakSet()
 """All fork servers of this process."""
 
-_ended: Final[list[int]] = []
+_unreaped: Final[list[int]] = []
 """Servers that were asked to end, and whose exit status has not been read."""
 
 
@@ -82,13 +82,15 @@ class ForkServer(forkserver.ForkServer):
         super().__init__()
         self.with_main = with_main
         self._wanted = wanted_modules()
-        self._program = Program.now(with_main=_MAIN in self._wanted)
-        self._sources = sources()
+        self._program = Program.current(with_main=_MAIN in self._wanted)
+        self._sources = source_times()
         self._environment = dict(os.environ)
         self._launch(modules)
-        own: Any = self
+        untyped: Any = self
+        # A finalizer, because a server that was replaced still has processes. It ends with the last
+        # of them, since each refers to it.
         self._end = weakref.finalize(
-            self, _end, own._forkserver_alive_fd, self.pid, own._forkserver_address
+            self, _end, untyped._forkserver_alive_fd, self.pid, untyped._forkserver_address
         )
         self._end.atexit = False  # the pipe ends with the program, which ends the server
         _servers.add(self)
@@ -99,40 +101,42 @@ class ForkServer(forkserver.ForkServer):
         pid: int = self._forkserver_pid  # type: ignore[attr-defined]
         return pid
 
-    def fits(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether a server that started now would import the same modules."""
         return (
             self._wanted == wanted_modules()
-            and self._program == Program.now(with_main=_MAIN in self._wanted)
+            and self._program == Program.current(with_main=_MAIN in self._wanted)
             and not has_changed(self._sources)
         )
 
     def environment(self) -> Mapping[str, str | None]:
         """Return how the program's environment has changed since the server started."""
-        return changes(self._environment)
+        return environment_changes(self._environment)
 
     def has_ended(self) -> bool:
-        """Return whether it has ended; `bury` then returns how."""
+        """Return whether it has ended; `reap` then returns how."""
+        # Without reading its exit status (`WNOWAIT`): `reap` does that.
         with suppress(OSError):
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         return True
 
-    def bury(self) -> int | None:
+    def reap(self) -> int | None:
         """End it if it runs; return its exit code, if that can be known."""
-        own: Any = self
-        self.close_copy()
-        _unlink(own._forkserver_address)
+        untyped: Any = self
+        # First the pipe: the server ends when it is closed, and the wait would last for ever.
+        self.close_keepalive()
+        _unlink(untyped._forkserver_address)
         try:
             _, status = os.waitpid(self.pid, 0)
         except ChildProcessError:
             return None  # other code has read its exit status
         return os.waitstatus_to_exitcode(status)
 
-    def close_copy(self) -> None:
+    def close_keepalive(self) -> None:
         """Close the pipe that keeps it alive. In a fork of the program, do no more than that."""
-        own: Any = self
+        untyped: Any = self
         self._end.detach()
-        fd, own._forkserver_alive_fd = own._forkserver_alive_fd, None
+        fd, untyped._forkserver_alive_fd = untyped._forkserver_alive_fd, None
         if fd is not None:
             os.close(fd)
 
@@ -142,26 +146,28 @@ class ForkServer(forkserver.ForkServer):
 
     def _launch(self, modules: tuple[str, ...]) -> None:
         """Start it. This does not wait."""
-        _ask_for_the_ended()
-        own: Any = self
-        with ExitStack() as handed, ExitStack() as undo:
+        _reap_ended()
+        untyped: Any = self
+        # What the server inherits is closed here in any case. `undo` has what stays open here, and
+        # is closed only if the start fails.
+        with ExitStack() as inherited, ExitStack() as undo:
             address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
-            listener = handed.enter_context(posix.listening_socket(address))
+            listener = inherited.enter_context(posix.listening_socket(address))
             undo.callback(_unlink, address)
-            alive, keeps_alive = _pipe(handed, undo)
+            alive, keeps_alive = _pipe(inherited, undo)
             wanted = tuple(name for name in self._wanted if name != _MAIN)
-            orders = self._written(ImportOrders(self._program, modules, wanted), handed)
-            fds = [listener.fileno(), alive, orders]
+            plan = self._write_plan(ImportPlan(self._program, modules, wanted), inherited)
+            fds = [listener.fileno(), alive, plan]
             keywords = {}
             if hasattr(self, "_forkserver_authkey"):  # clients need it since Python 3.14
-                own._forkserver_authkey = key = os.urandom(_KEY_BYTES)
-                key_reader, key_writer = _pipe(handed, handed)
+                untyped._forkserver_authkey = key = os.urandom(_KEY_BYTES)
+                key_reader, key_writer = _pipe(inherited, inherited)
                 os.write(key_writer, key)
                 keywords["authkey_r"] = key_reader
                 fds.append(key_reader)
             command = _COMMAND.format(
                 path=ascii(self._program.sys_path),
-                orders=orders,
+                plan=plan,
                 listener=listener.fileno(),
                 alive=alive,
                 keywords=keywords,
@@ -170,16 +176,16 @@ class ForkServer(forkserver.ForkServer):
             flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
             way = WARM if self.with_main else COLD
             arguments = [executable, *flags, "-c", command, way]
-            own._forkserver_pid = util.spawnv_passfds(executable, arguments, fds)
-            own._forkserver_address, own._forkserver_alive_fd = address, keeps_alive
+            untyped._forkserver_pid = util.spawnv_passfds(executable, arguments, fds)
+            untyped._forkserver_address, untyped._forkserver_alive_fd = address, keeps_alive
             undo.pop_all()
 
-    def _written(self, orders: ImportOrders, handed: ExitStack) -> int:
-        """Write the orders to a file that can be read twice; return its descriptor."""
+    def _write_plan(self, plan: ImportPlan, inherited: ExitStack) -> int:
+        """Write the plan to a file that can be read twice; return its descriptor."""
         fd = os.memfd_create("aioqueue-forkserver")
-        handed.callback(os.close, fd)
+        inherited.callback(os.close, fd)
         with open(fd, "wb", closefd=False) as file:
-            pickle.dump(orders, file)
+            pickle.dump(plan, file)
         return fd
 
 
@@ -200,25 +206,25 @@ def _end(alive: int, pid: int, address: str) -> None:
     """End a server whose processes are all gone. Its exit status is read later."""
     os.close(alive)
     _unlink(address)
-    _ended.append(pid)
+    _unreaped.append(pid)
 
 
-def _ask_for_the_ended() -> None:
+def _reap_ended() -> None:
     """Read the exit status of servers that have ended, so that the system can forget them."""
-    for pid in list(_ended):
+    for pid in list(_unreaped):
         try:
             has_ended = os.waitpid(pid, os.WNOHANG)[0] != 0
         except ChildProcessError:
             has_ended = True
         if has_ended:
-            _ended.remove(pid)
+            _unreaped.remove(pid)
 
 
 def _forget_all() -> None:
     """Drop all servers, in a fork of the program: they belong to the parent."""
     for server in list(_servers):
-        server.close_copy()
-    _ended.clear()
+        server.close_keepalive()
+    _unreaped.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -234,7 +240,7 @@ _TRIES: Final = 3
 _PR_SET_PDEATHSIG: Final = 1
 
 
-class Server:
+class ForkServerClient:
     """Our fork server. If it is found dead, another one replaces it."""
 
     def __init__(self) -> None:
@@ -243,29 +249,31 @@ class Server:
         self._with_main = True
         self._may_be_main = False  # whether the main module may kill it: no fork has worked yet
 
-    def get_ready(self, module: str) -> None:
+    def preload(self, module: str) -> None:
         """Have a server run that imports, or has imported, what processes need.
 
         Raises:
-            OSError: see `Deaf.start`.
+            OSError: see `IgnoresSignals.start`.
         """
         if module not in self._modules:
             self._modules += (module,)
         if self.server is not None and self.server.has_ended():
-            self._bury()
-        if self.server is not None and not self.server.fits():
+            self._reap()
+        # A module was edited since, or the path has changed: a process of that server would have
+        # the old version.
+        if self.server is not None and not self.server.is_current():
             self.server = None  # it ends with the last of its processes
         if self.server is None:
             self._with_main = True
             self._launch()
 
     def _launch(self) -> None:
-        _check_for_room()
-        with handing_over():
+        _check_descriptors()
+        with delaying_exit():
             self.server = ForkServer(self._modules, with_main=self._with_main)
         self._may_be_main = self._with_main
 
-    def hand_over(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
+    def fork(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
         """Let the server make a process, and send the process a message.
 
         Returns:
@@ -273,27 +281,32 @@ class Server:
             the message was written, and the process id.
 
         Raises:
-            OSError: see `Deaf.start`.
+            OSError: see `IgnoresSignals.start`.
             CannotStartError: the fork server cannot make one.
         """
         for _ in range(_TRIES):
-            _check_for_room()
+            _check_descriptors()
             try:
-                return self._handed_over(fds, message)
+                return self._fork(fds, message)
             except (ChildProcessError, ConnectionError, EOFError):
-                exitcode = self._bury()
+                exitcode = self._reap()
+            # The server has died before it could fork. If it imports the main module, that may be
+            # the cause: then the next one imports less, and each process meets the failure itself
+            # and reports it. If it ended by itself all the same, another would do so, too. If it
+            # was killed, another may have more luck.
             if self._may_be_main:
-                self._with_main = self._may_be_main = False  # each process reports it itself
+                self._with_main = self._may_be_main = False
             elif exitcode is not None and exitcode >= 0:
                 why = f"the fork server has ended with exit code {exitcode} while it started"
                 raise CannotStartError(why, exitcode)
         raise CannotStartError("the fork server is killed again and again")
 
-    def _handed_over(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
+    def _fork(self, fds: list[int], message: bytes) -> tuple[int, int, int]:
         if self.server is None:
             self._launch()
         with ExitStack() as undo:
-            with handing_over():
+            # A process whose program ends before it has its data prints a traceback.
+            with delaying_exit():
                 sentinel, pipe = self._connect(fds, message)
             undo.callback(util.close_fds, sentinel, pipe)  # type: ignore[attr-defined]
             pid = forkserver.read_signed(sentinel)
@@ -308,10 +321,10 @@ class Server:
             _write(pipe, message)
         return sentinel, pipe
 
-    def _bury(self) -> int | None:
+    def _reap(self) -> int | None:
         """End the server; return its exit code, if that can be known."""
         server, self.server = self.server, None
-        return None if server is None else server.bury()
+        return None if server is None else server.reap()
 
     def environment(self) -> Mapping[str, str | None]:
         """Return how the program's environment differs from that of a process."""
@@ -322,7 +335,7 @@ class Server:
         self.server = None
 
 
-def _check_for_room() -> None:
+def _check_descriptors() -> None:
     """Check that there are enough file descriptors, before anything has begun.
 
     Without them, multiprocessing would not close all that it has opened, and its fork server
@@ -342,7 +355,7 @@ def _write(fd: int, message: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-_server = Server()
+_client = ForkServerClient()
 
 
 class Popen(popen_forkserver.Popen):
@@ -354,7 +367,7 @@ class Popen(popen_forkserver.Popen):
 
     def _launch(self, process: Any) -> None:
         message = BytesIO()
-        process.environment = _server.environment()
+        process.environment = _client.environment()
         set_spawning_popen(self)
         try:
             reduction.dump(spawn.get_preparation_data(process.name), message)
@@ -363,8 +376,8 @@ class Popen(popen_forkserver.Popen):
             set_spawning_popen(None)
         # Pickling the process has collected the file descriptors that it gets.
         fds: list[int] = self._fds  # type: ignore[attr-defined]
-        self.sentinel, pipe, self.pid = _server.hand_over(fds, message.getvalue())
-        self._server = _server.server  # keeps it alive: the process would die with it
+        self.sentinel, pipe, self.pid = _client.fork(fds, message.getvalue())
+        self._server = _client.server  # keeps it alive: the process would die with it
         self.finalizer = util.Finalize(self, util.close_fds, (self.sentinel, pipe))  # type: ignore[attr-defined]
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
@@ -396,6 +409,8 @@ def _die_with_the_server() -> None:
     The server may have ended before. If the program has ended, too, this process gets no work.
     If not, the program kills it when it notices (`Popen.poll`).
     """
+    # A fork inherits the descriptor that keeps the server alive. Without its copy, the server ends
+    # with the program, and this process with the server.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     shared: Any = forkserver._forkserver
@@ -414,19 +429,20 @@ def begin(environment: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def get_ready(module: str) -> None:
+def preload(module: str) -> None:
     """Have a server run that imports, or has imported, what processes need.
 
     Raises:
-        OSError: see `Deaf.start`.
+        OSError: see `IgnoresSignals.start`.
     """
-    _server.get_ready(module)
+    _client.preload(module)
 
 
 def _forget_server() -> None:
     """Drop the server, in a fork of the program: it belongs to the parent."""
-    _server.forget()
+    _client.forget()
 
 
-# After `forkserver` has detached its servers there: one that is dropped before would be ended.
+# Registered after `_forget_all`, and so called after it, which detaches the servers: one that is
+# dropped before would end the server of the parent.
 os.register_at_fork(after_in_child=_forget_server)

@@ -34,53 +34,55 @@ import numpy as np
 
 from aioqueue.processes.fork_server.bootstrap import (
     COLD,
-    PARENT_GONE,
+    PARENT_DIED,
     WARM,
-    ImportOrders,
+    ImportPlan,
     Program,
 )
 from aioqueue.system import posix
 
 
-def main(orders: int, listener: int, alive: int, keywords: dict[str, Any]) -> None:
+def main(plan: int, listener: int, alive: int, keywords: dict[str, Any]) -> None:
     """Run the server until the program has ended.
 
     Args:
-        orders: the descriptor of a file with the pickled `ImportOrders`.
+        plan: the descriptor of a file with the pickled `ImportPlan`.
         listener: the descriptor of the socket for requests.
         alive: the descriptor of a pipe that ends with the program.
         keywords: further arguments of multiprocessing's server.
     """
     with _dying_with_the_program(alive), _collecting_nothing():
-        os.lseek(orders, 0, os.SEEK_SET)
-        with open(orders, "rb", closefd=False) as file:
-            import_orders: ImportOrders = pickle.load(file)
-        _import(import_orders.modules)
+        # This code runs again after an `exec` (`_restart_without_program`), with the same file.
+        os.lseek(plan, 0, os.SEEK_SET)
+        with open(plan, "rb", closefd=False) as file:
+            import_plan: ImportPlan = pickle.load(file)
+        _import(import_plan.modules)
         if sys.argv[1] == WARM:
-            _import_program(import_orders)
-    os.close(orders)
-    os.register_at_fork(after_in_child=_seeds.renew)
+            _import_program(import_plan)
+    os.close(plan)
+    os.register_at_fork(after_in_child=_seeds.reseed)
     util._flush_std_streams()  # type: ignore[attr-defined]  # else each fork would write it again
     # That warning concerns children of imported modules, from before the server replaced itself.
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
     forkserver.main(listener, alive, [], **keywords)
 
 
-def _import_program(import_orders: ImportOrders) -> None:
+def _import_program(import_plan: ImportPlan) -> None:
     """Import the program's modules, or start again without them."""
     util._close_stdin()  # type: ignore[attr-defined]
     files = open_files()
+    # A module may unblock signals. The workers must inherit them as they are here: blocked.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        with _seeds.noted():
-            _import_main(import_orders.program)
-            _import(import_orders.wanted)
-        why = left_behind(files)
+        with _seeds.recording():
+            _import_main(import_plan.program)
+            _import(import_plan.wanted)
+        why = fork_hazard(files)
     except BaseException:
         why = "a failure"  # each process meets it, too, and reports it
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if why:
-        _begin_anew(files)
+        _restart_without_program(files)
 
 
 def _import_main(program: Program) -> None:
@@ -100,8 +102,9 @@ def _import(names: Iterable[str]) -> None:
             importlib.import_module(name)
 
 
-def _begin_anew(files: set[int]) -> None:
+def _restart_without_program(files: set[int]) -> None:
     """Replace this process by a server without the program's modules and their threads."""
+    # An `exec` ends threads and drops objects. Only inheritable descriptors outlive it.
     for fd in open_files() - files:
         with suppress(OSError):
             os.close(fd)
@@ -124,8 +127,9 @@ def _dying_with_the_program(alive: int) -> Iterator[None]:
     fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(alive, fcntl.F_GETFL)
     fcntl.fcntl(alive, fcntl.F_SETFL, flags | os.O_ASYNC)
+    # The signal comes when the pipe ends from now on. So look whether it had ended before.
     if posix.is_readable(alive, 0):
-        os._exit(PARENT_GONE)  # the program had ended before
+        os._exit(PARENT_DIED)  # the program had ended before
     yield
     fcntl.fcntl(alive, fcntl.F_SETFL, flags & ~os.O_ASYNC)
 
@@ -171,7 +175,7 @@ def _is_open(fd: int) -> bool:
     return True
 
 
-def left_behind(files_before: set[int]) -> str:
+def fork_hazard(files_before: set[int]) -> str:
     """Name the kind of state that forks of this process should not have; empty without any.
 
     Args:
@@ -204,6 +208,7 @@ def _has_threads() -> bool:
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
+        # A thread that is ending, here by the handlers of that fork, is listed for a moment.
         if len(os.listdir("/proc/self/task")) == 1:
             return False
     return True
@@ -243,26 +248,26 @@ class Seeds:
         self._generators: weakref.WeakSet[random.Random] = weakref.WeakSet()
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Record the generators of `random` that are made in this context."""
         seed = random.Random.seed
-        random.Random.seed = self._noting(seed)  # type: ignore[method-assign]
+        random.Random.seed = self._recorder(seed)  # type: ignore[method-assign]
         try:
             yield
         finally:
             random.Random.seed = seed  # type: ignore[method-assign]
 
-    def _noting(self, seed: Callable[..., None]) -> Callable[..., None]:
-        def noting(generator: random.Random, a: Any = None, version: int = 2) -> None:
+    def _recorder(self, seed: Callable[..., None]) -> Callable[..., None]:
+        def seed_and_record(generator: random.Random, a: Any = None, version: int = 2) -> None:
             seed(generator, a, version)
             if a is None:
                 self._generators.add(generator)
             else:
                 self._generators.discard(generator)
 
-        return noting
+        return seed_and_record
 
-    def renew(self) -> None:
+    def reseed(self) -> None:
         """Seed them anew, in a new process. (Python does so for the functions of `random`.)"""
         for generator in self._generators:
             generator.seed()

@@ -40,7 +40,7 @@ from aioqueue.processes.fork_server.bootstrap import (
     is_ending,
     is_importing_main,
     is_python,
-    not_in_place_of_a_worker,
+    refusing_self_start,
 )
 from aioqueue.system.locks import is_held_here, release_if_held
 
@@ -106,7 +106,7 @@ def _start_tracker() -> None:
             bootstrap.ensure_tracker()
 
 
-class Deaf:
+class IgnoresSignals:
     """The common part of all ways to start a process: it ignores the program's signals."""
 
     def start(self) -> None:
@@ -116,12 +116,16 @@ class Deaf:
             OSError: there are no file descriptors left, or no memory.
             CannotStartError: another try would fail, too.
         """
-        with _starting, not_in_place_of_a_worker():
+        with _starting, refusing_self_start():
             if is_ending():
                 raise CannotStartError("the program is ending")
+            # Before the signals are blocked: its start unblocks two of them.
             _start_tracker()
+            # The new process inherits the mask, so no signal can end it before `run`.
             with _signals_blocked():
                 super().start()  # type: ignore[misc]
+            # The exit may have begun meanwhile, and its list of processes may lack this one. Then
+            # multiprocessing would join it, and nobody would end it.
             if is_ending():
                 self.disown()
 
@@ -135,7 +139,7 @@ class Deaf:
         multiprocessing.process._children.discard(self)  # type: ignore[attr-defined]
 
 
-class StartedProcess(Deaf, SpawnProcess):
+class StartedProcess(IgnoresSignals, SpawnProcess):
     """A worker process. Our fork server forks it (`uses_fork_server`), or it is spawned.
 
     The death of a spawned process is noticed only if no process that it has forked is alive, since
@@ -190,7 +194,7 @@ def _get_ready(module: str) -> None:
     with suppress(OSError, CannotStartError):  # the thread that starts a process gets it
         _start_tracker()
         with _signals_blocked():
-            client.get_ready(module)
+            client.preload(module)
 
 
 def _after_fork() -> None:

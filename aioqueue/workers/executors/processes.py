@@ -21,7 +21,7 @@ from aioqueue import ItemTimeoutError, WorkerDiedError
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.errors import add_note
 from aioqueue.items.item import Item, Prepared
-from aioqueue.processes.arena import NONE, Arena, Block, unpack
+from aioqueue.processes.arena import NO_ITEM, Arena, Block, unpack
 from aioqueue.processes.failures import failure_of_message
 from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.fork_server.spawn import get_ready
@@ -31,7 +31,7 @@ from aioqueue.processes.worker_process import (
     WorkerProcess,
     cannot_start,
     check_may_start,
-    ended_at_exit,
+    end_at_exit,
 )
 from aioqueue.system.locks import guarded
 from aioqueue.telemetry.explanation import ExplainedWorker
@@ -129,7 +129,7 @@ class Clock(Generic[TimedT]):
         number = process.arena.item
         # The number alone may be that of an item whose outcome has arrived. And a process that is
         # being killed must not be found slow again and again until it has ended.
-        if number == NONE or process.assignments.find(number) is None or process.overdue:
+        if number == NO_ITEM or process.assignments.find(number) is None or process.overdue:
             return self._timeout
         return max(0.0, self._timeout - process.arena.seconds)
 
@@ -273,7 +273,7 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         self._clock: Clock[PreparingProcess] | None = None
         if job.item_timeout is not None:
             self._clock = Clock(job, job.item_timeout)
-        ended_at_exit(self)
+        end_at_exit(self)
         get_ready(work.__module__)
 
     def connect(self, gauge: WorkerGauge) -> PreparingProcess:
@@ -345,7 +345,7 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
             self._clock.stop()
         return super().end()
 
-    def start_no_more(self) -> None:
+    def stop_replacing(self) -> None:
         """Replace no more processes, because the program ends."""
         self._is_ending = True
 

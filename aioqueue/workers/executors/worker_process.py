@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import Item
-from aioqueue.processes.arena import NONE, Allocator, Arena, Block, pack
+from aioqueue.processes.arena import NO_ITEM, Allocator, Arena, Block, pack
 from aioqueue.processes.channel import Channel
 from aioqueue.processes.child import read_messages, reply, unpickled_function
 from aioqueue.processes.failures import message_of_failure
@@ -68,12 +68,12 @@ def work(channel: Channel, arena: Arena) -> None:
         freed: list[int]
         chunk: list[Sent]
         freed, chunk = pickle.loads(message)
-        outbox.allocator.give_back(freed)
+        outbox.allocator.free(freed)
         for sent in chunk:
             number = sent[0]
             # It stays the suspect until the next item begins: what the function leaves behind may
             # kill the process only after its return.
-            arena.take(number)
+            arena.begin_item(number)
             is_sampled = latest >= _QUICK or number % _SOME == 0
             cpu = thread_time() if is_sampled else 0.0
             began = perf_counter()
@@ -84,7 +84,7 @@ def work(channel: Channel, arena: Arena) -> None:
             )
         outbox.flush()
         # After the flush: until the parent has the outcome, a death is that of the last item.
-        arena.item = NONE
+        arena.item = NO_ITEM
 
 
 def _receive(channel: Channel, outbox: _Outbox) -> bytes | bytearray:

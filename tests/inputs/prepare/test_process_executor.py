@@ -17,7 +17,7 @@ import pytest
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.items.item import Item
 from aioqueue.processes import worker_process
-from aioqueue.processes.arena import NONE, Allocator, Arena, pack
+from aioqueue.processes.arena import NO_ITEM, Allocator, Arena, pack
 from aioqueue.processes.child import Ready
 from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
@@ -122,7 +122,7 @@ def dies_of(*numbers: int, seconds_each: float = 1.0) -> Life:
                 if number in numbers:
                     return
             yield outcomes(process, seconds_each=seconds_each)
-            process.arena.item = NONE
+            process.arena.item = NO_ITEM
 
     return life
 
@@ -467,7 +467,7 @@ class TestAProcessThatDies:
             if how == "a stop":
                 played.made.job.stop()
             else:
-                played.executor.start_no_more()
+                played.executor.stop_replacing()
 
         played = stage(life, values=[1])
         assert played.play() == []
@@ -509,7 +509,7 @@ class TestAStop:
         """Nothing is started then, before what there is gets killed."""
         order: list[str] = []
 
-        def no_more() -> None:
+        def refuse_starts() -> None:
             assert not played.processes[0].events
             order.append("no more")
 
@@ -520,7 +520,7 @@ class TestAStop:
 
         played = stage(life, works, values=[1])
         monkeypatch.setattr(worker_process, "_owners", {played.executor})
-        monkeypatch.setattr(worker_process, "no_more", no_more)
+        monkeypatch.setattr(worker_process, "refuse_starts", refuse_starts)
         assert played.play() == []
         assert order == ["no more", "ended"]
         (process,) = played.processes  # which is not replaced
