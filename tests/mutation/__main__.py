@@ -46,7 +46,8 @@ storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/calls_and_retries.py sources/source_reader.py workers/flow_control.py
 inputs/core/items.py workers/job.py
 inputs/prepare/thread_common.py workers/executors/threads.py workers/executors/tasks.py
-inputs/prepare/worker_process.py workers/executors/processes.py processes/*.py
+workers/executors/process_child.py workers/executors/chunks.py
+workers/executors/processes.py processes/*.py
 processes/fork_server/*.py
 """
 """What is mutated, below the package."""
@@ -83,7 +84,7 @@ signal strikes everywhere are left out."""
 IN_PROCESSES = (
     "processes/",
     "workers/calls.py",
-    "workers/executors/worker_process.py",
+    "workers/executors/process_child.py",
 )
 """What other processes run too, where nothing is noted."""
 PROCESS_TESTS = (

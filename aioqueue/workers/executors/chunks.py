@@ -35,7 +35,7 @@ from aioqueue import ItemTimeoutError, WorkerDiedError
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.errors import add_note
 from aioqueue.items.item import Prepared
-from aioqueue.workers.executors.worker_process import Sent
+from aioqueue.workers.executors.process_child import Sent
 from aioqueue.workers.executors.worker_threads import (
     ThreadDelivery,
     ThreadInbox,

@@ -43,7 +43,7 @@ from aioqueue.workers.executors.chunks import (
     Loss,
     WhyNotReplaced,
 )
-from aioqueue.workers.executors.worker_process import Outcome, Sent, WorkerReport, work
+from aioqueue.workers.executors.process_child import Outcome, Sent, WorkerReport, work
 from aioqueue.workers.flow_control import Pending
 from aioqueue.workers.job import Job
 from aioqueue.workers.stage_metrics import explained_item

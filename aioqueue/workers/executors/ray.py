@@ -38,24 +38,21 @@ from aioqueue.workers.executors.chunks import (
     ResultNotSent,
     WhyNotReplaced,
 )
+from aioqueue.workers.executors.process_child import Sent
+from aioqueue.workers.executors.ray_actor import ActorReport, Doing, Outcome, remote_class
 from aioqueue.workers.executors.ray_cluster import (
-    ActorReport,
-    Doing,
-    Outcome,
     checked_options,
     connected,
     is_loss,
     is_own_death,
     log,
     not_connected,
-    remote_class,
     required_ray,
     session_of,
     was_refused,
     why_failed,
     why_lost,
 )
-from aioqueue.workers.executors.worker_process import Sent
 from aioqueue.workers.flow_control import Pending
 from aioqueue.workers.job import Job, NothingMore
 from aioqueue.workers.stage_metrics import explained_item

@@ -15,7 +15,7 @@ import anyio.lowlevel
 from aioqueue import sync
 from aioqueue.batcher import child as batcher_child
 from aioqueue.processes.fork_server.spawn import StartedProcess
-from aioqueue.workers.executors import worker_process
+from aioqueue.workers.executors import process_child
 from aioqueue.workers.runner import prepare
 from tests.inputs import functions
 from tests.inputs.prepare.preparing import drained
@@ -32,7 +32,7 @@ def start_the_forkserver() -> None:
         multiprocessing.set_forkserver_preload(
             [
                 functions.__name__,
-                worker_process.__name__,
+                process_child.__name__,
                 "tests.batcher.functions",
                 batcher_child.__name__,
             ]

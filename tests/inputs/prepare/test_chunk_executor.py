@@ -21,7 +21,7 @@ from aioqueue.workers.executors.chunks import (
     SendPace,
     WhyNotReplaced,
 )
-from aioqueue.workers.executors.worker_process import Sent
+from aioqueue.workers.executors.process_child import Sent
 from aioqueue.workers.flow_control import Pending
 from aioqueue.workers.job import NothingMore
 from aioqueue.workers.timing import WorkerGauge

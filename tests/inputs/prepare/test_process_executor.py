@@ -24,8 +24,8 @@ from aioqueue.processes.fork_server.bootstrap import (
 )
 from aioqueue.workers.executors import processes as process_executor
 from aioqueue.workers.executors.chunks import Assignments, ConnectionLost
+from aioqueue.workers.executors.process_child import Outcome, WorkerReport, work
 from aioqueue.workers.executors.processes import PreparingProcess, ProcessExecutor
-from aioqueue.workers.executors.worker_process import Outcome, WorkerReport, work
 from aioqueue.workers.flow_control import Pending
 from aioqueue.workers.job import NothingMore
 from aioqueue.workers.key_limits import KeyLimit

@@ -28,7 +28,7 @@ import pytest
 
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.workers.executors import ray, ray_cluster
+from aioqueue.workers.executors import ray, ray_actor
 
 COUNT, LIMIT = 12, 3
 """How many items there are, and how many are in flight: so there are four chunks at least."""
@@ -101,7 +101,7 @@ class Cluster:
 
     def remote(self, payload: bytes) -> Actor:
         """A new actor."""
-        self.actors.append(Actor(self, ray_cluster.ItemActor(payload)))
+        self.actors.append(Actor(self, ray_actor.ItemActor(payload)))
         return self.actors[-1]
 
     def kill(self, actor: Actor) -> None:
@@ -112,7 +112,7 @@ class Cluster:
 class Actor:
     """One, in a thread; and Ray's handle of it."""
 
-    def __init__(self, cluster: Cluster, made: ray_cluster.ItemActor) -> None:
+    def __init__(self, cluster: Cluster, made: ray_actor.ItemActor) -> None:
         self._cluster, self._made = cluster, made
         self._calls: queue.SimpleQueue[tuple[str, tuple[Any, ...], Future[Any]] | None] = (
             queue.SimpleQueue()
@@ -205,7 +205,7 @@ def in_place_of_ray(cluster: Cluster) -> Iterator[None]:
             ("is_own_death", lambda error: error is LOSSES["actor"]),
         ):
             monkeypatch.setattr(ray, name, stand_in)
-        monkeypatch.setattr(ray_cluster, "_cloudpickle", lambda: pickle)
+        monkeypatch.setattr(ray_actor, "_cloudpickle", lambda: pickle)
         yield
     for actor in cluster.actors:
         actor.thread.join()
@@ -333,7 +333,7 @@ class BeginsWhenAsked(Actor):
         return SimpleNamespace(future=lambda: future)
 
 
-class LateItemActor(ray_cluster.ItemActor):
+class LateItemActor(ray_actor.ItemActor):
     def place(self) -> str:
         asked.wait()
         return super().place()

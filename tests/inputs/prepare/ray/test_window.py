@@ -13,8 +13,8 @@ import pytest
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
 from aioqueue.workers.executors import ray as ray_executor
-from aioqueue.workers.executors import ray_cluster
-from aioqueue.workers.executors.worker_process import Sent
+from aioqueue.workers.executors import ray_actor
+from aioqueue.workers.executors.process_child import Sent
 from tests.clusters import PATIENCE
 from tests.inputs.prepare.ray.test_every_call import Cluster, in_place_of_ray
 
@@ -60,14 +60,14 @@ def test_some_large_items_are_sent_together_if_they_are_not_too_large(
     monkeypatch.setattr(ray_executor, "_FEW_BYTES", few_bytes)
     monkeypatch.setattr(ray_executor, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
     monkeypatch.setattr(ray_executor, "_SLOW", 1e9)
-    prepare_chunk = ray_cluster.ItemActor.prepare
+    prepare_chunk = ray_actor.ItemActor.prepare
     sizes: list[int] = []
 
-    def counting(actor: ray_cluster.ItemActor, chunk: list[Sent]) -> ray_cluster.ActorReport:
+    def counting(actor: ray_actor.ItemActor, chunk: list[Sent]) -> ray_actor.ActorReport:
         sizes.append(len(chunk))
         return prepare_chunk(actor, chunk)
 
-    monkeypatch.setattr(ray_cluster.ItemActor, "prepare", counting)
+    monkeypatch.setattr(ray_actor.ItemActor, "prepare", counting)
     all_taken.clear()
     into = sync.FIFOQueue(COUNT)
     with in_place_of_ray(Cluster({})), sync.Coordinator() as coord:

@@ -2,7 +2,7 @@
 
 Several outcomes go into one message. They are held until it is worth sending, or until the item
 that is being prepared takes long: a thread of its own then sends them. (Actors on Ray prepare items
-in the same way, but send them in another: `ray_cluster`.)
+in the same way, but send them in another: `ray_actor`.)
 """
 
 from __future__ import annotations
