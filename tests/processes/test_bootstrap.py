@@ -1,4 +1,4 @@
-"""What a new process is to find as the program has it."""
+"""What a new process takes over from the program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_which_main_module_is_imported(
     assert bootstrap.main_module() == told
 
 
-def test_a_relative_path_is_one_from_where_the_program_began(
+def test_a_relative_path_starts_at_the_original_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     main: Any = ModuleType("__main__")
@@ -56,7 +56,7 @@ def test_a_relative_path_is_one_from_where_the_program_began(
     assert Program.current().sys_path == [str(tmp_path), "/other"]
 
 
-def test_what_a_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_preparation_of_a_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     now = Program.current(with_main=False)
     data = now.preparation()
@@ -67,7 +67,7 @@ def test_what_a_process_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert Program.current(with_main=False) != now
 
 
-def test_a_directory_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_working_directory_that_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     def getcwd() -> str:
         raise FileNotFoundError
 
@@ -75,8 +75,8 @@ def test_a_directory_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "dir" not in Program.current(with_main=False).preparation()
 
 
-def test_which_files_a_program_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its own, and none that are installed. Who writes one has changed the bootstrap."""
+def test_source_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its own files, and none that are installed. Writing one of them changes the program."""
     file = tmp_path / "mine.py"
     file.write_text("")
     mine: Any = ModuleType("mine")
@@ -93,7 +93,7 @@ def test_which_files_a_program_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert bootstrap.has_changed(before)
 
 
-def test_how_the_environment_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIOQUEUE_OLD", "1")
     monkeypatch.setenv("AIOQUEUE_GONE", "1")
     before = dict(os.environ)

@@ -1,4 +1,4 @@
-"""Processes start warm: what they need was imported once, for all of them, in the fork server.
+"""The fork server imports what processes need, once for all of them.
 
 And they find everything as if each had imported it by itself.
 """
@@ -64,7 +64,7 @@ if __name__ == "__main__":
 
 
 def imported(log: Path) -> list[tuple[str, int]]:
-    """As what the main module was imported, and in which process, one after another."""
+    """The names under which the main module was imported, and the processes."""
     if not log.exists():
         return []
     lines = [line.split() for line in log.read_text().splitlines()]
@@ -103,7 +103,7 @@ class TestTheMainModule:
     @pytest.mark.slow
     @pytest.mark.parametrize("line", WARM, ids=WARM.get)
     def test_is_imported_once(self, line: str, tmp_path: Path) -> None:
-        """Across runs of `prepare`, and by none of the processes."""
+        """Over several runs of `prepare`, and in none of the processes."""
         pairs, rest = families(MAIN + line + TWICE, tmp_path)
         ((first, server), (second, same)) = pairs
         assert server == same
@@ -112,10 +112,10 @@ class TestTheMainModule:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("line", COLD, ids=COLD.get)
-    def test_that_a_fork_would_not_stand_is_imported_by_each(
+    def test_with_a_fork_hazard_is_imported_by_each_process(
         self, line: str, tmp_path: Path
     ) -> None:
-        """A server that has found this out has nothing of it when it forks."""
+        """The server then has nothing of it when it forks."""
         pairs, rest = families(MAIN + line + TWICE, tmp_path)
         ((first, server), (second, same)) = pairs
         assert server == same
@@ -132,14 +132,14 @@ class TestTheMainModule:
         assert rest == [("__mp_main__", first), ("__mp_main__", second)]
 
     @pytest.mark.slow
-    def test_is_left_to_them_if_the_program_says_so(self, tmp_path: Path) -> None:
+    def test_is_imported_by_each_process_if_the_program_says_so(self, tmp_path: Path) -> None:
         text = TWICE.replace("    for", "    multiprocessing.set_forkserver_preload([])\n    for")
         ((first, _), (second, _)), rest = families(MAIN + text, tmp_path)
         assert rest == [("__mp_main__", first), ("__mp_main__", second)]
 
     @pytest.mark.slow
     def test_is_imported_as_soon_as_there_is_a_prepare(self, tmp_path: Path) -> None:
-        """Nothing has been started yet."""
+        """No process has been started yet."""
         text = """
 if __name__ == "__main__":
     prepare([0], family, into=sync.FIFOQueue(1), where="process")
@@ -151,7 +151,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_the_program_ends_while_the_server_imports(tmp_path: Path) -> None:
-    """The server ends, though it would not come to look for that."""
+    """The server ends, although it does not read the pipe meanwhile."""
     log = tmp_path / "log"
     text = """
 if __name__ == "__main__":
@@ -172,8 +172,8 @@ time.sleep(600)
 
 class TestWhatAProcessFinds:
     @pytest.mark.slow
-    def test_numbers_of_its_own(self, tmp_path: Path) -> None:
-        """From generators that nobody has seeded; those that the module seeds give all the same."""
+    def test_random_numbers_of_its_own(self, tmp_path: Path) -> None:
+        """Generators that nobody has seeded differ; those that the module seeds are equal."""
         text = """
 OURS, SEEDED = random.Random(), random.Random(5)
 
@@ -209,7 +209,7 @@ if __name__ == "__main__":
         assert len(imported(tmp_path / "log")) == 2
 
     @pytest.mark.slow
-    def test_the_environment_and_paths_of_now(self, tmp_path: Path) -> None:
+    def test_the_current_environment_and_paths(self, tmp_path: Path) -> None:
         text = """
 def surroundings(number):
     variables = os.environ.get("AIOQUEUE_TEST"), os.environ.get("AIOQUEUE_OLD")
@@ -228,7 +228,7 @@ if __name__ == "__main__":
 
     @pytest.mark.slow
     def test_a_module_that_was_edited(self, tmp_path: Path) -> None:
-        """The processes that have the old one work on, and nothing is left of their server."""
+        """Processes with the old version continue, and their server ends with them."""
         (tmp_path / "edited.py").write_text("VALUE = 'old'")
         text = """
 import edited
@@ -260,14 +260,14 @@ if __name__ == "__main__":
 
 
 def address_of(server: ForkServer) -> str:
-    """Where it listens, as multiprocessing notes it."""
+    """The address of its socket."""
     address: str = server._forkserver_address  # type: ignore[attr-defined]
     return address
 
 
 class TestOneServer:
     @pytest.mark.slow
-    def test_how_it_has_ended_is_told_once(self) -> None:
+    def test_its_exit_code_is_read_once(self) -> None:
         before = open_files()
         server = ForkServer(())
         assert not server.has_ended()
@@ -279,7 +279,7 @@ class TestOneServer:
         assert not Path(address_of(server)).exists()
         assert open_files() == before
 
-    def test_somebody_else_may_have_asked(self) -> None:
+    def test_other_code_may_have_read_its_exit_code(self) -> None:
         server = ForkServer(())
         os.kill(server.pid, signal.SIGKILL)
         os.waitpid(server.pid, 0)
@@ -288,7 +288,7 @@ class TestOneServer:
 
     @pytest.mark.slow
     def test_it_is_dropped(self) -> None:
-        """Then it ends by itself, and the system is told to forget it."""
+        """Then it ends by itself, and its exit status is read."""
         before = open_files()
         server = ForkServer(())
         pid = server.pid
@@ -311,7 +311,7 @@ class TestOneServer:
         server.close_keepalive()  # nothing more
 
     @pytest.mark.slow
-    def test_it_serves_until_the_program_has_changed(
+    def test_it_is_current_until_the_program_changes(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         server = ForkServer(())
@@ -346,7 +346,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_fork_of_the_program_leaves_the_server_alone(tmp_path: Path) -> None:
+def test_a_fork_of_the_program_does_not_end_the_server(tmp_path: Path) -> None:
     ((_, server), (_, same)), _ = families(MAIN + FORKS, tmp_path)
     assert server == same
 
@@ -356,7 +356,7 @@ WITHOUT_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && 
 
 
 @pytest.mark.slow
-def test_without_proc_nothing_is_written_and_all_is_prepared(tmp_path: Path) -> None:
+def test_without_proc_processes_work_and_nothing_is_logged(tmp_path: Path) -> None:
     can = shutil.which("unshare") and not subprocess.run([*WITHOUT_PROC, "true"]).returncode
     if not can:
         pytest.skip("this user cannot hide /proc")
@@ -373,7 +373,7 @@ def test_without_proc_nothing_is_written_and_all_is_prepared(tmp_path: Path) -> 
     assert by == ["__main__", "__mp_main__", "__mp_main__", "__mp_main__"]  # the server has tried
 
 
-def test_without_proc_files_are_found_and_threads_are_feared(
+def test_without_proc_files_are_found_and_threads_are_assumed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(path: str) -> list[str]:

@@ -137,7 +137,7 @@ def test_a_program_that_runs_python_itself(frozen: bool, folder: Path) -> None:
     check_that_it_ends([str(app)], folder)
 
 
-class TestWhatIsStarted:
+class TestTheExecutable:
     @pytest.mark.parametrize(
         ("name", "is_python"),
         [
@@ -151,7 +151,7 @@ class TestWhatIsStarted:
             ("", False),
         ],
     )
-    def test_an_interpreter_is_known_by_its_name(
+    def test_an_interpreter_is_recognised_by_its_name(
         self, name: str, is_python: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = name and f"/opt/tools/{name}"
@@ -159,7 +159,9 @@ class TestWhatIsStarted:
         assert bootstrap.is_python() is is_python
         assert spawn.uses_fork_server() is (is_python and sys.platform == "linux")
 
-    def test_a_link_to_one_is_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_link_to_an_interpreter_is_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         tmp_path.joinpath("python3").touch()
         tmp_path.joinpath("trainer").symlink_to(tmp_path / "python3")
         monkeypatch.setattr(
@@ -167,11 +169,11 @@ class TestWhatIsStarted:
         )
         assert bootstrap.is_python()
 
-    def test_a_frozen_program_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_frozen_program_is_no_interpreter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "frozen", True, raising=False)
         assert not spawn.uses_fork_server()
 
-    def test_a_program_without_an_interpreter_says_so(
+    def test_without_an_interpreter_the_error_says_so(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(multiprocessing_spawn, "get_executable", lambda: None)

@@ -1,4 +1,4 @@
-"""How worker processes are started, as far as it is decided without any."""
+"""How worker processes are started; no process is started here."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UNHEARD = {
     getattr(signal, name, None)
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
 }
-"""What is sent to all processes of a program at once."""
+"""Signals that are sent to all processes of a program at once."""
 
 
 @contextmanager
 def delaying_exit() -> Iterator[threading.Event]:
-    """Meanwhile a process gets its data, which takes until this is set."""
+    """Hand data to a process until the yielded event is set."""
     begun, goes_on = threading.Event(), threading.Event()
 
     def connect(fds: list[int]) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def delaying_exit() -> Iterator[threading.Event]:
 
 
 @linux
-def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_of_the_program_has_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, another = StartedProcess(daemon=True), multiprocessing.get_context("spawn").Process()
     children = {ours, another}
     monkeypatch.setattr(multiprocessing.process, "_children", children)
@@ -98,7 +98,7 @@ def test_in_a_fork_of_the_program_no_process_is_ours(monkeypatch: pytest.MonkeyP
 
 
 class Begun:
-    """Stands for a process of multiprocessing: what it is started with, and that it runs."""
+    """A stand-in for a process of multiprocessing: notes the signal mask at its start and run."""
 
     def __init__(self) -> None:
         self.masks: list[set[Any]] = []
@@ -112,13 +112,13 @@ class Begun:
 
 
 class Ours(IgnoresSignals, Begun):
-    """The same as one of ours."""
+    """The same with our common base."""
 
 
 @linux
 class TestSignals:
-    def test_what_is_started_hears_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Neither does the tracker, which is there before."""
+    def test_a_process_starts_with_blocked_signals(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The tracker, too, which is started before."""
         process, before = Ours(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
         monkeypatch.setattr(
             "aioqueue.processes.fork_server.bootstrap.ensure_tracker", Begun.start.__get__(process)
@@ -127,7 +127,7 @@ class TestSignals:
         assert process.masks == [before | UNHEARD] * 2
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
-    def test_a_process_stops_listening_before_it_lets_them_in(
+    def test_a_process_ignores_signals_before_it_unblocks_them(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handlers: dict[int, Any] = {}
@@ -152,7 +152,7 @@ class TestSignals:
 class TestANewProcess:
     @pytest.fixture(autouse=True)
     def deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It may run here: nothing is changed by that."""
+        """It may run here without changing anything."""
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         monkeypatch.setattr(signal, "siginterrupt", lambda *_: None)
         monkeypatch.setattr(signal, "pthread_sigmask", lambda *_: None)
@@ -171,7 +171,7 @@ class TestANewProcess:
     def test_dies_with_the_server(
         self, error: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where the kernel can do that, and it does not keep the server alive in any case."""
+        """If the kernel can do that. It never keeps the server alive."""
         asked: list[Any] = []
 
         class Library:
@@ -193,9 +193,7 @@ class TestANewProcess:
         os.close(other)
         self.run()  # there is nothing more to close
 
-    def test_takes_over_what_has_changed_in_the_environment(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_takes_over_changes_of_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AIOQUEUE_OLD", "1")
         monkeypatch.setenv("AIOQUEUE_GONE", "1")
         self.run(AIOQUEUE_OLD="2", AIOQUEUE_GONE=None, AIOQUEUE_NEVER=None)
@@ -205,7 +203,7 @@ class TestANewProcess:
 
 @linux
 class TestTheEndOfTheProgram:
-    def test_no_process_is_started_then(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_process_is_started_any_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
         assert bootstrap.is_ending() is False
         bootstrap.refuse_starts()
@@ -214,7 +212,7 @@ class TestTheEndOfTheProgram:
             StartedProcess(daemon=True).start()
         assert caught.value.exitcode is None
 
-    def test_a_process_that_gets_its_data_is_waited_for(
+    def test_the_exit_waits_for_a_process_that_gets_its_data(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
@@ -227,7 +225,7 @@ class TestTheEndOfTheProgram:
             goes_on.set()
             ended.join()
 
-    def test_but_not_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_exit_does_not_wait_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
         monkeypatch.setattr(bootstrap, "_PATIENCE", 0.001)
         with delaying_exit() as goes_on:
@@ -236,8 +234,8 @@ class TestTheEndOfTheProgram:
         assert bootstrap.is_ending()
 
 
-class Standing:
-    """Stands for the process of a fork server.
+class ServerStandIn:
+    """A stand-in for the process of a fork server.
 
     Args:
         ends: its exit code, where it dies of what it is asked; else it makes a process of number 3.
@@ -268,17 +266,17 @@ class Standing:
 class TestTheForkServer:
     @pytest.fixture
     def launched(self, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-        """For each that was launched, whether it imports the main module."""
+        """For each server that was launched: whether it imports the main module."""
         launched: list[bool] = []
 
-        def launch(modules: tuple[str, ...], *, with_main: bool) -> Standing:
+        def launch(modules: tuple[str, ...], *, with_main: bool) -> ServerStandIn:
             launched.append(with_main)
             return self.those.pop(0)
 
         monkeypatch.setattr(ours, "ForkServer", launch)
         return launched
 
-    def server(self, *those: Standing, has_forked: bool = True) -> Any:
+    def server(self, *those: ServerStandIn, has_forked: bool = True) -> Any:
         """Ours, of which one after the other is launched; the first one has forked something, or
         may still die of what it imports."""
         server: Any = ours.ForkServerClient()
@@ -297,7 +295,7 @@ class TestTheForkServer:
         return int(pid)
 
     @pytest.mark.parametrize("is_used", [True, False])
-    def test_none_is_made_ready_where_processes_are_spawned(
+    def test_no_server_is_preloaded_where_processes_are_spawned(
         self, is_used: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ready: list[str] = []
@@ -306,7 +304,7 @@ class TestTheForkServer:
         spawn.get_ready("tests.worlds")
         assert ready == (["tests.worlds"] if is_used else [])
 
-    def test_who_makes_one_ready_does_not_wait_for_a_process_that_is_being_started(
+    def test_preloading_does_not_wait_for_a_process_that_is_being_started(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ready: list[str] = []
@@ -329,10 +327,10 @@ class TestTheForkServer:
         assert ready == []
 
     @pytest.mark.parametrize("exitcode", [0, 1, 3])
-    def test_one_that_ends_by_itself_would_do_so_again(
+    def test_one_that_ends_by_itself_is_not_replaced(
         self, exitcode: int, launched: list[bool]
     ) -> None:
-        server = self.server(Standing(exitcode), Standing())
+        server = self.server(ServerStandIn(exitcode), ServerStandIn())
         message = rf"^the fork server has ended with exit code {exitcode} while it started$"
         with pytest.raises(CannotStartError, match=message) as caught:
             server.fork([], b"")
@@ -342,28 +340,26 @@ class TestTheForkServer:
     def test_one_that_was_killed_is_replaced(
         self, exitcode: int | None, launched: list[bool]
     ) -> None:
-        server = self.server(Standing(exitcode), Standing(exitcode), Standing())
+        server = self.server(ServerStandIn(exitcode), ServerStandIn(exitcode), ServerStandIn())
         assert self.close_descriptor(server) == 3
 
-    def test_three_that_were_killed_are_enough(self, launched: list[bool]) -> None:
-        server = self.server(*[Standing(-9)] * 3, Standing())
+    def test_after_three_that_were_killed_there_is_no_other(self, launched: list[bool]) -> None:
+        server = self.server(*[ServerStandIn(-9)] * 3, ServerStandIn())
         with pytest.raises(CannotStartError, match="is killed again and again") as caught:
             server.fork([], b"")
         assert caught.value.exitcode is None
 
     @pytest.mark.parametrize("exitcode", [0, 3, -9, None])
-    def test_the_main_module_may_be_what_it_has_died_of(
+    def test_after_a_death_the_next_one_does_not_import_the_main_module(
         self, exitcode: int | None, launched: list[bool]
     ) -> None:
-        """Then the next one leaves that to the processes, which tell what it is."""
-        server = self.server(Standing(exitcode), Standing(), has_forked=False)
+        """It may be the cause. Each process then imports it, and reports the failure."""
+        server = self.server(ServerStandIn(exitcode), ServerStandIn(), has_forked=False)
         assert self.close_descriptor(server) == 3
         assert launched == [True, False]
 
-    def test_a_process_that_does_not_tell_its_number_leaves_nothing_open(
-        self, launched: list[bool]
-    ) -> None:
-        class Dies(Standing):
+    def test_a_process_that_sends_no_pid_leaves_nothing_open(self, launched: list[bool]) -> None:
+        class Dies(ServerStandIn):
             def connect_to_new_process(self, fds: list[int]) -> tuple[int, int]:
                 sentinel, theirs = os.pipe()
                 os.close(theirs)
@@ -375,7 +371,7 @@ class TestTheForkServer:
             server.fork([], b"")
         assert open_files() == before
 
-    def test_all_of_a_message_is_written(self, launched: list[bool]) -> None:
+    def test_a_message_is_written_as_a_whole(self, launched: list[bool]) -> None:
         here, there = os.pipe()
         message, got = os.urandom(300_000), bytearray()
 
@@ -388,7 +384,7 @@ class TestTheForkServer:
 
         write_some = os.write
 
-        class Reads(Standing):
+        class Reads(ServerStandIn):
             def connect_to_new_process(self, fds: list[int]) -> tuple[int, int]:
                 sentinel, null = super().connect_to_new_process(fds)
                 os.dup2(there, null)

@@ -1,4 +1,4 @@
-"""What is sent to worker processes: refused where no process could read it."""
+"""Functions for worker processes, their stacks and states."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ for make in (
 
 
 @pytest.mark.slow
-def test_what_was_written_at_a_prompt_is_refused_when_it_is_said() -> None:
-    """And not by the first call, or by the loop over a pipeline that was made in another cell."""
+def test_a_function_of_the_prompt_is_refused_at_once() -> None:
+    """Not at the first call, or by the loop over a pipeline of another cell."""
     command = [sys.executable, "-W", "error", "-c", PROMPT]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     told = ran.stdout.splitlines()
@@ -69,7 +69,7 @@ def test_what_was_written_at_a_prompt_is_refused_when_it_is_said() -> None:
     ],
     ids=["from standard input", "a package", "a zip archive"],
 )
-def test_what_is_in_a_program_that_no_process_imports_is_refused(
+def test_a_function_of_a_program_that_no_process_imports_is_refused(
     command: list[str], why: str, tmp_path: Path
 ) -> None:
     package = tmp_path / "package"
@@ -92,7 +92,9 @@ def test_what_is_in_a_program_that_no_process_imports_is_refused(
     assert why in told[0]
 
 
-def test_a_main_module_that_only_the_program_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_main_module_that_only_the_program_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     main = ModuleType("__main__")
     main.__spec__ = ModuleSpec("package.__main__", None)
     monkeypatch.setitem(sys.modules, "__main__", main)
@@ -102,7 +104,7 @@ def test_a_main_module_that_only_the_program_runs_is_named(monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(stack_dumps.SIGNAL is None, reason="there is no signal to ask with")
-def test_who_has_ended_has_no_stack() -> None:
+def test_a_process_that_has_ended_has_no_stack() -> None:
     pair = stack_dumps.dump_pair()
     assert pair is not None
     reader, writer = pair
@@ -122,8 +124,8 @@ def test_a_process_that_was_waited_for_has_ended() -> None:
     assert state_of(os.getpid())[0] == "running"
 
 
-def test_what_has_a_module_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where there is no main module, and with data that look like its name."""
+def test_a_function_of_a_module_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even without a main module, and with data that look like its name."""
     monkeypatch.setattr("aioqueue.processes.function_pickles.imports_main", lambda: False)
     function = functools.partial(max, "__main__")
     again = pickle.loads(dumped(function, pickle.Pickler))

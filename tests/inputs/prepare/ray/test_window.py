@@ -1,5 +1,4 @@
-"""What is in flight from actors is bounded in bytes, as from threads; and what they are sent at a
-time. No cluster is needed."""
+"""Bounds for actors: bytes in flight, and bytes in a chunk. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ COUNT, SIZE, FIT = 40, 1000, 4
 """How many items there are, how many bytes each has, and how many of them are within the bound."""
 
 calls = threading.Semaphore(0)
-"""Of the function below: actors are threads."""
+"""Counts calls of the function below."""
 
 
 def noted(number: int) -> Any:
