@@ -19,7 +19,7 @@ except ImportError:  # on Windows, where the tests of processes that must be hel
 
 
 def results(values: list[Any]) -> list[Any]:
-    """What the function of a `Model` returns for a batch; see there."""
+    """Return what the function of a `Model` returns for a batch."""
     if "boom" in values:
         raise FloatingPointError("boom")
     if "exit" in values:
@@ -48,11 +48,11 @@ def booked(folder: Path, numbers: list[int]) -> list[Any]:
 
 
 class UnluckyBatchError(Exception):
-    """What that model raises for the batches that have an unlucky request."""
+    """That model raises it for batches that have an unlucky request."""
 
 
 class UnluckyRequestError(Exception):
-    """What it returns for an unlucky request alone."""
+    """That model returns it for an unlucky request."""
 
 
 def booked_results(numbers: list[int]) -> list[Any]:
@@ -85,7 +85,7 @@ def noted(folder: Path) -> Iterator[list[Any]]:
 
 
 class Value:
-    """Something of our own, whose double is 2."""
+    """An object whose double is 2."""
 
     def __rmul__(self, factor: int) -> int:
         return factor
@@ -104,7 +104,7 @@ def doubled(values: list[Any]) -> list[Any]:
 
 
 def whose(values: list[Any]) -> list[int]:
-    """The pid, for everybody."""
+    """Return the pid for each request."""
     return [os.getpid() for _ in values]
 
 
@@ -142,7 +142,7 @@ def exits_of_words(values: list[Any]) -> list[int]:
 
 
 def odd_results(values: list[Any]) -> list[Any]:
-    """The values themselves, but for some words."""
+    """Return the values, except for some words."""
     if "boom" in values:
         raise FloatingPointError("boom")
     odd: dict[Any, Any] = {"return bad": BadThere(), "return lambda": lambda: 1}
@@ -150,7 +150,7 @@ def odd_results(values: list[Any]) -> list[Any]:
 
 
 class BadThere:
-    """Can be pickled, and not be unpickled."""
+    """Can be pickled, but not unpickled."""
 
     def __reduce__(self) -> Any:
         return _fail, ()
@@ -161,7 +161,7 @@ def _fail() -> None:
 
 
 class _Function:
-    """A function whose way to a process is not that of others."""
+    """A function that does something when it is unpickled in a process."""
 
     def __call__(self, values: list[Any]) -> list[Any]:
         return values
@@ -183,7 +183,7 @@ class DiesWhenItComes(_Function):
 
 
 class WaitsToCome(_Function):
-    """Comes to a process when the gate in a folder is open."""
+    """Its unpickling waits for the gate in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""What the tests of batchers are made of: functions that can be watched, and batchers in worlds."""
+"""The kit for tests of batchers: functions that can be watched, and batchers in worlds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if sys.platform != "win32":
 
 
 class Model:
-    """A function for a batcher: it notes its batches, and may be held up, or fail.
+    """A function for a batcher: it notes its batches, and may wait or fail.
 
     The result for a value is its double. The word "boom" fails the batch that it is in, and an
     exception is the result for itself. "exit" is a `SystemExit`; "exit at once" does not even wait.
@@ -129,6 +129,6 @@ def batcher_of(
 
 
 def begun(batcher: aioqueue.Batcher[Any, Any]) -> int:
-    """How many calls have begun: accepted, or waiting for room."""
+    """Return how many calls have begun: accepted, or waiting for room."""
     statistics = batcher.statistics()
     return statistics.requests + statistics.waiting_for_room

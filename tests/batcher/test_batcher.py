@@ -1,4 +1,4 @@
-"""Batchers in every world: who gets which result, what fails, and how a block ends."""
+"""Batchers in every world: results, failures, and how a block ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def workers_alive(name: str) -> list[str]:
 
 
 class Calls:
-    """Calls of a batcher that are made beside the test, one after the other."""
+    """Calls of a batcher that run beside the test."""
 
     def __init__(self, world: World, batcher: aioqueue.Batcher[Any, Any]) -> None:
         self.world = world
@@ -56,7 +56,7 @@ class Calls:
         return operations
 
     async def begin_running(self, model: Model, *values: Any) -> list[Any]:
-        """Begin calls, and return when the model has a batch of them, and is held up in it."""
+        """Begin calls; return when the model has a batch of them and waits in it."""
         model.gate.shut()
         before = len(model.batches)
         operations = await self.begin(*values)
@@ -75,7 +75,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "generator": lambda rows: (row for row in rows),
     "broadcast": lambda rows: np.lib.stride_tricks.as_strided(rows, rows.shape, rows.strides),
 }
-"""What a function makes of the rows of an array that it uses for each batch."""
+"""Kinds of results that share an array, which the function uses for each batch."""
 
 
 async def raised_by(operation: Operation) -> BaseException:
@@ -87,7 +87,7 @@ async def raised_by(operation: Operation) -> BaseException:
 
 
 class TestResults:
-    async def test_every_caller_gets_its_own(self, world: World, model: Model) -> None:
+    async def test_every_caller_gets_its_result(self, world: World, model: Model) -> None:
         async with batcher_of(world, model, max_batch=7, workers=2) as batcher:
             operations = [world.spawn(batcher.__call__, number) for number in range(50)]
             results = [await operation.result() for operation in operations]
@@ -96,15 +96,13 @@ class TestResults:
         assert sorted(seen) == list(range(50))
         assert max(map(len, model.batches)) <= 7
 
-    async def test_a_full_batch_waits_for_nothing(self, world: World, model: Model) -> None:
+    async def test_a_full_batch_does_not_wait(self, world: World, model: Model) -> None:
         async with batcher_of(world, model, max_batch=4, max_wait=NEVER) as batcher:
             operations = await Calls(world, batcher).begin(0, 1, 2, 3)
             assert [await operation.result() for operation in operations] == [0, 2, 4, 6]
         assert model.batches == [[0, 1, 2, 3]]
 
-    async def test_idle_workers_do_not_divide_what_comes_together(
-        self, world: World, model: Model
-    ) -> None:
+    async def test_idle_workers_do_not_divide_a_batch(self, world: World, model: Model) -> None:
         function = model.function
         async with batcher_of(world, function, max_batch=4, max_wait=NEVER, workers=4) as batcher:
             operations = await Calls(world, batcher).begin(0, 1, 2, 3)
@@ -112,14 +110,16 @@ class TestResults:
         assert model.batches == [[0, 1, 2, 3]]
 
     @pytest.mark.parametrize("max_wait", [0, 0.001])
-    async def test_what_has_come_is_a_batch_after_a_while(
+    async def test_a_batch_that_is_not_full_begins_after_max_wait(
         self, world: World, model: Model, max_wait: float
     ) -> None:
         async with batcher_of(world, model, max_batch=100, max_wait=max_wait) as batcher:
             assert await batcher(21) == 42
         assert model.batches == [[21]]
 
-    async def test_what_waited_for_a_worker_is_one_batch(self, world: World, model: Model) -> None:
+    async def test_requests_that_waited_for_a_worker_are_one_batch(
+        self, world: World, model: Model
+    ) -> None:
         async with batcher_of(world, model, max_wait=0) as batcher:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
@@ -164,13 +164,13 @@ class TestResults:
         async with batcher_of(world, totals) as batcher:
             assert await batcher(np.full(3, 2.0)) == 6.0
 
-    async def test_any_iterable_of_results_will_do(self, world: World) -> None:
+    async def test_any_iterable_of_results(self, world: World) -> None:
         async with batcher_of(world, lambda values: (value + 1 for value in values)) as batcher:
             assert await batcher(1) == 2
 
     @pytest.mark.parametrize("form", FORMS)
     async def test_the_function_may_use_its_memory_again(self, world: World, form: str) -> None:
-        """Before a caller has looked at its result, other batches have been made."""
+        """Other batches are processed before a caller reads its result."""
         made, out = FORMS[form], np.zeros((2, 3))
 
         def double(values: list[int]) -> Any:
@@ -183,7 +183,7 @@ class TestResults:
         results[0][:] = 99  # and no caller's result is another one's
         assert [np.asarray(one).max() for one in results[1:]] == [2, 4, 6, 8, 10]
 
-    async def test_what_the_function_keeps_is_no_callers_to_change(self, world: World) -> None:
+    async def test_a_caller_cannot_change_what_the_function_keeps(self, world: World) -> None:
         kept = np.zeros(3)
         async with batcher_of(world, lambda values: [kept] * len(values)) as batcher:
             first, second = await batcher(1), await batcher(2)
@@ -191,7 +191,7 @@ class TestResults:
         assert not second.any()
         assert not kept.any()
 
-    async def test_a_value_that_comes_back_is_a_copy(self, world: World) -> None:
+    async def test_a_value_that_is_returned_is_a_copy(self, world: World) -> None:
         value, text = [np.zeros(3)], "cannot be written to"
         async with batcher_of(world, lambda values: values) as batcher:
             result = await batcher(value)
@@ -207,9 +207,7 @@ class TestResults:
         ],
         ids=["a named tuple", "a table"],
     )
-    async def test_what_has_one_part_for_all_is_no_list_of_results(
-        self, world: World, make: Any
-    ) -> None:
+    async def test_a_named_tuple_is_no_list_of_results(self, world: World, make: Any) -> None:
         """With two requests, there are as many parts as results."""
         async with batcher_of(world, make, max_batch=2, max_wait=NEVER) as batcher:
             for operation in [world.spawn(batcher.__call__, number) for number in (1, 2)]:
@@ -217,7 +215,7 @@ class TestResults:
                 assert isinstance(failure, TypeError)
                 assert "expected a list or an array of 2 results" in str(failure)
 
-    async def test_the_function_sees_the_context_of_who_entered(
+    async def test_the_function_runs_in_the_context_of_the_block(
         self, world: World, model: Model
     ) -> None:
         variable = contextvars.ContextVar("variable", default="none")
@@ -230,7 +228,7 @@ class TestResults:
         async with batcher_of(world, function) as batcher:
             assert await batcher(0) == "ours"
 
-    async def test_nothing_is_kept_of_what_is_answered(self, world: World, model: Model) -> None:
+    async def test_answered_requests_are_freed(self, world: World, model: Model) -> None:
         value = Value()
         gone = weakref.ref(value)
         async with batcher_of(world, model, max_wait=0) as batcher:
@@ -241,7 +239,7 @@ class TestResults:
 
 
 class TestFailures:
-    async def test_of_the_function_reach_the_callers_of_that_batch(
+    async def test_of_the_function_are_raised_in_the_callers_of_that_batch(
         self, world: World, model: Model
     ) -> None:
         async with batcher_of(world, model, max_batch=2, max_wait=NEVER) as batcher:
@@ -255,10 +253,8 @@ class TestFailures:
         counts = batcher.statistics()
         assert (counts.requests, counts.answered, counts.failed) == (6, 4, 2)
 
-    async def test_come_with_the_traceback_of_the_function_alone(
-        self, world: World, model: Model
-    ) -> None:
-        """And not with that of other callers, though they share the exception."""
+    async def test_have_the_traceback_of_the_function(self, world: World, model: Model) -> None:
+        """They have no frames of other callers, although these share the exception."""
         async with batcher_of(world, model, max_batch=3, max_wait=NEVER) as batcher:
             operations = await Calls(world, batcher).begin(1, 2, "boom")
             for operation in operations:
@@ -270,7 +266,9 @@ class TestFailures:
                     assert names.count("results") == 1
                 assert names.count("__call__") <= 2  # ours, and the test's own
 
-    async def test_of_one_request_reach_its_caller(self, world: World, model: Model) -> None:
+    async def test_of_one_request_are_raised_in_its_caller(
+        self, world: World, model: Model
+    ) -> None:
         failure = KeyError("who")
         async with batcher_of(world, model, max_batch=3, max_wait=NEVER) as batcher:
             first, bad, last = await Calls(world, batcher).begin(1, failure, 3)
@@ -306,14 +304,14 @@ class TestFailures:
         assert await operations[0].result() == 5  # it goes on
 
     async def test_of_one_request_never_ends_its_caller(self, world: World) -> None:
-        """As `KeyboardInterrupt` would, if it were raised as it is."""
+        """`KeyboardInterrupt` would, if it were raised unchanged."""
         interrupt = KeyboardInterrupt()
         async with batcher_of(world, lambda values: [interrupt for _ in values]) as batcher:
             with pytest.raises(RuntimeError, match="raised KeyboardInterrupt") as raised:
                 await batcher(1)
         assert raised.value.__cause__ is interrupt
 
-    async def test_a_plain_function_that_returns_a_coroutine_is_told_so(
+    async def test_a_plain_function_that_returns_a_coroutine(
         self, world: World, model: Model
     ) -> None:
         other = Model("task")
@@ -334,7 +332,7 @@ class TestFailures:
         ids=lambda failure: type(failure).__name__,
     )
     @pytest.mark.parametrize("how", ["raised", "returned"])
-    async def test_cannot_be_taken_for_the_end_of_something(
+    async def test_cannot_be_mistaken_for_a_clean_stop(
         self, world: World, model: Model, failure: BaseException, how: str
     ) -> None:
         def plain(values: list[Any]) -> list[Any]:
@@ -357,10 +355,10 @@ class TestFailures:
         assert (counts.failed, counts.in_flight) == (1, 0)
 
 
-class TestOwners:
-    """An exception is given to one caller: what that does with it nobody else sees."""
+class TestCopiesOfFailures:
+    """Each caller has a copy of the exception, which no other caller can change."""
 
-    async def test_each_caller_has_its_own_context_notes_and_frames(self, world: World) -> None:
+    async def test_each_copy_has_its_context_notes_and_frames(self, world: World) -> None:
         async def ask(batcher: Any, who: str) -> tuple[BaseException, str]:
             try:
                 raise PermissionError(f"secret of {who}")
@@ -389,7 +387,7 @@ class TestOwners:
         assert "of B" not in of_one
 
     @pytest.mark.parametrize("returned", [True, False])
-    async def test_also_where_the_function_fails_by_one_exception_again_and_again(
+    async def test_a_function_may_raise_one_exception_again_and_again(
         self, world: World, returned: bool
     ) -> None:
         failure = ValueError("the model is not loaded")
@@ -410,7 +408,7 @@ class TestOwners:
         assert [one.__notes__ for one in told] == [["a"], ["b"]]
 
     @pytest.mark.parametrize("kind", ["ValueError", "CancelledError", "none"])
-    async def test_what_a_batch_was_of_is_gone_without_the_collector(
+    async def test_a_failed_batch_is_freed_without_the_collector(
         self, world: World, kind: str
     ) -> None:
         known: list[weakref.ref[Any]] = []
@@ -440,7 +438,7 @@ class TestOwners:
             gc.enable()
 
     @pytest.mark.parametrize("returned", [True, False])
-    async def test_a_frozen_one_keeps_its_type(self, world: World, returned: bool) -> None:
+    async def test_a_frozen_exception_keeps_its_type(self, world: World, returned: bool) -> None:
         @dataclasses.dataclass(frozen=True)
         class TooLongError(Exception):
             tokens: int
@@ -464,10 +462,10 @@ ROOMS: dict[str, Callable[[], aioqueue.FIFOQueue | aioqueue.PriorityQueue]] = {
 }
 
 
-class TestCallersThatGo:
+class TestCallersThatLeave:
     @pytest.mark.parametrize("room", ROOMS)
     async def test_occupy_no_room(self, task_world: TaskWorld, model: Model, room: str) -> None:
-        """Nor do the statistics count them; whoever of several goes."""
+        """The statistics do not count them either, whichever of several leaves."""
         queue = ROOMS[room]()
         async with batcher_of(
             task_world, model, queue=queue, max_batch=1, max_wait=0, on_full="refuse"
@@ -493,7 +491,7 @@ class TestCallersThatGo:
         assert counts.requests == counts.answered + counts.cancelled
 
     @pytest.mark.parametrize("room", ROOMS)
-    async def test_let_those_in_who_wait_for_room(
+    async def test_make_room_for_others(
         self, task_world: TaskWorld, model: Model, room: str
     ) -> None:
         async with batcher_of(
@@ -534,7 +532,7 @@ class TestCallersThatGo:
             assert first.result() == 0
 
     async def test_fill_no_batch_that_has_begun(self, task_world: TaskWorld, model: Model) -> None:
-        """A worker collects them, and waits for more."""
+        """A worker collects and waits for more."""
         async with batcher_of(task_world, model, max_batch=3, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
             gone = await calls.begin(1, 2)
@@ -562,7 +560,7 @@ class TestCallersThatGo:
     async def test_leave_their_place_in_a_batch_to_others(
         self, task_world: TaskWorld, model: Model
     ) -> None:
-        """Who has gone makes no batch smaller, if there are others who wait."""
+        """A caller that left makes no batch smaller if others wait."""
         async with batcher_of(task_world, model, max_batch=2, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
             (gone,) = await calls.begin(1)
@@ -573,7 +571,7 @@ class TestCallersThatGo:
         assert await operations[0].result() == 4
         assert model.batches == [[2]]
 
-    async def test_disturb_nobody_in_a_batch_that_runs(
+    async def test_do_not_disturb_a_batch_that_runs(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         async with batcher_of(task_world, model, max_batch=3, max_wait=NEVER) as batcher:
@@ -589,7 +587,7 @@ class TestCallersThatGo:
         assert (counts.answered, counts.cancelled, counts.in_flight) == (2, 1, 0)
 
     @pytest.mark.parametrize("max_wait", [0, 0.001])
-    async def test_are_made_up_for_by_those_who_wait_behind_them(
+    async def test_are_replaced_by_those_who_wait_behind_them(
         self, task_world: TaskWorld, model: Model, max_wait: float
     ) -> None:
         async with batcher_of(task_world, model, max_batch=2, max_wait=max_wait) as batcher:
@@ -603,7 +601,7 @@ class TestCallersThatGo:
             assert [await operation.result() for operation in operations] == [0, 4, 6, 8]
         assert model.batches == [[0], [2, 3], [4]]
 
-    async def test_if_all_have_gone_there_is_no_batch(
+    async def test_if_all_have_left_there_is_no_batch(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         async with batcher_of(task_world, model, max_wait=0) as batcher:
@@ -617,7 +615,7 @@ class TestCallersThatGo:
             assert await batcher(4) == 8
         assert model.batches == [[0], [4]]
 
-    async def test_while_they_wait_for_room_have_asked_for_nothing(
+    async def test_while_they_wait_for_room_are_not_counted(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         queue = aioqueue.FIFOQueue(1)
@@ -697,10 +695,10 @@ class TestOverload:
         assert model.batches == [[0], [1, 2][:room], [5]]
 
     @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
-    async def test_may_be_told_by_bytes(
+    async def test_may_be_a_number_of_bytes(
         self, world: World, model: Model, kind: type[aioqueue.FIFOQueue]
     ) -> None:
-        """Those of the values, and not of what stands for them in the queue."""
+        """The bytes of the values count, not those of the requests."""
         queue = kind(None, max_bytes=25_000)
         async with batcher_of(
             world, model, queue=queue, on_full="refuse", max_batch=1, max_wait=0
@@ -729,7 +727,7 @@ class TestCollecting:
     """A worker that collects a batch leaves its requests in the queue, where they count."""
 
     @pytest.mark.parametrize("kind", [aioqueue.FIFOQueue, aioqueue.PriorityQueue])
-    async def test_who_is_collected_waits(
+    async def test_a_request_that_is_collected_is_waiting(
         self, world: World, model: Model, kind: type[aioqueue.FIFOQueue]
     ) -> None:
         queue = kind(3)
@@ -755,7 +753,7 @@ class TestCollecting:
     async def test_a_batch_that_the_bytes_keep_small_begins(
         self, world: World, model: Model, kind: type[aioqueue.FIFOQueue]
     ) -> None:
-        """It would wait for those that have no room, and they for it."""
+        """Otherwise it would wait for requests that have no room, and they for it."""
         queue = kind(None, max_bytes=3_500)
         async with batcher_of(world, model, queue=queue, max_batch=8, max_wait=NEVER) as batcher:
             calls = Calls(world, batcher)
@@ -812,7 +810,7 @@ class TestCollecting:
 
 
 class TestPriorities:
-    async def test_the_smallest_goes_first(self, world: World, model: Model) -> None:
+    async def test_the_smallest_is_first(self, world: World, model: Model) -> None:
         queue = aioqueue.PriorityQueue(8)
         async with batcher_of(world, model, max_batch=2, max_wait=0, queue=queue) as batcher:
             calls = Calls(world, batcher)
@@ -830,15 +828,15 @@ class TestPriorities:
                 await batcher(1, priority="high")  # type: ignore[arg-type]
             assert batcher.statistics().cancelled == 0
 
-    async def test_where_there_are_none_it_is_refused(self, world: World, model: Model) -> None:
+    async def test_a_queue_without_priorities_refuses_one(self, world: World, model: Model) -> None:
         async with batcher_of(world, model) as batcher:
             with pytest.raises(aioqueue.InvalidArgumentError, match=r"^priority: got 3, but Batc"):
                 await batcher(1, priority=3)
 
 
 class TestLeaving:
-    async def test_answers_all_that_was_asked(self, world: World, model: Model) -> None:
-        """Those that wait for room, too."""
+    async def test_answers_all_calls(self, world: World, model: Model) -> None:
+        """Also those that wait for room."""
         queue = aioqueue.FIFOQueue(2)
         operations = []
 
@@ -892,7 +890,7 @@ class TestLeaving:
         with pytest.raises(RuntimeError, match="entered already; make a new one"):
             await batcher.__aenter__()
 
-    async def test_by_an_exception_answers_too_and_wraps_nothing(
+    async def test_by_an_exception_answers_and_raises_it_unchanged(
         self, world: World, model: Model
     ) -> None:
         failure = KeyError("the rest of the program")
@@ -904,7 +902,7 @@ class TestLeaving:
         assert raised.value is failure
         assert [await operation.result() for operation in operations] == [2, 4]
 
-    async def test_whose_queue_somebody_has_closed(self, world: World, model: Model) -> None:
+    async def test_when_other_code_has_closed_the_queue(self, world: World, model: Model) -> None:
         queue = aioqueue.FIFOQueue(32)
         async with batcher_of(world, model, queue=queue) as batcher:
             failure = OSError("the disk")
@@ -917,7 +915,7 @@ class TestLeaving:
             assert raised.value.__cause__ is failure
         assert "closed" in repr(batcher)
 
-    async def test_by_a_cancellation_refuses_what_has_not_begun(
+    async def test_by_a_cancellation_refuses_calls_whose_batch_has_not_begun(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         operations: list[TaskOperation] = []
@@ -936,7 +934,7 @@ class TestLeaving:
         assert (counts.in_flight, counts.waiting) == (0, 0)
         assert counts.answered + counts.failed == 5
 
-    async def test_while_it_waits_for_the_answers_the_same(
+    async def test_by_a_cancellation_while_it_waits_for_answers(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         queue = aioqueue.FIFOQueue(10)
@@ -977,7 +975,7 @@ class TestLeaving:
         assert await serving.was_cancelled()
         assert len(model.batches) == 1
 
-    async def test_by_an_exception_goes_before_a_cancellation_that_comes_then(
+    async def test_an_exception_is_raised_before_a_later_cancellation(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         queue = aioqueue.FIFOQueue(10)

@@ -1,4 +1,4 @@
-"""Batchers whose workers die, that are called from several worlds, and what they tell of it all."""
+"""Batchers whose workers die, and that are called from several worlds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until
 
 
 class TestAnotherLoop:
-    """Such as that of a test whose fixture has entered the block in a loop of its module."""
+    """For example, a fixture has entered the block in the loop of the module."""
 
     async def model(self, batch: list[int]) -> list[int]:
         return batch
@@ -41,7 +41,7 @@ class TestAnotherLoop:
             await batcher(1)
         assert batcher.statistics().requests == 0
 
-    def test_while_that_of_the_block_does_not_run(self) -> None:
+    def test_while_the_loop_of_the_block_does_not_run(self) -> None:
         batcher = aioqueue.Batcher(self.model, name="scores")
         home = asyncio.new_event_loop()
         home.run_until_complete(batcher.__aenter__())
@@ -49,7 +49,7 @@ class TestAnotherLoop:
         home.run_until_complete(batcher.__aexit__(None, None, None))
         home.close()
 
-    def test_when_that_of_the_block_is_closed(self) -> None:
+    def test_when_the_loop_of_the_block_is_closed(self) -> None:
         batcher = aioqueue.Batcher(self.model, name="scores")
         home = asyncio.new_event_loop()
         home.run_until_complete(batcher.__aenter__())
@@ -59,7 +59,7 @@ class TestAnotherLoop:
         worker._log_destroy_pending = False  # type: ignore[attr-defined]  # nobody ends it any more
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def test_when_that_of_the_block_is_gone(self) -> None:
+    def test_when_the_loop_of_the_block_was_freed(self) -> None:
         """Its tasks will never answer: threads that wait get an error when the block is freed."""
         home, begun = asyncio.new_event_loop(), asyncio.Event()
         batchers: list[aioqueue.Batcher[int, int]] = []
@@ -122,8 +122,8 @@ class Interrupt(BaseException):
 
 
 class TestDyingWorkers:
-    async def test_reach_all_who_wait(self, world: World, model_here: Model) -> None:
-        """In the batch, in the queue, for room; and all who come later."""
+    async def test_fail_all_callers(self, world: World, model_here: Model) -> None:
+        """Those in the batch, in the queue, those that wait for room, and later ones."""
         queue = aioqueue.FIFOQueue(2)
         operations = []
         with pytest.raises(aioqueue.WorkerDiedError) as left:
@@ -169,8 +169,8 @@ class TestDyingWorkers:
                 raise KeyError
 
     @pytest.mark.parametrize("has_batch", [True, False])
-    def test_that_somebody_has_cancelled(self, has_batch: bool) -> None:
-        """As `asyncio.all_tasks` lets anybody do."""
+    def test_cancelled_by_other_code(self, has_batch: bool) -> None:
+        """`asyncio.all_tasks` gives access to them."""
         world = AsyncioWorld()
         model = Model("task")
 
@@ -193,7 +193,7 @@ class TestDyingWorkers:
 
         world.run(body)
 
-    def test_that_was_cancelled_before_it_had_begun(self) -> None:
+    def test_cancelled_before_the_first_step(self) -> None:
         world = AsyncioWorld()
 
         async def body() -> None:
@@ -208,10 +208,10 @@ class TestDyingWorkers:
         world.run(body)
 
     @pytest.mark.parametrize("started", [0, 2])
-    async def test_or_cannot_be_started(
+    async def test_that_cannot_be_started(
         self, world: World, monkeypatch: pytest.MonkeyPatch, started: int
     ) -> None:
-        """As where no thread is left."""
+        """For example, no thread is left."""
         left = [None] * started
 
         class Thread(threading.Thread):
@@ -230,7 +230,7 @@ class TestDyingWorkers:
         with pytest.raises(aioqueue.WorkerDiedError):
             await batcher(1)
 
-    def test_the_event_loop_of_a_thread_face_neither(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_event_loop_that_cannot_be_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def start(self: threading.Thread) -> None:
             raise RuntimeError("can't start new thread")
 
@@ -296,7 +296,7 @@ class TestDyingWorkers:
 
 
 def doubled(values: list[Any]) -> list[Any]:
-    """What is called in a process of its own."""
+    """Runs in a process of its own."""
     if "kill" in values:
         os.kill(os.getpid(), signal.SIGKILL)
     return [2 * value for value in values]
@@ -304,8 +304,8 @@ def doubled(values: list[Any]) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_pool_of_processes_may_be_behind_it() -> None:
-    """A process that is killed fails the batch that it has, and no other."""
+def test_the_function_may_use_a_pool_of_processes() -> None:
+    """A process that is killed fails its batch, and no other."""
 
     async def in_processes(values: list[Any]) -> list[Any]:
         return await anyio.to_process.run_sync(doubled, values)
@@ -360,7 +360,7 @@ class TestTheOtherFace:
                 thread.join()
         assert results == [[2 * number for number in range(50)]] * 4
 
-    def test_callers_whose_event_loop_has_ended_disturb_nobody(self, model: Model) -> None:
+    def test_callers_whose_event_loop_has_ended(self, model: Model) -> None:
         with sync.Batcher(
             model.function, where=model.where, max_batch=2, max_wait=NEVER
         ) as batcher:
@@ -384,7 +384,7 @@ class TestTheOtherFace:
 
 
 class TestItsOwnFunction:
-    """It would wait for a worker with one in its hands: if all of them do so, for ever."""
+    """A call by its own function would wait for a worker while it occupies one."""
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_may_not_call_it_from_a_thread(self, workers: int) -> None:
@@ -410,7 +410,7 @@ class TestItsOwnFunction:
 
         asyncio.run(main())
 
-    def test_may_leave_behind_who_calls_it(self) -> None:
+    def test_tasks_that_it_leaves_behind_may_call_it(self) -> None:
         """In a context that still says of which call it was a part, when that is over."""
 
         async def main() -> None:

@@ -1,4 +1,4 @@
-"""What a process of a batcher does with what comes, asked here without a process."""
+"""The code of a batcher's process, in a thread here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Unreadable:
 
 
 class Program:
-    """The other end of what such a process reads and writes."""
+    """The parent's end of the channel and the arena."""
 
     def __init__(self, channel: Channel, arena: Arena) -> None:
         self.channel, self.arena = channel, arena
@@ -118,7 +118,7 @@ def test_batches_one_after_another() -> None:
         assert program.arena.item == 7  # what it would have died of
 
 
-def test_large_parts_lie_in_the_memory_whose_places_are_used_again() -> None:
+def test_large_parts_are_in_the_arena_whose_blocks_are_reused() -> None:
     rows = np.arange(LARGE, dtype=np.int64)  # two fill each half
     with working(doubled) as program:
         for number in range(5):
@@ -132,7 +132,7 @@ def test_large_parts_lie_in_the_memory_whose_places_are_used_again() -> None:
     ("function", "kind"),
     [(broken, "ZeroDivisionError"), (ends_the_process, "SystemExit"), (one_too_few, "1 result")],
 )
-def test_what_fails_fails_for_all_of_a_batch_and_the_next_one_is_made(
+def test_a_failure_is_that_of_the_whole_batch_and_the_next_batch_works(
     function: Callable[..., Any], kind: str
 ) -> None:
     with working(function) as program:
@@ -143,7 +143,7 @@ def test_what_fails_fails_for_all_of_a_batch_and_the_next_one_is_made(
             assert kind in f"{first!r} {first.__cause__!r}"
 
 
-def test_a_request_that_cannot_be_read_fails_alone() -> None:
+def test_a_request_that_cannot_be_unpickled_fails_alone() -> None:
     with working(doubled) as program:
         first, bad, last = program.ask(1, Unreadable(), 3)
         assert (first, last) == (2, 6)
@@ -153,7 +153,7 @@ def test_a_request_that_cannot_be_read_fails_alone() -> None:
         assert isinstance(bad, LookupError)
 
 
-def test_a_result_that_cannot_be_sent_fails_alone() -> None:
+def test_a_result_that_cannot_be_pickled_fails_alone() -> None:
     with working(not_picklable) as program:
         first, bad, last = program.ask(1, "lock", 3)
         assert (first, last) == (1, 3)
@@ -161,7 +161,7 @@ def test_a_result_that_cannot_be_sent_fails_alone() -> None:
         assert "while pickling what the function returned" in bad.__notes__
 
 
-def test_failures_that_are_returned_are_of_their_requests() -> None:
+def test_a_returned_failure_is_that_of_its_request() -> None:
     with working(failures_for_some) as program:
         first, bad, last = program.ask(1, "bad", 3)
         assert (first, last) == (1, 3)

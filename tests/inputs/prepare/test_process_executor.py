@@ -1,4 +1,4 @@
-"""The threads of worker processes, and processes that do as the test says: none is started."""
+"""`ProcessExecutor`, with processes that do what the test says. None is started."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MEGABYTE = 2**20
 
 
 class Acted(PreparingProcess):
-    """Stands for a process: its life yields the replies. When it is over, the process has died."""
+    """A stand-in for a process. Its life yields the replies; at its end, the process has died."""
 
     def __init__(self, name: str, arena_size: int, life: Life, exitcode: int) -> None:
         self.name, self.arena_size = name, arena_size
@@ -82,13 +82,13 @@ class Acted(PreparingProcess):
 
     @property
     def freed(self) -> list[int]:
-        """The places that it was told at last to be free."""
+        """The places in the arena that the latest message freed."""
         freed: list[int] = pickle.loads(self.sent[-1])[0]
         return freed
 
 
 def outcomes(process: Acted, *, seconds_each: float = 1.0) -> WorkerReport:
-    """The next chunk, with nothing changed."""
+    """Return a report with the values of the next chunk."""
     chunk = process.chunks.popleft()
     made: list[Outcome] = [
         (number, pickle.dumps((value,), 5), [], False) for number, value in chunk
@@ -101,7 +101,7 @@ def works(process: Acted) -> Replies:
 
 
 def at_a_pace(seconds_each: float) -> Life:
-    """The life of one that works, and takes so long for an item."""
+    """The life of a process that takes this long for an item."""
 
     def life(process: Acted) -> Replies:
         yield Ready()
@@ -112,7 +112,7 @@ def at_a_pace(seconds_each: float) -> Life:
 
 
 def dies_of(*numbers: int, seconds_each: float = 1.0) -> Life:
-    """The life of one that dies of some items."""
+    """The life of a process that dies of some items."""
 
     def life(process: Acted) -> Replies:
         yield Ready()
@@ -132,7 +132,7 @@ def dies_at_once(process: Acted) -> Replies:
 
 
 class Stage:
-    """An executor whose processes act, and that has all its items before it begins.
+    """An executor with stand-ins for processes. It has all its items before it begins.
 
     Attributes:
         processes: those that were started.
@@ -211,7 +211,7 @@ class Stage:
 
 
 def free_places(limit: KeyLimit, most: int) -> int:
-    """How many more items of its only key could be in preparation."""
+    """Return how many more items of the only key could be in preparation."""
     others = [Pending(Item(number, None, 0, number)) for number in range(most)]
     for pending in others:
         limit.note_key(pending)
@@ -226,8 +226,10 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stage]:
     return build
 
 
-class TestAProcessThatLives:
-    def test_gets_the_function_and_then_items_one_by_one(self, stage: Callable[..., Stage]) -> None:
+class TestItems:
+    def test_a_process_gets_the_function_and_then_items_one_by_one(
+        self, stage: Callable[..., Stage]
+    ) -> None:
         played = stage(works, values="abc")
         assert played.play() == ["a", "b", "c"]
         (process,) = played.processes
@@ -241,7 +243,7 @@ class TestAProcessThatLives:
         played.executor.kill_at_exit()  # it is not ours any more
         assert process.events == ["end, at once: False"]
 
-    def test_gets_some_ahead_if_they_take_little(self, stage: Callable[..., Stage]) -> None:
+    def test_fast_items_are_sent_ahead(self, stage: Callable[..., Stage]) -> None:
         had: list[int] = []
 
         def life(process: Acted) -> Replies:
@@ -255,22 +257,20 @@ class TestAProcessThatLives:
         # One, until it is known how long they take: then two at a time, and a chunk of two ahead.
         assert had == [1, 4, 4, 4, 2]
 
-    def test_whatever_their_pace_one_by_one_with_limited_keys(
-        self, stage: Callable[..., Stage]
-    ) -> None:
+    def test_with_limited_keys_items_are_sent_one_by_one(self, stage: Callable[..., Stage]) -> None:
         limit = KeyLimit(lambda value: "all", 3)
         played = stage(at_a_pace(0.002), values=range(5), key_limit=limit)
         assert played.play() == list(range(5))
         assert len(played.processes[0].sent) == 6
         assert free_places(limit, 3) == 3
 
-    def test_its_memory_is_twice_what_may_wait(self, stage: Callable[..., Stage]) -> None:
+    def test_the_arena_is_twice_the_limit_of_bytes(self, stage: Callable[..., Stage]) -> None:
         for limit, size in [(1, 2), (MEGABYTE, 2), (5 * MEGABYTE, 10), (2**50, 2 * MEGABYTE)]:
             played = stage(works, limit_bytes=limit)
             played.play()
             assert played.processes[0].arena_size == size * MEGABYTE
 
-    def test_they_are_numbered(self, stage: Callable[..., Stage]) -> None:
+    def test_processes_are_numbered(self, stage: Callable[..., Stage]) -> None:
         played = stage(dies_of(0), works, values=[0])
         assert played.play() == [0]
         assert [one.name for one in played.processes] == [
@@ -278,7 +278,7 @@ class TestAProcessThatLives:
             "aioqueue-prepare-1",
         ]
 
-    def test_its_failures_are_those_of_items(self, stage: Callable[..., Stage]) -> None:
+    def test_a_failure_in_a_process_is_that_of_the_item(self, stage: Callable[..., Stage]) -> None:
         def life(process: Acted) -> Replies:
             yield Ready()
             message = pickle.dumps((pickle.dumps(ValueError("bad")), "there"))
@@ -300,9 +300,7 @@ class TestAProcessThatLives:
         (record,) = played.made.progress.quarantine.records()
         assert "while pickling the item" in record.traceback
 
-    def test_what_it_was_asked_for_is_told_when_it_cannot_work(
-        self, stage: Callable[..., Stage]
-    ) -> None:
+    def test_a_refusal_names_the_function(self, stage: Callable[..., Stage]) -> None:
         both = threading.Barrier(2, timeout=PATIENCE)
 
         def refuses(process: Acted) -> Replies:
@@ -321,14 +319,14 @@ class TestAProcessThatLives:
         assert played.processes[0].events[-1] == "end, at once: True"
 
 
-class TestWhatLiesInSharedMemory:
+class TestSharedMemory:
     ARRAY = np.arange(20_000, dtype="int64")
 
     def blocks(self, process: Acted, examples: Any) -> tuple[bytes, Any]:
         process.arena = Arena(2**20)
         return pack(examples, process.arena, Allocator(2**20))
 
-    def test_is_free_when_it_has_been_read(self, stage: Callable[..., Stage]) -> None:
+    def test_blocks_are_free_once_they_were_read(self, stage: Callable[..., Stage]) -> None:
         freed: list[Any] = []
 
         def life(process: Acted) -> Replies:
@@ -346,7 +344,7 @@ class TestWhatLiesInSharedMemory:
         assert len(freed[0]) == 2
         assert freed[1:] == [[], freed[0]]
 
-    def test_counts_with_the_message(self, stage: Callable[..., Stage]) -> None:
+    def test_blocks_count_in_the_size_of_an_item(self, stage: Callable[..., Stage]) -> None:
         sizes: list[float] = []
         expected: list[int] = []
 
@@ -365,10 +363,10 @@ class TestWhatLiesInSharedMemory:
         assert sizes == expected
 
     @pytest.mark.parametrize("dtype", [None, "int64"], ids=["kept", "copied"])
-    def test_is_copied_for_a_queue_that_keeps_it(
+    def test_arrays_are_copied_for_a_queue_of_objects(
         self, dtype: str | None, stage: Callable[..., Stage]
     ) -> None:
-        """Any other queue copies it by itself, so that once is enough."""
+        """A queue of typed components copies them by itself."""
 
         def life(process: Acted) -> Replies:
             yield Ready()
@@ -380,7 +378,9 @@ class TestWhatLiesInSharedMemory:
         memory = np.frombuffer(played.processes[0].arena.memory, "uint8")
         assert np.shares_memory(played.entered[0], memory) == (dtype is not None)
 
-    def test_is_free_also_if_it_cannot_be_read(self, stage: Callable[..., Stage]) -> None:
+    def test_blocks_are_free_even_if_they_cannot_be_unpickled(
+        self, stage: Callable[..., Stage]
+    ) -> None:
         freed: list[Any] = []
 
         def life(process: Acted) -> Replies:
@@ -397,8 +397,8 @@ class TestWhatLiesInSharedMemory:
         assert "while unpickling what the function returned" in record.traceback
 
 
-class TestAProcessThatDies:
-    def test_what_it_had_is_prepared_again_and_first(
+class TestDeaths:
+    def test_the_items_of_a_dead_process_are_prepared_again_first(
         self, stage: Callable[..., Stage], caplog: pytest.LogCaptureFixture
     ) -> None:
         # The first one tells how long they take: so there are five at a time, and all ahead.
@@ -422,7 +422,9 @@ class TestAProcessThatDies:
         assert played.made.progress.statistics().workers_died == 1
         assert "(out of memory?) while it started; 0 of its items" in caplog.messages[0]
 
-    def test_an_item_that_three_have_died_of(self, stage: Callable[..., Stage]) -> None:
+    def test_an_item_that_three_processes_died_of_is_skipped(
+        self, stage: Callable[..., Stage]
+    ) -> None:
         played = stage(*[dies_of(1)] * 3, works, values=range(3), on_error="skip")
         assert played.play() == [0, 2]
         (record,) = played.made.progress.quarantine.records()
@@ -431,26 +433,30 @@ class TestAProcessThatDies:
         assert played.made.window.items == 0
         assert played.made.progress.statistics().workers_died == 3
 
-    def test_which_ends_all_if_none_may_be_skipped(self, stage: Callable[..., Stage]) -> None:
+    def test_an_item_that_three_processes_died_of_is_a_failure(
+        self, stage: Callable[..., Stage]
+    ) -> None:
         played = stage(*[dies_of(0)] * 3, values=[0], exitcode=-11)
         with pytest.raises(WorkerDiedError, match=r"the last one was killed by SIGSEGV") as caught:
             played.work()
         assert caught.value.exitcode == -11
 
-    def test_its_items_give_their_places_to_others(self, stage: Callable[..., Stage]) -> None:
+    def test_lost_items_give_their_keys_back(self, stage: Callable[..., Stage]) -> None:
         limit = KeyLimit(lambda value: "all", 1)
         played = stage(*[dies_of(1)] * 3, works, values=range(3), on_error="skip", key_limit=limit)
         assert played.play() == [0, 2]
         assert free_places(limit, 1) == 1
 
-    def test_ten_in_vain(self, stage: Callable[..., Stage]) -> None:
+    def test_after_ten_useless_processes_there_is_no_other(
+        self, stage: Callable[..., Stage]
+    ) -> None:
         played = stage(*[dies_at_once] * 20, values=[0])
         with pytest.raises(WorkerDiedError, match=r"-9 .* as did 9 before it") as caught:
             played.work()
         assert caught.value.exitcode == -9
         assert len(played.processes) == 10
 
-    def test_ten_in_vain_of_each_worker(
+    def test_ten_useless_processes_of_each_worker_are_reported_once(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         both = threading.Barrier(2, timeout=PATIENCE)
@@ -461,7 +467,7 @@ class TestAProcessThatDies:
         assert len(played.processes) == 20
 
     @pytest.mark.parametrize("how", ["a stop", "the end of the program"])
-    def test_of_us(self, how: str, stage: Callable[..., Stage]) -> None:
+    def test_a_process_that_we_end_is_no_death(self, how: str, stage: Callable[..., Stage]) -> None:
         def life(process: Acted) -> Replies:
             yield Ready()
             if how == "a stop":
@@ -479,7 +485,7 @@ class TestAProcessThatDies:
 
 
 class TestAStop:
-    def test_of_threads_that_have_nothing_to_do(
+    def test_wakes_threads_that_wait_for_items(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         played, waits = stage(works, takes=False), threading.Event()
@@ -506,7 +512,7 @@ class TestAStop:
     def test_at_the_end_of_the_program(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nothing is started then, before what there is gets killed."""
+        """First no process is started any more, then all are killed."""
         order: list[str] = []
 
         def refuse_starts() -> None:
@@ -529,7 +535,7 @@ class TestAStop:
 
 class TestTheStart:
     @pytest.mark.parametrize("exitcode", [None, 3])
-    def test_that_fails_for_all(
+    def test_a_failure_of_all_is_reported_once(
         self, exitcode: int | None, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         played, both = stage(values=[1], workers=2), threading.Barrier(2, timeout=PATIENCE)
@@ -547,13 +553,13 @@ class TestTheStart:
         assert failure.exitcode == (exitcode or 0)
         assert isinstance(failure.__cause__, CannotStartError)
 
-    def test_that_is_too_late(self, stage: Callable[..., Stage]) -> None:
+    def test_after_a_stop_nothing_is_started(self, stage: Callable[..., Stage]) -> None:
         played = stage(works, values=[1])
         played.made.job.stop()
         assert played.play() == []
         assert not played.processes
 
-    def test_that_a_stop_has_missed(
+    def test_a_process_that_a_stop_has_missed_is_killed(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         played = stage(works, values=[1])
@@ -567,7 +573,7 @@ class TestTheStart:
         assert played.play() == []
         assert played.processes[0].events == ["kill", "end, at once: True"]
 
-    def test_in_what_imports_the_main_module(
+    def test_is_refused_while_the_main_module_is_imported(
         self, stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         both = threading.Barrier(2, timeout=PATIENCE)
@@ -578,12 +584,12 @@ class TestTheStart:
         assert "the main module is being imported" in str(failure)
         assert not played.processes
 
-    def test_of_a_function_that_cannot_be_sent(self) -> None:
+    def test_a_function_that_cannot_be_pickled_is_refused(self) -> None:
         job = Made(limit_bytes=1, function=lambda item: item).job
         with pytest.raises(InvalidArgumentError, match=r"^function: got .*cannot be pickled"):
             ProcessExecutor(job)
 
-    def test_who_is_needed(self) -> None:
+    def test_the_enqueue_ops(self) -> None:
         job = Made(3, limit_bytes=1).job
         executor = ProcessExecutor(job)
         ops = executor.enqueue_ops()
@@ -594,7 +600,7 @@ class TestTheStart:
 
 
 class Started:
-    """Stands for what multiprocessing knows of a process, which may not end before it is killed."""
+    """A stand-in for a process of multiprocessing, which may not end before it is killed."""
 
     def __init__(self, *, ends: bool = True) -> None:
         self.events: list[str] = []
@@ -627,7 +633,7 @@ class Started:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="what stands for a process has a descriptor")
 class TestOneProcess:
-    """Its shared memory and its pipe are real, and the other ends of both are here."""
+    """Its shared memory and its pipe are real. The test has the other ends."""
 
     def started(self, monkeypatch: pytest.MonkeyPatch, started: Started) -> Any:
         def build(*, target: Any, args: Any, name: str, daemon: bool) -> Started:
@@ -642,7 +648,7 @@ class TestOneProcess:
         monkeypatch.setattr(worker_process, "StartedProcess", build)
         return process_executor.PreparingProcess("mine", 4096, WorkerGauge("worker"), None)
 
-    def test_is_told_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_asked_to_end_and_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())
         assert (self.name, process.name) == ("mine", "mine (pid 77)")
         with pytest.raises(OSError, match="Bad file descriptor"):
@@ -656,13 +662,13 @@ class TestOneProcess:
         assert process.arena.memory.closed
         self.other.close()
 
-    def test_is_killed_if_that_takes_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_killed_if_it_does_not_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started(ends=False))
         process.end(at_once=False)
         assert started.events == ["start", "join for a while", "kill", "join", "close"]
         self.other.close()
 
-    def test_or_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_killed_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())
         process.end(at_once=True)
         assert started.events == ["start", "kill", "join", "close"]
@@ -693,7 +699,7 @@ class TestOneProcess:
         started.close()
         self.other.close()
 
-    def test_may_be_killed_when_it_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_may_be_killed_after_its_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         process = self.started(monkeypatch, started := Started())
         process.end(at_once=True)
 
