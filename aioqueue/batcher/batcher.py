@@ -28,9 +28,9 @@ from aioqueue.batcher.function_calls import Where
 from aioqueue.batcher.rules import BatcherCore, OnFull, Request
 from aioqueue.batcher.statistics import BatcherState, BatcherStatistics
 from aioqueue.batcher.workers import all_ended, end_lost_workers, start_tasks, start_threads
-from aioqueue.coordination.cancellations import Call, ask_again, is_cancellation
-from aioqueue.coordination.shutdown import CLEAN_UP, DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
-from aioqueue.coordination.tasks import Tasks, loop_of_its_own, new_tasks, outlast
+from aioqueue.coordination.cancellations import Call, is_cancellation, repeat_cancellation
+from aioqueue.coordination.shutdown import DEFAULT_GRACE, MIN_CLEAN_UP, SLOW_STOP, warn_of_slow_stop
+from aioqueue.coordination.tasks import Tasks, new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import format_with_places
 from aioqueue.core.attempts import PENDING
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
@@ -236,7 +236,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         request = Request(value, core, waker)
         element = core.element(request, priority)
         if self._answering is not None:
-            self._answering.check_going_on(f"a call of {core}")
+            self._answering.check_running(f"a call of {core}")
         try:
             if core.refuses:
                 core.aio.enqueue_nowait(element)
@@ -298,24 +298,25 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             interruption = await self._wait_for_answers()
         ended = all_ended(core, self._threads)
         slow = min(SLOW_STOP, DEFAULT_GRACE)
-        await outlast(ended, slow)
+        await wait_shielded(ended, slow)
         if not ended.is_open and slow < DEFAULT_GRACE:
             warn_of_slow_end(core)
-            await outlast(ended, DEFAULT_GRACE - slow)
+            await wait_shielded(ended, DEFAULT_GRACE - slow)
         # The function may have swallowed the first cancellation.
         if not ended.is_open and core.where == "task":
             self._tasks.cancel_again()
-            await outlast(ended, max(DEFAULT_GRACE, CLEAN_UP))
+            await wait_shielded(ended, max(DEFAULT_GRACE, MIN_CLEAN_UP))
         report_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
         interruption = interruption or ended_by
         # A cancellation that arrived during the shielded waits above has not been raised yet.
-        if interruption is None and leaving.is_asked():
+        if interruption is None and leaving.is_cancel_delivered():
             interruption = asyncio.CancelledError()
         if interruption is not None and not is_cancellation(interruption):
             raise interruption
         if interruption is not None and (isinstance(error, Exception) or core.failure is not None):
-            ask_again(leaving)  # the failure is raised first, the cancellation at the next await
+            # The failure is raised first, the cancellation at the next await.
+            repeat_cancellation(leaving)
         if error is not None:
             return  # the exception of the block propagates, be it a cancellation or not
         if core.failure is not None:
@@ -494,7 +495,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
                 ended.wait_blocking(DEFAULT_GRACE - SLOW_STOP if core.is_stopped else None)
             if not ended.is_open and core.cancel_again is not None:
                 core.cancel_again()
-                ended.wait_blocking(max(DEFAULT_GRACE, CLEAN_UP))
+                ended.wait_blocking(max(DEFAULT_GRACE, MIN_CLEAN_UP))
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise
@@ -505,7 +506,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
 
 def _start_loop(core: BatcherCore) -> threading.Thread:
     """Start the thread with the event loop that runs the workers that are tasks."""
-    run = loop_of_its_own(_run_tasks, core)
+    run = new_loop_runner(_run_tasks, core)
     thread = threading.Thread(
         target=contextvars.copy_context().run,
         args=(run,),
@@ -524,9 +525,9 @@ async def _run_tasks(core: BatcherCore) -> None:
     tasks = new_tasks(lambda error: None)  # workers report failures to the core
     await tasks.begin()
     start_tasks(core, tasks)
-    core.call_on_stop(partial(tasks.soon, tasks.cancel))
-    core.cancel_again = partial(tasks.soon, tasks.cancel_again)
-    await outlast(core.ended)  # the function may cancel every task of its loop, even this one
+    core.call_on_stop(partial(tasks.call_soon, tasks.cancel))
+    core.cancel_again = partial(tasks.call_soon, tasks.cancel_again)
+    await wait_shielded(core.ended)  # the function may cancel every task of its loop, even this one
     core.cancel_again = None  # it refers to the loop
     await tasks.end()
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import aioqueue
 from aioqueue.base.arguments import checked_flag, checked_grace, checked_watchdog
 from aioqueue.coordination.core import (
-    THE_BLOCK,
+    BLOCK_NAME,
     CoordinatorCore,
 )
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
@@ -93,17 +93,17 @@ class ClusterCore(CoordinatorCore):
         caller that waits for this worker learns of the failure.
         """
         self.link.check()
-        error = self.what_is_new(error)
+        error = self.unrecorded_part(error)
         failure = self._failure(error, worker)
         super().stop(error, worker)
         count = holding(self._lock, self._note_own, error, failure, worker)
         self.link.tell_soon()
-        if count and worker != THE_BLOCK:  # the join reports it
+        if count and worker != BLOCK_NAME:  # the join reports it
             self.link.until_acknowledged(count)
 
     def _failure(self, error: BaseException | None, worker: str) -> Failure | None:
         """Convert a failure for sending, before it is recorded here."""
-        if error is None or self.is_clean(error) or self.has_raised(error):
+        if error is None or self.is_clean(error) or self.was_raised_by_join(error):
             return None
         sent: Exception = (
             error if isinstance(error, Exception) else RuntimeError(describe_exception(error))
@@ -227,7 +227,7 @@ class ClusterCore(CoordinatorCore):
         self.link.settle_soon(lambda: self.link.ask_soon(heard, "others", self._life))
         yield found, None
 
-    def _settling(self) -> _Waits:
+    def _wait_after_workers(self) -> _Waits:
         """Wait for reports in flight, after all workers have ended."""
         settled = Gate()
         self.link.settle_soon(settled.open)

@@ -22,7 +22,7 @@ from aioqueue import sync
 from tests.batcher import functions
 from tests.batcher.functions import Value
 from tests.batcher.models import NEVER, Model, batcher_of, begun
-from tests.worlds import (
+from tests.kit.worlds import (
     PATIENCE,
     CancelledError,
     Operation,

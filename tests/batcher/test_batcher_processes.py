@@ -29,7 +29,7 @@ from aioqueue.processes.fork_server.spawn import StartedProcess
 from tests.batcher import functions
 from tests.batcher.models import NEVER, Model, batcher_of
 from tests.batcher.test_batcher import Calls, raised_by, workers_alive
-from tests.inputs.prepare.processing import (
+from tests.kit.processing import (
     HAS_PROC,
     ROOT,
     is_running,
@@ -38,7 +38,7 @@ from tests.inputs.prepare.processing import (
     shared_memory,
     start_the_forkserver,
 )
-from tests.worlds import PATIENCE, AsyncioWorld, World, spin_until
+from tests.kit.worlds import PATIENCE, AsyncioWorld, World, spin_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL, no flock")
 

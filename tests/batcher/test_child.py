@@ -16,7 +16,7 @@ from aioqueue.processes.arena import Allocator, Arena, pack, unpack
 from aioqueue.processes.channel import Channel, channels
 from aioqueue.processes.child import Ready
 from aioqueue.processes.failures import failure_of_message
-from tests.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE
 
 LARGE = 2**15
 """Numbers of an array that goes through the shared memory."""

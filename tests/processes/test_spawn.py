@@ -22,8 +22,8 @@ from aioqueue.processes.fork_server.bootstrap import (
     CannotStartError,
 )
 from aioqueue.processes.fork_server.spawn import IgnoresSignals, StartedProcess
-from tests.inputs.prepare.processing import open_files
-from tests.worlds import PATIENCE
+from tests.kit.processing import open_files
+from tests.kit.worlds import PATIENCE
 
 if sys.platform == "linux":
     from aioqueue.processes.fork_server import client as ours
@@ -284,7 +284,7 @@ class TestTheForkServer:
         if has_forked:
             server.server = self.those.pop(0)
         else:
-            server.preload("tests.worlds")
+            server.preload("tests.kit.worlds")
         return server
 
     def close_descriptor(self, server: Any) -> int:
@@ -301,8 +301,8 @@ class TestTheForkServer:
         ready: list[str] = []
         monkeypatch.setattr(spawn, "uses_fork_server", lambda: is_used)
         monkeypatch.setattr(ours, "preload", ready.append)
-        spawn.get_ready("tests.worlds")
-        assert ready == (["tests.worlds"] if is_used else [])
+        spawn.get_ready("tests.kit.worlds")
+        assert ready == (["tests.kit.worlds"] if is_used else [])
 
     def test_preloading_does_not_wait_for_a_process_that_is_being_started(
         self, monkeypatch: pytest.MonkeyPatch
@@ -320,7 +320,7 @@ class TestTheForkServer:
         starting = threading.Thread(target=starts)
         starting.start()
         assert is_held.wait(PATIENCE)
-        spawn.get_ready("tests.worlds")
+        spawn.get_ready("tests.kit.worlds")
         assert starting.is_alive()
         goes_on.set()
         starting.join()

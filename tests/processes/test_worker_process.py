@@ -18,7 +18,7 @@ from aioqueue.processes import stack_dumps
 from aioqueue.processes.fork_server.bootstrap import main_module_hint
 from aioqueue.processes.function_pickles import dumped
 from aioqueue.processes.stack_dumps import state_of
-from tests.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
