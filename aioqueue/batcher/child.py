@@ -38,7 +38,6 @@ def results_half(arena: Arena) -> Allocator:
 
 
 def work(channel: Channel, arena: Arena) -> None:
-    """Run the child process: its main function."""
     arena.begin()
     messages = read_messages(channel.receive)
     function = unpickled_function(channel, messages)

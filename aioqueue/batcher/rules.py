@@ -632,7 +632,6 @@ class BatcherCore:
         return {id(self): self.waits_move()}
 
     def longest_wait(self) -> float:
-        """Return how long the oldest call in a batch has waited."""
         return self.longest_of_waits()
 
     def statistics(self) -> BatcherStatistics:
@@ -688,7 +687,6 @@ class BatcherCore:
 
 
 def _current() -> Any:
-    """Return the running task, or the thread."""
     return running_task() or threading.current_thread()
 
 

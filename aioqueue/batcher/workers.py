@@ -112,7 +112,6 @@ def all_ended(core: BatcherCore, threads: list[threading.Thread]) -> Gate:
 
 
 def _work(core: BatcherCore, collecting: threading.Lock, name: str, caller: FunctionCaller) -> None:
-    """Run a worker on a thread: the thread's main function."""
     current_worker.set(None)  # a worker may have started it, but its stop is not this one's
     batch: Batch = []  # one list for all batches: whatever ends the worker finds its requests here
     error: BaseException | None = None
@@ -183,7 +182,6 @@ def _take_waiting(core: BatcherCore, batch: Batch) -> None:
 
 
 async def _work_async(core: BatcherCore, collecting: anyio.Lock, name: str) -> None:
-    """Run a worker that is a task: the task's coroutine."""
     batch: Batch = []
     error: BaseException | None = None
     try:

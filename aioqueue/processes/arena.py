@@ -192,7 +192,6 @@ class Allocator:
         return None
 
     def free(self, starts: Iterable[int]) -> None:
-        """Free some blocks."""
         # Blocks come back in any order, since an item may wait for others before it is enqueued.
         # Ranges that touch are merged: otherwise a large array would find no place in the end.
         for start in starts:

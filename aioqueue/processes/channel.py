@@ -153,7 +153,6 @@ else:
             return bool(poll.poll(seconds * 1000))
 
         def close(self) -> None:
-            """Close this end."""
             _open.discard(self)
             self._socket.close()
 

@@ -60,7 +60,6 @@ def why_not_begun() -> str:
 
 
 def how_it_ended(exitcode: int) -> str:
-    """Say how a process has ended."""
     if exitcode >= 0:
         return f"has ended with exit code {exitcode}"
     try:

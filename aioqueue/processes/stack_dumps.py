@@ -58,7 +58,6 @@ class DumpWriter:
             faulthandler.register(SIGNAL, self._end.fileno(), all_threads=False, chain=False)
 
     def close(self) -> None:
-        """Close this end."""
         self._end.close()
 
 
@@ -115,7 +114,6 @@ class DumpReader:
         return text
 
     def close(self) -> None:
-        """Close this end."""
         with self._lock:
             self._end.close()
 

@@ -130,7 +130,6 @@ class WorkerProcess:
         self.kill()
 
     def end(self, *, at_once: bool) -> None:
-        """End it and forget it."""
         if not at_once:
             self.send_message(b"")
             self._process.join(_ENDING)
@@ -183,7 +182,6 @@ class WorkerProcess:
 
 
 def _begin(work: Work, channel: Channel, arena: Arena, dumps: DumpWriter | None) -> None:
-    """Run a worker process: its main function."""
     if dumps is not None:
         dumps.answer()
     work(channel, arena)

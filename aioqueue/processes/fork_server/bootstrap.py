@@ -294,7 +294,6 @@ def refusing_self_start() -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    """Reset the lock, in a fork of the program."""
     global _delays_exit
     _delays_exit = threading.Lock()
 

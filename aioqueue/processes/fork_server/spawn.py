@@ -84,7 +84,6 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def _ignore_signals() -> None:
-    """Ignore these signals in this process from now on."""
     from aioqueue.system import posix  # only when used
 
     for number in _PROGRAM_SIGNALS - {signal.SIGTERM}:
@@ -130,7 +129,6 @@ class IgnoresSignals:
                 self.disown()
 
     def run(self) -> None:
-        """Run in the new process."""
         _ignore_signals()
         super().run()  # type: ignore[misc]
 
@@ -158,7 +156,6 @@ class StartedProcess(IgnoresSignals, SpawnProcess):
         return SpawnProcess._Popen(process_obj)
 
     def run(self) -> None:
-        """Run in the new process."""
         os.environ.pop(STARTS, None)
         if self.environment is not None:
             from aioqueue.processes.fork_server import client  # only when used

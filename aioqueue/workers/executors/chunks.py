@@ -133,7 +133,6 @@ class Assignments:
         return self._pending.get(number)
 
     def remove(self, number: int) -> Pending:
-        """Remove an item whose outcome has arrived."""
         return self._pending.pop(number)
 
     def clear(self) -> list[Pending]:
@@ -306,7 +305,6 @@ class ChunkExecutor(Generic[ConnectionT]):
         ]
 
     def take_items(self) -> None:
-        """Run the thread that takes items from the source."""
         self._threads.helper(self._inbox.take_items)
 
     def stop(self) -> None:

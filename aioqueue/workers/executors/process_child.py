@@ -56,7 +56,6 @@ class WorkerReport(NamedTuple):
 
 
 def work(channel: Channel, arena: Arena) -> None:
-    """Run a worker process."""
     arena.begin()
     outbox = _Outbox(channel, arena)
     messages = read_messages(partial(_receive, channel, outbox))
@@ -157,13 +156,11 @@ class _Outbox:
                 self._flush()
 
     def flush(self) -> None:
-        """Send what is held."""
         with self._lock:
             if self._outcomes:
                 self._flush()
 
     def hold(self) -> None:
-        """Hold outcomes from now on."""
         self._may_hold = True
 
     def send_soon(self) -> None:

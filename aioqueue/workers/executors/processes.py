@@ -105,7 +105,6 @@ class Clock(Generic[TimedT]):
 
     @guarded
     def stop(self) -> None:
-        """End the watch."""
         self._is_over = True
         self._changed.notify_all()
 
@@ -329,7 +328,6 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         return ops if self._clock is None else [*ops, self.watch_time]
 
     def watch_time(self) -> None:
-        """Run the thread that enforces the time limit."""
         assert self._clock is not None
         self._threads.helper(partial(self._clock.watch, self._all, self._end_overdue))
 

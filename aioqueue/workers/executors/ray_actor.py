@@ -46,8 +46,6 @@ class ActorReport(NamedTuple):
 
 
 class Doing(NamedTuple):
-    """What an actor does at a moment."""
-
     number: int
     """The number of its item."""
     seconds: float
@@ -77,7 +75,6 @@ class ItemActor:
         return f"pid {os.getpid()} on {socket.gethostname()}"
 
     def prepare(self, chunk: list[Sent]) -> ActorReport:
-        """Prepare items, one after the other."""
         self._thread = threading.current_thread()
         began, cpu = perf_counter(), thread_time()
         try:
