@@ -176,8 +176,7 @@ class PreparingProcess(WorkerProcess):
         gauge.name = self.name
         gauge.tell_item = self._item
 
-    def pickled(self, value: Any) -> bytes:
-        return pickle.dumps(value, 5)
+    pickled = staticmethod(partial(pickle.dumps, protocol=5))  # no Python call for each item
 
     def send(self, chunk: list[Sent]) -> None:
         """Send items, and the places in the arena that were freed meanwhile."""
