@@ -35,18 +35,18 @@ from aioqueue.coordination.workers import format_with_places
 from aioqueue.core.attempts import PENDING
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.system.forks import is_refusing, note_for_forks, refusing
-from aioqueue.system.locks import holding
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
+from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
     cancelled_by,
     current_scopes,
+    register_wait,
     sleep_while_pending,
     stop_scopes,
+    unregister_wait,
     unwatch,
-    waited_elsewhere,
-    waits_elsewhere,
     watch,
 )
 from aioqueue.worlds.waker import (
@@ -139,16 +139,16 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return
         if core.state is BatcherState.NEW:
             core.renew()
         else:
-            self._core = refusing(str(core), core)
+            self._core = inherited_object(str(core), core)
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
-        if is_refusing(self._core):
+        if is_inherited(self._core):
             return f"<{kind} of another process>"
         return on_one_line(f"<{kind} '{self.name}' {self._core.describe()}>")
 
@@ -163,7 +163,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """Return the other face of this batcher; the first call makes it."""
-        return holding(self._core._lock, self._peer_of, face_class)
+        return call_with_lock(self._core._lock, self._peer_of, face_class)
 
     def _peer_of(self, face_class: type[FaceT]) -> FaceT:
         peer: Any = self._peer
@@ -283,7 +283,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         traceback: TracebackType | None,
     ) -> None:
         core = self._core
-        if is_refusing(core) and error is not None:
+        if is_inherited(core) and error is not None:
             return  # a fork leaves the block, by `SystemExit` say: it has no workers
         leaving = Call()
         core.close()
@@ -358,12 +358,12 @@ async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> N
     runner = waker.runner()
     scopes: Collection[CancelScope] = ()
     try:
-        waits_elsewhere(request, runner)
+        register_wait(request, runner)
         scopes = stop_scopes(runner)  # after it: a worker that is registered now is found
         watch(scopes, request, request.began)
         await waker.wait(request)
     finally:
-        waited_elsewhere(request)
+        unregister_wait(request)
         unwatch(scopes, request)
     if request.is_withdrawn:
         raise CancelledError(f"a call of {core} was {cancelled_by(stop_scopes(runner))}")
@@ -441,13 +441,13 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         deadline = None if timeout is None else request.began + timeout
         scopes: Collection[CancelScope] = ()
         try:
-            waits_elsewhere(request, threading.current_thread())
+            register_wait(request, threading.current_thread())
             scopes = current_scopes()
             watch(scopes, request, request.began)
             sleep_while_pending(request, waker, scopes, deadline)
         finally:
             apply_deferred(self._core.withdraw, request)
-            waited_elsewhere(request)
+            unregister_wait(request)
             unwatch(scopes, request)
         if request.is_withdrawn:
             raise self._why_withdrawn(timeout, deadline)
@@ -483,7 +483,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         traceback: TracebackType | None,
     ) -> None:
         core = self._core
-        if is_refusing(core) and error is not None:
+        if is_inherited(core) and error is not None:
             return  # a fork leaves the block, by `SystemExit` say: it has no workers
         core.close()
         if error is not None and not isinstance(error, Exception):

@@ -26,7 +26,7 @@ from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.function_pickles import not_importable
 from aioqueue.processes.respawning import RespawnPolicy, how_it_ended
 from aioqueue.processes.worker_process import WorkerProcess, cannot_start, end_at_exit
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 
 _ARENA: Final = 128 * 2**20
 """Bytes for the large parts of one batch, requests and results. Unused pages take no memory; parts
@@ -235,33 +235,33 @@ class ProcessCaller:
 
     # Called in any thread.
 
-    @guarded
+    @synchronized
     def _keep(self, process: _BatchProcess) -> None:
         self._process = process
 
-    @guarded
+    @synchronized
     def _forget(self) -> bool:
         """Forget the process; return whether we have ended it ourselves."""
         self._process = None
         return self._was_ended_by_us
 
-    @guarded
+    @synchronized
     def _take_for_batch(self) -> _BatchProcess | None:
         """Return the process, which is about to get a batch; ``None`` if no process runs."""
         self._has_batch = self._process is not None
         return self._process
 
-    @guarded
+    @synchronized
     def _note_end_of_batch(self) -> None:
         self._has_batch = False
 
-    @guarded
+    @synchronized
     def _end_if_idle(self) -> None:
         """End the process unless it has a batch, since the batcher stops. A batch is finished."""
         if not self._has_batch:
             self._end_process()
 
-    @guarded
+    @synchronized
     def _end_process(self) -> None:
         if self._process is not None:
             self._was_ended_by_us = True

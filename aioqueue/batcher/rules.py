@@ -60,7 +60,7 @@ from aioqueue.queues.core import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
-from aioqueue.system.locks import guarded, is_held_here
+from aioqueue.system.locks import is_held_here, synchronized
 from aioqueue.telemetry.explanation import (
     Culprit,
     CulpritKind,
@@ -181,7 +181,7 @@ class BatcherCore:
         if queue is None:
             queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
-        queue._machine.hold_back()  # requests that a worker collects count as waiting
+        queue._machine.disable_claims()  # requests that a worker collects count as waiting
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
@@ -211,7 +211,7 @@ class BatcherCore:
         self._lock = threading.RLock()
         if self._has_own_queue:
             queue = self._new_queue()
-            queue._machine.hold_back()
+            queue._machine.disable_claims()
             self.aio, self.sync = queue.aio, queue.sync
         note_waits(self)
 
@@ -255,7 +255,7 @@ class BatcherCore:
         why = "its block has been left" if is_left else "its queue was closed by other code"
         return QueueClosedError(f"{self} is closed: {why}", queue=self.aio.name)
 
-    @guarded
+    @synchronized
     def full(self) -> QueueFull:
         """Count a call that is refused for want of room, and make its error."""
         self._counts.refused += 1
@@ -281,7 +281,7 @@ class BatcherCore:
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> tuple[()]:
@@ -297,7 +297,7 @@ class BatcherCore:
 
     def batch_limit(self) -> int:
         """Return how many requests a batch may have: fewer if the capacity was made smaller."""
-        return int(min(self.max_batch, self.aio._machine.most))
+        return int(min(self.max_batch, self.aio._machine.max_rows))
 
     def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
         """Yield the requests in elements of the queue whose callers still wait."""
@@ -306,12 +306,12 @@ class BatcherCore:
             if request.state is PENDING:
                 yield request
 
-    @guarded
+    @synchronized
     def pending(self, batch: Iterable[Request]) -> list[Request]:
         """Return the requests of a batch whose callers still wait."""
         return [request for request in batch if request.state is PENDING]
 
-    @guarded
+    @synchronized
     def begin(self, batch: Iterable[Request]) -> list[Request]:
         """Note that the function is about to be called with a batch.
 
@@ -365,7 +365,7 @@ class BatcherCore:
         ]
         apply_deferred(self._finish, batch, owned, seconds)
 
-    @guarded
+    @synchronized
     def _finish(
         self, batch: list[Request], outcomes: list[Any], seconds: float
     ) -> Collection[Waker]:
@@ -378,7 +378,7 @@ class BatcherCore:
         if requests:
             apply_deferred(self._refuse, requests)
 
-    @guarded
+    @synchronized
     def _refuse(self, requests: list[Request]) -> Collection[Waker]:
         return self._settle(requests, [self.stop_error() for _ in requests])
 
@@ -410,7 +410,7 @@ class BatcherCore:
             wakers[request.waker] = None
         return wakers
 
-    @guarded
+    @synchronized
     def count_death(self) -> None:
         """Count a worker process that has died unexpectedly."""
         self._counts.workers_died += 1
@@ -423,7 +423,7 @@ class BatcherCore:
         if self.watchdog is not None:
             Watchdog(self, self.watchdog, self.ended, lambda: None).start()
 
-    @guarded
+    @synchronized
     def _enter(self) -> None:
         """Enter the block.
 
@@ -445,7 +445,7 @@ class BatcherCore:
         self._note_closing()
         self.aio.close()
 
-    @guarded
+    @synchronized
     def _note_closing(self) -> None:
         if self.state is BatcherState.RUNNING:
             self.state = BatcherState.CLOSING if self._running else BatcherState.CLOSED
@@ -469,7 +469,7 @@ class BatcherCore:
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
         self._refuse_the_rest()
 
-    @guarded
+    @synchronized
     def _note_stop(self, failure: BaseException | None) -> list[Callable[[], object]]:
         self._is_stopped = True
         if failure is not None and self.failure is None:
@@ -491,7 +491,7 @@ class BatcherCore:
         if not self._is_kept(callback):
             callback()
 
-    @guarded
+    @synchronized
     def _is_kept(self, callback: Callable[[], object]) -> bool:
         # A failure lets the running batches finish: only a later `stop(None)` calls back.
         is_kept = not self._is_stopped or self.failure is not None
@@ -499,7 +499,7 @@ class BatcherCore:
             self._on_stop.append(callback)
         return is_kept
 
-    @guarded
+    @synchronized
     def call_on_giving_up(self, callback: Callable[[], object]) -> None:
         """Call back if the block is left while workers still run."""
         self._on_giving_up.append(callback)
@@ -539,13 +539,13 @@ class BatcherCore:
             self._note_end()
             self.ended.open()
 
-    @guarded
+    @synchronized
     def _remove_worker(self) -> bool:
         """Note that a worker has ended; return whether it was the last one."""
         self._running -= 1
         return self._running == 0
 
-    @guarded
+    @synchronized
     def _note_end(self) -> None:
         # In any other state, other code has closed the queue, and the block has not been left yet.
         if self.state is BatcherState.CLOSING:
@@ -658,7 +658,7 @@ class BatcherCore:
             **calls,
         )
 
-    @guarded
+    @synchronized
     def _call_counts(self) -> dict[str, Any]:
         counts = self._counts
         return {

@@ -34,7 +34,7 @@ from aioqueue.coordination.classify import (
     classify,
 )
 from aioqueue.coordination.tasks import mark_ending
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import Item
 from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
@@ -251,7 +251,7 @@ def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
     try:
         number = 0
         for value in iterator:  # `enumerate` would keep a reference to the value
-            yield Item(number, private(value), 0, number)
+            yield Item(number, copy_if_shared(value), 0, number)
             number += 1  # noqa: SIM113
     finally:
         close(iterator, values)
@@ -280,7 +280,7 @@ async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, Non
     number = 0
     try:
         async for value in iterator:
-            yield Item(number, private(value), 0, number)
+            yield Item(number, copy_if_shared(value), 0, number)
             number += 1
     finally:
         await aclose(iterator, values)

@@ -38,7 +38,7 @@ from proofs.mutation.mutants import Mutant, Source
 
 __all__ = ("main",)
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "aioqueue"
 FILES = """
 machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py

@@ -33,7 +33,7 @@ from aioqueue.processes.worker_process import (
     check_may_start,
     end_at_exit,
 )
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.explanation import ExplainedWorker
 from aioqueue.workers.executors.chunks import (
     Assignments,
@@ -103,7 +103,7 @@ class Clock(Generic[TimedT]):
             with self._lock:
                 self._changed.notify_all()
 
-    @guarded
+    @synchronized
     def stop(self) -> None:
         self._is_over = True
         self._changed.notify_all()
@@ -368,7 +368,7 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         process.overdue = number, job.overdue(pending.item, stack)
         process.kill()
 
-    @guarded
+    @synchronized
     def _all(self) -> list[PreparingProcess]:
         return list(self._processes)
 

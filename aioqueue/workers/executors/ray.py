@@ -26,7 +26,7 @@ from aioqueue.errors import add_note, counted, exception_text
 from aioqueue.items.item import Item, Prepared
 from aioqueue.processes.failures import failure_of_message
 from aioqueue.processes.respawning import MOST_USELESS
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executors.chunks import (
@@ -168,7 +168,7 @@ class _Replies:
         # cluster has no place for it, has nothing to do any more.
         return self._job.is_halted or (self._job.source_ended and self._job.window.items == 0)
 
-    @guarded
+    @synchronized
     def wake(self) -> None:
         self.wake_locked()
 
@@ -177,7 +177,7 @@ class _Replies:
         for came in self._waiting:
             came.notify()
 
-    @guarded
+    @synchronized
     def _wake_one(self, came: threading.Condition, _: object) -> None:
         came.notify()
 
