@@ -164,10 +164,10 @@ class Meter:
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 
-    def key_function_ended(self, seconds: float) -> None:
+    def key_computed(self, seconds: float) -> None:
         """Count the time that a user's function took for the key of an item; here, do nothing."""
 
-    def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
+    def wait_started(self, attempt: Attempt, queue: str, now: float) -> None:
         """Note that the worker begins to wait at a queue."""
         waits = self.waits
         if attempt.side is ENQUEUE:
@@ -176,7 +176,7 @@ class Meter:
             self.reads = queue
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, False)
 
-    def awoke(self, now: float) -> None:
+    def wait_ended(self, now: float) -> None:
         """Note that the wait has ended, in whatever way."""
         waits = self.waits
         if waits.since:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
-from aioqueue.base.tracebacks import is_of_a_library, is_of_aioqueue
+from aioqueue.base.tracebacks import is_library_file, is_of_aioqueue
 from aioqueue.system import locks
 
 _SUSPENDABLE: Final = (
@@ -30,7 +30,7 @@ def interrupts_aioqueue() -> bool:
         frame = frame.f_back
     if frame is None or not is_of_aioqueue(frame):
         return False
-    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         code = frame.f_code
         is_expected = code.co_name == "__del__" or code.co_flags & inspect.CO_GENERATOR
         if is_of_aioqueue(frame) and (code.co_filename == locks.__file__ or not is_expected):

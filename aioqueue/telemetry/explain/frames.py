@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,15 +69,15 @@ def without_collection(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
         return read(*args, **kwargs)
     reader = object()
     try:
-        holding(_frame_readers.lock, _frame_readers.enter, reader)
+        call_with_lock(_frame_readers.lock, _frame_readers.enter, reader)
         found = read(*args, **kwargs)
     finally:
         try:
-            holding(_frame_readers.lock, _frame_readers.leave, reader)
+            call_with_lock(_frame_readers.lock, _frame_readers.leave, reader)
         except BaseException:
             # A signal handler raised in the call above, perhaps before it left. Leaving twice does
             # no harm; not leaving would switch off garbage collection for good.
-            holding(_frame_readers.lock, _frame_readers.leave, reader)
+            call_with_lock(_frame_readers.lock, _frame_readers.leave, reader)
             raise
     return found
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from aioqueue.base.tracebacks import is_of_a_library, is_of_aioqueue
+from aioqueue.base.tracebacks import is_library_file, is_of_aioqueue
 from aioqueue.telemetry.explain.frames import (
     coroutine_of,
     current_frames,
@@ -68,7 +68,7 @@ def _lock_of_task(frames: Sequence[FrameType]) -> str | None:
     is_waiting = False
     for frame in reversed(frames):
         code = frame.f_code
-        if not is_of_a_library(code.co_filename):
+        if not is_library_file(code.co_filename):
             return f"{code.co_filename}:{frame.f_lineno}" if is_waiting else None
         is_waiting = is_waiting or _ASYNC_LOCK_FUNCTIONS.search(code.co_qualname) is not None
     return None
@@ -83,11 +83,11 @@ def _lock_of(innermost: FrameType) -> str | None:
     for _ in range(_MOST_LOCK_FRAMES):  # Python's locks may consist of others
         if frame is None or is_waiting:
             break
-        if not is_of_a_library(frame.f_code.co_filename):
+        if not is_library_file(frame.f_code.co_filename):
             return None
         is_waiting = frame.f_code.co_qualname in _LOCK_FUNCTIONS
         frame = frame.f_back
-    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         frame = frame.f_back
     if not is_waiting or frame is None:
         return None

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from aioqueue.system.forks import LivingThings
+from aioqueue.system.forks import LivingObjects
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explain.explanation import ExplainedCoordinator, ExplainedWait
@@ -40,7 +40,7 @@ class Serving(Protocol):
         """Identifies the queue: the id of its core."""
 
 
-_waits: Final = LivingThings()
+_waits: Final = LivingObjects()
 
 
 def note_waits(waiting: WaitPoint) -> None:
@@ -60,7 +60,7 @@ class Coordinating(Protocol):
         """Return its state, with the workers that belong to no stage (by their keys)."""
 
 
-_coordinators: Final = LivingThings()
+_coordinators: Final = LivingObjects()
 
 
 def note_coordinator(coordinator: Coordinating) -> None:
@@ -73,7 +73,7 @@ def known_coordinators() -> list[Coordinating]:
     return _coordinators.listed()
 
 
-_runs: Final = LivingThings()
+_runs: Final = LivingObjects()
 
 
 def note_run(run: object) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from aioqueue.base.tracebacks import HOUSE, is_of_a_library
+from aioqueue.base.tracebacks import PACKAGE_FOLDER, is_library_file
 from aioqueue.telemetry.explain.frames import coroutine_of, current_frames, without_collection
 from aioqueue.worlds.waker import Owner
 
@@ -58,7 +58,7 @@ def _format_places(places: list[_Place]) -> str:
     """Return the innermost place; if it is in a library, also the user code that called it."""
     if not places:
         return ""
-    user_code = next((place for place in places if not is_of_a_library(place[0].co_filename)), None)
+    user_code = next((place for place in places if not is_library_file(place[0].co_filename)), None)
     if user_code is None or user_code is places[0]:
         return _format_place(places[0])
     return f"{_format_place(places[0])}, called from {_format_place(user_code)}"
@@ -86,7 +86,7 @@ class Frame(NamedTuple):
     @property
     def is_user_code(self) -> bool:
         """Whether it is user code rather than a library's."""
-        return self.file != "<string>" and not is_of_a_library(self.file)
+        return self.file != "<string>" and not is_library_file(self.file)
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line} in {self.function}"
@@ -167,7 +167,7 @@ def format_stack(stack: Stack, indent: str = "") -> str:
     place = place_of(stack)
     if place is not None and place not in shown:
         shown = [place]
-    if stack and stack[0] not in shown and not stack[0].file.startswith(HOUSE):
+    if stack and stack[0] not in shown and not stack[0].file.startswith(PACKAGE_FOLDER):
         shown.insert(0, stack[0])  # the library call that the user's code made
     return "".join(f"\n{indent}{frame}" for frame in reversed(shown))
 

@@ -17,7 +17,7 @@ from aioqueue.base import extras
 from aioqueue.base.arguments import checked_labels
 from aioqueue.base.display_text import on_one_line
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.export.metrics import (
     DISTRIBUTIONS,
     MEASURES,
@@ -188,7 +188,7 @@ class _SharedSnapshot:
         self._latest: Snapshot | None = None
         self._until = 0.0
 
-    @guarded
+    @synchronized
     def snapshot(self) -> Snapshot:
         now = time.monotonic()
         if self._latest is None or now > self._until:

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.base.display_text import on_one_line
 from aioqueue.queues.core import QueueCore
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.system.processors import processors
 from aioqueue.telemetry.metrics.counters import concurrent, consecutive, difference, never_less
 from aioqueue.telemetry.metrics.queue_samples import QueuePart
@@ -191,7 +191,7 @@ class Collector:
         self._steps_before = _all_steps(watch)  # of loops under earlier monitors
         watch.add_listener(self)
 
-    @guarded
+    @synchronized
     def stage_added(self, stage: StagePart) -> None:
         """Watch a stage, which may continue the series of another one."""
         now = perf_counter()
@@ -206,7 +206,7 @@ class Collector:
         is_taken = _is_gil_taken()  # without the lock: it may wait for milliseconds
         self._sample(is_taken)
 
-    @guarded
+    @synchronized
     def _sample(self, is_gil_taken: bool) -> None:
         now = perf_counter()
         self._gil_samples += 1
@@ -222,7 +222,7 @@ class Collector:
                 stage.sample(now)
             stages.sweep(now)
 
-    @guarded
+    @synchronized
     def stop_sampling(self) -> None:
         """Let workers measure themselves no more."""
         self._is_sampling = False
@@ -230,7 +230,7 @@ class Collector:
             for part in series.parts():
                 part.stop_sampling()
 
-    @guarded
+    @synchronized
     def detach(self) -> None:
         """Stop watching all parts."""
         for stages in self._stages.values():
@@ -247,7 +247,7 @@ class Collector:
             return cached
         return self._renewed_snapshot()
 
-    @guarded
+    @synchronized
     def _renewed_snapshot(self) -> Snapshot:
         now = perf_counter()
         until, cached = self._cached
@@ -263,7 +263,7 @@ class Collector:
         self._cached = (now + max(0.0, -self._credit) / _BUDGET, snapshot)
         return snapshot
 
-    @guarded
+    @synchronized
     def sizes(self) -> dict[str, int]:
         """Return the size of each queue, by its name in snapshots."""
         queues = list(self._queues.values())
@@ -278,7 +278,7 @@ class Collector:
         if self._last is not None:
             self._cached = (inf, self._last)
 
-    @guarded
+    @synchronized
     def snapshot(self) -> Snapshot:
         """Return all numbers as of now."""
         until, frozen = self._cached

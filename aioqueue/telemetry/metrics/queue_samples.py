@@ -66,7 +66,7 @@ class QueuePart(EndingPart):
         """
         passed, self._sampled = (now - self._sampled) * share, now
         machine = self._machine
-        size, most = len(machine.storage), machine.most
+        size, most = len(machine.storage), machine.max_rows
         if size <= self._keep:
             self._empty += passed
         if size >= most:

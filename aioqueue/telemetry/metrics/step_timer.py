@@ -13,7 +13,7 @@ from weakref import ref
 
 from aioqueue.core.meters import Durations, Meter, current_meter
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.metrics.snapshots import StepNumbers
@@ -159,7 +159,7 @@ class StepMeters:
         Args:
             owner: the loop.
         """
-        meter = holding(self._lock, self._wait_started, owner)
+        meter = call_with_lock(self._lock, self._wait_started, owner)
         token = current_meter.set(meter.meter)
         try:
             yield

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioqueue.core.meters import Meter, Tracer
 from aioqueue.queues.core import QueueFace
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.metrics.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Watch:
         self.last_queue: str | None = None
         """Name of the queue that the loop reads, if known."""
 
-    @guarded
+    @synchronized
     def add(self, *stages: StagePart) -> None:
         """Add stages."""
         known = [one for one in self._stages if one() is not None]
@@ -156,14 +156,14 @@ class Watch:
             if self._tracers:
                 stage.trace(self._trace_all)
 
-    @guarded
+    @synchronized
     def add_listener(self, listener: Listener) -> None:
         """Report each existing stage, and each new one, once. The listener is not kept alive."""
         for stage in self.stages():
             listener.stage_added(stage)
         self._listeners.add(listener)
 
-    @guarded
+    @synchronized
     def watch_steps(self) -> StepMeters:
         """Return the step meters of all loops, and meter steps from now on."""
         if self.steps is None:
@@ -171,17 +171,17 @@ class Watch:
             self.steps.tracer = partial(_trace_loop, weakref.ref(self))
         return self.steps
 
-    @guarded
+    @synchronized
     def trace_loop(self, meter: StepMeter) -> None:
         """Report a training loop."""
         self._trace_all(_LOOP_TRACK, meter.meter)
 
-    @guarded
+    @synchronized
     def _trace_all(self, track: str, meter: Meter) -> None:
         for tracer in self._tracers:
             tracer(track, meter)
 
-    @guarded
+    @synchronized
     def trace(self, tracer: Tracer) -> None:
         """Report each worker, existing or new, including the training loop; some more than once."""
         self._tracers.append(tracer)
@@ -190,7 +190,7 @@ class Watch:
         for meter in () if self.steps is None else self.steps.all():
             tracer(_LOOP_TRACK, meter.meter)
 
-    @guarded
+    @synchronized
     def stop_tracing(self, tracer: Tracer) -> None:
         """Stop reporting to this callback."""
         if tracer in self._tracers:
@@ -199,17 +199,17 @@ class Watch:
             for stage in self.stages():
                 stage.trace(None)
 
-    @guarded
+    @synchronized
     def add_change(self, change: WorkerChange) -> None:
         """Record a change to the number of workers of a stage."""
         self._changes = [*self._changes[-_MOST_CHANGES + 1 :], change]
 
-    @guarded
+    @synchronized
     def changes(self) -> tuple[WorkerChange, ...]:
         """Return the latest changes, in order."""
         return tuple(self._changes)
 
-    @guarded
+    @synchronized
     def stages(self) -> list[StagePart]:
         """Return the current stages, in order of appearance."""
         found = [one() for one in self._stages]

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 
 _MOST_BARS: Final = 4
 """Most lines below the table; with more, finished bars move above it."""
@@ -59,7 +59,7 @@ class RedirectedStream(io.TextIOBase):
             self._emit(line)
         return len(text)
 
-    @guarded
+    @synchronized
     def bars(self) -> list[str]:
         """Return the lines that may still change."""
         return [bar for bar in (*self._bars, self._line) if bar.strip()]
@@ -71,7 +71,7 @@ class RedirectedStream(io.TextIOBase):
 
     # Emit lines without the lock: drawing the bars takes rich's lock first and then this one.
 
-    @guarded
+    @synchronized
     def _finish(self, text: str) -> list[str]:
         # tqdm writes a bar as a carriage return and the text, without a line end. Other text that
         # has no line end yet is an unfinished line, until a carriage return shows that it is a bar.
@@ -84,7 +84,7 @@ class RedirectedStream(io.TextIOBase):
         finished, self._finished = self._finished, []
         return finished
 
-    @guarded
+    @synchronized
     def _finish_all(self) -> list[str]:
         finished = self.bars()
         self._line, self._bars, self._bar = "", [""], 0

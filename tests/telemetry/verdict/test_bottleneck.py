@@ -149,9 +149,9 @@ class TestFunctionsWithoutWorkers:
         verdict = verdict_of(earlier, replace(later, stages=(in_line,)))
         assert verdict.advice == "less locking"
         assert "train.py:12" in str(verdict)
-        holding = replace(in_line, cpu=in_line.cpu_sampled)  # who has it computes
+        call_with_lock = replace(in_line, cpu=in_line.cpu_sampled)  # who has it computes
         later_looks = replace(later, gil_looks=later.gil_looks + 100, gil_taken=100)
-        verdict = verdict_of(earlier, replace(later_looks, stages=(holding,)))
+        verdict = verdict_of(earlier, replace(later_looks, stages=(call_with_lock,)))
         assert verdict.advice == "less locking"
         few = replace(one, looks=100, in_line=10, lock="train.py:12")
         assert verdict_of(earlier, replace(later, stages=(few,))).advice == "more workers"
