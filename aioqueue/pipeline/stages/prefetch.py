@@ -1,5 +1,4 @@
-"""`prefetch`: a thread makes the next rows ahead. `Read` is the same for a source without
-workers."""
+"""`prefetch`: a thread makes the next rows ahead. `Read` does so for a source alone."""
 
 from __future__ import annotations
 
