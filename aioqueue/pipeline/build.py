@@ -41,6 +41,7 @@ from aioqueue.pipeline.stages.take_skip import Skip, Take
 from aioqueue.pipeline.stages.transform import MakingTransform, Transform
 from aioqueue.pipeline.state.ranks.ledger import ItemNames, RankLedger, RunItemNames, RunLedgers
 from aioqueue.pipeline.state.ranks.padding import RankPadding
+from aioqueue.pipeline.whole_run import WholeRun, WholeRunInput, WholeRunNode
 from aioqueue.sources.shards import EpochEntries
 from aioqueue.sources.shuffling import derive_seed
 from aioqueue.telemetry import Watch
@@ -69,9 +70,6 @@ class Builder:
         branch: a prefix that names this pipeline among those that are mixed together.
         names: how many queues of the run have each name.
     """
-
-    _feeding = StageInput
-    _queue_node = QueueNode
 
     def __init__(
         self,
@@ -131,6 +129,23 @@ class Builder:
             stages: the `tallies` of an earlier run; empty for a new run.
             layouts: the `layouts` of that run.
         """
+        node = self.restored(state, stages, layouts)
+        # Monitors know the parts before the workers start: the first call may be the slow one.
+        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
+        self.start_workers()
+        return node
+
+    def restored(
+        self,
+        state: State | None,
+        stages: Sequence[State],
+        layouts: Sequence[Mapping[str, Any] | None],
+    ) -> Node:
+        """Build the nodes and restore a state, as `run` does, without starting workers.
+
+        Raises:
+            InvalidArgumentError: the state has values that no position has.
+        """
         node = self.build()
         if isinstance(self._books, RunLedgers):
             node = DeliveryNode(node, self._books)
@@ -138,22 +153,24 @@ class Builder:
             with refusing_wrong_values():
                 if state is not None:
                     node.restore(state)
-                self.go_on(stages, layouts)
-        # Monitors know the parts before the workers start: the first call may be the slow one.
-        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
-        for runner in self.runners():
-            self.start(runner)
+                self.restore_counts(stages, layouts)
         return node
 
-    def go_on(self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]) -> None:
+    def start_workers(self) -> None:
+        for runner in self.runners():
+            self.start(runner)
+
+    def restore_counts(
+        self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]
+    ) -> None:
         """Continue the counts of items, and the layouts of batches, of an earlier run.
 
         Args:
             stages: its `tallies`; empty for none.
             layouts: its `layouts`; empty for none.
         """
-        for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
-            working.go_on(tally)
+        for working, tally in zip(self.worker_stages() if stages else (), stages, strict=True):
+            working.restore_counts(tally)
         for node, layout in zip(self._making if layouts else (), layouts, strict=True):
             if node.collator is not None:
                 node.collator.go_on(layout)
@@ -235,7 +252,10 @@ class Builder:
         stage = self._stages[self._place]
         seed = options.pop("seed", self._entries.source._stage_seed)
         is_source = isinstance(upstream, SourceNode)
-        feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
+        of_whole_run = is_source and isinstance(self._entries.source, WholeRun)
+        input_type = WholeRunInput if of_whole_run else StageInput
+        node_type = WholeRunNode if of_whole_run else QueueNode
+        feeding = input_type(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
         queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
@@ -250,7 +270,7 @@ class Builder:
         self._unread = []
         self._reads = name
         is_one_to_one = stage.length(1) == 1
-        node = self._queue_node(
+        node = node_type(
             queue,
             feeding,
             items=self._items_of(self._place),
@@ -330,7 +350,7 @@ class Builder:
 
     def tallies(self) -> list[State]:
         """The counts of items of each stage with workers, up to the last row that was used."""
-        return [working.tally() for working in self._all_working()]
+        return [working.tally() for working in self.worker_stages()]
 
     def layouts(self) -> list[Any]:
         """The dtypes and shapes that the first example has fixed, for each node that makes batches
@@ -338,10 +358,11 @@ class Builder:
         found = [node.collator and node.collator.layout for node in self._making]
         return found if any(found) else []
 
-    def _all_working(self) -> Iterator[WorkerStage]:
+    def worker_stages(self) -> Iterator[WorkerStage]:
+        """The stages with workers, also those of branches, in the order of the stages."""
         for one in self._working:
             if isinstance(one, Builder):
-                yield from one._all_working()
+                yield from one.worker_stages()
             else:
                 yield one
 
@@ -367,8 +388,8 @@ class WorkerStage(NamedTuple):
     def tally(self) -> State:
         return {**self.node.tally(), "quarantine": self.runner._sign}
 
-    def go_on(self, tally: State) -> None:
-        self.runner._go_on(*self.node.go_on(tally), sign=tally["quarantine"])
+    def restore_counts(self, tally: State) -> None:
+        self.runner._go_on(*self.node.restore_counts(tally), sign=tally["quarantine"])
 
     def runners(self) -> list[Any]:
         return [self.runner]

@@ -216,7 +216,7 @@ class QueueNode(Node):
         upto, beyond = id_text((epoch, low, 0)), packed(sorted(above))
         return {"counts": {"upto": upto, "beyond": beyond, **counts}}
 
-    def go_on(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
+    def restore_counts(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
         """Continue the `tally` of an earlier run.
 
         Returns:

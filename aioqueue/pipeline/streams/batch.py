@@ -16,26 +16,24 @@ from aioqueue.errors import counted, describe_exception
 from aioqueue.pipeline.examples.collation import Collator, examples_in
 from aioqueue.pipeline.examples.layout import Objects, checked_objects
 from aioqueue.pipeline.stages.batch import Batch
-from aioqueue.pipeline.streams.examples import (
+from aioqueue.pipeline.streams.forward import (
     NO_POSITIONS,
-    Fitting,
     QueueSink,
-    checked_coordinator,
     fill,
+    forwarder,
     has_fixed_shapes,
     is_queue,
-    pump,
-    resumable,
-    start,
+    start_worker,
 )
+from aioqueue.pipeline.streams.resumable import DrawStage, Fitting, resumable
 from aioqueue.pipeline.streams.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
+    checked_coordinator,
 )
-from aioqueue.pipeline.streams.streaming import DrawStage
 from aioqueue.system.locks import guarded
 from aioqueue.workers.options import PrepareOptions, UnseededOptions
 from aioqueue.workers.statistics import BatchStatistics
@@ -82,10 +80,10 @@ class BatchPipe:
         self._batches = 0
         self._examples = 0
 
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         """Stack the examples, if they are objects."""
         n = examples_in(taken) if self._collate is None else len(taken)
-        made = taken if self._collate is None else _made(self._collate, taken)
+        made = taken if self._collate is None else _collated(self._collate, taken)
         self._count(n)
         return made
 
@@ -107,7 +105,7 @@ class BatchPipe:
         return f"of {counted(self.size, 'example')} from {self.queue!r}"
 
 
-def _made(collate: Collator, examples: Any) -> Any:
+def _collated(collate: Collator, examples: Any) -> Any:
     """Make a batch. Nothing is awaited meanwhile: so a cancellation that an example raises (in its
     ``__array__``, for example) is a failure, and not a cancellation of the calling task."""
     try:
@@ -145,7 +143,7 @@ class Prefetching:
         self._examples = 0
 
     @guarded
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         self._batches += 1
         self._examples += examples_in(taken)
         return taken
@@ -459,7 +457,7 @@ def shuffle_batch(
         objects=kept,
     )
     ready = FIFOQueue(ahead, name=name)
-    start(coord, ready, pump(BatchStream(making), QueueSink(ready), closes=True))
+    start_worker(coord, ready, forwarder(BatchStream(making), QueueSink(ready), closes=True))
     return _stream(Prefetching(making, ready), coord)
 
 

@@ -16,22 +16,22 @@ from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.errors import counted
 from aioqueue.pipeline.examples.buckets import Buckets, TooLong, checked_buckets, log_skipped
 from aioqueue.pipeline.stages.bucket import Bucket
-from aioqueue.pipeline.streams.examples import (
+from aioqueue.pipeline.streams.forward import (
     NO_POSITIONS,
     Delivery,
-    checked_coordinator,
     consumer_gone,
     fill,
-    pump,
-    resumable,
-    start,
+    forwarder,
+    start_worker,
 )
+from aioqueue.pipeline.streams.resumable import resumable
 from aioqueue.pipeline.streams.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
+    checked_coordinator,
 )
 from aioqueue.workers.options import PrepareOptions
 from aioqueue.workers.statistics import BucketStatistics
@@ -41,7 +41,7 @@ _EXAMPLES_AHEAD: Final = 64
 
 
 class BucketPipe:
-    """The stage that sorts examples into buckets, and the pipe that returns their batches.
+    """The sink that sorts examples into buckets, and the pipe that returns their batches.
 
     Args:
         queue: receives finished batches.
@@ -71,7 +71,7 @@ class BucketPipe:
         self._buckets = buckets
         self._keep_remainder = keep_remainder
 
-    # The stage.
+    # The sink.
 
     def accept(self, example: Any) -> Iterable[Delivery]:
         """Sort one example; return the batches that it completes: none, one or two."""
@@ -96,7 +96,7 @@ class BucketPipe:
 
     # The pipe.
 
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         return taken
 
     def statistics(self) -> BucketStatistics:
@@ -267,15 +267,18 @@ def bucket_by_sequence_length(
     if function is not None or options:
         examples = FIFOQueue(_EXAMPLES_AHEAD, name=f"{name}-examples")
         runner = fill(examples, source, coord, function, options)
-    stage = BucketPipe(
+    pipe = BucketPipe(
         queue,
         examples,
         runner,
         buckets,
         keep_remainder=allow_smaller_final_batch,
     )
-    carrying = pump(source, stage) if examples is None else pump(examples, stage, closes=True)
-    start(coord, queue, carrying)
+    if examples is None:
+        forwarding = forwarder(source, pipe)
+    else:
+        forwarding = forwarder(examples, pipe, closes=True)
+    start_worker(coord, queue, forwarding)
     if isinstance(coord, aioqueue.Coordinator):
-        return AsyncBatchStream(stage)
-    return BatchStream(stage)
+        return AsyncBatchStream(pipe)
+    return BatchStream(pipe)

@@ -1,13 +1,8 @@
-"""Iteration: the streams that batchers return, and ``async for`` over sources.
+"""Streams: what the batchers and `Pipeline.start` return.
 
 A stream has two faces, an async one and a blocking one. Both share one `StreamPipe`, so that a
-thread can take the batches that a coroutine leaves. The pipe knows which queue to read, how much to
-take at a time, and what to make of it. The faces only wait.
-
-``async for`` over a source in memory takes the items directly (`AtHand`). If a source may block, a
-thread of its own reads ahead (`ReadAhead`). The thread puts items into a queue, which bounds how
-far ahead it may be, and the task takes everything that is there. So many items share the cost of a
-hand-over while the reader is ahead, and no item waits for another one while it is not.
+thread can take the batches that a coroutine leaves. The pipe knows which queue to read, how many
+elements to take at a time, and what to make of them. The faces only wait.
 """
 
 from __future__ import annotations
@@ -15,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from aioqueue import (
-    AsyncQueue,
-    Coordinator,
-    OutOfRangeError,
-    sync,
-)
+import aioqueue
+from aioqueue import AsyncQueue, Coordinator, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.base.hints import not_searched
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import shorten
@@ -72,7 +63,7 @@ class StreamPipe(Protocol[StatisticsT]):
     max_wait: float | None
     """Seconds after which to take a smaller batch; ``None`` for never."""
 
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         """Convert the taken elements to what the user receives."""
 
     def statistics(self) -> StatisticsT:
@@ -231,10 +222,10 @@ class AsyncBatchStream(Stream[StatisticsT]):
     async def _next(self) -> Any:
         pipe, queue = self._pipe, self.queue
         if pipe.size is None:
-            return pipe.give(await queue.dequeue())
+            return pipe.deliver(await queue.dequeue())
         if pipe.drop_remainder:
-            return pipe.give(await queue.dequeue_many(pipe.size))
-        return pipe.give(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
+            return pipe.deliver(await queue.dequeue_many(pipe.size))
+        return pipe.deliver(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
 
 @public("aioqueue.inputs")
@@ -269,10 +260,10 @@ class BatchStream(Stream[StatisticsT]):
     def _next(self) -> Any:
         pipe, queue = self._pipe, self.queue
         if pipe.size is None:
-            return pipe.give(queue.dequeue())
+            return pipe.deliver(queue.dequeue())
         if pipe.drop_remainder:
-            return pipe.give(queue.dequeue_many(pipe.size))
-        return pipe.give(queue.dequeue_up_to(pipe.size, pipe.max_wait))
+            return pipe.deliver(queue.dequeue_many(pipe.size))
+        return pipe.deliver(queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
 
 class _Resumable(Stream[StatisticsT]):
@@ -317,6 +308,20 @@ def resumable_stream(
     """One face of a stream that you can resume."""
     kind = _ResumableAsyncBatchStream if is_async else _ResumableBatchStream
     return kind(pipe)
+
+
+def checked_coordinator(coord: Any) -> AnyCoordinator:
+    """Check the coordinator that workers are to be started in.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if isinstance(coord, aioqueue.Coordinator | sync.Coordinator):
+        return coord
+    raise InvalidArgumentError(
+        f"coord: got {coord!r}; expected an aioqueue.Coordinator, for the async face, or an"
+        " aioqueue.sync.Coordinator, for the thread face"
+    )
 
 
 def _no_positions(stream: Stream[Any]) -> RuntimeError:
