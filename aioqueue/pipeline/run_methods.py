@@ -18,7 +18,7 @@ from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, refuse_in_loo
 
 if TYPE_CHECKING:
     from aioqueue.items.item import Origin
-    from aioqueue.pipeline import build, diagram, epochs, write
+    from aioqueue.pipeline import build, diagram, epochs, started, write
     from aioqueue.pipeline.epochs import Epoch, Epochs
     from aioqueue.pipeline.nodes import progress, rows
     from aioqueue.pipeline.sink import Sink
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
         take_skip as take_skip_stage,
     )
     from aioqueue.pipeline.state import checkpoint
-    from aioqueue.pipeline.streams import started
-    from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
+    from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
     from aioqueue.pipeline.write import Written
     from aioqueue.telemetry import Monitor, Watch
     from aioqueue.workers.statistics import StageStatistics
@@ -50,7 +49,7 @@ else:
     prepare_stage = DeferredModule("aioqueue.pipeline.stages.prepare")
     progress = DeferredModule("aioqueue.pipeline.nodes.progress")
     rows = DeferredModule("aioqueue.pipeline.nodes.rows")
-    started = DeferredModule("aioqueue.pipeline.streams.started")
+    started = DeferredModule("aioqueue.pipeline.started")
     take_skip_stage = DeferredModule("aioqueue.pipeline.stages.take_skip")
     write = DeferredModule("aioqueue.pipeline.write")
 

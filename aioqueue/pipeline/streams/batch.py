@@ -16,6 +16,14 @@ from aioqueue.errors import counted, describe_exception
 from aioqueue.pipeline.examples.collation import Collator, examples_in
 from aioqueue.pipeline.examples.layout import Objects, checked_objects
 from aioqueue.pipeline.stages.batch import Batch
+from aioqueue.pipeline.stream import (
+    AnyCoordinator,
+    AnyQueue,
+    AsyncBatchStream,
+    BatchStream,
+    PreparationInfo,
+    checked_coordinator,
+)
 from aioqueue.pipeline.streams.forward import (
     NO_POSITIONS,
     QueueSink,
@@ -26,14 +34,6 @@ from aioqueue.pipeline.streams.forward import (
     start_worker,
 )
 from aioqueue.pipeline.streams.resumable import DrawStage, Fitting, resumable
-from aioqueue.pipeline.streams.stream import (
-    AnyCoordinator,
-    AnyQueue,
-    AsyncBatchStream,
-    BatchStream,
-    PreparationInfo,
-    checked_coordinator,
-)
 from aioqueue.system.locks import guarded
 from aioqueue.workers.options import PrepareOptions, UnseededOptions
 from aioqueue.workers.statistics import BatchStatistics

@@ -20,8 +20,7 @@ from aioqueue import (
 )
 from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.core.elements.trees import mapped
-from aioqueue.pipeline.streams.forward import Delivery, forwarder, start_worker
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
@@ -29,6 +28,7 @@ from aioqueue.pipeline.streams.stream import (
     PreparationInfo,
     checked_coordinator,
 )
+from aioqueue.pipeline.streams.forward import Delivery, forwarder, start_worker
 from aioqueue.workers.statistics import ConsumerStatistics
 
 Policy = Literal["slowest", "drop_oldest", "sample"]

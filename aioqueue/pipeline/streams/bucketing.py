@@ -16,6 +16,14 @@ from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.errors import counted
 from aioqueue.pipeline.examples.buckets import Buckets, TooLong, checked_buckets, log_skipped
 from aioqueue.pipeline.stages.bucket import Bucket
+from aioqueue.pipeline.stream import (
+    AnyCoordinator,
+    AnyQueue,
+    AsyncBatchStream,
+    BatchStream,
+    PreparationInfo,
+    checked_coordinator,
+)
 from aioqueue.pipeline.streams.forward import (
     NO_POSITIONS,
     Delivery,
@@ -25,14 +33,6 @@ from aioqueue.pipeline.streams.forward import (
     start_worker,
 )
 from aioqueue.pipeline.streams.resumable import resumable
-from aioqueue.pipeline.streams.stream import (
-    AnyCoordinator,
-    AnyQueue,
-    AsyncBatchStream,
-    BatchStream,
-    PreparationInfo,
-    checked_coordinator,
-)
 from aioqueue.workers.options import PrepareOptions
 from aioqueue.workers.statistics import BucketStatistics
 

@@ -27,15 +27,14 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.core.elements.ownership import private
 from aioqueue.errors import describe_exception
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
-    AsyncBatchStream,
-    BatchStream,
     PreparationInfo,
 )
 from aioqueue.sources.source import Source
 from aioqueue.sources.source_reader import aclose, close, failure_of_clean_up, next_of
+from aioqueue.sources.stream_base import BaseStream
 from aioqueue.workers.options import UnseededOptions
 from aioqueue.workers.runner import prepare
 
@@ -152,12 +151,14 @@ def start_worker(
         "cancel_op": cancel_op,
         "source": forwarding.source,
     }
+    op: Any = forwarding.op
+    op.__name__ = queue.name  # workers are named after their function, and the user chose this name
     if isinstance(coord, aioqueue.Coordinator):
-        runner = aioqueue.QueueRunner(queue, forwarding.op, **options)
+        runner = aioqueue.QueueRunner(queue, op, **options)
         runner._drain_source = forwarding.drain or runner._drain_source
         coord.start(runner)
     else:
-        blocking_runner = sync.QueueRunner(queue, forwarding.op, **options)
+        blocking_runner = sync.QueueRunner(queue, op, **options)
         blocking_runner._drain_source = forwarding.drain or blocking_runner._drain_source
         coord.start(blocking_runner)
 
@@ -208,11 +209,12 @@ def forwarder(source: Any, sink: ExampleSink, *, closes: bool = False) -> Forwar
         if closes:
             return Forwarder(_forward(source.sync.dequeue, sink), source=source)
         return Forwarder(_forward_async(source.aio.dequeue, sink), source=source)
-    if isinstance(source, AsyncBatchStream | BatchStream):
-        # The workers that fill the stream's queue end it.
+    if isinstance(source, BaseStream):
+        take, take_async = source._takers()
+        # Its queue is closed by its own workers, and not by ours.
         if closes:
-            return Forwarder(_forward(source.sync._next, sink), _no_drain)
-        return Forwarder(_forward_async(source.aio._next, sink), _no_drain)
+            return Forwarder(_forward(take, sink), _no_drain)
+        return Forwarder(_forward_async(take_async, sink), _no_drain)
     if isinstance(source, str | bytes):
         raise InvalidArgumentError(
             f"source: got {source!r}, a string; expected an iterable of examples. For a single"

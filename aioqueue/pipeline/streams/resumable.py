@@ -28,18 +28,19 @@ from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
 from aioqueue.pipeline.stages.bucket import BucketNode
 from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shuffle import ShuffleNode
-from aioqueue.pipeline.streams.forward import is_queue, refuse_options
-from aioqueue.pipeline.streams.started import StartedPipeline, StreamBuilder
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.started import StartedPipeline, StreamBuilder
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     resumable_stream,
 )
+from aioqueue.pipeline.streams.forward import is_queue, refuse_options
 from aioqueue.pipeline.whole_run import WholeRunNode, whole_run
 from aioqueue.sources.sequences import items
 from aioqueue.sources.source import Source
+from aioqueue.sources.stream_base import BaseStream
 from aioqueue.system.locks import guarded
 from aioqueue.workers.options import UnseededOptions
 from aioqueue.workers.runner import prepare_items
@@ -148,7 +149,9 @@ class _ExampleRun(StartedPipeline[BatchStatistics | BucketStatistics]):
     def _resume_point(self) -> ResumePoint:
         node = self._workers.node
         assert isinstance(node, WholeRunNode)
-        length = self._begin_point.length if node.length is None else node.length
+        length = self._begin_point.length
+        if length is None:
+            length = node.length
         point = super()._resume_point()
         if self._has_ended:  # the end of a run says it all: no state of a node belongs to it
             point = ResumePoint(
@@ -277,7 +280,7 @@ def _with_positions(source: Any, options: Mapping[str, Any]) -> Source[Any]:
         return source
     if isinstance(source, Sequence | np.ndarray) and not isinstance(source, str | bytes):
         return items(source, 1, seed=options.get("seed"))
-    if is_queue(source) or isinstance(source, AsyncBatchStream | BatchStream):
+    if is_queue(source) or isinstance(source, BaseStream):
         why = (
             "which has no positions, because others may fill and read it too; expected the source"
             " that fills it, with its function as function=..."

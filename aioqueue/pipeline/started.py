@@ -30,7 +30,7 @@ from aioqueue.pipeline.stages.prefetch import Prefetch, Read
 from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing, rest_from
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,

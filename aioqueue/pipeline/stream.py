@@ -7,7 +7,7 @@ elements to take at a time, and what to make of them. The faces only wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import aioqueue
@@ -16,6 +16,7 @@ from aioqueue.base.hints import not_searched
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import shorten
 from aioqueue.items.quarantined import Quarantined
+from aioqueue.sources.stream_base import BaseStream
 from aioqueue.workers.statistics import PrepareStatistics
 
 AnyCoordinator = Coordinator | sync.Coordinator
@@ -92,7 +93,7 @@ class ResumablePipe(StreamPipe[StatisticsT], Protocol[StatisticsT]):
         """Begin behind a position."""
 
 
-class Stream(Generic[StatisticsT]):
+class Stream(BaseStream, Generic[StatisticsT]):
     """A stream: the methods that never wait, which both faces share."""
 
     def __init__(self, pipe: StreamPipe[StatisticsT]) -> None:
@@ -127,6 +128,9 @@ class Stream(Generic[StatisticsT]):
     def aio(self) -> AsyncBatchStream[StatisticsT]:
         """The async face of the same stream, for coroutines."""
         return AsyncBatchStream(self._pipe)
+
+    def _takers(self) -> tuple[Callable[[], Any], Callable[[], Awaitable[Any]]]:
+        return self.sync._next, self.aio._next
 
     def statistics(self) -> StatisticsT:
         """The counts so far, all of one moment."""
