@@ -7,9 +7,10 @@ one run, byte for byte; else each example must be there once. So must be the ite
 the run, and nobody who was skipped may be listed twice. A third of the kills are in the middle
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
 ``--shape`` chooses shapes of `tests.inputs.pipeline.resuming` by name or pattern, or, as
-``stream:...``, streams made by hand in `tests.inputs.pipeline.streaming`, which are compared with
-those that cannot be resumed. A shape that begins with ``ranks:`` is gone through by several ranks,
-in turns, and by another number of them at each start: each example must be there once.
+``stream:...``, streams made by hand in `tests.inputs.pipeline.resumable_streams`, which are
+compared with those that cannot be resumed. A shape that begins with ``ranks:`` is gone through by
+several ranks, in turns, and by another number of them at each start: each example must be there
+once.
 
 All shapes together take a while, and most of that is waiting: ``--jobs`` proves several at a time.
 What is proven is written into the file of ``--done``; who begins again with it goes on behind that.

@@ -31,9 +31,9 @@ from aioqueue import sync
 from aioqueue.inputs import load_position, merge_positions, save_position
 from aioqueue.items import positions
 from tests.inputs.pipeline.exact import told
+from tests.inputs.pipeline.resumable_streams import ordered_streams, undisturbed, unordered_streams
 from tests.inputs.pipeline.resuming import How, ordered_shapes, rows_in, unordered_shapes
 from tests.inputs.pipeline.resuming import run as going_through
-from tests.inputs.pipeline.streaming import ordered_streams, undisturbed, unordered_streams
 
 __all__ = (
     "EPOCHS",

@@ -28,8 +28,7 @@ from aioqueue.inputs import (
 from aioqueue.workers.flow_control import ReadPace
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import Counting, plain
-from tests.inputs.pipeline.resuming import How, examples, noisy, through_json, write_files
-from tests.inputs.pipeline.streaming import (
+from tests.inputs.pipeline.resumable_streams import (
     go,
     ordered_streams,
     shuffling,
@@ -37,6 +36,7 @@ from tests.inputs.pipeline.streaming import (
     undisturbed,
     unordered_streams,
 )
+from tests.inputs.pipeline.resuming import How, examples, noisy, through_json, write_files
 from tests.inputs.pipelines import coordinated, rest, rest_until_failure, take
 from tests.worlds import TaskWorld, ThreadWorld, World, ctrl_c
 

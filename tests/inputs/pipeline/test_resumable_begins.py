@@ -26,13 +26,13 @@ from aioqueue.inputs import (
 )
 from tests.inputs.pipeline.exact import Exact
 from tests.inputs.pipeline.going import plain
-from tests.inputs.pipeline.resuming import How, noisy, through_json
-from tests.inputs.pipeline.streaming import (
+from tests.inputs.pipeline.resumable_streams import (
     go,
     ordered_streams,
     shuffling,
     undisturbed,
 )
+from tests.inputs.pipeline.resuming import How, noisy, through_json
 from tests.inputs.pipelines import take
 from tests.worlds import ThreadWorld, World
 
