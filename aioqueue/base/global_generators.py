@@ -248,7 +248,7 @@ class WatchedFunction(Protocol):
     """The owner of a `FinderInTurn`."""
 
     @property
-    def watched(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., Any]:
         """What is called."""
 
     def step_aside(self) -> None:
@@ -283,9 +283,9 @@ class FinderInTurn:
             self._left -= 1
             if self._left <= 0:
                 owner.step_aside()
-            return owner.watched(value, **named)
+            return owner.function(value, **named)
         watch = self._seen[threading.get_ident()] = self._finder.here()
-        made = watch.look(owner.watched, (value,), named)
+        made = watch.look(owner.function, (value,), named)
         return self._each(made, watch) if inspect.isgenerator(made) else made
 
     def _each(self, made: Generator[Any, Any, Any], watch: _Watch) -> Generator[Any, None, None]:

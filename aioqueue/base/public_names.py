@@ -157,6 +157,16 @@ def describe(face: type, world: World) -> None:
                 method.__doc__ = text_for(text, world)
 
 
+def name_methods(face: type, public_name: str) -> None:
+    """Name the methods of a face after the public class that inherits them.
+
+    Python's warning of a coroutine that was never awaited shows this name.
+    """
+    for name, method in vars(face).items():
+        if isinstance(method, FunctionType):
+            method.__qualname__ = f"{public_name}.{name}"
+
+
 def text_for(text: str, world: World) -> str:
     """Render a docstring for one face.
 

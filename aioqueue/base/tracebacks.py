@@ -37,7 +37,7 @@ from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
 from aioqueue.base.display_text import on_one_line
-from aioqueue.errors import copied, counted, describe_exception
+from aioqueue.errors import copy_exception, counted, describe_exception
 
 HOUSE: Final = os.path.dirname(os.path.dirname(__file__))
 """Where our own files are, which tell a user nothing."""
@@ -150,7 +150,7 @@ def raise_again(error: BaseException, *, is_kept: bool = False) -> NoReturn:
         BaseException: the failure.
     """
     if is_kept:
-        error = copied(error) or error
+        error = copy_exception(error) or error
     cause, context, is_bare = error.__cause__, error.__context__, error.__suppress_context__
     try:
         raise error

@@ -32,6 +32,7 @@ from aioqueue.batching.function_calls import (
     takes_contexts,
 )
 from aioqueue.coordination.cancellations import running_task
+from aioqueue.coordination.watchdog import Watchdog
 from aioqueue.coordination.workers import Worker
 from aioqueue.core.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.core.storage.sized import size_of
@@ -42,9 +43,9 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
     WorkerDiedError,
+    copy_for_caller,
     counted,
     describe_exception,
-    own,
 )
 from aioqueue.queues.core import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
@@ -62,7 +63,6 @@ from aioqueue.telemetry.explanation import (
 from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import Stack, place_of, stack_of
 from aioqueue.telemetry.wait_graph import explain
-from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner, apply_deferred
 
@@ -346,7 +346,9 @@ class BatcherCore:
         """
         times = Counter(id(one) for one in outcomes if isinstance(one, BaseException))
         owned = [
-            own(one, is_shared=times[id(one)] > 1) if isinstance(one, BaseException) else one
+            copy_for_caller(one, is_shared=times[id(one)] > 1)
+            if isinstance(one, BaseException)
+            else one
             for one in outcomes
         ]
         apply_deferred(self._finish, batch, owned, seconds)
@@ -605,7 +607,7 @@ class BatcherCore:
         """Return the wait graph of the process."""
         return explain()
 
-    def moved(self) -> dict[int, Hashable]:
+    def progress(self) -> dict[int, Hashable]:
         """Return what changes as long as the batcher works."""
         return {id(self): self.waits_move()}
 

@@ -171,7 +171,7 @@ class CoordinatorFace(CoordinatorMethods):
             )
         self._core.enter_block()
 
-    def _ends_joins_of(self, owner: object) -> None:
+    def _end_joins_at_stop(self, owner: object) -> None:
         """Let the stop end a `join` in which the owner of the block waits: a task or thread."""
         self._core.call_on_stop(partial(end_joins_of, Owner(owner)))
 
@@ -190,13 +190,13 @@ class CoordinatorFace(CoordinatorMethods):
             note_for_forks(face)
         return face
 
-    def _as_asked(
-        self, raised: BaseException, left_by: BaseException | None = None
+    def _unwrap_if_asked(
+        self, raised: BaseException, block_error: BaseException | None = None
     ) -> BaseException:
-        """What to raise of what a join has raised: a single failure as itself, if so asked for; and
-        Ctrl-C in no group."""
+        """Return what to raise instead of what a join raised: with ``raise_single`` a single
+        failure itself, and Ctrl-C without a group."""
         if self._raise_single:
-            raised = self._core.single_of(raised, left_by)
+            raised = self._core.unwrap_single(raised, block_error)
         return raised if self._keeps_groups else interrupt_of(raised)
 
     def __repr__(self) -> str:
@@ -300,7 +300,7 @@ class CoordinatorFace(CoordinatorMethods):
         with SHORTENED:
             failures = self._core.failures()
             if failures:
-                raise_again(self._as_asked(failure_group(failures)))
+                raise_again(self._unwrap_if_asked(failure_group(failures)))
 
     def stop_on_exception(self) -> _StopOnException:
         """Return a context in which an exception stops all workers, is recorded, and is swallowed.

@@ -47,11 +47,9 @@ class OpStage(EndingPart):
 
     @property
     def is_over(self) -> bool:
-        """Whether all the workers have ended."""
         return all(meter.ended for meter in self._meters)
 
     def queues(self) -> list[QueueFace]:
-        """Return the queue that they fill."""
         return [self._queue]
 
     def look(self, now: float) -> None:
@@ -73,7 +71,6 @@ class OpStage(EndingPart):
                 tracer(self.name, meter)
 
     def numbers(self, now: float) -> StageNumbers:
-        """Return the numbers of the stage so far."""
         from aioqueue.core.meters import Histogram
         from aioqueue.telemetry.snapshots import StageNumbers
 

@@ -324,7 +324,7 @@ class Epochs(Generic[T]):
             self._run.leave()
         # A `GeneratorExit` closes the coroutine that runs us, so it must not wait.
         if isinstance(self._run, AsyncRun) and not isinstance(error, GeneratorExit):
-            await self._run.outlast()
+            await self._run.wait_shielded()
 
     @property
     def _stop(self) -> int | None:

@@ -284,12 +284,12 @@ class _Run(ABC):
         if self._loans is not None:
             self._loans.give_back()
 
-    def _as_asked(self, failure: BaseException) -> BaseException:
+    def _unwrap_if_asked(self, failure: BaseException) -> BaseException:
         """The exception to raise: a single failure as itself, if the user has asked for it."""
         # Without our frames: the failures in the group have their own tracebacks.
         failure = failure.with_traceback(None)
         if self._raise_single:
-            failure = self._coord._core.single_of(failure)
+            failure = self._coord._core.unwrap_single(failure)
         return interrupt_of(failure)
 
     @abstractmethod
@@ -402,7 +402,7 @@ class ThreadRun(_Run):
             try:
                 self._join()
             except BaseExceptionGroup as group:
-                failure = self._as_asked(group)
+                failure = self._unwrap_if_asked(group)
             try:
                 if failure is not None:
                     raise_again(failure)
@@ -463,7 +463,7 @@ class ThreadRun(_Run):
         try:
             self._join()
         except BaseExceptionGroup as failure:
-            return self._as_asked(failure)
+            return self._unwrap_if_asked(failure)
         except Exception as failure:
             return failure.with_traceback(None)
         over = "the pipeline was stopped from outside before its end"
@@ -632,11 +632,11 @@ class AsyncRun(_Run):
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
-                raise_again(self._as_asked(failure))
+                raise_again(self._unwrap_if_asked(failure))
         finally:
             del failure  # its traceback has this frame: that would be a cycle
 
-    async def outlast(self) -> None:
+    async def wait_shielded(self) -> None:
         """Wait until all workers have ended after `leave`.
 
         Cancellation:
@@ -692,5 +692,5 @@ class AsyncRun(_Run):
         self._is_reported = True
         failure, self._failure = self._failure, None
         if failure is not None:
-            return self._as_asked(failure)
+            return self._unwrap_if_asked(failure)
         return RuntimeError("the pipeline was stopped from outside before its end")

@@ -493,7 +493,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 unwatch(scopes, attempt)
         if attempt.error is not None:
             if (worker := current_worker.get()) is not None:
-                worker.ended_by(attempt.error, core)
+                worker.note_call_end(attempt.error, core)
             attempt.raise_error()
         return has_stood_by or attempt.waits
 

@@ -25,7 +25,7 @@ from aioqueue.coordination.cancellations import (
     Call,
     is_cancellation,
     running_task,
-    sheltered,
+    shielded,
 )
 from aioqueue.coordination.classify import (
     Classification,
@@ -33,7 +33,7 @@ from aioqueue.coordination.classify import (
     cause_of,
     classify,
 )
-from aioqueue.coordination.tasks import note_ending
+from aioqueue.coordination.tasks import mark_ending
 from aioqueue.core.elements.ownership import private
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import Item
@@ -355,10 +355,10 @@ async def close_items(
 ) -> BaseException | None:
     """Close the items of a source, even in a cancelled task; return what fails in that."""
     call = Call()
-    note_ending(call.task)
+    mark_ending(call.task)
     # What is raised is judged within the shelter: a stop that is on its way to this worker cannot
     # have raised it there.
-    with sheltered():
+    with shielded():
         try:
             if isinstance(items, Generator):
                 items.close()
@@ -415,5 +415,5 @@ async def aclose(iterator: AsyncIterator[Any], source: Any) -> None:
     """Do the same for an async iterator, completely, even in a cancelled task."""
     close = getattr(iterator, "aclose", None)
     if close is not None and (iterator is not source or inspect.isasyncgen(source)):
-        with sheltered():
+        with shielded():
             await close()

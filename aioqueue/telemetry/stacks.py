@@ -206,7 +206,7 @@ class Frame(NamedTuple):
 Stack: TypeAlias = tuple[Frame, ...]
 """Calls, innermost first; empty if unknown."""
 
-_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "StepByStep")
+_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "ObservedCoroutine")
 """Suffixes of type names for awaitables that do not reveal which coroutine or async generator they
 run."""
 

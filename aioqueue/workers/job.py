@@ -48,7 +48,7 @@ class Dismissed(NothingMore):
 class RunOfJob(Protocol):
     """The run of a queue runner, as far as its job needs it."""
 
-    comes_in_time: bool
+    began_in_time: bool
     """Whether it began before its queue was closed."""
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
@@ -246,7 +246,7 @@ class Job:
             raise self.nothing_more()
         self._has_begun = True
         run, self._run = self._run, None
-        if run is not None and not run.comes_in_time:
+        if run is not None and not run.began_in_time:
             self._has_ended = True
             raise RuntimeError(
                 f"'{name}' was closed before the prepare into it was started, so no results could"

@@ -8,8 +8,8 @@ import pytest
 
 import aioqueue
 from tests.conftest import made
-from tests.coordination.coordinators import AwaitedCoordinator, Make, Thread
-from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, UvloopWorld, World
+from tests.kit.coordinators import AwaitedCoordinator, Make, Thread
+from tests.kit.worlds import PATIENCE, AsyncioWorld, ThreadWorld, UvloopWorld, World
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def make(world: World) -> Make:
 
 @pytest.fixture
 def thread() -> Iterator[Callable[..., Thread]]:
-    """Starts threads that run until they are released, at the latest when the test has ended."""
+    """Starts threads that run until they are released, or until the test ends."""
     threads: list[Thread] = []
 
     def start(name: str = "worker", last: Callable[[], object] = lambda: None) -> Thread:

@@ -21,9 +21,9 @@ import pytest
 
 import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError, sync
-from aioqueue.coordination.workers import OwnTask
+from aioqueue.coordination.workers import StartedTask
 from aioqueue.worlds.waker import ThreadWaker
-from tests.worlds import PATIENCE, TaskWorld, core_of, spin_until, waiting, waiting_at
+from tests.kit.worlds import PATIENCE, TaskWorld, core_of, spin_until, waiting, waiting_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +138,7 @@ class TestNothingPilesUp:
     def test_runs_of_a_coordinator(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             gc.collect()
-            before = sum(isinstance(one, OwnTask) for one in gc.get_objects())
+            before = sum(isinstance(one, StartedTask) for one in gc.get_objects())
             async with aioqueue.Coordinator() as coord:
                 for _ in range(100):
                     queue = aioqueue.FIFOQueue(1)
@@ -150,7 +150,7 @@ class TestNothingPilesUp:
                     await queue.wait_closed()
                 await task_world.tick()
                 assert waiting_at(core_of(coord).stopped) <= 2
-                workers = [one for one in gc.get_objects() if isinstance(one, OwnTask)]
+                workers = [one for one in gc.get_objects() if isinstance(one, StartedTask)]
                 assert len(workers) - before <= 64
 
         task_world.run(body)

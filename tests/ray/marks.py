@@ -1,10 +1,10 @@
-"""What all tests that need a cluster are marked with."""
+"""The marks of all tests that need a cluster."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.clusters import PATIENCE
+from tests.kit.clusters import PATIENCE
 
 __all__ = ("MARKS",)
 
