@@ -37,7 +37,7 @@ from aioqueue.pipeline.stream import (
     BatchStream,
     PreparationInfo,
     checked_coordinator,
-    resumable_stream,
+    stream_of,
 )
 from aioqueue.system.forks import note_for_forks, refusing
 from aioqueue.system.locks import holding
@@ -66,7 +66,7 @@ def start(
     checked_coordinator(coord)
     _check_can_start(pipeline)
     started = StartedPipeline[Any](pipeline, coord, stop, resume=resume, name=name)
-    return resumable_stream(started, is_async=isinstance(coord, aioqueue.Coordinator))
+    return stream_of(started, coord)
 
 
 class StartedPipeline(Generic[StatisticsT]):
@@ -84,12 +84,10 @@ class StartedPipeline(Generic[StatisticsT]):
         RuntimeError: the coordinator's block has not been entered.
     """
 
-    size: int | None = None
-    drop_remainder = False
-    max_wait: float | None = None
     queue: AnyQueue
     examples: AnyQueue | None = None
     runner: PreparationInfo | None
+    _steps: Stepping
 
     def __init__(
         self,
@@ -103,7 +101,7 @@ class StartedPipeline(Generic[StatisticsT]):
         self._coord = coord
         self._stop = stop
         self._name = name
-        self._turns = RunLock()
+        self._run_lock = RunLock()
         note_for_forks(self)
         self._was_interrupted = False
         self._is_async: bool | None = None  # whether tasks iterate over it; None before the first
@@ -115,12 +113,12 @@ class StartedPipeline(Generic[StatisticsT]):
 
     def _was_forked(self) -> None:
         what = f"the stream '{self.queue.name}'"
-        self._turns, self._steps = refusing(what), refusing(what, self._steps)
+        self._run_lock, self._steps = refusing(what), refusing(what, self._steps)
 
     # Beginning.
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        holding(self._turns.lock, self._load, state)
+        holding(self._run_lock.lock, self._load, state)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         if self._is_async is not None:
@@ -178,7 +176,12 @@ class StartedPipeline(Generic[StatisticsT]):
             builder.start_workers()
         # From here on nothing raises. What raised above has left an earlier run as it was.
         self._begin_point, self._has_ended = point, has_ended
-        self._builder, self._pipeline, self._node, self._once = builder, pipeline, node, once
+        self._builder, self._pipeline, self._node, self._one_pass_source = (
+            builder,
+            pipeline,
+            node,
+            once,
+        )
         self._delivered = self._counter(point)
         self._steps = Stepping(point.skip, self._delivered.add)
         self._positions: PipelinePositions | None = None
@@ -195,7 +198,7 @@ class StartedPipeline(Generic[StatisticsT]):
         Raises:
             OutOfRangeError: the stream has ended.
         """
-        return holding(self._turns.lock, self._take)
+        return holding(self._run_lock.lock, self._take)
 
     def _take(self) -> Any:
         self._check(is_async=False)
@@ -221,7 +224,7 @@ class StartedPipeline(Generic[StatisticsT]):
         Cancellation:
             A cancelled call has lost nothing.
         """
-        async with self._turns.aio:
+        async with self._run_lock.aio:
             self._check(is_async=True)
             node, steps = self._node, self._steps
             while True:
@@ -259,9 +262,9 @@ class StartedPipeline(Generic[StatisticsT]):
             self._has_ended = True
             self._ended()
             raise OutOfRangeError("the source has ended")
-        if self._once is not None:
+        if self._one_pass_source is not None:
             self._has_ended = True
-            raise self._once._used_up()
+            raise self._one_pass_source._used_up()
         if self._stop is None and self._empty_epochs > most_empty(self._pipeline):
             self.close()
             raise RuntimeError(
@@ -323,7 +326,7 @@ class StreamBuilder(Builder):
         self._last_name = queue_name
 
     def _queue_name(self, stage: BaseStage) -> str:
-        is_last = not any(map(_has_workers, self._stages[self._place + 1 :]))
+        is_last = not any(map(_has_workers, self._stages[self._stage_index + 1 :]))
         if self._last_name is not None and is_last:
             return self._last_name
         return super()._queue_name(stage)

@@ -1,12 +1,14 @@
 """Streams: what the batchers and `Pipeline.start` return.
 
 A stream has two faces, an async one and a blocking one. Both share one `StreamPipe`, so that a
-thread can take the batches that a coroutine leaves. The pipe knows which queue to read, how many
-elements to take at a time, and what to make of them. The faces only wait.
+thread can take the batches that a coroutine leaves. There are two kinds of pipes. A `QueuePipe`
+reads a queue that others may read too. A `StartedPipeline` makes the steps of nodes, and has
+positions.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -55,17 +57,11 @@ class StreamPipe(Protocol[StatisticsT]):
     runner: PreparationInfo | None
     """The runner that prepares the examples; ``None`` without a function."""
 
-    size: int | None
-    """How many elements make a batch; ``None``: each element is a batch already."""
+    def take(self) -> Any:
+        """Take the next batch, in a thread."""
 
-    drop_remainder: bool
-    """Whether to drop a last batch that is smaller."""
-
-    max_wait: float | None
-    """Seconds after which to take a smaller batch; ``None`` for never."""
-
-    def deliver(self, taken: Any) -> Any:
-        """Convert the taken elements to what the user receives."""
+    async def take_async(self) -> Any:
+        """Take the next batch, in a task."""
 
     def statistics(self) -> StatisticsT:
         """The counts so far."""
@@ -76,21 +72,57 @@ class StreamPipe(Protocol[StatisticsT]):
     def describe(self) -> str:
         """The kind of the stream and its source, for its `repr`."""
 
-
-class ResumablePipe(StreamPipe[StatisticsT], Protocol[StatisticsT]):
-    """A pipe that has positions, and takes batches itself."""
-
-    def take(self) -> Any:
-        """The next batch, for a thread."""
-
-    async def take_async(self) -> Any:
-        """The next batch, for a task."""
-
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin behind a position."""
+
+
+class QueuePipe(ABC):
+    """The part that pipes share which read their batches from a queue, and so have no positions."""
+
+    queue: AnyQueue
+    examples: AnyQueue | None = None
+    runner: PreparationInfo | None = None
+    size: int | None = None
+    """How many elements make a batch; ``None``: each element is a batch already."""
+    drop_remainder: bool = False
+    """Whether to drop a last batch that is smaller."""
+    max_wait: float | None = None
+    """Seconds after which to take a smaller batch; ``None`` for never."""
+
+    @abstractmethod
+    def deliver(self, taken: Any) -> Any:
+        """Count the taken elements, and return them as the user receives them."""
+
+    def take(self) -> Any:
+        queue = self.queue.sync
+        if self.size is None:
+            return self.deliver(queue.dequeue())
+        if self.drop_remainder:
+            return self.deliver(queue.dequeue_many(self.size))
+        return self.deliver(queue.dequeue_up_to(self.size, self.max_wait))
+
+    async def take_async(self) -> Any:
+        queue = self.queue.aio
+        if self.size is None:
+            return self.deliver(await queue.dequeue())
+        if self.drop_remainder:
+            return self.deliver(await queue.dequeue_many(self.size))
+        return self.deliver(await queue.dequeue_up_to(self.size, self.max_wait))
+
+    def state_dict(self) -> dict[str, Any]:
+        raise self._no_positions()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        raise self._no_positions()
+
+    def _no_positions(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self.queue.name!r} keeps no positions: make it with resume=None, or with an earlier"
+            " state, as batch(..., resume=load_position(path, default=None)) does"
+        )
 
 
 class Stream(BaseStream, Generic[StatisticsT]):
@@ -130,7 +162,7 @@ class Stream(BaseStream, Generic[StatisticsT]):
         return AsyncBatchStream(self._pipe)
 
     def _takers(self) -> tuple[Callable[[], Any], Callable[[], Awaitable[Any]]]:
-        return self.sync._next, self.aio._next
+        return self._pipe.take, self._pipe.take_async
 
     def statistics(self) -> StatisticsT:
         """The counts so far, all of one moment."""
@@ -151,7 +183,7 @@ class Stream(BaseStream, Generic[StatisticsT]):
                 interrupted the making of a batch, and calls this.
             OSError: the size of a file cannot be read.
         """
-        raise _no_positions(self)
+        return self._pipe.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin behind a position, instead of at the beginning. It starts new workers there.
@@ -165,7 +197,7 @@ class Stream(BaseStream, Generic[StatisticsT]):
             RuntimeError: you have taken a batch already; or you made the stream without ``resume``;
                 or its coordinator starts no more workers.
         """
-        raise _no_positions(self)
+        self._pipe.load_state_dict(state)
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would use up the batches.
@@ -213,7 +245,7 @@ class AsyncBatchStream(Stream[StatisticsT]):
 
     async def __anext__(self) -> Any:
         try:
-            return await self._next()
+            return await self._pipe.take_async()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end of the iteration
                 shorten(end)
@@ -222,14 +254,6 @@ class AsyncBatchStream(Stream[StatisticsT]):
         except BaseException as error:
             shorten(error)
             raise
-
-    async def _next(self) -> Any:
-        pipe, queue = self._pipe, self.queue
-        if pipe.size is None:
-            return pipe.deliver(await queue.dequeue())
-        if pipe.drop_remainder:
-            return pipe.deliver(await queue.dequeue_many(pipe.size))
-        return pipe.deliver(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
 
 @public("aioqueue.inputs")
@@ -251,7 +275,7 @@ class BatchStream(Stream[StatisticsT]):
 
     def __next__(self) -> Any:
         try:
-            return self._next()
+            return self._pipe.take()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end of the iteration
                 shorten(end)
@@ -261,57 +285,12 @@ class BatchStream(Stream[StatisticsT]):
             shorten(error)
             raise
 
-    def _next(self) -> Any:
-        pipe, queue = self._pipe, self.queue
-        if pipe.size is None:
-            return pipe.deliver(queue.dequeue())
-        if pipe.drop_remainder:
-            return pipe.deliver(queue.dequeue_many(pipe.size))
-        return pipe.deliver(queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
-
-class _Resumable(Stream[StatisticsT]):
-    """A stream that has positions."""
-
-    _pipe: ResumablePipe[StatisticsT]
-
-    @property
-    def sync(self) -> BatchStream[StatisticsT]:
-        return _ResumableBatchStream(self._pipe)
-
-    @property
-    def aio(self) -> AsyncBatchStream[StatisticsT]:
-        return _ResumableAsyncBatchStream(self._pipe)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._pipe.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._pipe.load_state_dict(state)
-
-
-class _ResumableAsyncBatchStream(_Resumable[StatisticsT], AsyncBatchStream[StatisticsT]):
-    __module__ = "aioqueue.inputs"  # its `repr` shows the public name
-    __qualname__ = "AsyncBatchStream"
-
-    async def _next(self) -> Any:
-        return await self._pipe.take_async()
-
-
-class _ResumableBatchStream(_Resumable[StatisticsT], BatchStream[StatisticsT]):
-    __module__ = "aioqueue.inputs"
-    __qualname__ = "BatchStream"
-
-    def _next(self) -> Any:
-        return self._pipe.take()
-
-
-def resumable_stream(
-    pipe: ResumablePipe[StatisticsT], *, is_async: bool
+def stream_of(
+    pipe: StreamPipe[StatisticsT], coord: AnyCoordinator
 ) -> AsyncBatchStream[StatisticsT] | BatchStream[StatisticsT]:
-    """One face of a stream that you can resume."""
-    kind = _ResumableAsyncBatchStream if is_async else _ResumableBatchStream
-    return kind(pipe)
+    """Return a stream with the face of its coordinator."""
+    return (AsyncBatchStream if isinstance(coord, Coordinator) else BatchStream)(pipe)
 
 
 def checked_coordinator(coord: Any) -> AnyCoordinator:
@@ -325,11 +304,4 @@ def checked_coordinator(coord: Any) -> AnyCoordinator:
     raise InvalidArgumentError(
         f"coord: got {coord!r}; expected an aioqueue.Coordinator, for the async face, or an"
         " aioqueue.sync.Coordinator, for the thread face"
-    )
-
-
-def _no_positions(stream: Stream[Any]) -> RuntimeError:
-    return RuntimeError(
-        f"{stream.name!r} keeps no positions: make it with resume=None, or with an earlier state,"
-        " as batch(..., resume=load_position(path, default=None)) does"
     )

@@ -22,7 +22,9 @@ from aioqueue.pipeline.stream import (
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
+    QueuePipe,
     checked_coordinator,
+    stream_of,
 )
 from aioqueue.pipeline.streams.forward import (
     NO_POSITIONS,
@@ -39,7 +41,7 @@ from aioqueue.workers.options import PrepareOptions, UnseededOptions
 from aioqueue.workers.statistics import BatchStatistics
 
 
-class BatchPipe:
+class BatchPipe(QueuePipe):
     """The pipe that takes examples from a queue and makes batches of them.
 
     Args:
@@ -66,9 +68,9 @@ class BatchPipe:
         objects: Objects = False,
     ) -> None:
         self.queue = queue
-        self.examples: AnyQueue | None = queue
+        self.examples = queue
         self.runner = runner
-        self.size: int | None = size
+        self.size = size
         self.drop_remainder = drop_remainder
         self.max_wait = max_wait
         self._owns = owns
@@ -121,7 +123,7 @@ def _collated(collate: Collator, examples: Any) -> Any:
             del failure
 
 
-class Prefetching:
+class Prefetching(QueuePipe):
     """The pipe that returns the batches of another pipe, which a worker makes ahead.
 
     Args:
@@ -129,14 +131,10 @@ class Prefetching:
         queue: holds the finished batches.
     """
 
-    size: int | None = None
-    drop_remainder = False
-    max_wait: float | None = None
-
     def __init__(self, making: BatchPipe, queue: FIFOQueue) -> None:
-        self.queue: AnyQueue = queue
-        self.examples: AnyQueue | None = making.queue
-        self.runner: PreparationInfo | None = making.runner
+        self.queue = queue
+        self.examples = making.queue
+        self.runner = making.runner
         self._making = making
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0
@@ -314,7 +312,7 @@ def batch(
         pad=dynamic_pad,
         objects=kept,
     )
-    return _stream(pipe, coord)
+    return stream_of(pipe, coord)
 
 
 @overload
@@ -458,7 +456,7 @@ def shuffle_batch(
     )
     ready = FIFOQueue(ahead, name=name)
     start_worker(coord, ready, forwarder(BatchStream(making), QueueSink(ready), closes=True))
-    return _stream(Prefetching(making, ready), coord)
+    return stream_of(Prefetching(making, ready), coord)
 
 
 class _ShuffleBuffer(RandomShuffleQueue):
@@ -498,14 +496,6 @@ def _refuse_wait(max_wait: float | None) -> None:
             f"max_wait: got {max_wait!r} with resume; expected None, because the ends of the"
             " batches would depend on the clock"
         )
-
-
-def _stream(
-    pipe: BatchPipe | Prefetching, coord: AnyCoordinator
-) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
-    if isinstance(coord, aioqueue.Coordinator):
-        return AsyncBatchStream(pipe)
-    return BatchStream(pipe)
 
 
 def _example_queue(

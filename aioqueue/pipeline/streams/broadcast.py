@@ -25,7 +25,7 @@ from aioqueue.pipeline.stream import (
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
-    PreparationInfo,
+    QueuePipe,
     checked_coordinator,
 )
 from aioqueue.pipeline.streams.forward import Delivery, forwarder, start_worker
@@ -34,7 +34,7 @@ from aioqueue.workers.statistics import ConsumerStatistics
 Policy = Literal["slowest", "drop_oldest", "sample"]
 
 
-class Consumer:
+class Consumer(QueuePipe):
     """The pipe of one consumer.
 
     Args:
@@ -43,14 +43,8 @@ class Consumer:
         copy: whether to copy each batch for this consumer.
     """
 
-    size: int | None = None
-    drop_remainder = False
-    max_wait: float | None = None
-    runner: PreparationInfo | None = None
-    examples: AnyQueue | None = None
-
     def __init__(self, queue: FIFOQueue, policy: Policy, *, copy: bool) -> None:
-        self.queue: AnyQueue = queue
+        self.queue = queue
         self.policy = policy
         self._copy = copy
         self._lock = threading.Lock()  # guards the counts

@@ -22,7 +22,9 @@ from aioqueue.pipeline.stream import (
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
+    QueuePipe,
     checked_coordinator,
+    stream_of,
 )
 from aioqueue.pipeline.streams.forward import (
     NO_POSITIONS,
@@ -40,7 +42,7 @@ _EXAMPLES_AHEAD: Final = 64
 """The number of prepared examples that may wait to be sorted."""
 
 
-class BucketPipe:
+class BucketPipe(QueuePipe):
     """The sink that sorts examples into buckets, and the pipe that returns their batches.
 
     Args:
@@ -52,10 +54,6 @@ class BucketPipe:
         keep_remainder: whether the examples that are left in the buckets at the end make batches.
     """
 
-    size: int | None = None
-    drop_remainder = False
-    max_wait: float | None = None
-
     def __init__(
         self,
         queue: FIFOQueue,
@@ -65,9 +63,9 @@ class BucketPipe:
         *,
         keep_remainder: bool,
     ) -> None:
-        self.queue: AnyQueue = queue
+        self.queue = queue
         self.runner = runner
-        self.examples: AnyQueue | None = examples
+        self.examples = examples
         self._buckets = buckets
         self._keep_remainder = keep_remainder
 
@@ -279,6 +277,4 @@ def bucket_by_sequence_length(
     else:
         forwarding = forwarder(examples, pipe, closes=True)
     start_worker(coord, queue, forwarding)
-    if isinstance(coord, aioqueue.Coordinator):
-        return AsyncBatchStream(pipe)
-    return BatchStream(pipe)
+    return stream_of(pipe, coord)

@@ -34,7 +34,7 @@ from aioqueue.pipeline.stream import (
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
-    resumable_stream,
+    stream_of,
 )
 from aioqueue.pipeline.streams.forward import is_queue, refuse_options
 from aioqueue.pipeline.whole_run import WholeRunNode, whole_run
@@ -86,7 +86,7 @@ def resumable(
     pipeline: BasePipeline[Any] = BasePipeline(whole_run(repeatable), (first, *stages))
     fit = None if fitting is None else fitting.example
     pipe = _ExampleRun(pipeline, coord, resume=resume, name=name, fit=fit)
-    return resumable_stream(pipe, is_async=isinstance(coord, aioqueue.Coordinator))
+    return stream_of(pipe, coord)
 
 
 class _ExampleRun(StartedPipeline[BatchStatistics | BucketStatistics]):
