@@ -252,6 +252,8 @@ class Builder:
         stage = self._stages[self._stage_index]
         seed = options.pop("seed", self._entries.source._stage_seed)
         is_source = isinstance(upstream, SourceNode)
+        # Only the first workers read entries of the source, and need its epochs and indices. Those
+        # behind them read rows, which belong to epoch 0 of the run.
         of_whole_run = is_source and isinstance(self._entries.source, WholeRun)
         input_type = WholeRunInput if of_whole_run else StageInput
         node_type = WholeRunNode if of_whole_run else QueueNode
@@ -261,10 +263,13 @@ class Builder:
         into = queue.aio if self._is_async else queue
         runner = self._runner(stage_input, function, into, options)
         fed_by = self._fed_by()
-        if fed_by is not None and self.loans is None:  # which know whether it goes back instead
+        # A skipped item is done, as `task_done` counts. Loans do that, if there are some: they also
+        # know whether an element goes back to its queue instead.
+        if fed_by is not None and self.loans is None:
             runner._finishes(fed_by)
         called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
         runner.is_part(self._watch, name, called, self._last_queue)
+        # The nodes since the last queue run in these workers: what they cost is time of this stage.
         for part in self._parts_since_queue:
             part.within = name
         self._parts_since_queue = []

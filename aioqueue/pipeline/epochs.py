@@ -392,7 +392,7 @@ class Epochs(Generic[T]):
         self._next += 1
         if self._epoch is not None:
             self._refuse_endless_empty(self._epoch)
-            if self._epoch._leave():
+            if self._epoch._leave():  # its other rows are dropped, and not prepared
                 run.skip_to(number)
         resume_point = ResumePoint(number, rest=self._resume_point.rest)
         if number == self._resume_point.epoch:  # the rest of it
@@ -544,6 +544,8 @@ class Epoch(Generic[T]):
                     with steps.step(self._run_lock):
                         return await self._next_async()
             is_current = not (self._was_left or self._has_ended)
+            # The usual case: the row is ready, and no other task is in the middle of a step. There
+            # is no await between this question and the row, so none can get in between.
             if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
                 taken = self._run.take_ready()
                 if taken:

@@ -270,6 +270,7 @@ class QueueNode(Node):
         missing, upto = self._done.missing(again)
         for number in self._done.cut():
             again.setdefault(number, set())
+        # Of an item that comes again, the rows that are ready were not given out either.
         for _, number, sub in [id_in(self._epoch, row) for row in self._ready]:
             if number in again:
                 again[number].add(sub)
@@ -310,10 +311,14 @@ class QueueNode(Node):
 
     def _demand(self, n: int) -> _ItemDemand:
         """What to wait for: n items if they will surely come; otherwise what is there soon."""
+        # Few rows: what is there is enough. And if an item may give no example, or several, n rows
+        # are not n items, so waiting for n items could wait for one that is not needed.
         if n < self._at_once or not self._is_one_to_one:
             return _ItemDemand(self._queue, self._output_buffer, self._at_once, 0.0)
-        if self._items is None:
+        if self._items is None:  # the epoch may end before n items, so the wait has an end
             return _ItemDemand(self._queue, self._output_buffer, n, _WAIT_FOR_MORE)
+        # All of them come, except those that an earlier run has delivered. At least one, because
+        # the entry for the end follows the last item.
         left = self._items - self._kept.left_out(self._items) - self._arrived
         return _ItemDemand(self._queue, self._output_buffer, max(1, min(n, left)), None)
 
@@ -386,6 +391,8 @@ class QueueNode(Node):
         for item in items:
             epoch, place, index, examples, failure = item
             if epoch != current:
+                # Without order, workers may begin the next epoch before the last item of this one.
+                # Items of an earlier epoch were left by the user, and are dropped.
                 if epoch > current:
                     self._of_later_epochs.append(item)
                 continue
@@ -489,7 +496,8 @@ class _ItemDemand:
 
     def _report_demand(self) -> None:
         # The workers collect items in a buffer. They have to know how many the consumer waits for,
-        # so that they enqueue them in time.
+        # so that they enqueue them in time. Where the wait has an end, the queue returns what has
+        # come by then, so the workers must not hold back even one.
         if self._output_buffer is not None:
             self._output_buffer.want(self._n if self._max_wait is None else 1)
 

@@ -673,7 +673,8 @@ class AsyncRun(_Run):
             if self._is_abandoned:
                 self._log_failure()
         finally:
-            self._give_back()
+            self._give_back()  # the block has joined all workers
+            # If it has failed before it began, a task waits for the beginning, and finds no node.
             self._has_begun.set()
             self._has_ended.set()
 

@@ -90,6 +90,7 @@ class SourceNode(Node):
         origins = self._origins(entries) if self.ledger is not None else UNKNOWN
         return [
             (value, number, index, 0, origin)
+            # Not strict: `UNKNOWN` repeats without end.
             for (number, (value, _, index), _), origin in zip(entries, origins, strict=False)
         ]
 
@@ -208,6 +209,7 @@ class SourceNode(Node):
                 return []
             entry, start = one
             number, wanted = start.number - 1, self._wanted
+            # An element that an earlier run has delivered is read again, to get behind it.
             is_new = wanted is None or number >= wanted.upto or number in wanted.numbers
             if number >= self._given and is_new:
                 return [(number, entry, start)]
@@ -260,7 +262,7 @@ class SourceNode(Node):
             for one, (entry, start) in enumerate(entries, self._start.number):
                 if one >= number and (one >= upto or one in kept):
                     yield one, entry, start
-                else:
+                else:  # reading had to begin at an earlier place, and this item only leads on
                     self.source.passed_over(entry, self._epoch)
 
 

@@ -159,6 +159,9 @@ class StageInput(BaseSource[Any]):
 
     def number_of(self, place: int) -> int:
         """The number of the entry at a place."""
+        # Without the lock, though a worker may be reading on in another thread. Both values are of
+        # one tuple, and it was replaced before the first entry that it concerns was given to a
+        # worker. So whoever asks for a place finds the tuple of that place, or of a later one.
         start, offset = self._latest
         if place >= start:
             return place + offset
@@ -180,8 +183,8 @@ class StageInput(BaseSource[Any]):
         node = self._node
         try:
             while not self._is_over():
-                self._note_mark()
-                self._tell_quota()
+                self._note_mark()  # before the row is taken, for a resume that needs this row
+                self._announce_quota()
                 entries = self._entries_of(drive(node.take(1)))
                 yield from self._counted(entries)
         finally:
@@ -203,7 +206,7 @@ class StageInput(BaseSource[Any]):
         try:
             while not self._is_over():
                 self._note_mark()
-                self._tell_quota()
+                self._announce_quota()
                 found = self._entries_of(await drive_async(node.take(1)))
                 for entry in self._counted(found):
                     yield entry
@@ -222,15 +225,19 @@ class StageInput(BaseSource[Any]):
                     self._yielded += 1
             self._number_next(first)
             if not self._kept.has_end:  # all items from `first` on are prepared
-                given = 0  # a local count, because most items take this way
+                # Most items take this way, so they are counted in a local, and the fields are set
+                # behind the loop. Nobody needs these in between: one offset holds for all items of
+                # the run, and a state needs no marks, because the source is addressed.
+                given = 0
                 with closing_of(source.entries(epoch, first)) as entries:
                     counted = enumerate(self._counted(entries), 1)
                     for given, entry in counted:  # noqa: B007  # the last counts
                         yield entry if entry[1] == epoch else _in_epoch(epoch, entry)
-                        if self._wanted > epoch:
+                        if self._wanted > epoch:  # the user has gone on to a later epoch
                             break
                 self._number += given
                 self._yielded += given
+            # The end of an epoch that was left is no entry: nobody waits for it.
             if self._wanted <= epoch:
                 yield Entry(self._end_epoch(epoch), epoch, 0)
 
@@ -328,8 +335,8 @@ class StageInput(BaseSource[Any]):
             self._quota.begin(epoch)
         self._number_next(0)
 
-    def _tell_quota(self) -> None:
-        """Tell the node how many of its rows the workers may still be given."""
+    def _announce_quota(self) -> None:
+        """Announce to the node how many of its rows the workers may still be given."""
         if self._quota is not None:
             self._node.expect(self._quota.left)
 

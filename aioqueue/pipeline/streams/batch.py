@@ -123,19 +123,19 @@ def _collated(collate: Collator, examples: Any) -> Any:
             del failure
 
 
-class Prefetching(QueuePipe):
+class PrefetchedBatches(QueuePipe):
     """The pipe that returns the batches of another pipe, which a worker makes ahead.
 
     Args:
-        making: makes the batches, in the worker.
+        maker: makes the batches, in the worker.
         queue: holds the finished batches.
     """
 
-    def __init__(self, making: BatchPipe, queue: FIFOQueue) -> None:
+    def __init__(self, maker: BatchPipe, queue: FIFOQueue) -> None:
         self.queue = queue
-        self.examples = making.queue
-        self.runner = making.runner
-        self._making = making
+        self.examples = maker.queue
+        self.runner = maker.runner
+        self._maker = maker
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0
         self._examples = 0
@@ -148,16 +148,16 @@ class Prefetching(QueuePipe):
 
     @guarded
     def statistics(self) -> BatchStatistics:
-        made = self._making.statistics()
+        made = self._maker.statistics()
         ready = made.examples - self._examples
         return BatchStatistics(self._batches, self._examples, made.waiting + ready)
 
     def close(self) -> None:
         self.queue.close(cancel_pending_enqueues=True)
-        self._making.close()
+        self._maker.close()
 
     def describe(self) -> str:
-        return f"{self._making.describe()}, {self.queue.size()} ready"
+        return f"{self._maker.describe()}, {self.queue.size()} ready"
 
 
 @overload
@@ -445,7 +445,7 @@ def shuffle_batch(
         keep + 1, keep, dtypes, shapes, names, seed=seed, name=f"{name}-examples"
     )
     runner = fill(shuffled, source, coord, function, options)
-    making = BatchPipe(
+    maker = BatchPipe(
         shuffled,
         batch_size,
         drop_remainder=not allow_smaller_final_batch,
@@ -455,8 +455,8 @@ def shuffle_batch(
         objects=kept,
     )
     ready = FIFOQueue(ahead, name=name)
-    start_worker(coord, ready, forwarder(BatchStream(making), QueueSink(ready), closes=True))
-    return stream_of(Prefetching(making, ready), coord)
+    start_worker(coord, ready, forwarder(BatchStream(maker), QueueSink(ready), closes=True))
+    return stream_of(PrefetchedBatches(maker, ready), coord)
 
 
 class _ShuffleBuffer(RandomShuffleQueue):

@@ -174,7 +174,7 @@ def _mover(source: Any, queue: AnyQueue) -> Forwarder | None:
     elements = source.aio
 
     async def move() -> None:
-        batch = await elements.dequeue_up_to(_AT_ONCE, max_wait=0)
+        batch = await elements.dequeue_up_to(_AT_ONCE, max_wait=0)  # what is there, at least one
         try:
             await queue.aio.enqueue_many(batch, copy=False)
         except QueueClosedError as error:
@@ -257,11 +257,12 @@ def _forward(take: Callable[[], Any], sink: ExampleSink) -> Callable[[], None]:
                 except OutOfRangeError:
                     for queue, element in _deliveries(sink.finish):
                         _put(sink, queue, element)
-                    raise
+                    raise  # the runner closes the queue at an end, with the cause of this one
                 for queue, element in _deliveries(sink.accept, example):
                     _put(sink, queue, element)
             raise OutOfRangeError("no more examples are needed")
         except OutOfRangeError as end:
+            # Not after a failure: the runner closes the queue with it, and the coordinator has it.
             sink.ended(end.__cause__)
             raise
 
@@ -308,6 +309,7 @@ def _from_iterable(
         def take() -> Any:
             if stop_flag.is_set:
                 raise OutOfRangeError("the source is drained")
+            # An iterator may fill one buffer again and again, and this example waits for its batch.
             try:
                 example = next(iterator)
                 return private(example)
