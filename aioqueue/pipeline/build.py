@@ -372,7 +372,6 @@ class Builder:
                 yield one
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """The statistics of the stages with workers, in order."""
         return tuple(one for working in self._built_workers for one in working.statistics())
 
     def quarantine(self) -> list[Quarantined]:

@@ -436,7 +436,6 @@ class QueueNode(Node):
         return len(rows), partial is not None
 
     def _origins(self, number: int, index: int, examples: int) -> Iterable[RowOrigin]:
-        """The origins of the examples of an item that has arrived."""
         origin = self._source.origin_of(self._epoch, number, index)
         if examples == 1:
             return (origin,)

@@ -128,7 +128,6 @@ class _Run(ABC):
         """Make the coordinator, and have the workers started."""
 
     def _build(self, coord: sync.Coordinator | aioqueue.Coordinator, *, is_async: bool) -> None:
-        """Make the nodes and start their workers."""
         # Workers inherit it. What they take from a queue is never kept from them by their own loop.
         token = current_loops.set((*current_loops.get(), object()))
         try:
@@ -153,7 +152,7 @@ class _Run(ABC):
         if self._loans is not None:
             self._delivered.hand_out = self._loans.hand_out
         self._node = self._builder.run(resume_point.node, resume_point.stages, resume_point.layouts)
-        self._note()
+        self._note_last_queue()
         coord._core.start_watchdog()
 
     @abstractmethod
@@ -176,7 +175,7 @@ class _Run(ABC):
         """What is known of its rows, if these are batches."""
         return None if self._node is None else self._node.batch_shape
 
-    def _note(self) -> None:
+    def _note_last_queue(self) -> None:
         """Let monitors know at which queue the loop waits."""
         assert self._builder is not None
         self._watch.last_queue = self._builder.last_queue
@@ -244,19 +243,15 @@ class _Run(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can be taken."""
         return self._why_over is not None
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """The statistics of the stages with workers, in order."""
         return () if self._builder is None else self._builder.statistics()
 
     def explain(self) -> Explanation:
-        """Explain which callers wait, and for what."""
         return self._coord.explain()
 
     def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped so far."""
         return [] if self._builder is None else self._builder.quarantine()
 
     def abandon(self) -> None:
@@ -295,8 +290,7 @@ class _Run(ABC):
         return interrupt_of(failure)
 
     @abstractmethod
-    def _stop_quietly(self) -> None:
-        """Stop all workers, and log failures."""
+    def _stop_quietly(self) -> None: ...
 
     def _end(self, why: str) -> None:
         self._why_over = self._why_over or why
@@ -679,7 +673,6 @@ class AsyncRun(_Run):
             self._has_ended.set()
 
     def _close_nodes(self) -> None:
-        """Close the nodes."""
         try:
             if self._node is not None:
                 self._node.close()

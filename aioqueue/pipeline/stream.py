@@ -34,15 +34,12 @@ class PreparationInfo(Protocol):
     """What the runner of a stream's workers knows about them."""
 
     @property
-    def name(self) -> str:
-        """What messages call it."""
+    def name(self) -> str: ...
 
     @property
-    def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped."""
+    def quarantine(self) -> list[Quarantined]: ...
 
-    def statistics(self) -> PrepareStatistics:
-        """The counts of items so far."""
+    def statistics(self) -> PrepareStatistics: ...
 
 
 class StreamPipe(Protocol[StatisticsT]):
@@ -63,8 +60,7 @@ class StreamPipe(Protocol[StatisticsT]):
     async def take_async(self) -> Any:
         """Take the next batch, in a task."""
 
-    def statistics(self) -> StatisticsT:
-        """The counts so far."""
+    def statistics(self) -> StatisticsT: ...
 
     def close(self) -> None:
         """End the stream and its workers."""
@@ -75,8 +71,7 @@ class StreamPipe(Protocol[StatisticsT]):
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken."""
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin behind a position."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class QueuePipe(ABC):

@@ -469,7 +469,6 @@ class _ShuffleBuffer(RandomShuffleQueue):
 def _batch_stage(
     size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None, objects: Objects
 ) -> Batch:
-    """The stage that makes batches."""
     collate = None if fitting is None else fitting.batch
     pads = pad and collate is None  # `collate` pads by itself
     return Batch(size, not keeps_rest, pads, 0, collate, False, objects)

@@ -189,7 +189,6 @@ def consumer_gone(queue: AnyQueue) -> OutOfRangeError:
 
 
 def has_fixed_shapes(queue: AnyQueue) -> bool:
-    """Return whether each component of the queue's elements has one fixed shape."""
     return queue.shapes is not None and not any(None in shape for shape in queue.shapes)
 
 
@@ -389,7 +388,6 @@ def _from_async_iterable(
 
 
 def is_queue(source: Any) -> TypeGuard[AnyQueue]:
-    """Return whether a source is a queue, of either face."""
     return isinstance(source, AsyncQueue | sync.BlockingQueue)
 
 

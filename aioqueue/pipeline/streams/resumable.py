@@ -264,7 +264,6 @@ class Fitting:
 
     @guarded
     def batch(self, examples: list[Any]) -> Any:
-        """Return a batch of examples that fit."""
         for example in examples:
             self._queue.enqueue_nowait(example)
         return self._queue.dequeue_many(len(examples))
