@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.base.arguments import EnqueueOp, function_name
-from aioqueue.core.meters import LockLooks, Meter, Tracer
+from aioqueue.core.meters import LockSamples, Meter, Tracer
 from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry.registry import EndingPart
 from aioqueue.telemetry.stacks import locks_of
@@ -43,7 +43,7 @@ class OpStage(EndingPart):
         self._where = where
         self._meters = meters
         self._queue = queue
-        self._locks = LockLooks()
+        self._locks = LockSamples()
 
     @property
     def is_over(self) -> bool:
@@ -59,7 +59,7 @@ class OpStage(EndingPart):
             for meter in self._meters
             if meter.owner is not None and not meter.ended and not meter.waits.since
         )
-        self._locks.see(locks_of(working))
+        self._locks.add(locks_of(working))
 
     def look_no_more(self) -> None:
         """Do nothing: sampling leaves nothing behind."""

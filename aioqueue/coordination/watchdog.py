@@ -21,7 +21,7 @@ from aioqueue.coordination.workers import Worker
 from aioqueue.errors import counted
 from aioqueue.queues.core import QueueCore
 from aioqueue.system.forks import living_queues
-from aioqueue.system.locks import guarded, holding
+from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry.registry import WaitPoint, known_runs, known_waits
 from aioqueue.telemetry.stacks import place_of, stack_of
 from aioqueue.worlds.scopes import Gate
@@ -205,7 +205,9 @@ class WatchdogTarget:
         """Return the queues that its runs fill or empty, and those at which its workers wait."""
         runs = [run for run in known_runs() if run.belongs_to(self)]
         found = {id(core): core for run in runs for core in run.queues()}
-        workers = {worker.key for worker in holding(self._lock, list, self._workers.values())}
+        workers = {
+            worker.key for worker in call_with_lock(self._lock, list, self._workers.values())
+        }
         for core in living_queues():
             owners = [attempt.owner for attempt in core.machine.waiting() if attempt.owner]
             if owners and (not runs or workers.intersection(owner.key for owner in owners)):
@@ -217,7 +219,7 @@ class WatchdogTarget:
         is_first, self._is_watched = not self._is_watched, True
         return is_first
 
-    @guarded
+    @synchronized
     def watchdog_ended(self) -> None:
         """Note that the watchdog has ended: workers that start later need another one."""
         self._is_watched = False

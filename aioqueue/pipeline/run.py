@@ -24,7 +24,7 @@ import anyio
 
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
-from aioqueue.base.tracebacks import raise_again
+from aioqueue.base.tracebacks import reraise
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.classify import ended_by_scope
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
@@ -357,7 +357,7 @@ class ThreadRun(_Run):
         taken = self._take(n)
         try:
             if isinstance(taken, Exception):
-                raise_again(self._failure_after(taken))
+                reraise(self._failure_after(taken))
             if self._why_over is not None:
                 # Another thread has closed the run meanwhile, and left this to us.
                 self._close_nodes()
@@ -402,7 +402,7 @@ class ThreadRun(_Run):
                 failure = self._unwrap_if_asked(group)
             try:
                 if failure is not None:
-                    raise_again(failure)
+                    reraise(failure)
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
 
@@ -427,7 +427,7 @@ class ThreadRun(_Run):
     def _take_waiting(self, node: Node, n: int) -> Taken:
         self._waiting_caller = (threading.current_thread(), perf_counter())
         if self._loans is not None:
-            self._loans.note_user()
+            self._loans.set_user()
         try:
             with self._waiting:
                 return drive(self._steps.taking(node, n), self._step)
@@ -562,13 +562,13 @@ class AsyncRun(_Run):
         """
         if self._why_over == _FAILED and not self._is_reported:
             # A call has found the failure, and was cancelled before it could raise it.
-            raise_again(await self._reported())
+            reraise(await self._reported())
         self.check()
         if self._node is None:
             await self._has_begun.wait()
         if self._node is None:
             self._end(_FAILED)
-            raise_again(await self._reported())
+            reraise(await self._reported())
         try:
             taken = await self._take_waiting(self._node, n)
         except RunOver:
@@ -585,7 +585,7 @@ class AsyncRun(_Run):
                 return taken
             self._end(_PREEMPTED)
             self.check()
-        return raise_again(await self._reported())
+        return reraise(await self._reported())
 
     async def fail(self, error: BaseException) -> BaseException:
         """Stop the run for a failure of who takes its rows. Returns what the run reports."""
@@ -597,7 +597,7 @@ class AsyncRun(_Run):
         """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""
         self._waiting_caller = (running_task(), perf_counter())
         if self._loans is not None:
-            self._loans.note_user()
+            self._loans.set_user()
         try:
             with anyio.CancelScope() as self._waiting:
                 if self._alarm is not None:
@@ -629,7 +629,7 @@ class AsyncRun(_Run):
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
-                raise_again(self._unwrap_if_asked(failure))
+                reraise(self._unwrap_if_asked(failure))
         finally:
             del failure  # its traceback has this frame: that would be a cycle
 

@@ -39,8 +39,8 @@ from aioqueue.pipeline.stream import (
     checked_coordinator,
     stream_of,
 )
-from aioqueue.system.forks import note_for_forks, refusing
-from aioqueue.system.locks import holding
+from aioqueue.system.forks import inherited_object, note_for_forks
+from aioqueue.system.locks import call_with_lock
 from aioqueue.workers.statistics import StageStatistics
 
 StatisticsT = TypeVar("StatisticsT", covariant=True)
@@ -113,12 +113,12 @@ class StartedPipeline(Generic[StatisticsT]):
 
     def _was_forked(self) -> None:
         what = f"the stream '{self.queue.name}'"
-        self._run_lock, self._steps = refusing(what), refusing(what, self._steps)
+        self._run_lock, self._steps = inherited_object(what), inherited_object(what, self._steps)
 
     # Beginning.
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        holding(self._run_lock.lock, self._load, state)
+        call_with_lock(self._run_lock.lock, self._load, state)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         if self._is_async is not None:
@@ -198,7 +198,7 @@ class StartedPipeline(Generic[StatisticsT]):
         Raises:
             OutOfRangeError: the stream has ended.
         """
-        return holding(self._run_lock.lock, self._take)
+        return call_with_lock(self._run_lock.lock, self._take)
 
     def _take(self) -> Any:
         self._check(is_async=False)

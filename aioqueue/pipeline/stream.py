@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import aioqueue
 from aioqueue import AsyncQueue, Coordinator, InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.base.hints import not_searched
+from aioqueue.base.hints import refuse_search
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import shorten
 from aioqueue.items.quarantined import Quarantined
@@ -200,7 +200,7 @@ class Stream(BaseStream, Generic[StatisticsT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def close(self) -> None:
         """End the stream, and the workers that it has started.

@@ -19,7 +19,7 @@ from aioqueue.items.positions import Place
 from aioqueue.pipeline.nodes.rows import END, LazyRows, State
 from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.stage_input import StageInput
-from aioqueue.sources.base import BaseSource
+from aioqueue.sources.base import BaseSource, Scan
 
 T = TypeVar("T")
 
@@ -49,15 +49,11 @@ class WholeRun(BaseSource[T]):
     def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
         return self._source._fed_by
 
-    def entries(self) -> Iterator[Entry[T]]:
-        return map(_in_run, self._source.entries())
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _WholeRunScan(self._source._scan(None, after))
 
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        for entry, place in self._source.placed_after(after):
-            yield PlacedEntry(_in_run(entry), place)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        entries = self._source._picked_from_run(places)
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        entries = self._source._pick(None, places)
         return None if entries is None else map(_in_run, entries)
 
     def may_end_after(self, items: int) -> bool:
@@ -70,6 +66,22 @@ class WholeRun(BaseSource[T]):
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
         return type(self)(self._source._with_seeds_of(theirs))
+
+
+class _WholeRunScan(Scan[T]):
+    """A scan of a whole run, as one epoch."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Scan[T]) -> None:
+        self._run = run
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return map(_in_run, self._run.entries())
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        for entry, place in self._run.placed():
+            yield PlacedEntry(_in_run(entry), place)
 
 
 class _SizedRun(WholeRun[T]):

@@ -17,7 +17,7 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import describe_exception
-from aioqueue.processes.messages import failure_of_message, message_of_failure
+from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.coordinator_actor import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.coordinator_connection import CoordinatorConnection, place_here, task_here
 from aioqueue.ray.queues import NAMESPACE, checked_name
@@ -27,7 +27,7 @@ from aioqueue.ray.remote_workers import (
     await_other_programs,
     is_reference,
 )
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 from aioqueue.workers.executors.ray_cluster import connected, log, not_connected
 from aioqueue.worlds.scopes import Gate
 
@@ -63,7 +63,7 @@ class ClusterCore(CoordinatorCore):
         self._ray = ray
         self._life = f"program-{uuid.uuid4().hex[:12]}"
         self._place = place_here()
-        # All below is guarded by the lock of the coordinator.
+        # All below is synchronized by the lock of the coordinator.
         self._run = _UNKNOWN
         self._first_run = 0  # news of earlier runs is ignored
         self._number = 0  # of the next report
@@ -105,7 +105,7 @@ class ClusterCore(CoordinatorCore):
         # the failure, since a join may raise it then, and what was raised is not sent.
         failure = self._failure(error, worker)
         super().stop(error, worker)
-        count = holding(self._lock, self._queue_failure, error, failure, worker)
+        count = call_with_lock(self._lock, self._queue_failure, error, failure, worker)
         self.connection.report_soon()
         if count and worker != BLOCK_NAME:  # the join reports it
             self.connection.until_acknowledged(count)
@@ -141,7 +141,7 @@ class ClusterCore(CoordinatorCore):
 
     def clear_stop(self) -> None:
         super().clear_stop()
-        run = holding(self._lock, self._leave_run)
+        run = call_with_lock(self._lock, self._leave_run)
         self.connection.request_soon(bool, "clear", run)
 
     def _leave_run(self) -> int:
@@ -168,7 +168,7 @@ class ClusterCore(CoordinatorCore):
 
     def _as_task(self, worker: Any) -> Any:
         """Return the task for a Ray reference: the same one at every call."""
-        return holding(self._lock, self._task_of, worker) if is_reference(worker) else worker
+        return call_with_lock(self._lock, self._task_of, worker) if is_reference(worker) else worker
 
     def _task_of(self, ref: Any) -> RayTask:
         key = ref.task_id().hex()
@@ -181,13 +181,13 @@ class ClusterCore(CoordinatorCore):
 
     def begin_work(self) -> ActiveWorker:
         work = self._current_worker()
-        holding(self._lock, self._active_workers.append, work)
+        call_with_lock(self._lock, self._active_workers.append, work)
         self.connection.report_soon()
         return work
 
     def end_work(self, work: object) -> None:
         assert isinstance(work, ActiveWorker)
-        holding(self._lock, self._active_workers.remove, work)
+        call_with_lock(self._lock, self._active_workers.remove, work)
         self.connection.report_soon()
 
     def _current_worker(self) -> ActiveWorker:
@@ -215,7 +215,7 @@ class ClusterCore(CoordinatorCore):
             given = [self._as_task(one) for one in given]
         key = self._current_worker().key
         # Before asking for the others: two tasks that join at once must not wait for each other.
-        holding(self._lock, self._joining_keys.append, key)
+        call_with_lock(self._lock, self._joining_keys.append, key)
         other_workers: list[OtherProgramWorker] = []
         is_over = False
         try:
@@ -228,7 +228,7 @@ class ClusterCore(CoordinatorCore):
             )
         finally:
             is_over = True
-            holding(self._lock, self._joining_keys.remove, key)
+            call_with_lock(self._lock, self._joining_keys.remove, key)
             self.connection.report_soon()
 
     def _find_other_workers(self, key: str, other_workers: list[OtherProgramWorker]) -> _Waits:

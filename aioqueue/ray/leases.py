@@ -159,7 +159,7 @@ class LeaseTable:
     def entries(self, rows: Sequence[Any]) -> tuple[Columns, int]:
         """Return rows as queue entries, with their sizes if bytes are bounded, and their number."""
         columns, n = self._core.spec.columns(rows)
-        return self._core.made_ready(columns, n, copy=False), n
+        return self._core.prepare_columns(columns, n, copy=False), n
 
     def begin(self, attempt: Attempt, waker: Waker) -> None:
         """Start an attempt, which may end or be granted at once."""
@@ -190,18 +190,18 @@ class LeaseTable:
         lease = self._leases.setdefault(consumer, {})[number] = Lease()
         return lease
 
-    def adopt(self, consumer: str, number: int, rows: Sequence[Any]) -> None:
+    def restore_grant(self, consumer: str, number: int, rows: Sequence[Any]) -> None:
         """Restore a lease of a consumer after a restart, while the queue is still empty."""
         take = Take(len(rows), leased=True)
-        self._machine.adopt(take, self.entries(rows)[0])
+        self._machine.restore_grant(take, self.entries(rows)[0])
         lease = self.open_lease(consumer, number)
         lease.takes.append(take)
         lease.is_delivered = True
         lease.rows = len(rows)
 
-    def refill(self, rows: Sequence[Any]) -> None:
+    def restore_rows(self, rows: Sequence[Any]) -> None:
         """Restore the rows of the queue after a restart."""
-        self._machine.refill(*self.entries(rows))
+        self._machine.restore_rows(*self.entries(rows))
 
     def mark_delivered(self, consumer: str, number: int) -> bool:
         """Deliver a lease to its consumer, unless all of it has gone back."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds
-from aioqueue.base.hints import Hinted, hint_attributes, not_searched
+from aioqueue.base.hints import Hinted, hint_attributes, refuse_search
 from aioqueue.base.public_names import with_sections
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
@@ -447,7 +447,7 @@ class BlockingRayQueue(_SharedMethods):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> BlockingRayQueue:
         """Iterate over elements, dequeuing each, until the queue is closed and empty.

@@ -89,7 +89,7 @@ def restore_queue(lease_table: LeaseTable, ledger: QueueLedger) -> tuple[Awaited
     for consumer, number, rows in _leases(ledger):
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
         if entries:  # without entries, all of it is lost
-            lease_table.adopt(consumer, number, entries)
+            lease_table.restore_grant(consumer, number, entries)
     for key, batch in ledger.batches.items():
         delivered = batch.used | leased.get(key, set())
         if batch.inside is None:
@@ -98,7 +98,7 @@ def restore_queue(lease_table: LeaseTable, ledger: QueueLedger) -> tuple[Awaited
             awaited.partial[key] = delivered
         inside = [row for row in batch.inside or () if row not in delivered]
         if inside:
-            lease_table.refill([_entry(segments[key], row, batch) for row in inside])
+            lease_table.restore_rows([_entry(segments[key], row, batch) for row in inside])
         # A lease needs its elements, too: its consumer may have died, and they go back; or its
         # answer was lost, and the dequeue is repeated.
         if inside or key in leased:

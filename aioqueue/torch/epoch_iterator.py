@@ -24,8 +24,8 @@ import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.base.tracebacks import shorten
-from aioqueue.system.forks import PROCESS, begun_elsewhere
-from aioqueue.system.locks import holding
+from aioqueue.system.forks import PROCESS, inherited_error
+from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
 from aioqueue.torch.collate import BatchMemory
@@ -173,7 +173,7 @@ class LoaderIterator(ABC, Iterator[Any]):
         name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
         try:
             with torch.autograd.profiler.record_function(name):
-                batch = holding(self._iteration_lock, self._advance)
+                batch = call_with_lock(self._iteration_lock, self._advance)
         except StopIteration:
             raise
         except BaseException as error:
@@ -234,7 +234,7 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def _check_process(self) -> None:
         if self.is_of_another_process:
-            raise begun_elsewhere("this iterator of a DataLoader")
+            raise inherited_error("this iterator of a DataLoader")
 
     @property
     def is_closed(self) -> bool:

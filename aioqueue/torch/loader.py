@@ -12,7 +12,7 @@ from torch.utils import data
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import check_version, checked_flag
 from aioqueue.errors import counted
-from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.system.forks import PROCESS, inherited_error
 from aioqueue.torch.epoch_iterator import IteratorPlan, LoaderIterator, LoaderProgress, iterator_of
 from aioqueue.torch.fetchers import Recipe
 from aioqueue.torch.loader_state import (
@@ -201,7 +201,7 @@ class DataLoader(data.DataLoader[T_co]):
             TypeError: the dataset is iterable without ``state_dict``, and ``replay`` is false.
         """
         if self._progress.process not in (None, PROCESS.number):
-            raise begun_elsewhere("the epoch of this DataLoader")
+            raise inherited_error("the epoch of this DataLoader")
         position = self._progress.resume or self._progress.position
         epoch = None
         if position is not None and not position.is_over:

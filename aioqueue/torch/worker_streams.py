@@ -22,7 +22,7 @@ from aioqueue import (
     QueueEmpty,
     inputs,
 )
-from aioqueue.base.tracebacks import FailureNote, raise_again, title_of
+from aioqueue.base.tracebacks import FailureNote, reraise, title_of
 from aioqueue.errors import interrupt_of
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue
 from aioqueue.system.forks import PROCESS
@@ -222,9 +222,9 @@ class WorkerStreams:
 
     def _raise(self, failures: list[BaseException]) -> None:
         if len(failures) == 1 and self._raise_single:
-            raise_again(failures[0], is_kept=True)
+            reraise(failures[0], is_kept=True)
         if failures:
-            raise_again(interrupt_of(BaseExceptionGroup(title_of(failures), failures)))
+            reraise(interrupt_of(BaseExceptionGroup(title_of(failures), failures)))
 
 
 def _without_prepare_note(failure: BaseException) -> BaseException:

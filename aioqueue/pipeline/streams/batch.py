@@ -36,7 +36,7 @@ from aioqueue.pipeline.streams.forward import (
     start_worker,
 )
 from aioqueue.pipeline.streams.resumable import DrawStage, Fitting, resumable
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.options import PrepareOptions, UnseededOptions
 from aioqueue.workers.statistics import BatchStatistics
 
@@ -89,12 +89,12 @@ class BatchPipe(QueuePipe):
         self._count(n)
         return made
 
-    @guarded
+    @synchronized
     def _count(self, examples: int) -> None:
         self._batches += 1
         self._examples += examples
 
-    @guarded
+    @synchronized
     def statistics(self) -> BatchStatistics:
         return BatchStatistics(self._batches, self._examples, self.queue.size())
 
@@ -140,13 +140,13 @@ class PrefetchedBatches(QueuePipe):
         self._batches = 0
         self._examples = 0
 
-    @guarded
+    @synchronized
     def deliver(self, taken: Any) -> Any:
         self._batches += 1
         self._examples += examples_in(taken)
         return taken
 
-    @guarded
+    @synchronized
     def statistics(self) -> BatchStatistics:
         made = self._maker.statistics()
         ready = made.examples - self._examples

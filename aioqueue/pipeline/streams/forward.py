@@ -25,7 +25,7 @@ from aioqueue.coordination.classify import (
     cause_of,
     classify,
 )
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import describe_exception
 from aioqueue.pipeline.stream import (
     AnyCoordinator,
@@ -311,7 +311,7 @@ def _from_iterable(
             # An iterator may fill one buffer again and again, and this example waits for its batch.
             try:
                 example = next(iterator)
-                return private(example)
+                return copy_if_shared(example)
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
             except BaseException as error:
@@ -370,7 +370,7 @@ def _from_async_iterable(
                 raise OutOfRangeError("the source is drained")
             try:
                 example = await next_of(iterator)
-                return private(example)
+                return copy_if_shared(example)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
             except Exception as error:  # a cancellation is not an Exception

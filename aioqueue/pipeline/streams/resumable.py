@@ -41,7 +41,7 @@ from aioqueue.pipeline.whole_run import WholeRunNode, whole_run
 from aioqueue.sources.sequences import items
 from aioqueue.sources.source import Source
 from aioqueue.sources.stream_base import BaseStream
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.options import UnseededOptions
 from aioqueue.workers.runner import prepare_items
 from aioqueue.workers.statistics import BatchStatistics, BucketStatistics
@@ -252,7 +252,7 @@ class Fitting:
         self._queue: sync.BlockingQueue = queue.sync
         self._lock = threading.RLock()  # each element is put in and taken out under the lock
 
-    @guarded
+    @synchronized
     def example(self, example: Any) -> Any:
         """Return a copy of an example with these dtypes and shapes.
 
@@ -262,7 +262,7 @@ class Fitting:
         self._queue.enqueue_nowait(example)
         return self._queue.dequeue_nowait()
 
-    @guarded
+    @synchronized
     def batch(self, examples: list[Any]) -> Any:
         for example in examples:
             self._queue.enqueue_nowait(example)
