@@ -463,7 +463,7 @@ class _ShuffleBuffer(RandomShuffleQueue):
     """Draws each example from the same choices, whatever the consumer's pace and the end."""
 
     __module__ = RandomShuffleQueue.__module__  # users see it as a RandomShuffleQueue
-    _draws_again = False
+    _redraws = False
 
 
 def _batch_stage(
