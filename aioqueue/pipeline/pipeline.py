@@ -81,7 +81,10 @@ if TYPE_CHECKING:
         shuffle as shuffle_stage,
     )
     from aioqueue.pipeline.stages import (
-        take_skip as take_skip_stage,
+        skip as skip_stage,
+    )
+    from aioqueue.pipeline.stages import (
+        take as take_stage,
     )
     from aioqueue.pipeline.stages import (
         to_device as to_device_stage,
@@ -111,7 +114,8 @@ else:
     prepare_stage = DeferredModule("aioqueue.pipeline.stages.prepare")
     shard_stage = DeferredModule("aioqueue.pipeline.stages.shard")
     shuffle_stage = DeferredModule("aioqueue.pipeline.stages.shuffle")
-    take_skip_stage = DeferredModule("aioqueue.pipeline.stages.take_skip")
+    skip_stage = DeferredModule("aioqueue.pipeline.stages.skip")
+    take_stage = DeferredModule("aioqueue.pipeline.stages.take")
     to_device_stage = DeferredModule("aioqueue.pipeline.stages.to_device")
     unbatch_stage = DeferredModule("aioqueue.pipeline.stages.unbatch")
     window_stage = DeferredModule("aioqueue.pipeline.stages.window")
@@ -480,7 +484,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        return self._with(take_skip_stage.Take(count))
+        return self._with(take_stage.Take(count))
 
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
@@ -494,7 +498,7 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(take_skip_stage.Skip(count))
+        return self._with(skip_stage.Skip(count))
 
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.

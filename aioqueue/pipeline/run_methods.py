@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
@@ -13,7 +12,7 @@ from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import not_searched
 from aioqueue.base.public_names import DeferredModule
 from aioqueue.pipeline.array_spec import spec_of_all
-from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, refuse_in_loop, watch_of
+from aioqueue.pipeline.stages.base import BasePipeline, refuse_in_loop, watch_of
 
 if TYPE_CHECKING:
     from aioqueue.items.item import Origin
@@ -25,13 +24,7 @@ if TYPE_CHECKING:
         chain as chain_stage,
     )
     from aioqueue.pipeline.stages import (
-        combining as combining_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        prepare as prepare_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        take_skip as take_skip_stage,
+        take as take_stage,
     )
     from aioqueue.pipeline.state import checkpoint
     from aioqueue.pipeline.write import Written
@@ -40,13 +33,11 @@ else:
     build = DeferredModule("aioqueue.pipeline.build")
     chain_stage = DeferredModule("aioqueue.pipeline.stages.chain")
     checkpoint = DeferredModule("aioqueue.pipeline.state.checkpoint")
-    combining_stage = DeferredModule("aioqueue.pipeline.stages.combining")
     diagram = DeferredModule("aioqueue.pipeline.diagram")
     epochs = DeferredModule("aioqueue.pipeline.epochs")
-    prepare_stage = DeferredModule("aioqueue.pipeline.stages.prepare")
     progress = DeferredModule("aioqueue.pipeline.nodes.progress")
     rows = DeferredModule("aioqueue.pipeline.nodes.rows")
-    take_skip_stage = DeferredModule("aioqueue.pipeline.stages.take_skip")
+    take_stage = DeferredModule("aioqueue.pipeline.stages.take")
     write = DeferredModule("aioqueue.pipeline.write")
 
 T_co = TypeVar("T_co", covariant=True)
@@ -309,8 +300,8 @@ class RunMethods(ABC, Generic[T_co]):
                     " expected a source that allows several iterations"
                 )
         kept = (
-            *map(_unrecorded, pipeline.stages),
-            take_skip_stage.Take(checked_count(count, "count")),
+            *(stage.without_quarantine() for stage in pipeline.stages),
+            take_stage.Take(checked_count(count, "count")),
         )
         return epochs.Epochs(
             chain_stage.checked(pipeline._made_of(pipeline.source, kept)), rows.EpochRange(0, 1)
@@ -319,8 +310,8 @@ class RunMethods(ABC, Generic[T_co]):
     def _without_files(self) -> BasePipeline[Any]:
         """The same pipeline, whose stages write no quarantine files."""
         pipeline = self._pipeline()
-        stages = map(_unrecorded, pipeline.stages)
-        return chain_stage.checked(pipeline._made_of(pipeline.source, tuple(stages)))
+        stages = [stage.without_quarantine() for stage in pipeline.stages]
+        return chain_stage.checked(pipeline._made_of(pipeline.source, stages))
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would run the pipeline.
@@ -432,14 +423,3 @@ def methods_of(*classes: type) -> list[str]:
         for name, method in vars(cls).items()
         if name[0] != "_" and callable(method)
     ]
-
-
-def _unrecorded(stage: BaseStage) -> BaseStage:
-    """A stage that writes no quarantine file: a later run would write the same items again."""
-    if isinstance(stage, prepare_stage.Prepare):
-        return replace(stage, options={**stage.options, "quarantine": None})
-    if isinstance(stage, combining_stage.CombiningStage):
-        branches = stage.branches()
-        others = [one._made_of(one.source, map(_unrecorded, one.stages)) for one in branches]
-        return replace(stage, others=tuple(others))
-    return stage

@@ -9,7 +9,7 @@ and sub). After a resume, the rows have to be made again. This works in five ste
    taken, and the last mark before all held rows.
 3. After a resume, `restore` restores the node before to that mark. It passes `WantedRows` on, so
    that nodes that can skip work give only the rows that are needed.
-4. `again` takes rows from the mark up to the last taken row, and picks out those that were held.
+4. `replay` takes rows from the mark up to the last taken row, and picks out those that were held.
    The others were passed on long ago, and are dropped.
 5. The node puts the held rows back in their order, and continues.
 
@@ -312,9 +312,9 @@ class ReplayLog:
         self._holder = ref(holder)
         self._marks: StateMarks[Id] = StateMarks(node)
         self._last: Id = (node.span.start - 1, END, 0)  # the last row that was taken
-        self._restored: State | None = None  # the restored state, until `again` has run
-        self._sought: _Sought | None = None  # the held rows that `again` has to find
-        self._at = self._last  # the last row that `again` has taken
+        self._restored: State | None = None  # the restored state, until `replay` has run
+        self._sought: _Sought | None = None  # the held rows that `replay` has to find
+        self._at = self._last  # the last row that `replay` has taken
         self._prune_at = 8  # the number of marks at which to forget some
 
     def take(self, n: int) -> Flow[Taken]:
@@ -339,11 +339,11 @@ class ReplayLog:
         return epoch + 1 if number == END else epoch
 
     @property
-    def is_to_be_wound(self) -> bool:
-        """Whether you have to call `again` before `take`."""
+    def needs_replay(self) -> bool:
+        """Whether you have to call `replay` before `take`."""
         return self._restored is not None
 
-    def again(self) -> Flow[list[Row]]:
+    def replay(self) -> Flow[list[Row]]:
         """Take the rows from the mark up to where the node was. Returns those that were held.
 
         If it is interrupted, another call continues: all state is in the log.
@@ -388,7 +388,7 @@ class ReplayLog:
             given: rows that the holder has passed on, and that have to come again; only if the node
                 is not ordered.
         """
-        if self._restored is not None:  # `again` has not finished: the restored state still holds
+        if self._restored is not None:  # `replay` has not finished: the restored state still holds
             return self._restored
         if not self.node.is_ordered:
             return self.state_with([*given, *self._held()], self._last)
@@ -423,7 +423,7 @@ class ReplayLog:
         return {"taken": id_text(taken), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
-        """Restore a state. If rows were held, call `again` next."""
+        """Restore a state. If rows were held, call `replay` next."""
         self._last = id_of(state["taken"])
         if "held" not in state:
             self.node.restore(state["upstream"])

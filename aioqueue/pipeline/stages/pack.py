@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.base.arguments import checked_count
 from aioqueue.items.positions import misplaced
 from aioqueue.items.provenance import GONE, RowOrigin, joined, split
 from aioqueue.pipeline.examples.batch_shape import BatchShape
@@ -18,17 +20,24 @@ from aioqueue.pipeline.examples.layout import ExampleComponent
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import id_of, id_text, packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, ROW_VALUE, Id, Row, State
+from aioqueue.pipeline.nodes.state_fields import (
+    HELD,
+    LAYOUT,
+    NUMBER,
+    NUMBERS,
+    TEXT,
+    Field,
+    Fields,
+    is_number,
+    is_text,
+    list_of,
+    pairs_of,
+)
+from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import MakingTransform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-from dataclasses import dataclass
-from typing import ClassVar
-
-from aioqueue.base.arguments import (
-    checked_count,
-)
-from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 
 TooLong = Literal["fail", "skip", "split"]
 
@@ -145,7 +154,7 @@ class PackNode(MakingTransform):
     def _held(self) -> list[Id]:
         return [piece.row for piece in self._all_pieces()]
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         state: State = {"made": self._made - len(self._ready)}
         if not self.is_ordered:
             # The held sequences will come again as a whole, in another order. So the state has no
@@ -159,7 +168,7 @@ class PackNode(MakingTransform):
             "places": packed([piece.place for piece in self._all_pieces()]),
         }
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._made = state["made"]
         self._again = {id_of(one): frozenset(places) for one, places in state.get("again", ())}
         self._counts = state.get("pieces", [])
@@ -288,6 +297,14 @@ class Pack(BaseStage):
     """Packs sequences into rows of a fixed length."""
 
     name: ClassVar[str] = "pack"
+    state_fields: ClassVar[Fields] = {
+        "made": NUMBER,
+        "pieces": NUMBERS,
+        "places": TEXT,
+        "again": Field(pairs_of(is_text, list_of(is_number)), "a list of rows"),
+        **HELD,
+        **LAYOUT,
+    }
     row_length: int
     padding_value: Any
     on_too_long: TooLong
@@ -322,6 +339,10 @@ class Pack(BaseStage):
             "open_rows": int(self.open_rows),
             "on_too_long": self.on_too_long,
         }
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
 
     def length(self, rows: int | None) -> int | None:
         return None

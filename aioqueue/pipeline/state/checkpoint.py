@@ -27,18 +27,14 @@ from aioqueue.items.positions import (
 )
 from aioqueue.pipeline.nodes.progress import ResumePoint, plain
 from aioqueue.pipeline.nodes.rows import State
+from aioqueue.pipeline.nodes.state_fields import RANK_FIELDS, blank_read, blank_rest
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.batch import Batch
 from aioqueue.pipeline.stages.chain import is_elastic, sources_of
-from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shard import Shard, rank_of
 from aioqueue.pipeline.state.document import (
-    RANK_FIELDS,
     RUN_FIELDS,
     VERSION,
-    blank_entry,
-    blank_read,
-    blank_rest,
     check_values,
     cleared,
     identity,
@@ -117,29 +113,30 @@ def _entry_of(
     """The entry of a stage in a document: what identifies the stage, and its empty fields."""
     function = _function_of(stage)
     arguments = {**stage.fingerprint(), **_size(stage, rest)}
-    is_padded = rank.ranks > 1 and rank.uneven != "allow" and isinstance(stage, Prepare)
+    # Only functions of the user's skip items, so only behind these ranks may need padding.
+    is_padded = rank.ranks > 1 and rank.uneven != "allow" and stage.worker_function() is not None
     others = [_blank_part(one, has_ledger=has_ledger) for one in stage.branches()]
     return {
         "kind": stage.name,
         **({} if function is None else {"function": function}),
         **arguments,
         **({"others": others} if others else {}),
-        **blank_entry(stage.name, arguments, branches=len(others), is_padded=is_padded),
+        **stage.blank_entry({**arguments, "others": others}, is_padded=is_padded),
     }
 
 
 def _may_skip(pipeline: BasePipeline[Any]) -> bool:
     """Whether a stage may skip items that have failed."""
     return any(
-        (isinstance(stage, Prepare) and stage.may_skip()) or any(map(_may_skip, stage.branches()))
-        for stage in pipeline.stages
+        stage.may_skip() or any(map(_may_skip, stage.branches())) for stage in pipeline.stages
     )
 
 
 def _function_of(stage: BaseStage) -> str | None:
     """The name of the user's function that a stage calls; ``None`` without one."""
-    if isinstance(stage, Prepare):
-        return function_name(stage.function)
+    function = stage.worker_function()
+    if function is not None:
+        return function_name(function)
     name = stage.function_name()
     return None if name == stage.name else name
 
@@ -300,4 +297,4 @@ def is_merged(fingerprint: Any) -> bool:
 def _size(stage: BaseStage, rest: Sequence[BaseStage]) -> dict[str, Any]:
     """The size of batches, if a later stage counts them; else it may change at a resume."""
     is_last = all(isinstance(one, Shard) for one in rest)
-    return {} if is_last or stage.needs() == 1 else {"size": stage.needs()}
+    return {} if is_last or stage.rows_per_output() == 1 else {"size": stage.rows_per_output()}

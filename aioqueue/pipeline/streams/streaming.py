@@ -38,13 +38,14 @@ from aioqueue.pipeline.nodes.flow import drive, drive_async
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import ResumePoint
 from aioqueue.pipeline.nodes.rows import END, ROW_VALUE, EpochRange, LazyRows, State
+from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields, worker_fields
 from aioqueue.pipeline.nodes.stepping import RunLock, Stepping
 from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
 from aioqueue.pipeline.stages.bucket import BucketNode
 from aioqueue.pipeline.stages.prepare import Prepare
-from aioqueue.pipeline.stages.shuffle import ShuffleNode
+from aioqueue.pipeline.stages.shuffle import Shuffle, ShuffleNode
 from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing
 from aioqueue.pipeline.streams.stream import AnyCoordinator, AnyQueue, PreparationInfo
 from aioqueue.sources.base import BaseSource
@@ -58,6 +59,8 @@ T = TypeVar("T")
 _BITS: Final = 128
 """How many bits the index of an item may have; the bits above hold its epoch."""
 _INDEX: Final = 2**_BITS - 1
+
+_OF_ONE_RUN: Final = "which belongs to a stream, and streams have no ranks"
 
 
 class WholeRun(BaseSource[T]):
@@ -144,7 +147,16 @@ class CarryStage(BaseStage):
     """Reads the source on a worker, for a stream without a function."""
 
     name: ClassVar[str] = "carry"
+    state_fields: ClassVar[Fields] = WORKERS
     buffer_size: int
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return _OF_ONE_RUN
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        return worker_fields(super().blank_entry(arguments, is_padded=is_padded), arguments)
 
     def details(self) -> str:
         return ""
@@ -159,8 +171,13 @@ class DrawStage(BaseStage):
     """Draws rows as a full `RandomShuffleQueue` does."""
 
     name: ClassVar[str] = "draw"
+    state_fields: ClassVar[Fields] = Shuffle.state_fields
     min_after_dequeue: int
     seed: Seed
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return _OF_ONE_RUN
 
     def details(self) -> str:
         return f"from {self.min_after_dequeue + 1}"

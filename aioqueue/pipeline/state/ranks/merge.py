@@ -25,6 +25,7 @@ from aioqueue.items.provenance import Cut
 from aioqueue.pipeline.examples.layout import Layout
 from aioqueue.pipeline.nodes.progress import ResumePoint, packed, unpacked
 from aioqueue.pipeline.nodes.rows import State
+from aioqueue.pipeline.stages.base import stage_class
 from aioqueue.pipeline.state.checkpoint import (
     identity_in,
     is_merged,
@@ -209,15 +210,6 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
     return _Rank(shard["rank"], position, fingerprint, standing), shard["ranks"]
 
 
-_COUNTS: Final = "which counts what one rank is given"
-_INELASTIC: Final = {
-    **dict.fromkeys(("take", "skip", "enumerate"), _COUNTS),
-    "window": "whose windows overlap on one rank",
-    "zip": "which pairs examples otherwise on another number of ranks",
-}
-"""Stages behind which no other number of ranks can go on, and why."""
-
-
 def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
     """Check that another number of ranks can continue an epoch with these stages."""
     if shard_in(fingerprint) is None:
@@ -226,13 +218,7 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
             " in it, after mix (shard(0, 1) for one rank)"
         )
     for stage in fingerprint["stages"]:
-        why = None
-        if stage["kind"] in _INELASTIC:
-            why = _INELASTIC[stage["kind"]]
-        elif stage.get("across_epochs"):
-            why = "across epochs, so that no epoch can continue by itself"
-        elif stage.get("stop") == "first":
-            why = "with stop='first', whose end depends on the draws of each rank"
+        why = stage_class(stage["kind"]).why_inelastic(stage)
         if why is not None:
             raise InvalidArgumentError(
                 f"{name}: got a position of a pipeline with `{stage['kind']}`, {why}; expected"

@@ -144,14 +144,14 @@ class RankPadding(HoldingTransform):
         """
         of_items = [one for one in held if one[1] < _EXTRA]
         latest = [] if has_ended else [one for one in counts.latest if one not in {*of_items}]
-        shape = {
+        buffer = {
             "seen": counts.seen - len(of_items),
             "extra": counts.extra - (len(held) - len(of_items)),
             "latest": 0,
             "again": [id_text(one) for one in latest],
         }
         end = (counts.epoch if has_ended else counts.epoch - 1, END, 0)
-        return {"shape": shape, "tape": self._tape.state_with([*of_items, *latest], end)}
+        return {"buffer": buffer, "log": self._log.state_with([*of_items, *latest], end)}
 
     def _counts(self) -> _Counts:
         again = self._again.difference(latest := self._ids(self._latest))
@@ -166,10 +166,10 @@ class RankPadding(HoldingTransform):
     def _held(self) -> list[Id]:
         return self._ids([*self._latest, *self._ready])
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         return {"seen": self._seen, "extra": self._extra, "latest": len(self._latest)}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._seen, self._extra = state["seen"], state["extra"]
         self._kept = state["latest"]
         self._again = {id_of(one) for one in state.get("again", ())}
