@@ -7,21 +7,25 @@ import importlib
 import importlib.util
 import inspect
 import logging
+import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import none
 
-from tests.worlds import (
+from tests.kit.processing import open_files, shared_memory, start_the_forkserver
+from tests.kit.worlds import (
     KINDS,
     TASK_WORLDS,
     WORLDS,
@@ -33,7 +37,7 @@ from tests.worlds import (
 )
 
 if TYPE_CHECKING:
-    from tests.clusters import Head
+    from tests.kit.clusters import Head
 
 # In the programs that tests start: a second thread of numpy spins for as long as it waits.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -52,10 +56,10 @@ NEED_ALL_LOOPS = [
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
-COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "oracle/test_*.py"]
+COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "proofs/oracle/test_*.py"]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
-RAY = ["inputs/prepare/ray", "ray/cluster", "ray/test_nodes.py"]
+RAY = ["workers/ray", "ray/cluster", "ray/test_nodes.py"]
 # Folders of tests that need what may not be installed.
 NEED_MORE = {"devices", "oracle", "ray", "torch"}
 collect_ignore_glob = [
@@ -378,8 +382,8 @@ def left_since(before: set[threading.Thread]) -> list[threading.Thread]:
 
 @pytest.fixture(scope="session")
 def ray_head() -> Iterator[Head]:
-    """A Ray cluster on this machine, for all tests that need one: see `tests.clusters`."""
-    from tests import clusters
+    """A Ray cluster on this machine, for all tests that need one: see `tests.kit.clusters`."""
+    from tests.kit import clusters
 
     with clusters.head() as head:
         yield head
@@ -401,3 +405,34 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     worlds[0].run(partial(pyfuncitem.obj, **arguments))
     return True
+
+
+Write = Callable[..., str]
+"""The type of the fixture `write`."""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a file; return its path."""
+
+    def write(content: str | bytes, name: str = "file") -> str:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process, no thread of ours, no shared memory and no open file outlives a test."""
+    # Each process would import the main module, and with it all of pytest.
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    start_the_forkserver()
+    files, shared = open_files(), shared_memory()
+    yield
+    assert multiprocessing.active_children() == []
+    spin_until(lambda: not [t for t in threading.enumerate() if "aioqueue" in t.name])
+    gc.collect()
+    assert shared_memory() <= shared
+    assert open_files() <= files

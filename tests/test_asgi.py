@@ -18,7 +18,7 @@ import pytest
 
 import aioqueue
 from aioqueue.asgi import CancelOnDisconnect
-from tests.worlds import PATIENCE, spin_until
+from tests.kit.worlds import PATIENCE, spin_until
 
 GET = {"type": "http.request", "body": b"", "more_body": False}
 GONE = {"type": "http.disconnect"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aioqueue.__main__ import main
-from tests.children import output_of_module
+from tests.kit.children import output_of_module
 
 SCRIPT = """
 from collections import namedtuple

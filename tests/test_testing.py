@@ -11,7 +11,7 @@ import pytest
 import aioqueue
 from aioqueue import DeadlineExceededError, InvalidArgumentError, sync
 from aioqueue.testing import failing, no_threads_left, until_waiting, wait_until_waiting
-from tests.worlds import PATIENCE, CancelledError, TaskWorld, World, core_of
+from tests.kit.worlds import PATIENCE, CancelledError, TaskWorld, World, core_of
 
 
 class TestUntilWaiting:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import ROOT, environment
+from tests.kit.children import ROOT, environment
 
 PAGE = ROOT / "docs" / "howto" / "testing.md"
 SUITES = dict(

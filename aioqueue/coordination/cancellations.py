@@ -3,7 +3,7 @@
 **Whether.** A task may see a cancellation that nobody asked of it, because something that it awaits
 was cancelled. It may also have been cancelled long ago, and have gone on. So `Call` notes, when a
 call begins, how often its task had been cancelled by then; `is_being_cancelled` compares. No other
-module asks a task (`tests/test_layers.py`).
+module asks a task (`tests/project/test_layers.py`).
 
 **How.** asyncio cancels a task once, and its clean-up may await. A cancelled scope of anyio cancels
 each await of its tasks, as trio does, which would cut each clean-up short at its first await. But

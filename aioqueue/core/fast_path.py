@@ -6,7 +6,7 @@ slow move (`Machine._set_bounds`), and `FastPath` only compares. A task that sta
 same once more (`MachineState.retry`).
 
 The fields have invariants, which hold whenever the lock is free. The proofs check them after every
-step (`tests.invariants`).
+step (`tests.kit.invariants`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from tests.batching.models import WHERES, Model
-from tests.inputs.prepare.processing import start_the_forkserver
+from tests.kit.processing import start_the_forkserver
 
 
 @pytest.fixture(autouse=True)

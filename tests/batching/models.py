@@ -14,7 +14,7 @@ from aioqueue.batching.function_calls import Where
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.batching.functions import FileGate, modelled, noted, results
-from tests.worlds import PATIENCE, ThreadWorld, World
+from tests.kit.worlds import PATIENCE, ThreadWorld, World
 
 __all__ = ("NEVER", "WHERES", "AwaitedBatcher", "Model", "batcher_of", "begun")
 
@@ -94,7 +94,7 @@ class Model:
 
 
 class AwaitedBatcher:
-    """The thread face of a batcher, spelled with ``await``; see `tests.worlds.AwaitedQueue`."""
+    """The thread face of a batcher, spelled with ``await``; see `tests.kit.worlds.AwaitedQueue`."""
 
     def __init__(self, face: sync.Batcher[Any, Any]) -> None:
         self.face = face

@@ -22,7 +22,7 @@ from aioqueue import sync
 from tests.batching import functions
 from tests.batching.functions import Value
 from tests.batching.models import NEVER, Model, batcher_of, begun
-from tests.worlds import (
+from tests.kit.worlds import (
     PATIENCE,
     CancelledError,
     Operation,

@@ -26,7 +26,7 @@ import aioqueue
 from aioqueue import sync
 from tests.batching.models import NEVER, Model, batcher_of, begun
 from tests.batching.test_batcher import Calls, raised_by, workers_alive
-from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until
+from tests.kit.worlds import PATIENCE, AsyncioWorld, ThreadWorld, World, spin_until
 
 
 class TestAnotherLoop:

@@ -29,7 +29,7 @@ from aioqueue.processes.start import StartedProcess
 from tests.batching import functions
 from tests.batching.models import NEVER, Model, batcher_of
 from tests.batching.test_batcher import Calls, raised_by, workers_alive
-from tests.inputs.prepare.processing import (
+from tests.kit.processing import (
     HAS_PROC,
     ROOT,
     is_running,
@@ -38,7 +38,7 @@ from tests.inputs.prepare.processing import (
     shared_memory,
     start_the_forkserver,
 )
-from tests.worlds import PATIENCE, AsyncioWorld, World, spin_until
+from tests.kit.worlds import PATIENCE, AsyncioWorld, World, spin_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL, no flock")
 

@@ -14,7 +14,7 @@ import pytest
 from aioqueue.batching.processes import ProcessReply, requests_half, work
 from aioqueue.processes.arena import Allocator, Arena, pack, unpack
 from aioqueue.processes.messages import Channel, channels, failure_of_message
-from tests.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE
 
 LARGE = 2**15
 """Numbers of an array that goes through the shared memory."""

@@ -22,7 +22,7 @@ import pytest
 
 import aioqueue
 from tests.batching.models import NEVER
-from tests.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE
 
 SEEDS = 24
 BACKENDS = {

@@ -27,8 +27,8 @@ from tests.batching.functions import (
     noted,
 )
 from tests.batching.models import WHERES, batcher_of
-from tests.inputs.prepare.processing import start_the_forkserver
-from tests.worlds import CancelledError, TaskWorld, World, spin_until
+from tests.kit.processing import start_the_forkserver
+from tests.kit.worlds import CancelledError, TaskWorld, World, spin_until
 
 CLIENTS, REQUESTS = 32, 16
 CAPACITY, MAX_BATCH, WORKERS = 12, 8, 2

@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from tests.worlds import PATIENCE, spin_until
+from tests.kit.worlds import PATIENCE, spin_until
 
 
 class Stuck:

@@ -8,7 +8,7 @@ from typing import Any
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.core.default_graph import op
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 __all__ = ("Step", "blocked", "calling", "drained", "native", "waiting")
 

@@ -9,7 +9,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import drained, waiting
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 bucket = tf.contrib.training.bucket
 by_length = tf.contrib.training.bucket_by_sequence_length

@@ -19,8 +19,8 @@ from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
 from aioqueue.readers.tfrecord import required_crc32c
-from tests.children import ROOT
 from tests.compat import op_cases, test_ops
+from tests.kit.children import ROOT
 
 assert test_ops.RECORD  # its module has imported all that registers cases
 

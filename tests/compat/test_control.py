@@ -13,7 +13,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.ops.switching import merge, switch
 from tests.compat.steps import Step, blocked, waiting
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 def noted(log: list[str], what: str, value: Any = 1) -> Any:

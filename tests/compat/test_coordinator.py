@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import Step
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 class BoomError(Exception):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import ROOT, environment
 from tests.compat.warm import WARM
+from tests.kit.children import ROOT, environment
 
 FOLDER = ROOT / "examples" / "compat_v1"
 OURS = "import aioqueue.compat.v1 as tf\n"

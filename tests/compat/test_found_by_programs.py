@@ -12,7 +12,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.queues.resources import QueueResource
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 @pytest.mark.parametrize(

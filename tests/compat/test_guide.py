@@ -14,7 +14,7 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
 from aioqueue.compat.v1.absent import REASONS
 from aioqueue.compat.v1.protos.examples import MESSAGES
-from tests.children import ROOT
+from tests.kit.children import ROOT
 
 GUIDE = ROOT / "docs" / "howto" / "tensorflow1.md"
 

@@ -12,8 +12,8 @@ import pytest
 
 from aioqueue.compat.v1 import app, flags
 from aioqueue.compat.v1.__main__ import main
-from tests.children import environment
 from tests.compat.warm import WARM
+from tests.kit.children import environment
 
 RUNNER = ["-m", "aioqueue.compat.v1"]
 

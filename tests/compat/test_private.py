@@ -11,8 +11,8 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.absent import REASONS, reason_of
 from aioqueue.compat.v1.private import ABSENT, MODULES, NAMES
-from tests.children import ROOT, environment
 from tests.compat.warm import WARM
+from tests.kit.children import ROOT, environment
 
 ASKED = """
 from tensorflow.python.summary import summary as s

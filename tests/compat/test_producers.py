@@ -10,7 +10,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import drained, waiting
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 def runners() -> list[Any]:

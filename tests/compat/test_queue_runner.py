@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import Step, waiting
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 CLOSED = (tf.errors.OutOfRangeError,)
 

@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import Step, blocked, native, waiting
-from tests.worlds import spin_until, threads_of_work
+from tests.kit.worlds import spin_until, threads_of_work
 
 CLOSED = r"is closed\."
 CANCELLED_IN = r"^Enqueue operation was cancelled"

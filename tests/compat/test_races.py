@@ -16,7 +16,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.session.workers import Workers
 from tests.compat.steps import Step, native, waiting
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 def before(queue: Any, method: str, act: Callable[[], Any]) -> None:

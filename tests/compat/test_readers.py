@@ -13,7 +13,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.testing import wait_until_waiting
 from tests.compat.steps import Step, blocked
-from tests.inputs.prepare.processing import HAS_PROC, open_files
+from tests.kit.processing import HAS_PROC, open_files
 
 CLOSED = r"FIFOQueue '_\d+_work' is closed and has insufficient elements \(requested 1, current"
 

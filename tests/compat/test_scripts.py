@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from aioqueue.compat.v1.checking import check
-from tests.children import ROOT, environment
 from tests.compat.record_scripts import FOLDER
 from tests.compat.warm import WARM
+from tests.kit.children import ROOT, environment
 
 FAMILIES = {
     "queues": ["priority_scheduler", "async_feeding"],

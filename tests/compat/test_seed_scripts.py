@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import environment
 from tests.compat.warm import WARM
+from tests.kit.children import environment
 
 FOUR_THREADS = """
     import numpy as np

@@ -16,7 +16,7 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.session.fetches import register_session_run_conversion_functions
 from aioqueue.compat.v1.session.resources import ResourceContainer
 from tests.compat.steps import Step, blocked, waiting
-from tests.worlds import spin_until, threads_of_work
+from tests.kit.worlds import spin_until, threads_of_work
 
 Pair = namedtuple("Pair", ["first", "second"])  # as scripts have them
 

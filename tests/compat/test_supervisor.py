@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import Step
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 def test_it_goes_on_from_the_latest_checkpoint(tmp_path: Path) -> None:

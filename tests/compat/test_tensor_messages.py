@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.children import ROOT, environment
+from tests.kit.children import ROOT, environment
 
 pytest.importorskip("google.protobuf")
 

@@ -8,7 +8,7 @@ import importlib
 import re
 from pathlib import Path
 
-from tests.test_layers import COMPAT, MODULES, PUBLIC, RULES, imports, part, tree_of
+from tests.project.test_layers import COMPAT, MODULES, PUBLIC, RULES, imports, part, tree_of
 
 OURS = re.compile(r"^\s*(from|import) aioqueue(?!\.compat)", re.MULTILINE)
 """An import of what is not in the wing."""

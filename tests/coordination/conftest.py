@@ -8,8 +8,8 @@ import pytest
 
 import aioqueue
 from tests.conftest import made
-from tests.coordination.coordinators import AwaitedCoordinator, Make, Thread
-from tests.worlds import PATIENCE, AsyncioWorld, ThreadWorld, UvloopWorld, World
+from tests.kit.coordinators import AwaitedCoordinator, Make, Thread
+from tests.kit.worlds import PATIENCE, AsyncioWorld, ThreadWorld, UvloopWorld, World
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 import aioqueue
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.worlds.scopes import Gate
-from tests.coordination.coordinators import Make, Thread, group_of, notes, same, stragglers, throw
-from tests.worlds import CancelledError, TaskWorld, TrioWorld, World, spin_until
+from tests.kit.coordinators import Make, Thread, group_of, notes, same, stragglers, throw
+from tests.kit.worlds import CancelledError, TaskWorld, TrioWorld, World, spin_until
 
 
 class TestBlock:

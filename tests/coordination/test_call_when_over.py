@@ -11,7 +11,7 @@ import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import prepare
 from aioqueue.worlds.scopes import Gate
-from tests.worlds import PATIENCE, core_of, spin_until, waiting
+from tests.kit.worlds import PATIENCE, core_of, spin_until, waiting
 
 
 class Worker:

@@ -24,7 +24,7 @@ from aioqueue.coordination import core as core_module
 from aioqueue.errors import CancelledError, StillRunningError
 from aioqueue.inputs import from_iterable, numbers
 from aioqueue.pipeline import run as run_module
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of, spin_until
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, TrioWorld, core_of, spin_until
 
 Op = Callable[[], Awaitable[object]]
 

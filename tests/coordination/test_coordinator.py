@@ -18,8 +18,8 @@ from aioqueue import sync
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.errors import StillRunningError
-from tests.coordination.coordinators import KeptForTheStop, Thread, same, waiting_for_stop
-from tests.worlds import TaskWorld, core_of, spin_until, waiting_at
+from tests.kit.coordinators import KeptForTheStop, Thread, same, waiting_for_stop
+from tests.kit.worlds import TaskWorld, core_of, spin_until, waiting_at
 
 
 class TestFaces:

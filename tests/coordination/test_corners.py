@@ -21,8 +21,8 @@ from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from tests.coordination.coordinators import KeptForTheStop, has_begun_to_join, notes
-from tests.worlds import (
+from tests.kit.coordinators import KeptForTheStop, has_begun_to_join, notes
+from tests.kit.worlds import (
     PATIENCE,
     AsyncioWorld,
     CancelledError,

@@ -14,8 +14,8 @@ from aioqueue import InvalidArgumentError, QueueClosedError, UndeliveredError, i
 from aioqueue.errors import counted
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from tests.inputs.pipelines import coordinated, joined
-from tests.worlds import PATIENCE, AwaitedQueue, ThreadWorld, World, spin_until
+from tests.kit.pipelines import coordinated, joined
+from tests.kit.worlds import PATIENCE, AwaitedQueue, ThreadWorld, World, spin_until
 
 
 def face_of(queue: Any) -> Any:

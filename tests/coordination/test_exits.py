@@ -19,9 +19,9 @@ import aioqueue
 from aioqueue import inputs, sync
 from aioqueue.coordination import shutdown
 from aioqueue.testing import until_waiting, wait_until_waiting
-from tests.children import complaints
-from tests.coordination.coordinators import Thread
-from tests.worlds import PATIENCE, TaskWorld, core_of, spin_until
+from tests.kit.children import complaints
+from tests.kit.coordinators import Thread
+from tests.kit.worlds import PATIENCE, TaskWorld, core_of, spin_until
 
 ROOT = Path(aioqueue.__file__).parents[1]
 

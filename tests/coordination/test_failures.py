@@ -12,8 +12,8 @@ import trio
 import aioqueue
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.worlds.scopes import Gate
-from tests.coordination.coordinators import AwaitedCoordinator, Make, group_of, notes, same, throw
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, waiting_at
+from tests.kit.coordinators import AwaitedCoordinator, Make, group_of, notes, same, throw
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, waiting_at
 
 
 class TestFailures:

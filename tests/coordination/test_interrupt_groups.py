@@ -17,7 +17,7 @@ import pytest
 import aioqueue
 from aioqueue import inputs, sync
 from aioqueue.errors import interrupt_of
-from tests.worlds import needs_trio
+from tests.kit.worlds import needs_trio
 
 
 @pytest.fixture(autouse=True)

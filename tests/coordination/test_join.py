@@ -18,7 +18,7 @@ from aioqueue.coordination import core as core_module
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import AioQueueError, InvalidArgumentError, StillRunningError
 from aioqueue.worlds.scopes import Gate
-from tests.coordination.coordinators import (
+from tests.kit.coordinators import (
     KeptForTheStop,
     Make,
     Thread,
@@ -29,7 +29,7 @@ from tests.coordination.coordinators import (
     same,
     stragglers,
 )
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, spin_until
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, spin_until
 
 
 class TestJoin:

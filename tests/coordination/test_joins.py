@@ -16,7 +16,7 @@ from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, core_of, spin_until
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, core_of, spin_until
 
 
 @pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])

@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 from aioqueue import inputs, sync
 from aioqueue.coordination.workers import Latecomers
-from tests.worlds import TaskWorld, spin_until, waiting
+from tests.kit.worlds import TaskWorld, spin_until, waiting
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from aioqueue.coordination.classify import leaves_of
 from aioqueue.errors import OutOfRangeError, StillRunningError
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from tests.coordination.coordinators import has_begun_to_join
-from tests.worlds import (
+from tests.kit.coordinators import has_begun_to_join
+from tests.kit.worlds import (
     PATIENCE,
     AsyncioWorld,
     TaskWorld,

@@ -20,7 +20,7 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError
 from aioqueue.inputs import Retry, from_iterable, numbers
-from tests.worlds import PATIENCE, AsyncioWorld
+from tests.kit.worlds import PATIENCE, AsyncioWorld
 
 CALLS = 8
 

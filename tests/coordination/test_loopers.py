@@ -20,7 +20,7 @@ from aioqueue import sync
 from aioqueue.coordination import aio, blocking
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.testing import wait_until_waiting
-from tests.worlds import PATIENCE, TaskWorld, core_of
+from tests.kit.worlds import PATIENCE, TaskWorld, core_of
 
 
 class Clock:

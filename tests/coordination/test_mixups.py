@@ -17,7 +17,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.coordination.misuse import Unawaited
-from tests.worlds import TaskWorld
+from tests.kit.worlds import TaskWorld
 
 Op = Callable[[], Any]
 

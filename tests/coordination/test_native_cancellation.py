@@ -22,7 +22,7 @@ import pytest
 import aioqueue
 from aioqueue.errors import OutOfRangeError
 from aioqueue.workers.runner import prepare
-from tests.worlds import AsyncioWorld, TaskWorld, UvloopWorld
+from tests.kit.worlds import AsyncioWorld, TaskWorld, UvloopWorld
 
 PATIENCE = 20.0
 ENOUGH = 400

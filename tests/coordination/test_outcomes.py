@@ -23,8 +23,8 @@ from aioqueue.coordination.classify import Classification, as_failure, classify
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
 from aioqueue.processes.messages import RemoteTraceback
 from aioqueue.workers.runner import prepare
-from tests.inputs.pipelines import coordinated, joined
-from tests.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
+from tests.kit.pipelines import coordinated, joined
+from tests.kit.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import aioqueue
-from tests.worlds import HAS_TRIO, TrioWorld, needs_trio
+from tests.kit.worlds import HAS_TRIO, TrioWorld, needs_trio
 
 if TYPE_CHECKING or HAS_TRIO:
     import trio

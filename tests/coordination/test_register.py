@@ -13,8 +13,8 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
 from aioqueue.worlds.scopes import Gate
-from tests.coordination.coordinators import Make, Thread, group_of, has_begun_to_join, notes, same
-from tests.worlds import AsyncioWorld, TaskWorld, World
+from tests.kit.coordinators import Make, Thread, group_of, has_begun_to_join, notes, same
+from tests.kit.worlds import AsyncioWorld, TaskWorld, World
 
 
 class TestRegister:

@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs
-from tests.worlds import AsyncioWorld
+from tests.kit.worlds import AsyncioWorld
 
 
 async def leave_by_a_group() -> None:

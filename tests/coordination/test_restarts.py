@@ -20,8 +20,8 @@ from aioqueue.coordination import restarts
 from aioqueue.coordination.workers import WorkerPlan
 from aioqueue.core.meters import Meter
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
-from tests.coordination.coordinators import notes
-from tests.worlds import PATIENCE, StillClock, spin_until
+from tests.kit.coordinators import notes
+from tests.kit.worlds import PATIENCE, StillClock, spin_until
 
 Op = Callable[[], Any]
 LONG = 3600.0  # seconds that no test waits

@@ -18,8 +18,8 @@ from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from tests.coordination.coordinators import group_of, notes
-from tests.worlds import PATIENCE, TaskWorld, spin_until, waiting
+from tests.kit.coordinators import group_of, notes
+from tests.kit.worlds import PATIENCE, TaskWorld, spin_until, waiting
 
 Op = Callable[[], Any]
 context_variable: contextvars.ContextVar[str] = contextvars.ContextVar("test", default="unset")

@@ -22,7 +22,7 @@ from aioqueue.coordination import core as core_module
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import SLOW_STOP
 from aioqueue.telemetry import stacks
-from tests.worlds import PATIENCE, StillClock, TaskWorld, core_of, ctrl_c, spin_until
+from tests.kit.worlds import PATIENCE, StillClock, TaskWorld, core_of, ctrl_c, spin_until
 
 HERE = re.escape(__file__)
 

@@ -16,7 +16,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import InvalidArgumentError
-from tests.coordination.coordinators import (
+from tests.kit.coordinators import (
     KeptForTheStop,
     Make,
     Thread,
@@ -28,7 +28,7 @@ from tests.coordination.coordinators import (
     throw,
     waiting_for_stop,
 )
-from tests.worlds import (
+from tests.kit.worlds import (
     PATIENCE,
     AsyncioWorld,
     TaskWorld,

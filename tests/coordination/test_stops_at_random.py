@@ -26,7 +26,7 @@ import anyio.lowlevel
 import pytest
 
 import aioqueue
-from tests.worlds import HAS_TRIO, PATIENCE, core_of
+from tests.kit.worlds import HAS_TRIO, PATIENCE, core_of
 
 if TYPE_CHECKING or HAS_TRIO:
     import trio

@@ -13,7 +13,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import tasks as turns_module
 from aioqueue.coordination.tasks import CooperativeYield
-from tests.worlds import PATIENCE, StillClock, TaskWorld
+from tests.kit.worlds import PATIENCE, StillClock, TaskWorld
 
 AT_MOST = 2_000_000
 """Calls after which nobody else has had a turn."""

@@ -14,8 +14,8 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError, sync
 from aioqueue.testing import until_waiting, wait_until_waiting
-from tests.coordination.coordinators import Thread, has_begun_to_join
-from tests.worlds import PATIENCE, TaskWorld, spin_until
+from tests.kit.coordinators import Thread, has_begun_to_join
+from tests.kit.worlds import PATIENCE, TaskWorld, spin_until
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

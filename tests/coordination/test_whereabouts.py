@@ -14,8 +14,8 @@ import pytest
 
 from aioqueue.system.locks import is_held_here
 from aioqueue.telemetry.stacks import of_thread, undisturbed
-from tests.storage.striking import every_strike
-from tests.worlds import PATIENCE
+from tests.kit.striking import every_strike
+from tests.kit.worlds import PATIENCE
 
 pauses = pytest.mark.skipif(
     sys.implementation.name != "cpython" or sys.version_info >= (3, 12),

@@ -17,7 +17,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import CancelledError
-from tests.worlds import PATIENCE, AsyncioWorld, TaskWorld, core_of, spin_until
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, core_of, spin_until
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "dequeue": lambda empty, full: empty.dequeue(),

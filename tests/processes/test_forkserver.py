@@ -17,9 +17,9 @@ import pytest
 import aioqueue
 from aioqueue.processes import server, worker
 from aioqueue.processes.forkserver import ForkServer
-from tests.inputs.prepare.processing import is_running, open_files
-from tests.inputs.prepare.test_process_life import program, run
-from tests.worlds import PATIENCE, spin_until
+from tests.kit.processing import is_running, open_files
+from tests.kit.worlds import PATIENCE, spin_until
+from tests.workers.test_process_life import program, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
 

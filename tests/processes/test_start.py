@@ -22,8 +22,8 @@ from aioqueue.processes.program import (
     CannotStartError,
 )
 from aioqueue.processes.start import Deaf, StartedProcess
-from tests.inputs.prepare.processing import open_files
-from tests.worlds import PATIENCE
+from tests.kit.processing import open_files
+from tests.kit.worlds import PATIENCE
 
 if sys.platform == "linux":
     from aioqueue.processes import forkserver as ours
@@ -286,7 +286,7 @@ class TestTheForkServer:
         if has_forked:
             server.server = self.those.pop(0)
         else:
-            server.get_ready("tests.worlds")
+            server.get_ready("tests.kit.worlds")
         return server
 
     def handed_over(self, server: Any) -> int:
@@ -303,8 +303,8 @@ class TestTheForkServer:
         ready: list[str] = []
         monkeypatch.setattr(start, "uses_fork_server", lambda: is_used)
         monkeypatch.setattr(ours, "get_ready", ready.append)
-        start.get_ready("tests.worlds")
-        assert ready == (["tests.worlds"] if is_used else [])
+        start.get_ready("tests.kit.worlds")
+        assert ready == (["tests.kit.worlds"] if is_used else [])
 
     def test_who_makes_one_ready_does_not_wait_for_a_process_that_is_being_started(
         self, monkeypatch: pytest.MonkeyPatch
@@ -322,7 +322,7 @@ class TestTheForkServer:
         starting = threading.Thread(target=starts)
         starting.start()
         assert is_held.wait(PATIENCE)
-        start.get_ready("tests.worlds")
+        start.get_ready("tests.kit.worlds")
         assert starting.is_alive()
         goes_on.set()
         starting.join()

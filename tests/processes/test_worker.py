@@ -17,7 +17,7 @@ import pytest
 from aioqueue.processes import worker
 from aioqueue.processes.program import where_main_is
 from aioqueue.processes.worker import dumped, state_of
-from tests.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.children import ROOT, environment, output_of_module
+from tests.kit.children import ROOT, environment, output_of_module
 from tests.programs.websites import PAGES, sites
 
 TRAIN, SHAPES, CRAWLER = (f"examples/{name}.py" for name in ("train_folder", "shapes", "crawler"))

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.worlds import PATIENCE
+from tests.kit.worlds import PATIENCE
 
 PAGES = 12  # of each site
 

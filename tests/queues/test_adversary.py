@@ -23,7 +23,7 @@ import aioqueue
 from aioqueue import OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.workers import OwnTask
 from aioqueue.worlds.waker import ThreadWaker
-from tests.worlds import PATIENCE, TaskWorld, core_of, spin_until, waiting, waiting_at
+from tests.kit.worlds import PATIENCE, TaskWorld, core_of, spin_until, waiting, waiting_at
 
 
 @dataclasses.dataclass(frozen=True)

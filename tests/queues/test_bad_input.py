@@ -18,7 +18,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError
-from tests.worlds import AnyQueue, World
+from tests.kit.worlds import AnyQueue, World
 
 FACES = pytest.mark.parametrize("face", [aioqueue, sync], ids=["aio", "sync"])
 KIND_NAMES = ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue")

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from aioqueue import sync
-from tests.worlds import core_of, spin_until, waiting
+from tests.kit.worlds import core_of, spin_until, waiting
 
 
 class Calls:

@@ -37,7 +37,7 @@ from aioqueue.errors import (
 from aioqueue.testing import wait_until_waiting
 from aioqueue.worlds.asyncio import BUDGET, current_asyncio_waker
 from aioqueue.worlds.waker import ThreadWaker
-from tests.worlds import (
+from tests.kit.worlds import (
     KINDS,
     PATIENCE,
     AsyncioWorld,
@@ -705,7 +705,7 @@ class TestThreads:
 CTRL_C = """
 import os, signal, threading
 from tests.queues.test_cancellation import FIFO, SCENARIOS, Ledger
-from tests.worlds import AsyncioWorld, spin_until, waiting
+from tests.kit.worlds import AsyncioWorld, spin_until, waiting
 
 for scenario in SCENARIOS:
     ledger = Ledger(scenario, FIFO, AsyncioWorld())

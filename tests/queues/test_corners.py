@@ -16,7 +16,7 @@ from aioqueue.coordination import aio, core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio as queues_aio
 from aioqueue.worlds import waker
-from tests.worlds import (
+from tests.kit.worlds import (
     HAS_TRIO,
     PATIENCE,
     CancelledError,

@@ -20,8 +20,8 @@ from aioqueue.errors import (
     QueueClosedError,
 )
 from aioqueue.inputs import prepare
-from tests.invariants import violations
-from tests.worlds import (
+from tests.kit.invariants import violations
+from tests.kit.worlds import (
     PATIENCE,
     AsyncioWorld,
     Kind,

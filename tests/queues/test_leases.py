@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioqueue import CancelledError, OutOfRangeError, QueueEmpty, sync
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 def filled(size: int, *, is_closed: bool = False) -> Any:

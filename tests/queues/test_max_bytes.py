@@ -14,7 +14,7 @@ from aioqueue.core.storage.blocks import BlockStorage
 from aioqueue.core.storage.priority_and_shuffle import ShuffleStorage
 from aioqueue.core.storage.sized import WeighedStorage
 from aioqueue.errors import InvalidArgumentError, QueueClosedError, QueueFull
-from tests.worlds import TaskOperation, World, core_of
+from tests.kit.worlds import TaskOperation, World, core_of
 
 KIB = bytes(1024)
 

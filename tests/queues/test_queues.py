@@ -22,7 +22,7 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
 )
-from tests.worlds import AsyncioWorld, Kind, World, drive
+from tests.kit.worlds import AsyncioWorld, Kind, World, drive
 
 
 class TestConstruction:

@@ -25,8 +25,8 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueEmpty, QueueFull
 from aioqueue.testing import no_threads_left, wait_until_waiting
-from tests.invariants import violations
-from tests.worlds import TaskWorld, core_of
+from tests.kit.invariants import violations
+from tests.kit.worlds import TaskWorld, core_of
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "objects": lambda: sync.FIFOQueue(50),

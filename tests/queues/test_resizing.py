@@ -10,7 +10,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, QueueFull
-from tests.worlds import AwaitedQueue, Kind, World, core_of
+from tests.kit.worlds import AwaitedQueue, Kind, World, core_of
 
 
 def resize(queue: Any, capacity: int | None) -> None:

@@ -27,7 +27,7 @@ from aioqueue.errors import OutOfRangeError, QueueClosedError
 from aioqueue.queues import core
 from aioqueue.testing import wait_until_waiting
 from aioqueue.worlds import waker
-from tests.worlds import (
+from tests.kit.worlds import (
     PATIENCE,
     AnyQueue,
     AsyncioWorld,

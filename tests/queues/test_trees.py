@@ -10,9 +10,9 @@ import pytest
 
 from aioqueue import FIFOQueue, InvalidArgumentError, PriorityQueue, sync
 from aioqueue.core.elements.trees import path_text
-from tests.inputs.pipeline.exact import told
-from tests.inputs.pipeline.trees import Both, Frozen, Inner, leaves, stacked
-from tests.worlds import World
+from tests.kit.exact import told
+from tests.kit.trees import Both, Frozen, Inner, leaves, stacked
+from tests.kit.worlds import World
 
 F, I = np.dtype("f4"), np.dtype("i8")  # noqa: E741  # as the arrays' kinds are written
 TREES: dict[str, tuple[Any, Any, Callable[[int], Any]]] = {

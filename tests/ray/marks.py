@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clusters import PATIENCE
+from tests.kit.clusters import PATIENCE
 
 __all__ = ("MARKS",)
 

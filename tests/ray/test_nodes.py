@@ -17,9 +17,9 @@ import pytest
 
 import aioqueue
 from aioqueue import WorkerDiedError
-from tests import clusters
+from tests.kit import clusters
+from tests.kit.worlds import spin_until
 from tests.ray.marks import MARKS
-from tests.worlds import spin_until
 
 pytestmark = MARKS
 

@@ -27,8 +27,8 @@ from aioqueue.__main__ import main
 from aioqueue.system import posix
 from aioqueue.telemetry import explain_socket
 from aioqueue.telemetry.explain_socket import CannotAskError, ask
+from tests.kit.worlds import PATIENCE, core_of, spin_until, threads_of_work
 from tests.telemetry.hangs import HANGS, program_of
-from tests.worlds import PATIENCE, core_of, spin_until, threads_of_work
 
 ROOT = Path(aioqueue.__file__).parents[1]
 

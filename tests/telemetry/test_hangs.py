@@ -18,8 +18,8 @@ import aioqueue
 from aioqueue import Culprit, Explanation, OutOfRangeError, sync
 from aioqueue.inputs import from_iterable, items, numbers, prepare
 from aioqueue.telemetry.wait_graph import culprits_of
-from tests.inputs import functions
-from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
+from tests.kit import functions
+from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 
 HERE = Path(__file__).name
 

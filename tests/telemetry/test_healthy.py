@@ -19,7 +19,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.inputs import prepare
 from tests.batching.models import NEVER
-from tests.worlds import PATIENCE, spin_until
+from tests.kit.worlds import PATIENCE, spin_until
 
 
 class Services:

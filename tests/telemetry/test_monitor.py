@@ -23,10 +23,10 @@ import aioqueue
 from aioqueue import InvalidArgumentError, Monitor, inputs, sync
 from aioqueue.telemetry import Snapshot
 from aioqueue.testing import wait_until_waiting
-from tests.inputs.functions import double
+from tests.kit.functions import double
+from tests.kit.worlds import PATIENCE, TaskWorld, spin_until
 from tests.telemetry.fluid import usual
 from tests.telemetry.growing import Growing
-from tests.worlds import PATIENCE, TaskWorld, spin_until
 
 
 def train(**options: Any) -> Any:

@@ -29,7 +29,7 @@ from aioqueue.telemetry.wait_graph import items_in_hand
 from aioqueue.testing import wait_until_waiting
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.waker import Owner
-from tests.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
+from tests.kit.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
 
 HERE = Path(__file__).name
 

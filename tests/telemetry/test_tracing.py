@@ -19,10 +19,10 @@ from aioqueue.inputs import numbers, prepare
 from aioqueue.telemetry.registry import Watch
 from aioqueue.telemetry.snapshots import Snapshot
 from aioqueue.telemetry.trace import Trace, Track, events_of
+from tests.kit.worlds import TaskWorld, spin_until
 from tests.telemetry.fluid import usual
 from tests.telemetry.growing import Growing
 from tests.telemetry.viewer import opened, read
-from tests.worlds import TaskWorld, spin_until
 
 
 class TestRing:

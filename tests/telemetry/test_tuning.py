@@ -11,8 +11,8 @@ import pytest
 
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.telemetry import Snapshot, Tuner, Watch
-from tests.inputs.functions import double
-from tests.proof.tuning import ENOUGH, judge_simulated
+from proofs.tuning import ENOUGH, judge_simulated
+from tests.kit.functions import double
 from tests.telemetry.simulation import Shape, StageShape, simulated
 from tests.telemetry.tuned import TunedRun, best_fixed
 
@@ -111,7 +111,7 @@ class TestInVirtualTime:
     @pytest.mark.slow(but="3]")
     @pytest.mark.parametrize("seed", [0, 3, 5, 6, 9, 11])
     def test_it_comes_near_the_best_numbers_within_half_a_minute(self, seed: int) -> None:
-        """The long form, `python -m tests.proof.tuning`, takes two hundred, and real pipelines."""
+        """The long form, `python -m proofs.tuning`, takes two hundred, and real pipelines."""
         share, _ = judge_simulated(seed)
         assert share >= ENOUGH
 

@@ -10,13 +10,13 @@ import pytest
 
 from aioqueue.telemetry import FunctionNumbers, Histogram, Snapshot, Verdict
 from aioqueue.telemetry.bottleneck import scalars_of, verdict_of
-from tests.proof.verdicts import is_true
+from proofs.verdicts import is_true
 from tests.telemetry.advised import Advised
 from tests.telemetry.real import measured
 from tests.telemetry.simulation import Shape, StageShape, random_shape, rates, simulated
 
 SEEDS = range(20)
-"""The long form, `python -m tests.proof.verdicts`, takes two hundred, and real pipelines."""
+"""The long form, `python -m proofs.verdicts`, takes two hundred, and real pipelines."""
 
 
 def stage(name: str = "decode", **given: Any) -> StageShape:

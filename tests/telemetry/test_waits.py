@@ -13,7 +13,7 @@ from aioqueue.queues import aio, blocking
 from aioqueue.telemetry.registry import QueuePart
 from aioqueue.telemetry.snapshots import QueueNumbers, queue_ended, queues_beside
 from aioqueue.testing import wait_until_waiting
-from tests.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
+from tests.kit.worlds import StillClock, TaskOperation, TaskWorld, World, core_of, spin_until
 
 
 @pytest.fixture

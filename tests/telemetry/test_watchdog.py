@@ -15,7 +15,7 @@ from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.inputs import numbers, prepare
 from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.worlds.scopes import Gate
-from tests.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
+from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, spin_until
 
 
 class Scene:

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader
 
 from aioqueue.torch import DataLoader
-from tests.worlds import spin_until
+from tests.kit.worlds import spin_until
 
 
 def same(ours: Any, theirs: Any) -> bool:

@@ -20,8 +20,8 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from aioqueue.torch import collate
 from aioqueue.torch.collate import BatchMemory, gathering_for
+from tests.kit.worlds import PATIENCE, spin_until
 from tests.torch.comparing import assert_same, epoch_of, ours, same, seeded, theirs
-from tests.worlds import PATIENCE, spin_until
 
 SIDE = 80
 """Of pictures that are large enough to be written to their place at once."""

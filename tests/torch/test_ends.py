@@ -21,6 +21,7 @@ from torch.utils.data import IterableDataset
 
 import aioqueue
 from aioqueue import sync
+from tests.kit.worlds import ctrl_c, spin_until, waiting
 from tests.torch.comparing import no_thread_is_left, ours, own_threads
 from tests.torch.datasets import (
     LENGTH,
@@ -30,7 +31,6 @@ from tests.torch.datasets import (
     refuses,
     unreadable_from_four_to_seven,
 )
-from tests.worlds import ctrl_c, spin_until, waiting
 
 
 def streams_of(iterator: Any) -> Any:

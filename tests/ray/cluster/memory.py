@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tests import clusters
+from tests.kit import clusters
 
 T = TypeVar("T")
 

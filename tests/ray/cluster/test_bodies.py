@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.worlds import KINDS, AwaitedQueue, ThreadWorld
 from tests.queues import test_queues as bodies
 from tests.ray.marks import MARKS
-from tests.worlds import KINDS, AwaitedQueue, ThreadWorld
 
 pytestmark = MARKS
 

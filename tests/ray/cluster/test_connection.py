@@ -5,7 +5,7 @@ All of it in one program on a cluster of its own, for it is this program that is
 
 from __future__ import annotations
 
-from tests import clusters
+from tests.kit import clusters
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS

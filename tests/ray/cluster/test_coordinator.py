@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import aioqueue
-from tests import clusters
+from tests.kit import clusters
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from tests import clusters
+from tests.kit import clusters
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS

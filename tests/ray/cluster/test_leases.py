@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aioqueue
-from tests import clusters
+from tests.kit import clusters
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS

@@ -14,9 +14,9 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.inputs import numbers, prepare
-from tests.clusters import PATIENCE
-from tests.inputs.pipeline.exact import told
-from tests.inputs.pipeline.trees import stacked
+from tests.kit.clusters import PATIENCE
+from tests.kit.exact import told
+from tests.kit.trees import stacked
 from tests.queues.test_trees import TREES
 from tests.ray.marks import MARKS
 

@@ -18,7 +18,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, WorkerDiedError
-from tests import clusters
+from tests.kit import clusters
 from tests.ray.cluster.test_leases import other
 from tests.ray.marks import MARKS
 

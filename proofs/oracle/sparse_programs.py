@@ -1,0 +1,206 @@
+"""Programs of sparse tensors, lookup tables and assertions."""
+
+from __future__ import annotations
+
+import random
+
+from proofs.oracle.program import Maker
+from proofs.oracle.spelling import Spell, array, shown, tensor, written
+
+__all__ = ("SPARSE",)
+
+DTYPES = ("int32", "float32", "string", "int64")
+
+
+def sparse(draw: random.Random, dtype: str, shape: tuple[int, int], ordered: bool = True) -> str:
+    """A sparse matrix; at times of indices that are out of order, or out of range."""
+    cells = [(row, column) for row in range(shape[0]) for column in range(shape[1])]
+    chosen = draw.sample(cells, draw.randint(0, min(4, len(cells))))
+    chosen = sorted(chosen) if ordered else chosen
+    if chosen and draw.random() < 0.05:
+        chosen[-1] = (shape[0], 0)
+    indices = f"np.array({[list(cell) for cell in chosen]}, 'int64').reshape(-1, 2)"
+    return f"tf.SparseTensor({indices}, {array(draw, dtype, (len(chosen),))}, {list(shape)})"
+
+
+def sparse_op(draw: random.Random) -> str:
+    """An op on sparse matrices."""
+    shape = (draw.randint(1, 4), draw.randint(1, 4))
+    dtype = draw.choice(DTYPES)
+    one = sparse(draw, dtype, shape)
+    other = sparse(draw, dtype, shape)
+    loose = sparse(draw, dtype, shape, ordered=False)
+    numbers = sparse(draw, "int64", shape)
+    axis = draw.choice((0, 1, -1))
+    sizes, values = ([-1], [1, -1], [shape[1], shape[0]], [5, 7]), ("1", "[1, 2, 3]")
+    default = repr(b"?") if dtype == "string" else "-1"
+    return draw.choice(
+        (
+            f"tf.sparse_tensor_to_dense({one}, {default})",
+            f"tf.sparse_tensor_to_dense({loose}, {default})",
+            f"tf.sparse.to_dense({loose}, {default}, validate_indices=False)",
+            f"tf.sparse_to_dense([[0, 1], [1, 0]], [2, 3], {draw.choice(('7', '[7, 8]'))}, -1)",
+            f"tf.sparse_to_dense({draw.sample(range(5), 3)}, [5], {draw.choice(values)})",
+            f"tf.sparse_to_indicator({numbers}, {draw.choice((10, 20))})",
+            f"tf.sparse_reorder({loose})",
+            f"tf.sparse_retain({one}, tf.greater(tf.range(tf.size({one}.values)), 0))",
+            f"tf.sparse_reshape({one}, {draw.choice(sizes)})",
+            f"tf.sparse_concat({axis}, [{one}, {other}])",
+            f"tf.sparse_concat({axis}, [{one}, {sparse(draw, dtype, (2, 3))}])",
+            f"tf.deserialize_many_sparse(tf.serialize_many_sparse({one}), tf.{dtype})",
+            f"tf.deserialize_many_sparse(tf.stack([tf.serialize_sparse({one})] * 2), tf.{dtype},"
+            f" rank=3)",
+            f"tf.cast({sparse(draw, 'float32', shape)}, tf.int32)",
+            f"{one}.values",
+            f"{one}.dense_shape",
+            one,
+        )
+    )
+
+
+def sparse_tensors(draw: random.Random) -> list[str]:
+    """Some ops on sparse tensors, some fed."""
+    lines = written(draw, (sparse_op,), most=5)
+    if draw.random() < 0.4:
+        value = "tf.SparseTensorValue([[0, 1], [2, 0]], [5, 6], [3, 2])"
+        lines += [
+            "(fed,) = (tf.sparse_placeholder(tf.int32),)",
+            "form(fed)",
+            f"near(tf.sparse_tensor_to_dense(fed), {{fed: {value}}})",
+            f"near(fed, {{fed: {value}}})",
+        ]
+    return lines
+
+
+COMPARING = ("equal", "none_equal", "less", "less_equal", "greater", "greater_equal", "near")
+SIGNS = ("negative", "positive", "non_negative", "non_positive")
+
+
+def assertion(draw: random.Random) -> str:
+    """An assertion, which may hold; it passes on what it is about if it does."""
+    dtype = draw.choice(("int32", "float32"))
+    shape: tuple[int, ...] = draw.choice(((), (3,), (2, 2)))
+    x = tensor(draw, dtype, shape, -1, 2)
+    y = draw.choice((tensor(draw, dtype, shape, -1, 2), tensor(draw, dtype, (), -1, 2)))
+    more = draw.choice(("", ", message='told'", ", data=['seen', 5], summarize=2"))
+    plain = draw.choice(("", ", message='told'"))
+    ranks = draw.choice((0, 1, 2))
+    # Of constants that fail, an error is raised while the graph is built.
+    match draw.choice(("two", "two", "sign", "rank", "kind", "numbers", "Assert")):
+        case "two":
+            op = draw.choice(COMPARING)
+            if op == "near":
+                x, y = (tensor(draw, "float32", shape, 0, 1) for _ in range(2))
+                made = f"tf.assert_near({x}, {y}, 0.5, {draw.choice(('0.5', '0.1'))})"
+            else:
+                made = f"tf.assert_{op}({x}, {y}{more})"
+        case "sign":
+            made = f"tf.assert_{draw.choice(SIGNS)}({x}{more})"
+        case "rank":
+            made = draw.choice(
+                (
+                    f"tf.assert_rank({x}, {ranks}{plain})",
+                    f"tf.assert_rank_at_least({x}, {ranks}{plain})",
+                    f"tf.assert_rank_in({x}, [{ranks}, 1]{plain})",
+                )
+            )
+        case "kind":
+            return draw.choice(
+                (
+                    f"tf.no_op(tf.assert_integer({x}) and None)",
+                    f"tf.no_op(tf.assert_type({x}, tf.float32) and None)",
+                    f"tf.assert_scalar({x})",
+                    f"tf.assert_same_float_dtype([{x}, tf.constant(1.0)])",
+                    f"tf.assert_proper_iterable({draw.choice(('[1]', '5', 'np.ones(2)'))})",
+                    f"tf.is_numeric_tensor({x})",
+                    f"tf.is_strictly_increasing({x})",
+                    f"tf.is_non_decreasing({x})",
+                )
+            )
+        case "numbers":
+            special = draw.choice(("1.0", "np.inf", "np.nan", "-np.inf"))
+            value = f"tf.placeholder_with_default(np.float32([1.0, {special}]), None)"
+            return draw.choice(
+                (
+                    f"tf.debugging.{draw.choice(('is_inf', 'is_nan', 'is_finite'))}({value})",
+                    f"tf.check_numerics({value}, 'checked')",
+                    f"tf.verify_tensor_all_finite({value}, 'checked')",
+                    f"tf.debugging.assert_all_finite({value}, 'checked')",
+                )
+            )
+        case _:
+            holds = f"tf.placeholder_with_default({draw.random() < 0.5}, [])"
+            made = f"tf.Assert({holds}, [{x}, 'said'], summarize={draw.choice((None, 2))})"
+    # A dependency, for an operation returns nothing.
+    return f"tf.tuple([{x}], control_inputs=[{made}])[0]"
+
+
+def assertions(draw: random.Random) -> list[str]:
+    """Some assertions, each for itself."""
+    spells: tuple[Spell, ...] = (assertion,)
+    return written(draw, spells)
+
+
+def tables(draw: random.Random) -> list[str]:
+    """Lookup tables of tensors and of files."""
+    keys = draw.sample(("a", "bc", "d", "x y", "7"), draw.randint(1, 4))
+    numbers = draw.sample(range(20), len(keys))
+    if draw.random() < 0.06 and len(keys) > 1:
+        keys[-1] = keys[0]
+    match draw.choice(("words", "numbers", "beyond", "file", "file")):
+        case "words":
+            source = (
+                f"tf.lookup.KeyValueTensorInitializer({keys}, {numbers},"
+                " key_dtype=tf.string, value_dtype=tf.int64)"
+            )
+            table, asked, dtype = f"tf.lookup.StaticHashTable({source}, -1)", keys, "string"
+        case "numbers":
+            source = f"tf.lookup.KeyValueTensorInitializer(tf.constant({numbers}), {keys})"
+            table, dtype = f"tf.lookup.StaticHashTable({source}, 'none')", "int32"
+            asked = [str(number) for number in numbers]
+        case "beyond":
+            source = (
+                f"tf.lookup.KeyValueTensorInitializer({keys}, {list(range(len(keys)))},"
+                " key_dtype=tf.string, value_dtype=tf.int64)"
+            )
+            table, asked = f"tf.lookup.StaticVocabularyTable({source}, 3)", keys
+            dtype = "string"
+        case _:
+            line = "tf.lookup.TextFileIndex.LINE_NUMBER"
+            whole = "tf.lookup.TextFileIndex.WHOLE_LINE"
+            table, asked, dtype = "", keys, "string"
+            source = f"tf.lookup.TextFileInitializer(folder + '/words', tf.string, {whole}, "
+            source += f"tf.int64, {line})"
+            table = f"tf.lookup.StaticHashTable({source}, -1)"
+            if draw.random() < 0.4:
+                source = f"tf.lookup.TextFileInitializer(folder + '/words', tf.int64, {line}, "
+                source += f"tf.string, {whole})"
+                table, dtype = f"tf.lookup.StaticHashTable({source}, 'none')", "int64"
+                asked = [str(at) for at in range(len(keys))]
+    asks = draw.sample([*asked, "5", "99"], 3 if len(asked) > 1 else 2)
+    spelled = repr([key.encode() for key in asks]) if dtype == "string" else f"[{', '.join(asks)}]"
+    lines = [f"with open(folder + '/words', 'w') as file: file.write({chr(10).join(keys)!r})"]
+    lines += [
+        f"(table,) = ({table},)",
+        f"(keys,) = (tf.placeholder_with_default(np.array({spelled}, "
+        f"{'object' if dtype == 'string' else repr(dtype)}), None),)",
+        "(found,) = (table.lookup(keys),)",
+        "form(found)",
+        "(size,) = (table.size(),)",
+        "session()",
+    ]
+    if draw.random() < 0.1:
+        lines.append("near(found)")
+    lines.append(f"here(tf.{draw.choice(('tables_initializer', 'initialize_all_tables'))}())")
+    if dtype == "string" and draw.random() < 0.5:
+        value = "tf.sparse_placeholder(tf.string)"
+        lines += shown("few", f"table.lookup({value})")[:2]
+    return [*lines, "near(found)", "here(size)", "near(found)"]
+
+
+SPARSE: dict[str, Maker] = {
+    "sparse tensors": sparse_tensors,
+    "assertions": assertions,
+    "lookup tables": tables,
+}
+"""The kinds of programs of this module by name."""

@@ -1,0 +1,406 @@
+"""Pipelines that nobody has thought of, left anywhere and gone on with in any way.
+
+Chains of stages are drawn, and where the run is left, and how it goes on: by which workers, how
+many, in threads or in tasks of asyncio or trio. What all runs have given together is, value by
+value, what one undisturbed run gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioqueue.inputs import (
+    Pipeline,
+    Retry,
+    arrays,
+    items,
+    merge_positions,
+    mix,
+    numbers,
+    read_lines,
+)
+from tests.kit.exact import Exact, told
+from tests.kit.going import packed
+from tests.kit.resuming import (
+    Batches,
+    How,
+    examples,
+    of_every_kind,
+    run,
+    shuffled,
+    slowly,
+    through_json,
+    write_files,
+)
+from tests.kit.worlds import HAS_TRIO, needs_trio
+
+if TYPE_CHECKING or HAS_TRIO:
+    import trio
+
+EPOCHS = 2
+HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
+
+
+def sum_of(value: Any) -> int:
+    """A number that any value has, whatever it is made of."""
+    return zlib.crc32(json.dumps(told(value)).encode())
+
+
+def noised(value: Any, rng: np.random.Generator) -> tuple[int, float]:
+    return sum_of(value), float(rng.random())
+
+
+async def noised_in_a_task(value: Any, rng: np.random.Generator) -> tuple[int, float]:
+    await anyio.lowlevel.checkpoint()
+    return noised(value, rng)
+
+
+def rich(value: Any, rng: np.random.Generator) -> dict[str, Any]:
+    return of_every_kind(sum_of(value) % 100, rng)
+
+
+def sequence(value: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    return np.full(int(rng.integers(0, 12)), sum_of(value) % 1000)
+
+
+def copies(value: Any, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
+    for _ in range(sum_of(value) % 3):
+        yield noised(value, rng)
+
+
+def mostly(value: Any, rng: np.random.Generator) -> tuple[int, float] | None:
+    """Some fail, some are left out."""
+    kind = sum_of(value) % 5
+    if not kind:
+        raise ValueError("none of these")
+    return None if kind == 1 else noised(value, rng)
+
+
+def rarely_failing(value: Any, rng: np.random.Generator) -> tuple[int, float]:
+    if not sum_of(value) % 4:
+        raise ValueError("not this one")
+    return noised(value, rng)
+
+
+def is_wanted(value: Any) -> bool:
+    return bool(sum_of(value) % 4)
+
+
+def tokens(value: Any) -> int:
+    return sum_of(value) % 7
+
+
+def in_files(pipeline: Any) -> Any:
+    """The pipeline with a cache, in a folder of its own."""
+    if not HAS_PYARROW:
+        return pipeline.cache(key="1")
+    name = f"{zlib.crc32(repr(pipeline).encode())}.cache"
+    return pipeline.cache(Path(PATHS[0]).parent.with_name(name), key="1", on_stale="rebuild")
+
+
+class Said(NamedTuple):
+    """A stage, a number, and what is mixed in."""
+
+    stage: str
+    number: int = 1
+    others: tuple[Said, ...] = ()
+
+
+Add = Callable[[Any, How, int], Any]
+
+STAGES: dict[str, Add] = {
+    "prepare": lambda one, how, n: how.prepare(one, noised),
+    "tasks": lambda one, how, n: how.prepare(one, noised_in_a_task),
+    "generators": lambda one, how, n: how.prepare(one, copies),
+    "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", drop_none=True),
+    "retries": lambda one, how, n: how.prepare(one, rarely_failing, on_error=Retry(1, then="skip")),
+    "flat": lambda one, how, n: one.flat(copies, workers=how.workers),
+    "filter": lambda one, how, n: one.filter(is_wanted),
+    "shuffle": lambda one, how, n: one.shuffle(3 * n),
+    "large shuffle": lambda one, how, n: one.shuffle(100),
+    "batch": lambda one, how, n: one.batch(n, collate=list),
+    "rich": lambda one, how, n: how.prepare(one, rich),
+    "rich batch": lambda one, how, n: how.prepare(one, rich).batch(n),
+    "rich unbatch": lambda one, how, n: how.prepare(one, rich).batch(n).unbatch(),
+    "whole batches": lambda one, how, n: one.batch(n, collate=list, drop_remainder=True),
+    "across epochs": lambda one, how, n: one.batch(n, collate=list, across_epochs=True),
+    "unbatch": lambda one, how, n: one.batch(n, collate=list).unbatch(),
+    "take": lambda one, how, n: one.take(4 * n),
+    "skip": lambda one, how, n: one.skip(2 * n),
+    "enumerate": lambda one, how, n: one.enumerate(n),
+    "window": lambda one, how, n: one.window(n, 1 + n % 4, collate=list),
+    "short windows": lambda one, how, n: one.window(
+        n, 1 + n % 3, collate=list, drop_remainder=False
+    ),
+    "map_batches": lambda one, how, n: one.batch(n, collate=list).map_batches(
+        noised, workers=how.workers, max_in_flight=how.limit
+    ),
+    "prefetch": lambda one, how, n: one.prefetch(n),
+    "cache": lambda one, how, n: one.cache(key="1"),
+    "cache in files": lambda one, how, n: in_files(how.prepare(one, noised)),
+    "bucket": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], n),
+    "tokens": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], tokens_per_batch=20),
+    "pack": lambda one, how, n: packed(how.prepare(one, sequence), 12, n),
+    "pieces": lambda one, how, n: packed(how.prepare(one, sequence), 5, n, on_too_long="split"),
+}
+
+
+COMBINED: dict[str, Callable[[Any, Any, int], Any]] = {
+    "mix": lambda one, other, n: one.mix(other, weights=[n, 2]),
+    "mix, first": lambda one, other, n: one.mix(other, weights=[n, 2], stop="first"),
+    "mix, tokens": lambda one, other, n: one.mix(other, weights=[n, 2], tokens=tokens),
+    "concat": lambda one, other, n: one.concat(other),
+    "zip": lambda one, other, n: one.zip(other),
+}
+
+
+def said(depth: int = 0) -> st.SearchStrategy[list[Said]]:
+    """Some stages, one after another."""
+    plain_ones = st.builds(Said, st.sampled_from(sorted(STAGES)), st.integers(1, 6))
+    if depth:
+        return st.lists(plain_ones, max_size=2)
+    mixed = st.builds(
+        Said, st.sampled_from(sorted(COMBINED)), st.integers(1, 6), said(1).map(tuple)
+    )
+    return st.lists(plain_ones | plain_ones | plain_ones | mixed, max_size=5)
+
+
+PATHS: list[str] = []
+DAMAGED: list[str] = []
+"""Of the files that some read."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _many_switches() -> Iterator[None]:
+    """Threads take turns much more often than is usual: what goes wrong between two of their steps
+    does so a hundred times as often."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(2e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = write_files(tmp_path_factory.mktemp("anything"))
+    PATHS[:] = map(str, sorted(folder.iterdir()))
+    damaged = folder / "damaged.txt"
+    damaged.write_bytes(b"sound 1\nsound 2\n\xff\nlost\n")
+    DAMAGED[:] = [str(damaged)]
+
+
+def lines(seed: int = 0) -> Any:
+    return read_lines(items(PATHS, shuffle=True, seed=seed))
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "numbers": lambda: numbers(30, shuffle=True, seed=3),
+    "one": lambda: numbers(1, seed=3),
+    "lines": lines,
+    "arrays": lambda: arrays({"x": np.arange(17, dtype=np.int16), "y": np.arange(17) / 3}, seed=1),
+    "mixture": lambda: mix([numbers(20, shuffle=True, seed=1), lines(4)], [2, 1], seed=5),
+    "part": lambda: numbers(40, shuffle=True, seed=3).split([0.6, 0.4])[0],
+    "part of lines": lambda: lines(2).split([0.4, 0.6])[1],
+    "repeated": lambda: numbers(9, shuffle=True, seed=3).repeat(3),
+    "repeated lines": lambda: lines(5).split([0.7, 0.3])[1].repeat(2),
+    "files in turn": lambda: lines(6).interleave(2),
+    "damaged files": lambda: read_lines(
+        [*PATHS, DAMAGED[0], *PATHS[:2]], encoding="ascii", seed=8, on_error="skip"
+    ),
+    "mixture that stops": lambda: mix([lines(7), numbers(9, seed=2)], stop="first", seed=6),
+}
+
+
+def made(chain: list[Said] | tuple[Said, ...], how: How, source: Any) -> Any:
+    """The pipeline that was said."""
+    pipeline: Any = Pipeline(source)
+    for one in chain:
+        if one.stage in COMBINED:
+            other = made(one.others, how, numbers(9, seed=one.number))
+            pipeline = COMBINED[one.stage](pipeline, other, one.number)
+        else:
+            pipeline = STAGES[one.stage](pipeline, how, one.number)
+    return pipeline
+
+
+class Leg(NamedTuple):
+    """A run: how many values it takes, and how."""
+
+    most: int | None
+    world: str
+    how: How
+
+
+hows = st.builds(How, st.integers(1, 4), st.just("auto"), st.sampled_from([None, 4, 9]))
+WORLDS_OF_LEGS = ["threads", "asyncio", *(["trio"] if HAS_TRIO else [])]
+legs = st.builds(Leg, st.integers(0, 9), st.sampled_from(WORLDS_OF_LEGS), hows)
+
+
+async def in_tasks(pipeline: Any, most: int | None, state: Any) -> tuple[Batches, Any]:
+    taken: Batches = []
+    async with pipeline.epochs(EPOCHS, resume=state) as epochs:
+        if most != 0:
+            async for epoch in epochs:
+                async for value in epoch:
+                    taken.append((epoch.number, Exact(value)))
+                    if len(taken) == most:
+                        return taken, through_json(epochs.state_dict())
+        return taken, through_json(epochs.state_dict())
+
+
+def gone(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
+    """What a run gives, and where it was left."""
+    if leg.world == "asyncio":
+        return asyncio.run(in_tasks(pipeline, leg.most, state))
+    if leg.world == "trio":
+        return trio.run(in_tasks, pipeline, leg.most, state)
+    if leg.most == 0:
+        with pipeline.epochs(EPOCHS, resume=state) as epochs:
+            return [], through_json(epochs.state_dict())
+    return run(pipeline, EPOCHS, leg.most, state)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(said(), st.sampled_from(sorted(SOURCES)), st.lists(legs, min_size=1, max_size=3), legs)
+def test_the_rest_is_what_would_have_come(
+    chain: list[Said], source: str, before: list[Leg], last: Leg
+) -> None:
+    def pipeline(how: How) -> Any:
+        return made(chain, how, SOURCES[source]())
+
+    whole, _ = run(pipeline(How(1)), EPOCHS)
+    found: Batches = []
+    state = None
+    for leg in before:
+        more, state = gone(pipeline(leg.how), leg, state)
+        found += more
+    more, end = gone(pipeline(last.how), last._replace(most=None), state)
+    assert found + more == whole
+    assert gone(pipeline(last.how), last._replace(most=None), end)[0] == []
+
+
+ROW_BY_ROW = [
+    *("prepare", "tasks", "generators", "skips", "retries", "flat", "filter"),
+    *("shuffle", "large shuffle", "prefetch", "rich", "cache", "cache in files"),
+]
+"""Stages that any number of ranks can go on with, and that give examples one by one."""
+
+AT_THE_END: dict[str, Callable[[Any, How, int], Any]] = {
+    "batch": lambda one, how, n: how.prepare(one, noised).batch(n),
+    "rich": lambda one, how, n: how.prepare(one, rich).batch(n),
+    "bucket": STAGES["bucket"],
+    "pack": lambda one, how, n: STAGES["pack"](one, how, n).batch(2),
+    "pieces": lambda one, how, n: STAGES["pieces"](one, how, n).batch(2),
+}
+
+
+ranks = st.lists(legs, min_size=1, max_size=4)
+"""As many as these, each of which goes its own way."""
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None)
+@given(
+    st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
+    st.sampled_from(sorted(SOURCES.keys() - {"mixture that stops"})),
+    st.sampled_from(sorted(AT_THE_END)),
+    st.lists(ranks, min_size=1, max_size=3),
+    ranks,
+)
+def test_ranks_of_any_number_give_each_example_once(
+    chain: list[Said], source: str, end: str, before: list[list[Leg]], last: list[Leg]
+) -> None:
+    def pipeline(how: How) -> Any:
+        return AT_THE_END[end](made(chain, how, SOURCES[source]()), how, 3)
+
+    def on_ranks(those: list[Leg], position: Any) -> list[tuple[Batches, Any]]:
+        return [
+            gone(pipeline(leg.how).shard(rank, len(those), uneven="allow"), leg, position)
+            for rank, leg in enumerate(those)
+        ]
+
+    found: list[Batches] = []
+    position = None
+    for those in before:
+        runs = on_ranks(those, position)
+        found += [taken for taken, _ in runs]
+        position = through_json(merge_positions([state for _, state in runs], lockstep=False))
+    to_the_end = [leg._replace(most=None) for leg in last]
+    found += [taken for taken, _ in on_ranks(to_the_end, position)]
+    assert examples(found) == examples([run(pipeline(How(1)), EPOCHS)[0]])
+
+
+class TestCancelled:
+    """A call for a batch that is cancelled at each of its awaits, one after another."""
+
+    PIPELINE = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4).prefetch(1)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=needs_trio)])
+    def test_at_each_await(self, backend: Any) -> None:
+        whole, _ = run(self.PIPELINE, 1)
+        for first in (0, 3):
+            for checkpoints in range(24):
+                handed, state = anyio.run(self._cancelled_at, first, checkpoints, backend=backend)
+                rest, _ = run(self.PIPELINE, 1, None, state)
+                assert handed + [batch for _, batch in rest] == [batch for _, batch in whole]
+
+    async def _cancelled_at(self, first: int, checkpoints: int) -> tuple[list[Any], Any]:
+        """Batches that came, with one call among them that was cancelled after so many turns of
+        the event loop, if it was not done by then; and the state behind that call."""
+        handed: list[Any] = []
+        async with self.PIPELINE.epochs(1) as epochs:
+            epoch = await anext(epochs)
+
+            async def take() -> None:
+                handed.append(Exact(await anext(epoch)))
+
+            for _ in range(first):
+                await take()
+            async with anyio.create_task_group() as group:
+                group.start_soon(take)
+                for _ in range(checkpoints):
+                    await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+            return handed, through_json(epochs.state_dict())
+
+
+class TestTwoRunsOfOnePipeline:
+    def test_each_has_its_own_position(self) -> None:
+        pipeline = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4)
+        whole = [batch for _, batch in run(pipeline, 1)[0]]
+        with pipeline.epochs(1) as one, pipeline.epochs(1) as other:
+            mine, theirs = next(one), next(other)
+            heads: tuple[list[Any], list[Any]] = [], []
+            for _ in range(3):
+                heads[0].append(Exact(next(mine)))
+                heads[1].append(Exact(next(theirs)))
+                heads[1].append(Exact(next(theirs)))
+            states = through_json(one.state_dict()), through_json(other.state_dict())
+        for head, state in zip(heads, states, strict=True):
+            assert head + [batch for _, batch in run(pipeline, 1, None, state)[0]] == whole
+
+    def test_one_goes_on_while_the_other_is_still_there(self) -> None:
+        pipeline = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4)
+        whole = [batch for _, batch in run(pipeline, 1)[0]]
+        with pipeline.epochs(1) as one:
+            epoch = next(one)
+            head = [Exact(next(epoch)) for _ in range(4)]
+            with pipeline.epochs(1, resume=one.state_dict()) as other:
+                rest = [Exact(batch) for batch in next(other)]
+            assert head + rest == whole
+            assert head + [Exact(batch) for batch in epoch] == whole

@@ -1,0 +1,140 @@
+"""Prose: phrases that a native technical writer would not use are refused; and the glossary.
+
+The test looks at the pages, and at the docstrings, comments and messages of the package. If a page
+has to quote such a phrase, add it to `EXCEPTIONS`, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+BANNED = (
+    "told",
+    "whoever",
+    "whomever",
+    "whom",
+    "of which",
+    "at hand",
+    "by turns",
+    "gone through",
+    "goes through it",
+    "what comes",
+    "what becomes of",
+    "nobody hears",
+    "nobody's",
+    "of somebody",
+    "said last",
+    "is to be said",
+    "lest",
+    "in the manner of",
+    "as good as",
+    "go on with",
+    "gone on with",
+    "goes on with",
+    "is let go",
+    "let go of",
+    "as far as it goes",
+    "others nothing",
+    "who asks",
+    "what is asked",
+    "makes up for",
+    "is none",
+)
+"""Phrases that are translated, or whose subject has no name. Say who does what."""
+
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""A file and a phrase that it may have, and why: where it quotes another library, say."""
+
+_PHRASES = re.compile(
+    r"\b(?:" + "|".join(phrase.replace(" ", r"\s+") for phrase in BANNED) + r")\b(?<!(?-i:None))",
+    re.IGNORECASE,
+)
+_COMMENTS = re.compile(r"(?:^[ \t]*#[^\n]*\n)+|  #[^\n]*\n", re.MULTILINE)
+_BETWEEN = re.compile(r"[\s#\"']+(?:f\")?")
+_CODE = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
+
+
+def folders() -> dict[str, list[Path]]:
+    """The files of each folder that is looked at, by its name."""
+    found = {"pages": [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]}
+    found["howto"] = sorted((ROOT / "docs/howto").glob("*.md"))
+    package = ROOT / "aioqueue"
+    found["aioqueue"] = sorted(package.glob("*.py"))
+    for folder in sorted(path for path in package.iterdir() if (path / "__init__.py").exists()):
+        found[folder.name] = sorted(folder.glob("*.py"))
+        for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+            files = sorted(inner.rglob("*.py"))
+            if files:
+                found[f"{folder.name}/{inner.name}"] = files
+    return found
+
+
+def prose_of(path: Path) -> Iterator[str]:
+    """What a file says: a page without its code, or docstrings, messages and comments."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield _CODE.sub(" ", text)
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+    for comment in _COMMENTS.findall(text):
+        yield comment.replace("#", " ")
+
+
+def phrases_in(path: Path) -> list[str]:
+    """The banned phrases of a file, each as often as it is there."""
+    name = path.relative_to(ROOT).as_posix()
+    words = _BETWEEN.sub(" ", path.read_text(encoding="utf-8"))
+    if not _PHRASES.search(words):  # neither in prose nor in code: nothing is parsed
+        return []
+    found = (
+        " ".join(one.lower().split()) for text in prose_of(path) for one in _PHRASES.findall(text)
+    )
+    return [one for one in found if (name, one) not in EXCEPTIONS]
+
+
+@pytest.mark.slow(but=("aioqueue", "howto"))
+@pytest.mark.parametrize("folder", list(folders()))
+def test_no_banned_phrases(folder: str) -> None:
+    found = {path.relative_to(ROOT): phrases_in(path) for path in folders()[folder]}
+    where = "\n".join(f"{path}: {', '.join(phrases)}" for path, phrases in found.items() if phrases)
+    assert not where, f"phrases that BANNED lists; say who does what:\n{where}"
+
+
+def test_phrases_are_found_across_lines_and_not_in_code(tmp_path: Path) -> None:
+    page, code = tmp_path / "page.md", tmp_path / "code.py"
+    page.write_text(
+        "It goes by\nturns; None is None.\n\n```python\ntold = 1\n```\nSee `told`, [it](told.md).\n"
+    )
+    code.write_text(
+        'told = "whoever"\n\n# What lies at\n# hand.\nraise OSError("of "\n    "which")\n'
+    )
+    found = [_PHRASES.findall(" ".join(" ".join(prose_of(path)).split())) for path in (page, code)]
+    assert found == [["by turns"], ["of which", "at hand"]]
+
+
+def test_exceptions_are_needed() -> None:
+    for name, phrase in EXCEPTIONS:
+        text = " ".join(" ".join(prose_of(ROOT / name)).lower().split())
+        assert phrase in text, (name, phrase)
+
+
+def test_the_glossary_has_each_term_once_and_in_order() -> None:
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    terms: list[str] = []
+    for table in page.split("\n## ")[1:]:
+        rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[1:]
+        names = [term.lower() for term, _ in rows]
+        assert names == sorted(names)
+        assert all(meaning[0].isupper() and meaning.endswith(".") for _, meaning in rows)
+        terms += [part for name in names for part in name.split(", ")]
+    assert len(terms) == len(set(terms))
+    assert len(terms) >= 60
