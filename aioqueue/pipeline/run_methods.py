@@ -10,35 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import not_searched
-from aioqueue.base.public_names import DeferredModule
 from aioqueue.pipeline.array_spec import spec_of_all
 from aioqueue.pipeline.stages.base import BasePipeline, refuse_in_loop, watch_of
 
 if TYPE_CHECKING:
     from aioqueue.items.item import Origin
-    from aioqueue.pipeline import build, diagram, epochs, write
     from aioqueue.pipeline.epochs import Epoch, Epochs
-    from aioqueue.pipeline.nodes import progress, rows
     from aioqueue.pipeline.sink import Sink
-    from aioqueue.pipeline.stages import (
-        chain as chain_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        take as take_stage,
-    )
-    from aioqueue.pipeline.state import checkpoint
     from aioqueue.pipeline.write import Written
     from aioqueue.telemetry import Monitor, Watch
-else:
-    build = DeferredModule("aioqueue.pipeline.build")
-    chain_stage = DeferredModule("aioqueue.pipeline.stages.chain")
-    checkpoint = DeferredModule("aioqueue.pipeline.state.checkpoint")
-    diagram = DeferredModule("aioqueue.pipeline.diagram")
-    epochs = DeferredModule("aioqueue.pipeline.epochs")
-    progress = DeferredModule("aioqueue.pipeline.nodes.progress")
-    rows = DeferredModule("aioqueue.pipeline.nodes.rows")
-    take_stage = DeferredModule("aioqueue.pipeline.stages.take")
-    write = DeferredModule("aioqueue.pipeline.write")
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -92,6 +72,9 @@ class RunMethods(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
                 another pipeline: then the message names the field that differs, and both values.
         """
+        from aioqueue.pipeline.epochs import Epochs
+        from aioqueue.pipeline.nodes.rows import EpochRange
+
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
         if start and resume is not None:
@@ -99,8 +82,8 @@ class RunMethods(ABC, Generic[T_co]):
                 f"start: got {start} together with resume; expected only one of them: the position"
                 " says in which epoch to begin, and count is the number of all epochs from 0 on"
             )
-        return epochs.Epochs(
-            self._pipeline(), rows.EpochRange(start, stop), resume, watchdog, journal, raise_single
+        return Epochs(
+            self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
         )
 
     def peek(self, count: int = 1) -> list[T_co]:
@@ -233,7 +216,9 @@ class RunMethods(ABC, Generic[T_co]):
             ModuleNotFoundError: ``progress=True``, and tqdm is not installed.
             RuntimeError: in an event loop; await `awrite` there.
         """
-        return write.write(
+        from aioqueue.pipeline.write import write
+
+        return write(
             self._pipeline(),
             sink,
             epochs=epochs,
@@ -274,7 +259,9 @@ class RunMethods(ABC, Generic[T_co]):
             A cancelled call waits for the rows that are being written, and keeps what is committed.
             The same call goes on from there.
         """
-        return await write.awrite(
+        from aioqueue.pipeline.write import awrite
+
+        return await awrite(
             self._pipeline(),
             sink,
             epochs=epochs,
@@ -292,8 +279,13 @@ class RunMethods(ABC, Generic[T_co]):
         return spec_of_all(elements, self._pipeline().stages)
 
     def _peeking(self, count: int) -> Epochs[T_co]:
+        from aioqueue.pipeline.epochs import Epochs
+        from aioqueue.pipeline.nodes.rows import EpochRange
+        from aioqueue.pipeline.stages.chain import checked, sources_of
+        from aioqueue.pipeline.stages.take import Take
+
         pipeline = self._pipeline()
-        for source in chain_stage.sources_of(pipeline):
+        for source in sources_of(pipeline):
             if source._is_once or source._is_consumed:
                 raise InvalidArgumentError(
                     f"peek: got a pipeline of {source!r}, which would lose what is looked at;"
@@ -301,17 +293,17 @@ class RunMethods(ABC, Generic[T_co]):
                 )
         kept = (
             *(stage.without_quarantine() for stage in pipeline.stages),
-            take_stage.Take(checked_count(count, "count")),
+            Take(checked_count(count, "count")),
         )
-        return epochs.Epochs(
-            chain_stage.checked(pipeline._made_of(pipeline.source, kept)), rows.EpochRange(0, 1)
-        )
+        return Epochs(checked(pipeline._made_of(pipeline.source, kept)), EpochRange(0, 1))
 
     def _without_files(self) -> BasePipeline[Any]:
         """The same pipeline, whose stages write no quarantine files."""
+        from aioqueue.pipeline.stages.chain import checked
+
         pipeline = self._pipeline()
         stages = [stage.without_quarantine() for stage in pipeline.stages]
-        return chain_stage.checked(pipeline._made_of(pipeline.source, stages))
+        return checked(pipeline._made_of(pipeline.source, stages))
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would run the pipeline.
@@ -326,11 +318,15 @@ class IterablePipeline(BasePipeline[T_co]):
     """A pipeline as an iterable of its first epoch."""
 
     def __str__(self) -> str:
-        return diagram.text(self)
+        from aioqueue.pipeline.diagram import text
+
+        return text(self)
 
     def _repr_svg_(self) -> str:
         """The diagram that notebooks show."""
-        return diagram.svg(self)
+        from aioqueue.pipeline.diagram import svg
+
+        return svg(self)
 
     def __bool__(self) -> bool:
         """Always true, also for an empty pipeline: otherwise ``len`` would decide."""
@@ -342,7 +338,9 @@ class IterablePipeline(BasePipeline[T_co]):
         Raises:
             TypeError: the number depends on the data, or the source does not know its length.
         """
-        length = build.length_of(self)
+        from aioqueue.pipeline.build import length_of
+
+        length = length_of(self)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
@@ -357,8 +355,12 @@ class IterablePipeline(BasePipeline[T_co]):
         return aiter(self._first_epoch())
 
     def _first_epoch(self) -> Epoch[T_co]:
-        chain_stage.warn_if_reiterated(self)
-        return epochs.Epoch(self, progress.ResumePoint(0), watch_of(self))
+        from aioqueue.pipeline.epochs import Epoch
+        from aioqueue.pipeline.nodes.progress import ResumePoint
+        from aioqueue.pipeline.stages.chain import warn_if_reiterated
+
+        warn_if_reiterated(self)
+        return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
         """Resume at a position, for the rest of its epoch.
@@ -374,7 +376,10 @@ class IterablePipeline(BasePipeline[T_co]):
             InvalidArgumentError: the state is not a position, is damaged, or belongs to another
                 pipeline: then the message names the field that differs, and both values.
         """
-        return epochs.Epoch(*checkpoint.checked_standing(self, state), watch_of(self))
+        from aioqueue.pipeline.epochs import Epoch
+        from aioqueue.pipeline.state.checkpoint import checked_standing
+
+        return Epoch(*checked_standing(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all runs of this pipeline from now on, and find their bottleneck.
@@ -406,7 +411,9 @@ class IterablePipeline(BasePipeline[T_co]):
         Raises:
             InvalidArgumentError: this pipeline has no such item.
         """
-        sources = chain_stage.sources_of(self)
+        from aioqueue.pipeline.stages.chain import sources_of
+
+        sources = sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
                 f"item: got one of source {item.source}; expected a source below {len(sources)},"
