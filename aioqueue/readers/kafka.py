@@ -23,7 +23,7 @@ from aioqueue.base.public_names import public
 from aioqueue.coordination.cancellations import sheltered
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, misplaced
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.source import Source
 from aioqueue.system.forks import in_one_process_async
 from aioqueue.worlds.waker import running_loop
 

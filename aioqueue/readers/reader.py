@@ -46,9 +46,9 @@ from aioqueue.readers.files import (
     times_of,
 )
 from aioqueue.sources.base import Determined
-from aioqueue.sources.mixture import Interleaved
-from aioqueue.sources.sequences import Sequential
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.mixture import Interleaved
+from aioqueue.sources.kinds.sequences import Sequential
+from aioqueue.sources.kinds.source import Source
 from aioqueue.system.forks import PROCESS, begun_elsewhere
 
 T = TypeVar("T")

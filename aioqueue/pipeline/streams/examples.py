@@ -45,8 +45,8 @@ from aioqueue.pipeline.streams.stream import (
     resumable_stream,
 )
 from aioqueue.pipeline.streams.streaming import CarryStage, Streaming
-from aioqueue.sources.sequences import items
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.sequences import items
+from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.source_reader import aclose, close, failure_of_clean_up, next_of
 from aioqueue.system.locks import guarded
 from aioqueue.workers.options import UnseededOptions

@@ -18,8 +18,8 @@ from aioqueue.base.display_text import on_one_line
 from aioqueue.core.elements.philox import PhiloxWords, Seed
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, checked_numbers, misplaced
+from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.shuffling import bounds_of, checked_weights, derive_seed
-from aioqueue.sources.source import Source
 
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")

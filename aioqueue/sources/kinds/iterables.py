@@ -35,8 +35,8 @@ from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, checked_numbers, misplaced, refusing_wrong_values
 from aioqueue.sources.base import Determined
-from aioqueue.sources.sequences import rows_of_table
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.sequences import rows_of_table
+from aioqueue.sources.kinds.source import Source
 from aioqueue.system.forks import PROCESS, begun_elsewhere, in_one_process_async
 
 _log: Final = logging.getLogger("aioqueue")
