@@ -132,7 +132,7 @@ class _Request:
         await self._send(message)
 
     async def close(self) -> None:
-        """Give a request without a response one that says why. Nobody but middleware reads it."""
+        """Answer a request that has no response, with the reason. Only middleware reads it."""
         if self._has_started:
             return
         start = {"type": "http.response.start", "status": _CLIENT_CLOSED_REQUEST, "headers": []}

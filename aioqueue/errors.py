@@ -48,13 +48,13 @@ from aioqueue.base.display_text import on_one_line, without_secrets
 
 __all__ = (
     "AioQueueError",
-    "AsItIs",
     "CancelledError",
     "DataLossError",
     "DeadlineExceededError",
     "InvalidArgumentError",
     "ItemTimeoutError",
     "OutOfRangeError",
+    "PickledByParts",
     "PreemptedError",
     "QueueClosedError",
     "QueueEmpty",
@@ -63,18 +63,18 @@ __all__ = (
     "UndeliveredError",
     "WorkerDiedError",
     "add_note",
-    "copied",
+    "copy_exception",
+    "copy_for_caller",
     "counted",
     "describe_exception",
-    "detached",
     "exception_text",
     "interrupt_of",
     "out_of_range_error",
-    "own",
     "queue_label",
-    "remade",
+    "rebuild_exception",
     "set_cause",
     "with_article",
+    "without_frames",
 )
 
 if TYPE_CHECKING or sys.version_info < (3, 13):
@@ -136,8 +136,8 @@ _OF_A_RAISE: Final = frozenset(
         *("__dict__", "__weakref__", "args", "exceptions", "message"),
     )
 )
-"""Attributes that are not copied as fields: `copied` sets them itself, or they say where and how
-the exception was raised."""
+"""Attributes that are not copied as fields: `copy_exception` sets them itself, or they say where
+and how the exception was raised."""
 
 
 def _fields(kind: type[BaseException]) -> Iterator[tuple[str, Any]]:
@@ -162,7 +162,7 @@ def _kept(error: BaseException) -> dict[str, Any]:
     return kept
 
 
-def remade(
+def rebuild_exception(
     kind: type[BaseException],
     args: tuple[Any, ...],
     attributes: Mapping[str, Any],
@@ -203,7 +203,7 @@ def remade(
     return made
 
 
-def copied(error: BaseException) -> BaseException | None:
+def copy_exception(error: BaseException) -> BaseException | None:
     """Copy an exception with its history; return ``None`` if that is impossible.
 
     The copy has the class, arguments, attributes, notes, cause and present traceback. Whatever is
@@ -212,12 +212,12 @@ def copied(error: BaseException) -> BaseException | None:
     try:
         args = error.args
         if isinstance(error, BaseExceptionGroup):
-            args = error.message, [copied(one) for one in error.exceptions]
+            args = error.message, [copy_exception(one) for one in error.exceptions]
         attributes = dict(error.__dict__)
         notes = attributes.get("__notes__")
         if isinstance(notes, list):
             attributes["__notes__"] = list(notes)
-        made = remade(type(error), args, attributes, _kept(error))
+        made = rebuild_exception(type(error), args, attributes, _kept(error))
         if type(made) is not type(error) or exception_text(made) != exception_text(error):
             return None
         BaseException.with_traceback(made, error.__traceback__)
@@ -229,12 +229,12 @@ def copied(error: BaseException) -> BaseException | None:
     return made
 
 
-def detached(error: BaseException) -> BaseException:
+def without_frames(error: BaseException) -> BaseException:
     """Copy an exception without traceback, cause and context, so that it keeps no frame alive.
 
     An exception that cannot be copied is returned as it is.
     """
-    made = copied(error)
+    made = copy_exception(error)
     if made is None:
         return error
     pending = [made]
@@ -270,7 +270,7 @@ def interrupt_of(error: BaseException) -> BaseException:
     return made
 
 
-def own(error: BaseException, *, is_shared: bool = True) -> BaseException:
+def copy_for_caller(error: BaseException, *, is_shared: bool = True) -> BaseException:
     """Return an exception to raise in one of several callers that share a failure.
 
     Each caller gets its own, because it may add notes, its frames to the traceback, and a context,
@@ -281,7 +281,7 @@ def own(error: BaseException, *, is_shared: bool = True) -> BaseException:
         is_shared: whether other callers get the failure, too. If not, a failure that cannot be
             copied is returned itself.
     """
-    made = copied(error)
+    made = copy_exception(error)
     if made is None and not is_shared:
         return error
     if made is None:
@@ -296,16 +296,16 @@ _depth: Final[ContextVar[int]] = ContextVar("aioqueue.errors.depth", default=0)
 """How many nested errors are being pickled. Errors can refer to each other in a circle."""
 
 
-def _sealed(value: Any) -> Any:
+def _contained(value: Any) -> Any:
     """Wrap a value for pickling with an error, so that a failure to unpickle it is contained."""
     if type(value) in _PLAIN:
         return value
     is_error = isinstance(value, BaseException)
-    words = describe_exception(value) if is_error else _shown(value)
+    words = describe_exception(value) if is_error else _safe_repr(value)
     depth = _depth.get()
     token = _depth.set(depth + 1)
     try:
-        for one in (value, AsItIs(value))[: is_error + 1] if depth < _DEEPEST else ():
+        for one in (value, PickledByParts(value))[: is_error + 1] if depth < _DEEPEST else ():
             try:
                 message = pickle.dumps(one, 4)
                 arrived = pickle.loads(message)
@@ -315,41 +315,41 @@ def _sealed(value: Any) -> Any:
             if type(arrived) is type(value) and (
                 not is_error or describe_exception(arrived) == words
             ):
-                return _Cover(message, words, is_error)
+                return _Contained(message, words, is_error)
     finally:
         _depth.reset(token)
-    return _in_words(words, is_error)
+    return _as_text(words, is_error)
 
 
-def _shown(value: Any) -> str:
+def _safe_repr(value: Any) -> str:
     try:
         return repr(value)
     except Exception as failure:
         return f"<{type(value).__name__} whose repr raises {type(failure).__name__}>"
 
 
-def _in_words(words: str, is_error: bool) -> Any:
+def _as_text(words: str, is_error: bool) -> Any:
     return AioQueueError(words) if is_error else words
 
 
-class _Cover:
-    """A wrapper that is unpickled as the value inside, or as words if that fails."""
+class _Contained:
+    """A wrapper that is unpickled as the value inside, or as text if that fails."""
 
     def __init__(self, message: bytes, words: str, is_error: bool) -> None:
         self._all = message, words, is_error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _uncovered, self._all
+        return _unpickle_contained, self._all
 
 
-def _uncovered(message: bytes, words: str, is_error: bool) -> Any:
+def _unpickle_contained(message: bytes, words: str, is_error: bool) -> Any:
     try:
         return pickle.loads(message)
     except Exception:  # the class may not exist in this process, for example
-        return _in_words(words, is_error)
+        return _as_text(words, is_error)
 
 
-class AsItIs:
+class PickledByParts:
     """A wrapper that is unpickled as an exception, without a call of the exception's class.
 
     Args:
@@ -363,11 +363,11 @@ class AsItIs:
         error = self._error
         args: tuple[Any, ...] = error.args
         if isinstance(error, BaseExceptionGroup):
-            args = error.message, [AsItIs(one) for one in error.exceptions]
-        return remade, (type(error), args, dict(error.__dict__), _kept(error))
+            args = error.message, [PickledByParts(one) for one in error.exceptions]
+        return rebuild_exception, (type(error), args, dict(error.__dict__), _kept(error))
 
 
-def _arrived(
+def _rebuild_error(
     kind: type[AioQueueError],
     args: tuple[Any, ...],
     attributes: dict[str, Any],
@@ -375,7 +375,7 @@ def _arrived(
     cause: BaseException | None,
     is_bare: bool,
 ) -> BaseException:
-    error = remade(kind, args, attributes, fields)
+    error = rebuild_exception(kind, args, attributes, fields)
     BaseException.__setattr__(error, "__cause__", cause)
     BaseException.__setattr__(error, "__suppress_context__", is_bare)
     return error
@@ -387,17 +387,17 @@ class AioQueueError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Include the cause, which pickle leaves out. No part may keep the error from arriving: an
         # unreadable reply would break a pool, or let it wait for ever.
-        return _arrived, (
+        return _rebuild_error, (
             type(self),
-            tuple(map(_sealed, self.args)),
-            {name: _sealed(value) for name, value in self.__dict__.items()},
-            {name: _sealed(value) for name, value in _kept(self).items()},
-            _sealed(self.__cause__),
+            tuple(map(_contained, self.args)),
+            {name: _contained(value) for name, value in self.__dict__.items()},
+            {name: _contained(value) for name, value in _kept(self).items()},
+            _contained(self.__cause__),
             self.__suppress_context__,
         )
 
     def __copy__(self) -> BaseException:
-        made = copied(self)
+        made = copy_exception(self)
         return self if made is None else made
 
 

@@ -96,13 +96,13 @@ def _run(given: argparse.Namespace, program: str) -> int:
         OSError: standard output cannot be written.
     """
     try:
-        return _inspected(given, program)
+        return _inspect(given, program)
     except _OutputError as error:
         assert error.__cause__ is not None
         raise error.__cause__ from None
 
 
-def _inspected(given: argparse.Namespace, program: str) -> int:
+def _inspect(given: argparse.Namespace, program: str) -> int:
     try:
         inspected = _Inspection(load(given.target), given.examples, given.seconds)
         inspected.run(_print)
@@ -150,10 +150,10 @@ def load(target: str) -> RunMethods[Any]:
         where, name = target, ""
     elif not where:
         where, name = name, ""
-    module = _imported(where)
+    module = _import_target(where)
     if not name:
         raise CannotInspectError(
-            f"got {target!r}; expected {where}:NAME{_known(module, ', such as')}"
+            f"got {target!r}; expected {where}:NAME{_describe_pipelines(module, ', such as')}"
         )
     found: Any = module
     for part in name.split("."):
@@ -161,10 +161,10 @@ def load(target: str) -> RunMethods[Any]:
             found = getattr(found, part)
         except AttributeError:
             raise CannotInspectError(
-                f"{where} has no {name!r}{_known(module, '; it has')}"
+                f"{where} has no {name!r}{_describe_pipelines(module, '; it has')}"
             ) from None
     if callable(found) and not isinstance(found, type | RunMethods):
-        found = _explained(found, f"{name}() of {where} failed")
+        found = _call_explained(found, f"{name}() of {where} failed")
     if not isinstance(found, RunMethods):
         raise CannotInspectError(
             f"{target}: got {with_article(type(found).__name__)}; expected a Pipeline, a source or"
@@ -173,28 +173,30 @@ def load(target: str) -> RunMethods[Any]:
     return found
 
 
-def _known(module: Any, before: str) -> str:
+def _describe_pipelines(module: Any, before: str) -> str:
     """Return the names of the pipelines and sources in a module, for a message."""
     names = [name for name, value in vars(module).items() if isinstance(value, RunMethods)]
     return f"{before} {', '.join(names[:8])}" if names else ""
 
 
-def _imported(where: str) -> Any:
+def _import_target(where: str) -> Any:
     path = Path(where)
     if path.suffix == ".py" or len(path.parts) > 1:
         if not path.is_file():
             raise CannotInspectError(f"there is no file {where!r}")
-        return _explained(lambda: _imported_file(path.resolve()), f"{where} cannot be imported")
+        return _call_explained(lambda: _import_file(path.resolve()), f"{where} cannot be imported")
     if where.startswith("."):
         raise CannotInspectError(f"got the module {where!r}; expected its full name")
     with suppress(ImportError, ValueError):
         if importlib.util.find_spec(where) is not None:
-            return _explained(lambda: importlib.import_module(where), f"{where} cannot be imported")
+            return _call_explained(
+                lambda: importlib.import_module(where), f"{where} cannot be imported"
+            )
     hint = f" (there is a file: try {where}.py:NAME)" if Path(f"{where}.py").is_file() else ""
     raise CannotInspectError(f"there is no module {where!r}{hint}")
 
 
-def _imported_file(path: Path) -> Any:
+def _import_file(path: Path) -> Any:
     """Import a file as its folder's module, so that worker processes find its functions."""
     name = path.stem
     sys.path.insert(0, str(path.parent))
@@ -210,7 +212,7 @@ def _imported_file(path: Path) -> Any:
     return module
 
 
-def _explained(call: Callable[[], Any], what: str) -> Any:
+def _call_explained(call: Callable[[], Any], what: str) -> Any:
     """Call what the user has written.
 
     Raises:
@@ -263,7 +265,7 @@ class _Inspection:
         pipeline = self._pipeline._without_files()
         monitor = pipeline.monitor()
         epochs = pipeline.epochs(
-            1 if _has_one_run(pipeline) else None, watchdog=_STUCK, raise_single=True
+            1 if _can_run_once(pipeline) else None, watchdog=_STUCK, raise_single=True
         )
         try:
             begun = iter(next(epochs))
@@ -358,7 +360,7 @@ class _Inspection:
         write(f"\nverdict\n  {sentence(str(verdict))}")
 
 
-def _has_one_run(pipeline: Any) -> bool:
+def _can_run_once(pipeline: Any) -> bool:
     from aioqueue.pipeline.stages.chain import sources_of
 
     return any(source._is_once for source in sources_of(pipeline))

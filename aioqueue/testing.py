@@ -19,7 +19,7 @@ from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.core.attempts import Statistics
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.queues.core import QueueFace
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import stacks
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
@@ -143,10 +143,10 @@ async def until_waiting(queue: QueueFace, *, enqueues: int = 0, dequeues: int = 
         A cancelled call has changed nothing. There is no timeout argument: use `asyncio.timeout`,
         `anyio.fail_after` or `trio.fail_after`, so that a test fails instead of hanging.
     """
-    crowd = _Crowd(queue, enqueues, dequeues)
-    with crowd.looked_for():
-        await crowd.is_there.wait(current_waker())
-    return crowd.statistics
+    callers = _WaitingCallers(queue, enqueues, dequeues)
+    with callers.observed_queue():
+        await callers.reached.wait(current_waker())
+    return callers.statistics
 
 
 def wait_until_waiting(
@@ -170,23 +170,23 @@ def wait_until_waiting(
     """
     if timeout is not None:
         timeout = checked_seconds(timeout, "timeout")
-    crowd = _Crowd(queue, enqueues, dequeues)
-    with crowd.looked_for():
-        if in_event_loop() and not crowd.is_there.is_open:
+    callers = _WaitingCallers(queue, enqueues, dequeues)
+    with callers.observed_queue():
+        if in_event_loop() and not callers.reached.is_open:
             raise RuntimeError(
                 "wait_until_waiting would have to wait, and this thread's event loop is running:"
                 " use `await until_waiting(...)` here"
             )
-        if not crowd.is_there.wait_blocking(timeout):
+        if not callers.reached.wait_blocking(timeout):
             now = queue.statistics()
             raise DeadlineExceededError(
                 f"after {timeout:g} s {now.waiting_enqueues} enqueues and {now.waiting_dequeues}"
                 f" dequeues wait on '{queue.name}'; expected {enqueues} and {dequeues}"
             )
-    return crowd.statistics
+    return callers.statistics
 
 
-class _Crowd:
+class _WaitingCallers:
     """The callers that must wait on a queue, and the wait for them."""
 
     statistics: Statistics
@@ -197,32 +197,32 @@ class _Crowd:
         self._machine = queue._machine
         self._enqueues = checked_count(enqueues, "enqueues")
         self._dequeues = checked_count(dequeues, "dequeues")
-        self.is_there = Gate()
+        self.reached = Gate()
 
     @contextmanager
-    def looked_for(self) -> Iterator[None]:
+    def observed_queue(self) -> Iterator[None]:
         """Watch the queue in this context: its machine reports each change of its lines."""
-        holding(self._machine._lock, self._begin)
+        call_with_lock(self._machine._lock, self._begin)
         try:
             yield
         finally:
-            holding(self._machine._lock, self._end)
+            call_with_lock(self._machine._lock, self._end)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Count the callers in line. Called with the lock of the machine held."""
         now = self._machine.statistics()
         enough = now.waiting_enqueues >= self._enqueues and now.waiting_dequeues >= self._dequeues
-        if enough and not self.is_there.is_open:
+        if enough and not self.reached.is_open:
             self.statistics = now
-            self.is_there.open()  # safe under the lock: the wake never takes it
+            self.reached.open()  # safe under the lock: the wake never takes it
 
     def _begin(self) -> None:
-        self._machine.onlookers += (self.look,)
-        self.look()
+        self._machine.observers += (self.check,)
+        self.check()
 
     def _end(self) -> None:
-        others = [look for look in self._machine.onlookers if look != self.look]
-        self._machine.onlookers = tuple(others)
+        others = [check for check in self._machine.observers if check != self.check]
+        self._machine.observers = tuple(others)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A client that hangs up cancels its request: by hand over ASGI, and with a real server."""
+"""A client that hangs up cancels its request: with ASGI messages, and with a real server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def same(values: list[int]) -> list[int]:
 
 
 class Client:
-    """One client, as a server of ASGI presents it.
+    """One client, as an ASGI server presents it.
 
     Args:
         *messages: what it sends before it waits.
@@ -72,7 +72,7 @@ def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def test_a_hang_up_cancels_the_call_of_a_batcher(run: Callable[..., Any]) -> None:
-    """The others of its batch get their answers."""
+    """The other calls of the batch get their answers."""
 
     async def body() -> None:
         ended: list[str] = []
@@ -105,8 +105,8 @@ def test_a_hang_up_cancels_the_call_of_a_batcher(run: Callable[..., Any]) -> Non
     run(body)
 
 
-def test_what_is_answered_is_not_cancelled(run: Callable[..., Any]) -> None:
-    """Background tasks of a framework run on when the response is complete."""
+def test_answered_requests_are_not_cancelled(run: Callable[..., Any]) -> None:
+    """Background tasks of a framework continue after the response."""
 
     async def body() -> None:
         client = Client(GET)
@@ -147,8 +147,8 @@ def test_a_stream_ends_in_the_middle(run: Callable[..., Any]) -> None:
     run(body)
 
 
-def test_a_large_request_is_read_as_it_is_wanted(run: Callable[..., Any]) -> None:
-    """No more than the message ahead, and the one that waits behind it."""
+def test_a_large_request_is_read_on_demand(run: Callable[..., Any]) -> None:
+    """At most one message is read ahead, and one more waits."""
 
     async def body() -> None:
         parts = [
@@ -173,7 +173,7 @@ def test_a_large_request_is_read_as_it_is_wanted(run: Callable[..., Any]) -> Non
     run(body)
 
 
-def test_failures_pass_as_they_are(run: Callable[..., Any]) -> None:
+def test_failures_propagate_unchanged(run: Callable[..., Any]) -> None:
     class OwnError(Exception):
         pass
 
@@ -242,15 +242,15 @@ def serving() -> Iterator[tuple[Any, int]]:
     from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.routing import Route
 
-    class PassOn(BaseHTTPMiddleware):
-        """As ``@app.middleware("http")`` makes it: it wants a response for each request."""
+    class ResponseMiddleware(BaseHTTPMiddleware):
+        """Like a middleware of Starlette, it expects a response for each request."""
 
         async def dispatch(self, request: Any, call_next: Any) -> Any:
             return await call_next(request)
 
     app = Starlette(
         routes=[Route("/", answer, methods=["POST"])],
-        middleware=[Middleware(PassOn), Middleware(CancelOnDisconnect)],
+        middleware=[Middleware(ResponseMiddleware), Middleware(CancelOnDisconnect)],
         lifespan=lifespan,
     )
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
@@ -267,7 +267,7 @@ def serving() -> Iterator[tuple[Any, int]]:
 
 @pytest.mark.slow
 def test_a_real_server(caplog: pytest.LogCaptureFixture) -> None:
-    """Of four clients one hangs up; the others are answered, and nothing is logged."""
+    """One of four clients hangs up; the others are answered, and nothing is logged."""
     pytest.importorskip("uvicorn")
     pytest.importorskip("starlette")
     caplog.set_level(logging.WARNING)

@@ -75,21 +75,21 @@ def is_error(found: object) -> bool:
     return isinstance(found, type) and issubclass(found, AioQueueError)
 
 
-def test_the_tree_is_all_there_is() -> None:
+def test_all_errors_are_in_the_tree() -> None:
     leaves = {found for found in vars(errors).values() if is_error(found)} - {AioQueueError}
     assert leaves == set(ALSO)
     assert {type(error) for error in EXAMPLES} == {AioQueueError, *ALSO}
 
 
 @pytest.mark.parametrize("kind", ALSO, ids=lambda kind: kind.__name__)
-def test_what_catches_it(kind: type[AioQueueError]) -> None:
+def test_clauses_that_catch_it(kind: type[AioQueueError]) -> None:
     for base in (kind, AioQueueError, Exception, *ALSO[kind]):
         with pytest.raises(base):
             raise kind("caught")
 
 
 @pytest.mark.parametrize("kind", ALSO, ids=lambda kind: kind.__name__)
-def test_what_does_not_catch_it(kind: type[AioQueueError]) -> None:
+def test_clauses_that_do_not_catch_it(kind: type[AioQueueError]) -> None:
     others = {*ALSO, *FOREIGN} - {kind, *ALSO[kind]}
     assert not issubclass(kind, tuple(others))
 
@@ -101,8 +101,8 @@ def test_shut_down_where_python_has_it(kind: type[AioQueueError]) -> None:
     assert names & stdlib == (stdlib if sys.version_info >= (3, 13) else set())
 
 
-def test_clauses_that_programs_have() -> None:
-    """What an `asyncio.Queue`, a `queue.Queue` or a timeout raises, is caught as before."""
+def test_common_clauses() -> None:
+    """Clauses for `asyncio.Queue`, `queue.Queue` and timeouts catch the same as before."""
     queue = sync.FIFOQueue(1)
     with pytest.raises(stdlib_queue.Empty):
         queue.dequeue_nowait()
@@ -155,7 +155,7 @@ def test_pickling_keeps_notes(error: AioQueueError) -> None:
 
 @pytest.mark.parametrize("kind", [OutOfRangeError, QueueClosedError])
 def test_pickling_keeps_the_cause(kind: type[AioQueueError]) -> None:
-    """A consumer in another process is told why the queue was closed."""
+    """A consumer in another process sees why the queue was closed."""
     queue: Any = sync.FIFOQueue(1, name="images")
     queue.close(cause=OSError(5, "disk on fire"))
     with pytest.raises(kind) as caught:
@@ -167,15 +167,15 @@ def test_pickling_keeps_the_cause(kind: type[AioQueueError]) -> None:
 
 
 class TwoArgumentsError(Exception):
-    """Is called with more than it keeps, as those of many client libraries."""
+    """Takes more arguments than it keeps, as in many client libraries."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
 
 
-class SaysItTwiceError(Exception):
-    """A call with what it keeps makes another one of it."""
+class RepeatingError(Exception):
+    """Calling it with its ``args`` changes its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(f"failed: {text}")
@@ -206,7 +206,7 @@ class KeywordError(Exception):
 
 
 class ExitsError(Exception):
-    """Unpickling it calls what raises."""
+    """Unpickling it calls a function that raises."""
 
     def __reduce__(self) -> Any:
         return int, ("no number",)
@@ -221,7 +221,7 @@ class LockedError(Exception):
 
 
 def foreign_errors() -> list[BaseException]:
-    """Exceptions of every make."""
+    """Exceptions of every kind."""
 
     class LocalError(Exception):
         pass
@@ -234,7 +234,7 @@ def foreign_errors() -> list[BaseException]:
         SyntaxError("bad", ("a.py", 3, 1, "x =")),
         StopIteration(3),
         TwoArgumentsError(503, "down"),
-        SaysItTwiceError("disk"),
+        RepeatingError("disk"),
         SlottedError(code=3),
         FrozenError(7),
         KeywordError(key="k"),
@@ -247,7 +247,7 @@ def foreign_errors() -> list[BaseException]:
 
 
 def kinds_of_errors() -> list[type[AioQueueError]]:
-    """Every class of errors that there is, those of the wings and private ones as well."""
+    """Every error class of the package, private ones included."""
     import aioqueue.inputs
     import aioqueue.telemetry.explain_socket  # noqa: F401  # for their classes
 
@@ -261,7 +261,7 @@ def kinds_of_errors() -> list[type[AioQueueError]]:
 
 
 def test_every_error_survives_pickling_whatever_it_carries() -> None:
-    """Of every class, with every make of exception as its cause and among its attributes.
+    """Of every class, with each kind of exception as its cause and among its attributes.
 
     Else a process pool that one of them comes home from breaks, or waits for ever.
     """
@@ -278,12 +278,12 @@ def test_every_error_survives_pickling_whatever_it_carries() -> None:
             assert type(arrived) is kind
             assert (arrived.args[0], arrived.__notes__) == ("told", ["a note"])
             assert hasattr(arrived, "extra")
-            told = arrived.__cause__
-            assert errors.exception_text(cause) in str(told)
-            if type(told) is AioQueueError:  # in words
-                assert isinstance(cause, LockedError | ExitsError) or "Local" in str(told)
+            cause_text = arrived.__cause__
+            assert errors.exception_text(cause) in str(cause_text)
+            if type(cause_text) is AioQueueError:  # in words
+                assert isinstance(cause, LockedError | ExitsError) or "Local" in str(cause_text)
             else:
-                assert (type(told), str(told)) == (type(cause), str(cause))
+                assert (type(cause_text), str(cause_text)) == (type(cause), str(cause))
 
 
 def test_errors_that_name_each_other_survive_pickling() -> None:
@@ -293,7 +293,7 @@ def test_errors_that_name_each_other_survive_pickling() -> None:
     assert (str(arrived), str(arrived.__cause__)) == ("one", "two")
 
 
-def test_what_only_the_other_process_lacks_arrives_in_words() -> None:
+def test_a_class_that_the_other_process_lacks_arrives_as_text() -> None:
     error = OutOfRangeError("over", queue="images")
     error.__cause__ = TwoArgumentsError(503, "down")
     sent = pickle.dumps(error)
@@ -317,13 +317,13 @@ def test_a_copy_shares_its_cause() -> None:
     assert vars(made) == vars(error)
 
 
-def test_each_of_several_gets_an_exception_of_its_own() -> None:
-    """Of the same class, saying the same; what one adds to it the other does not see."""
+def test_each_caller_gets_a_copy() -> None:
+    """The copies have the class and text of the original, and share no notes or frames."""
     for error in foreign_errors():
         try:
             raise error from OSError("disk")
         except BaseException as raised:
-            one, two = errors.own(raised), errors.own(raised)
+            one, two = errors.copy_for_caller(raised), errors.copy_for_caller(raised)
         assert len({id(error), id(one), id(two)}) == 3
         assert (type(one), str(one), repr(one)) == (type(error), str(error), repr(error))
         assert traceback.format_tb(one.__traceback__) == traceback.format_tb(error.__traceback__)
@@ -341,16 +341,16 @@ def test_each_of_several_gets_an_exception_of_its_own() -> None:
             assert one.exceptions[0] is not error.exceptions[0]
 
 
-class SecretiveError(Exception):
-    """Says what no other one says."""
+class UncopyableError(Exception):
+    """Its text differs in each instance."""
 
     def __str__(self) -> str:
         return f"I am {id(self)}"
 
 
-def test_what_cannot_be_copied_is_the_cause_of_an_error_of_ours() -> None:
-    error = SecretiveError()
-    made = errors.own(error)
+def test_an_uncopyable_failure_becomes_the_cause() -> None:
+    error = UncopyableError()
+    made = errors.copy_for_caller(error)
     assert type(made) is AioQueueError
     assert made.__cause__ is error
-    assert errors.own(error, is_shared=False) is error
+    assert errors.copy_for_caller(error, is_shared=False) is error

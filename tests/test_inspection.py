@@ -85,7 +85,7 @@ def inspect(script: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Inspec
             del sys.modules[name]
 
 
-class TestWhatItShows:
+class TestReport:
     def test_everything(self, inspect: Inspect) -> None:
         status, shown, errors = inspect("SCRIPT:train", "--seconds", "0.3")
         assert (status, errors) == (0, "")
@@ -151,7 +151,7 @@ def test_a_script_without_a_suffix(script: Path, inspect: Inspect) -> None:
     assert shown.startswith("Pipeline, 40 per epoch\n")
 
 
-class TestWhatItCannotShow:
+class TestRefusals:
     @pytest.mark.parametrize(
         ("target", "message"),
         [
@@ -169,7 +169,7 @@ class TestWhatItCannotShow:
             (".relative:train", "expected its full name"),
         ],
     )
-    def test_is_told(self, target: str, message: str, inspect: Inspect) -> None:
+    def test_the_reason_is_printed(self, target: str, message: str, inspect: Inspect) -> None:
         status, _, errors = inspect(target)
         assert status == 1
         assert errors.startswith("python -m aioqueue inspect: ")
@@ -230,13 +230,13 @@ class Output(io.TextIOWrapper):
         return super().write(text)
 
 
-class TestItsOutput:
-    """The command itself must not fail for it, and the pipeline has not."""
+class TestStandardOutput:
+    """The output fails; the command and the pipeline do not."""
 
     TARGET = ("SCRIPT:batches", "--seconds", "0")
 
     @pytest.mark.parametrize("lines", [0, 3])
-    def test_a_reader_that_has_seen_enough(
+    def test_a_closed_pipe(
         self, lines: int, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "stdout", Output(BrokenPipeError(32, "Broken pipe"), lines))
@@ -251,11 +251,11 @@ class TestItsOutput:
             "python -m aioqueue inspect: cannot write: [Errno 28] No space left on device\n"
         )
 
-    def test_none_at_all(self, inspect: Inspect, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_output_at_all(self, inspect: Inspect, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdout", None)
         assert inspect(*self.TARGET) == (0, "", "")
 
-    def test_an_encoding_without_its_letters(
+    def test_an_encoding_that_lacks_characters(
         self, script: Path, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         script.write_text(script.read_text() + "\nletters = items(['日本', '\\ud800'])\n")
@@ -270,5 +270,5 @@ class TestItsOutput:
 
 @pytest.mark.slow
 def test_as_a_command(script: Path) -> None:
-    told = output_of_module("aioqueue", "inspect", f"{script}:batches", "--seconds", "0.5")
-    assert "\nverdict\n  " in told
+    printed = output_of_module("aioqueue", "inspect", f"{script}:batches", "--seconds", "0.5")
+    assert "\nverdict\n  " in printed

@@ -17,7 +17,7 @@ prometheus_client = pytest.importorskip("prometheus_client", reason="needs the e
 
 
 def scraped(collector: BatcherCollector) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """What a scrape gets: rendered as text, and parsed by Prometheus's own parser."""
+    """Return a scrape, rendered as text and parsed by Prometheus's parser."""
     from prometheus_client.parser import text_string_to_metric_families
 
     registry = prometheus_client.CollectorRegistry()
@@ -34,7 +34,7 @@ def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     return (f"aioqueue_batcher_{name}", frozenset({"batcher": "scores", **labels}.items()))
 
 
-def test_a_scrape_says_what_the_statistics_say() -> None:
+def test_a_scrape_equals_the_statistics() -> None:
     queue = aioqueue.FIFOQueue(7)
     model = Model("task")
 
@@ -95,7 +95,7 @@ def test_a_missing_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None
         BatcherCollector()
 
 
-def test_a_name_that_cannot_be_encoded_takes_nothing_else_with_it() -> None:
+def test_a_name_that_cannot_be_encoded_hides_nothing_else() -> None:
     name = "lone\ud800\x1b[2J ftp://user:hunter2@host"
     answering: sync.Batcher[int, int] = sync.Batcher(list, name=name)
     with answering as batcher:

@@ -1,4 +1,4 @@
-"""`aioqueue.testing`: what it promises to the suites of others, and to ours."""
+"""`aioqueue.testing`, the public helpers for test suites."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestUntilWaiting:
         await second.result()
         await third.result()
 
-    async def test_who_waits_already_counts(self, task_world: TaskWorld) -> None:
+    async def test_calls_that_wait_already_count(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(1)
         operation = task_world.spawn(queue.dequeue)
         await until_waiting(queue, dequeues=1)
@@ -44,7 +44,7 @@ class TestUntilWaiting:
         await queue.enqueue(1)
         await operation.result()
 
-    async def test_several_look_at_once(self, task_world: TaskWorld) -> None:
+    async def test_several_watchers_at_once(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(1)
         lookers = [task_world.spawn(until_waiting, queue, dequeues=n) for n in (1, 2)]
         operations = [task_world.spawn(queue.dequeue) for _ in range(2)]
@@ -53,16 +53,16 @@ class TestUntilWaiting:
         await queue.enqueue_many([1, 2])
         for operation in operations:
             await operation.result()
-        assert not core_of(queue).machine.onlookers
+        assert not core_of(queue).machine.observers
 
-    async def test_a_cancelled_one_leaves_nothing(self, task_world: TaskWorld) -> None:
+    async def test_a_cancelled_call_leaves_nothing(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(1)
         looker = task_world.spawn(until_waiting, queue, dequeues=1)
-        await task_world.until(lambda: bool(core_of(queue).machine.onlookers))
+        await task_world.until(lambda: bool(core_of(queue).machine.observers))
         looker.cancel()
         with pytest.raises(CancelledError):
             await looker.result()
-        assert not core_of(queue).machine.onlookers
+        assert not core_of(queue).machine.observers
 
     async def test_threads_wait_for_a_task_and_tasks_for_a_thread(
         self, task_world: TaskWorld
@@ -86,8 +86,8 @@ class TestUntilWaiting:
         feeder.join(PATIENCE)
         assert seen[0].waiting_dequeues == 1
 
-    def test_a_crowd_of_threads_is_never_missed(self) -> None:
-        """Threads begin to wait just as somebody begins to look, again and again."""
+    def test_waiting_threads_are_never_missed(self) -> None:
+        """Threads begin to wait at the moment when the check begins."""
         for _ in range(200):
             queue = sync.FIFOQueue(1)
             threads = [threading.Thread(target=queue.dequeue) for _ in range(3)]
@@ -176,7 +176,7 @@ class TestFailing:
                 pass
         assert await face.dequeue() == 2
 
-    def test_a_runner_meets_it(self) -> None:
+    def test_in_a_runner(self) -> None:
         queue = failing(sync.FIFOQueue(100), 5)
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
@@ -184,7 +184,7 @@ class TestFailing:
         assert isinstance(caught.value.exceptions[0], OSError)
         assert queue.size() == 4
 
-    def test_batches_meet_it(self) -> None:
+    def test_in_batches(self) -> None:
         queue = failing(sync.FIFOQueue(10), 2, operations=["dequeue_up_to"])
         queue.enqueue_many(range(6))
         batches = queue.batches(2)
@@ -227,7 +227,7 @@ class TestNoThreadsLeft:
         queue.enqueue(1)
         thread.join()
 
-    def test_those_that_were_there_do_not_count(self) -> None:
+    def test_earlier_threads_do_not_count(self) -> None:
         go = threading.Event()
         thread = threading.Thread(target=go.wait)
         thread.start()
@@ -251,7 +251,7 @@ class TestNoThreadsLeft:
             for one in deferred:
                 one.join()
 
-    def test_an_exception_goes_first(self) -> None:
+    def test_an_exception_skips_the_check(self) -> None:
         go = threading.Event()
         thread = threading.Thread(target=go.wait)
         with pytest.raises(ValueError, match="of the test"), no_threads_left(grace=0):

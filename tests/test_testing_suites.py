@@ -1,4 +1,4 @@
-"""The test suites of the documentation pass, and suites that cannot work are told what would."""
+"""The test suites of the documentation pass; wrong suites get an error with the fix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = {
 
 
 def run(suite: str, plugin: str, where: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a suite as its author would, in a folder of its own; warnings are errors there too."""
+    """Run a suite in its own folder, with warnings as errors."""
     for module in ("trio", plugin.replace("-", "_")):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"the suite needs {module}")
@@ -64,7 +64,7 @@ def test_suites_of_the_page_pass(plugin: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_also_in_the_other_mode_of_pytest_asyncio(tmp_path: Path) -> None:
+def test_in_auto_mode_of_pytest_asyncio(tmp_path: Path) -> None:
     suite = SUITES["pytest-asyncio"].replace("@pytest.mark.asyncio\n", "")
     done = run(suite, "pytest-asyncio", tmp_path, "-o", "asyncio_mode=auto")
     assert done.returncode == 0, done.stdout
@@ -90,7 +90,7 @@ MARKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plugin", MARKS)
-def test_a_failure_of_a_worker_is_one_of_the_test(plugin: str, tmp_path: Path) -> None:
+def test_a_failure_of_a_worker_fails_the_test(plugin: str, tmp_path: Path) -> None:
     suite = SUITES[plugin] + FAILS.format(mark=MARKS[plugin])
     done = run(suite, plugin, tmp_path, "-k", "test_that_fails")
     assert done.returncode == 1, done.stdout

@@ -3,7 +3,7 @@
 Only one worker collects at a time; the others wait for the lock. So requests that arrive together
 form one batch, rather than one small batch per idle worker. A worker waits until a request is
 there. If there are fewer than a full batch, it waits for more, at most ``max_wait`` seconds from
-then on. Meanwhile they stay in the queue, where they count (`Machine.hold_back`).
+then on. Meanwhile they stay in the queue, where they count (`Machine.disable_claims`).
 
 The list ``batch`` of a worker holds every request that it has taken out of the queue and not yet
 answered. Whatever ends the worker, it passes that list to the core, so that no caller waits for

@@ -28,25 +28,25 @@ from aioqueue.batching.batch_workers import all_gone, lose_tasks, start_tasks, s
 from aioqueue.batching.batcher_statistics import BatcherState, BatcherStatistics
 from aioqueue.batching.core import BatcherCore, OnFull, Request
 from aioqueue.batching.function_calls import Where
-from aioqueue.coordination.cancellations import Call, ask_again, is_cancellation
-from aioqueue.coordination.shutdown import CLEAN_UP, DEFAULT_GRACE, SLOW_STOP, warn_of_slow_stop
-from aioqueue.coordination.tasks import Tasks, loop_of_its_own, new_tasks, outlast
+from aioqueue.coordination.cancellations import Call, is_cancellation, repeat_cancellation
+from aioqueue.coordination.shutdown import DEFAULT_GRACE, MIN_CLEAN_UP, SLOW_STOP, warn_of_slow_stop
+from aioqueue.coordination.tasks import Tasks, new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import format_with_places
 from aioqueue.core.attempts import PENDING
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
-from aioqueue.system.forks import is_refusing, note_for_forks, refusing
-from aioqueue.system.locks import holding
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
+from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
     cancelled_by,
     current_scopes,
+    register_wait,
     sleep_while_pending,
     stop_scopes,
+    unregister_wait,
     unwatch,
-    waited_elsewhere,
-    waits_elsewhere,
     watch,
 )
 from aioqueue.worlds.waker import (
@@ -139,16 +139,16 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return
         if core.state is BatcherState.NEW:
             core.renew()
         else:
-            self._core = refusing(str(core), core)
+            self._core = inherited_object(str(core), core)
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
-        if is_refusing(self._core):
+        if is_inherited(self._core):
             return f"<{kind} of another process>"
         return on_one_line(f"<{kind} '{self.name}' {self._core.describe()}>")
 
@@ -163,7 +163,7 @@ class BatcherFace(Generic[ValueT, ResultT]):
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """Return the other face of this batcher; the first call makes it."""
-        return holding(self._core._lock, self._peer_of, face_class)
+        return call_with_lock(self._core._lock, self._peer_of, face_class)
 
     def _peer_of(self, face_class: type[FaceT]) -> FaceT:
         peer: Any = self._peer
@@ -236,7 +236,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         request = Request(value, core, waker)
         element = core.element(request, priority)
         if self._answering is not None:
-            self._answering.check_going_on(f"a call of {core}")
+            self._answering.check_running(f"a call of {core}")
         try:
             if core.refuses:
                 core.aio.enqueue_nowait(element)
@@ -283,7 +283,7 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
         traceback: TracebackType | None,
     ) -> None:
         core = self._core
-        if is_refusing(core) and error is not None:
+        if is_inherited(core) and error is not None:
             return  # a fork leaves the block, by `SystemExit` say: it has no workers
         leaving = Call()
         core.close()
@@ -296,22 +296,23 @@ class AsyncBatcher(BatcherFace[ValueT, ResultT]):
             going_on = await self._wait_for_answers()
         gone = all_gone(core, self._threads)
         slow = min(SLOW_STOP, DEFAULT_GRACE)
-        await outlast(gone, slow)
+        await wait_shielded(gone, slow)
         if not gone.is_open and slow < DEFAULT_GRACE:
             warn_of_slow_end(core)
-            await outlast(gone, DEFAULT_GRACE - slow)
+            await wait_shielded(gone, DEFAULT_GRACE - slow)
         if not gone.is_open and core.where == "task":
             self._tasks.cancel_again()
-            await outlast(gone, max(DEFAULT_GRACE, CLEAN_UP))
+            await wait_shielded(gone, max(DEFAULT_GRACE, MIN_CLEAN_UP))
         leave_stragglers(core, self._threads)
         ended_by = await self._tasks.end()
         going_on = going_on or ended_by
-        if going_on is None and leaving.is_asked():
+        if going_on is None and leaving.is_cancel_delivered():
             going_on = asyncio.CancelledError()
         if going_on is not None and not is_cancellation(going_on):
             raise going_on
         if going_on is not None and (isinstance(error, Exception) or core.failure is not None):
-            ask_again(leaving)  # the failure is raised first, the cancellation at the next await
+            # The failure is raised first, the cancellation at the next await.
+            repeat_cancellation(leaving)
         if error is not None:
             return  # the exception of the block propagates, be it a cancellation or not
         if core.failure is not None:
@@ -353,12 +354,12 @@ async def _answered(request: Request, waker: AsyncWaker, core: BatcherCore) -> N
     runner = waker.runner()
     scopes: Collection[CancelScope] = ()
     try:
-        waits_elsewhere(request, runner)
+        register_wait(request, runner)
         scopes = stop_scopes(runner)  # after it: a worker that is registered now is found
         watch(scopes, request, request.began)
         await waker.wait(request)
     finally:
-        waited_elsewhere(request)
+        unregister_wait(request)
         unwatch(scopes, request)
     if request.is_withdrawn:
         raise CancelledError(f"a call of {core} was {cancelled_by(stop_scopes(runner))}")
@@ -436,13 +437,13 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         deadline = None if timeout is None else request.began + timeout
         scopes: Collection[CancelScope] = ()
         try:
-            waits_elsewhere(request, threading.current_thread())
+            register_wait(request, threading.current_thread())
             scopes = current_scopes()
             watch(scopes, request, request.began)
             sleep_while_pending(request, waker, scopes, deadline)
         finally:
             apply_deferred(self._core.withdraw, request)
-            waited_elsewhere(request)
+            unregister_wait(request)
             unwatch(scopes, request)
         if request.is_withdrawn:
             raise self._why_withdrawn(timeout, deadline)
@@ -478,7 +479,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         traceback: TracebackType | None,
     ) -> None:
         core = self._core
-        if is_refusing(core) and error is not None:
+        if is_inherited(core) and error is not None:
             return  # a fork leaves the block, by `SystemExit` say: it has no workers
         core.close()
         if error is not None and not isinstance(error, Exception):
@@ -490,7 +491,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
                 gone.wait_blocking(DEFAULT_GRACE - SLOW_STOP if core.is_stopped else None)
             if not gone.is_open and core.cancel_again is not None:
                 core.cancel_again()
-                gone.wait_blocking(max(DEFAULT_GRACE, CLEAN_UP))
+                gone.wait_blocking(max(DEFAULT_GRACE, MIN_CLEAN_UP))
         except BaseException:
             core.stop()  # Ctrl-C, or a CancelScope
             raise
@@ -501,7 +502,7 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
 
 def _start_loop(core: BatcherCore) -> threading.Thread:
     """Start the thread with the event loop that runs the workers that are tasks."""
-    run = loop_of_its_own(_run_tasks, core)
+    run = new_loop_runner(_run_tasks, core)
     thread = threading.Thread(
         target=contextvars.copy_context().run,
         args=(run,),
@@ -520,9 +521,9 @@ async def _run_tasks(core: BatcherCore) -> None:
     tasks = new_tasks(lambda error: None)  # workers report failures to the core
     await tasks.begin()
     start_tasks(core, tasks)
-    core.call_on_stop(partial(tasks.soon, tasks.cancel))
-    core.cancel_again = partial(tasks.soon, tasks.cancel_again)
-    await outlast(core.ended)  # the function may cancel every task of its loop, even this one
+    core.call_on_stop(partial(tasks.call_soon, tasks.cancel))
+    core.cancel_again = partial(tasks.call_soon, tasks.cancel_again)
+    await wait_shielded(core.ended)  # the function may cancel every task of its loop, even this one
     core.cancel_again = None  # it refers to the loop
     await tasks.end()
 

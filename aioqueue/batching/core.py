@@ -32,6 +32,7 @@ from aioqueue.batching.function_calls import (
     takes_contexts,
 )
 from aioqueue.coordination.cancellations import running_task
+from aioqueue.coordination.watchdog import Watchdog
 from aioqueue.coordination.workers import Worker
 from aioqueue.core.attempts import DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.core.storage.sized import size_of
@@ -42,15 +43,15 @@ from aioqueue.errors import (
     QueueEmpty,
     QueueFull,
     WorkerDiedError,
+    copy_for_caller,
     counted,
     describe_exception,
-    own,
 )
 from aioqueue.queues.core import QueueFace
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
-from aioqueue.system.locks import guarded, is_held_here
+from aioqueue.system.locks import is_held_here, synchronized
 from aioqueue.telemetry.explanation import (
     Culprit,
     CulpritKind,
@@ -62,7 +63,6 @@ from aioqueue.telemetry.explanation import (
 from aioqueue.telemetry.registry import note_waits
 from aioqueue.telemetry.stacks import Stack, place_of, stack_of
 from aioqueue.telemetry.wait_graph import explain
-from aioqueue.telemetry.watchdog import Watchdog
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner, apply_deferred
 
@@ -172,7 +172,7 @@ class BatcherCore:
         if queue is None:
             queue = self._new_queue()
         self.has_priorities: bool = _checked_queue(queue, self.max_batch)
-        queue._machine.hold_back()  # requests that a worker collects count as waiting
+        queue._machine.disable_claims()  # requests that a worker collects count as waiting
         # Keep both faces: the queue itself refers to them only weakly.
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
@@ -202,7 +202,7 @@ class BatcherCore:
         self._lock = threading.RLock()
         if self._has_own_queue:
             queue = self._new_queue()
-            queue._machine.hold_back()
+            queue._machine.disable_claims()
             self.aio, self.sync = queue.aio, queue.sync
         note_waits(self)
 
@@ -246,7 +246,7 @@ class BatcherCore:
         why = "its block has been left" if is_left else "its queue was closed by other code"
         return QueueClosedError(f"{self} is closed: {why}", queue=self.aio.name)
 
-    @guarded
+    @synchronized
     def full(self) -> QueueFull:
         """Count a call that is refused for want of room, and make its error."""
         self._counts.refused += 1
@@ -271,7 +271,7 @@ class BatcherCore:
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> tuple[()]:
@@ -286,7 +286,7 @@ class BatcherCore:
 
     def batch_now(self) -> int:
         """Return how many requests a batch may have: fewer if the capacity was made smaller."""
-        return int(min(self.max_batch, self.aio._machine.most))
+        return int(min(self.max_batch, self.aio._machine.max_rows))
 
     def requests_of(self, elements: Iterable[Any]) -> Iterator[Request]:
         """Yield the requests in elements of the queue whose callers still wait."""
@@ -295,12 +295,12 @@ class BatcherCore:
             if request.state is PENDING:
                 yield request
 
-    @guarded
+    @synchronized
     def pending(self, batch: Iterable[Request]) -> list[Request]:
         """Return the requests of a batch whose callers still wait."""
         return [request for request in batch if request.state is PENDING]
 
-    @guarded
+    @synchronized
     def begin(self, batch: Iterable[Request]) -> list[Request]:
         """Note that the function is about to be called with a batch.
 
@@ -346,12 +346,14 @@ class BatcherCore:
         """
         times = Counter(id(one) for one in outcomes if isinstance(one, BaseException))
         owned = [
-            own(one, is_shared=times[id(one)] > 1) if isinstance(one, BaseException) else one
+            copy_for_caller(one, is_shared=times[id(one)] > 1)
+            if isinstance(one, BaseException)
+            else one
             for one in outcomes
         ]
         apply_deferred(self._finish, batch, owned, seconds)
 
-    @guarded
+    @synchronized
     def _finish(
         self, batch: list[Request], outcomes: list[Any], seconds: float
     ) -> Collection[Waker]:
@@ -364,7 +366,7 @@ class BatcherCore:
         if requests:
             apply_deferred(self._refuse, requests)
 
-    @guarded
+    @synchronized
     def _refuse(self, requests: list[Request]) -> Collection[Waker]:
         return self._settle(requests, [self.stop_error() for _ in requests])
 
@@ -396,7 +398,7 @@ class BatcherCore:
             wakers[request.waker] = None
         return wakers
 
-    @guarded
+    @synchronized
     def process_died(self) -> None:
         """Count a worker process that has died without our doing."""
         self._counts.workers_died += 1
@@ -409,7 +411,7 @@ class BatcherCore:
         if self.watchdog is not None:
             Watchdog(self, self.watchdog, self.ended, lambda: None).start()
 
-    @guarded
+    @synchronized
     def _enter(self) -> None:
         """Enter the block.
 
@@ -431,7 +433,7 @@ class BatcherCore:
         self._note_closing()
         self.aio.close()
 
-    @guarded
+    @synchronized
     def _note_closing(self) -> None:
         if self.state is BatcherState.RUNNING:
             self.state = BatcherState.CLOSING if self._left else BatcherState.CLOSED
@@ -454,7 +456,7 @@ class BatcherCore:
         self.aio.close(cancel_pending_enqueues=True, cause=self.failure)
         self._refuse_the_rest()
 
-    @guarded
+    @synchronized
     def _note_stop(self, failure: BaseException | None) -> list[Callable[[], object]]:
         self._is_stopped = True
         if failure is not None and self.failure is None:
@@ -476,7 +478,7 @@ class BatcherCore:
         if not self._is_kept(callback):
             callback()
 
-    @guarded
+    @synchronized
     def _is_kept(self, callback: Callable[[], object]) -> bool:
         # A failure lets the running batches finish: only a later `stop(None)` calls back.
         is_kept = not self._is_stopped or self.failure is not None
@@ -484,7 +486,7 @@ class BatcherCore:
             self._on_stop.append(callback)
         return is_kept
 
-    @guarded
+    @synchronized
     def call_on_giving_up(self, callback: Callable[[], object]) -> None:
         """Call back if the block is left while workers still run."""
         self._on_giving_up.append(callback)
@@ -522,12 +524,12 @@ class BatcherCore:
             self._note_end()
             self.ended.open()
 
-    @guarded
+    @synchronized
     def _took_the_last(self) -> bool:
         self._left -= 1
         return self._left == 0
 
-    @guarded
+    @synchronized
     def _note_end(self) -> None:
         # In any other state, other code has closed the queue, and the block has not been left yet.
         if self.state is BatcherState.CLOSING:
@@ -605,7 +607,7 @@ class BatcherCore:
         """Return the wait graph of the process."""
         return explain()
 
-    def moved(self) -> dict[int, Hashable]:
+    def progress(self) -> dict[int, Hashable]:
         """Return what changes as long as the batcher works."""
         return {id(self): self.waits_move()}
 
@@ -637,7 +639,7 @@ class BatcherCore:
             **of_the_calls,
         )
 
-    @guarded
+    @synchronized
     def _calls_so_far(self) -> dict[str, Any]:
         counts = self._counts
         return {

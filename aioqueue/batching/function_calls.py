@@ -23,7 +23,7 @@ from aioqueue.coordination.classify import (
     is_fatal,
 )
 from aioqueue.core.elements.component import is_table
-from aioqueue.core.elements.ownership import FIXED, private, private_parts
+from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared_parts
 from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception
 
@@ -142,14 +142,14 @@ def _outcomes(function: Any, returned: Any, batch: list[Any], n: int) -> list[An
     if type(returned) is list and FIXED.issuperset(map(type, returned)):
         results = list(returned)
     elif isinstance(returned, Iterator):
-        results = [private(result) for result in returned]
+        results = [copy_if_shared(result) for result in returned]
     elif _is_array(returned):
-        returned = private(returned)  # as a whole: its rows are apart
+        returned = copy_if_shared(returned)  # as a whole: its rows are apart
         results = list(returned)
     else:
         if type(returned) is not list:
             returned = list(returned)  # drops the container, which holds its parts, too
-        results = private_parts(returned)
+        results = copy_shared_parts(returned)
     if len(results) != n:
         raise ValueError(
             f"{name} returned {len(results)} results for a batch of {n}; expected one per request"

@@ -44,7 +44,7 @@ from aioqueue.processes.worker import (
     ended_at_exit,
     not_importable,
 )
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 
 Sent = tuple[bytes, list[Block]]
 """A request in transit: its pickle, and where its large parts are."""
@@ -389,33 +389,33 @@ class ProcessCaller:
 
     # Called in any thread.
 
-    @guarded
+    @synchronized
     def _keep(self, process: _Process) -> None:
         self._process = process
 
-    @guarded
+    @synchronized
     def _forget(self) -> bool:
         """Forget the process; return whether we have ended it ourselves."""
         self._process = None
         return self._was_ended_by_us
 
-    @guarded
+    @synchronized
     def _take_for_batch(self) -> _Process | None:
         """Return the process, which is about to get a batch; ``None`` if no process runs."""
         self._has_batch = self._process is not None
         return self._process
 
-    @guarded
+    @synchronized
     def _note_end_of_batch(self) -> None:
         self._has_batch = False
 
-    @guarded
+    @synchronized
     def _end_if_idle(self) -> None:
         """End the process unless it has a batch, since the batcher stops. A batch is finished."""
         if not self._has_batch:
             self._end_it()
 
-    @guarded
+    @synchronized
     def _end_it(self) -> None:
         if self._process is not None:
             self._was_ended_by_us = True

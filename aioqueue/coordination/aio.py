@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import closing
 from functools import partial
@@ -21,13 +20,13 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.base.hints import refuse_block
 from aioqueue.base.public_names import public, with_sections
-from aioqueue.base.tracebacks import SHORTENED, raise_again, shorten
+from aioqueue.base.tracebacks import SHORTENED, reraise, shorten
 from aioqueue.coordination.cancellations import (
     Call,
     WorkerScope,
-    ask_again,
-    cancellation,
+    cancellation_to_raise,
     is_cancellation,
+    repeat_cancellation,
 )
 from aioqueue.coordination.classify import (
     Classification,
@@ -36,31 +35,30 @@ from aioqueue.coordination.classify import (
     is_fatal,
     without_stops,
 )
-from aioqueue.coordination.core import THE_BLOCK, CoordinatorCore
+from aioqueue.coordination.core import BLOCK_NAME
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
-    call_watched,
     cannot_start,
-    described,
+    describe_argument,
     refuse_generators,
     refuse_result,
 )
 from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import (
-    CLEAN_UP,
     DEFAULT_GRACE,
+    MIN_CLEAN_UP,
     SLOW_STOP,
     failure_group,
     still_running,
     warn_of_slow_stop,
     warn_of_stragglers,
 )
-from aioqueue.coordination.tasks import Tasks, new_tasks, outlast
+from aioqueue.coordination.tasks import Tasks, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_refusing
+from aioqueue.system.forks import is_inherited
 from aioqueue.worlds import current_waker
-from aioqueue.worlds.waker import defers_ctrl_c, lets_ctrl_c_in
+from aioqueue.worlds.waker import allows_ctrl_c, defers_ctrl_c
 
 
 class Startable(Protocol):
@@ -80,7 +78,7 @@ class AsyncCoordinator(CoordinatorFace):
 
     _world = "aio"
     _tasks: Tasks | None = None
-    _at_stop: dict[WorkerScope, bool]  # what the stop is to end; and whether it is cancelled
+    _cancel_at_stop: dict[WorkerScope, bool]  # what the stop is to end; and whether it is cancelled
     _watches_stop: bool
     _block: Call
 
@@ -110,7 +108,7 @@ class AsyncCoordinator(CoordinatorFace):
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
-        await self._core.stopped.wait(current_waker(), till_stop=True)
+        await self._core.stopped.wait(current_waker(), until_stop=True)
         return True
 
     async def join(
@@ -127,13 +125,13 @@ class AsyncCoordinator(CoordinatorFace):
                 with closing(self._core.joining(workers, grace, ignore_live)) as waits:
                     for gate, seconds in waits:
                         with anyio.move_on_after(seconds):
-                            await gate.wait(current_waker(), till_stop=True)
+                            await gate.wait(current_waker(), until_stop=True)
             except BaseExceptionGroup as group:
-                failure = self._as_asked(group)
+                failure = self._unwrap_if_asked(group)
                 if failure is group:
                     raise
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
         except BaseException as error:
             shorten(error)
             raise
@@ -162,32 +160,35 @@ class AsyncCoordinator(CoordinatorFace):
         if self._tasks is not None:
             raise RuntimeError("this coordinator's block has been entered already")
         self._enter()
-        self._at_stop = {}
+        self._cancel_at_stop = {}
         self._watches_stop = False
         self._block = Call()
         tasks = new_tasks(lambda error: self._core.report(error, "of the coordinator"))
         await tasks.begin()
         self._tasks = tasks
-        self._ends_joins_of(current_waker().runner())
+        self._end_joins_at_stop(current_waker().runner())
         return self
 
     @defers_ctrl_c
     async def _leave_block(self, error: BaseException | None) -> bool | None:
         """Stop, join, and report: the body of `__aexit__`."""
         assert self._tasks is not None
-        if is_refusing(self._core) and error is not None:
+        if is_inherited(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
-        leaving = Call()
+        leaving = Call()  # a cancellation from here on is raised when all have been joined
         failed, reraised = self._split_block_error(error)
         reraised = None if reraised is None else interrupt_of(reraised)
         self._block.task = None  # the call must not keep the task alive any longer
-        struck = self._core.stop_by_all_means(failed, THE_BLOCK)
-        if reraised is None or not _is_above_all(reraised):
-            reraised = reraised if struck is None else struck
+        stop_interrupt = self._core.stop_despite_interrupts(failed, BLOCK_NAME)
+        if reraised is None or not _takes_precedence(reraised):
+            reraised = reraised if stop_interrupt is None else stop_interrupt
+        # After the stop: in a wrong loop nothing can be joined, but the workers end nevertheless.
         self._tasks.check_leaving()
-        if reraised is not None and not _is_above_all(reraised):
+        # A cancelled block cancels its tasks at once. Else they have their grace.
+        if reraised is not None and not _takes_precedence(reraised):
             self._tasks.cancel()
         failure, interrupt = await self._join_all()
+        # From here on `start` refuses: `end` cancels what still runs, and waits for it.
         tasks, self._tasks = self._tasks, None
         warn_of_stragglers(failure, tasks.running())
         ended_by = await tasks.end()
@@ -195,14 +196,14 @@ class AsyncCoordinator(CoordinatorFace):
             interrupt = interrupt or ended_by
         elif ended_by is not None and not is_cancellation(ended_by):
             failure = ended_by
-        if interrupt is not None and (reraised is None or not _is_above_all(reraised)):
+        if interrupt is not None and (reraised is None or not _takes_precedence(reraised)):
             reraised = interrupt
         if reraised is None:
             reraised = ended_by
-            if leaving.is_asked():
-                reraised = await cancellation()
+            if leaving.is_cancel_delivered():
+                reraised = await cancellation_to_raise()
         if failure is not None:
-            failure = self._as_asked(failure, error)
+            failure = self._unwrap_if_asked(failure, error)
         if error is not None:
             shorten(error)
         try:
@@ -212,7 +213,7 @@ class AsyncCoordinator(CoordinatorFace):
             raise
         finally:
             # Their tracebacks refer to this frame: break the reference cycle.
-            del error, failed, failure, reraised, struck, interrupt, ended_by
+            del error, failed, failure, reraised, stop_interrupt, interrupt, ended_by
 
     def _split_block_error(
         self, error: BaseException | None
@@ -221,12 +222,16 @@ class AsyncCoordinator(CoordinatorFace):
 
         Mostly one of the two is ``None``. A group may hold failures beside the cancellation.
         """
-        if error is None or self._core.has_raised(error):
+        # What a join inside has raised is recorded. As a failure it adds nothing, and the report
+        # raises it once more.
+        if error is None or self._core.was_raised_by_join(error):
             return error, None
-        if _is_above_all(error):
+        if _takes_precedence(error):
             return None, error
         failed = without_stops(error, self._block)
         reraised = None if failed is error else error
+        # A stray cancellation must not leave the block as one: code outside would take it for its
+        # own, or ignore it.
         if failed is not None and not isinstance(failed, Exception):
             what = f"the block raised {type(failed).__name__}, but was not cancelled"
             failed = as_failure(failed, f"{what}: something that it awaited was")
@@ -244,11 +249,12 @@ class AsyncCoordinator(CoordinatorFace):
             with closing(self._core.joining(None, self._grace, False, leaving=True)) as waits:
                 for gate, seconds in waits:
                     try:
-                        await outlast(gate, seconds, self._tasks.cancel)
+                        await wait_shielded(gate, seconds, self._tasks.cancel)
                     except KeyboardInterrupt as error:
                         interrupt = interrupt or error
         except GeneratorExit:
             raise  # the event loop is gone and will not resume this coroutine
+        # Returned, not raised: the tasks must end before anything leaves the block.
         except BaseExceptionGroup as group:
             return group, interrupt
         except Exception as error:
@@ -268,8 +274,9 @@ class AsyncCoordinator(CoordinatorFace):
     ) -> bool:
         """Leave the block. Failures take precedence over a cancellation, Ctrl-C over everything."""
         try:
-            if reraised is not None and _is_above_all(reraised):
+            if reraised is not None and _takes_precedence(reraised):
                 if reraised is not error:
+                    # Both are shown: as the cause, or behind the cause that it has already.
                     if reraised.__cause__ is None:
                         raise reraised from failure
                     if failure is not None:
@@ -279,13 +286,14 @@ class AsyncCoordinator(CoordinatorFace):
                     reraised.__context__ = failure
                 return False
             if failure is not None:
-                ask_again(self._block)
+                # The failure hides the cancellation of this task, which must not be lost.
+                repeat_cancellation(self._block)
             if failure is error is not None:
                 return False
             if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
             if reraised is None:
                 return failed is not None  # the group lacks it, so it was a clean stop: swallow it
             if reraised is error:
@@ -300,24 +308,25 @@ class AsyncCoordinator(CoordinatorFace):
         body: Callable[[], Awaitable[object]],
         *,
         cancel_at_stop: bool,
-        lost: Callable[[], object] = lambda: None,
+        never_ran: Callable[[], object] = lambda: None,
     ) -> WorkerScope:
         """Run a worker as a task; return the scope around it.
 
-        `body` reports its failures; `lost` runs if it never began.
+        `body` reports its failures; `never_ran` runs if it never began.
         """
         assert self._tasks is not None
         self._tasks.check_loop("start")
-        task, scope = self._tasks.start(name, body, lost)
+        task, scope = self._tasks.start(name, body, never_ran)
         self._core.register(task)
-        self._at_stop[scope] = cancel_at_stop
-        task.when_ended(partial(self._at_stop.pop, scope, None))
+        # Before the callback is registered, which may call at once, if the stop has come already.
+        self._cancel_at_stop[scope] = cancel_at_stop
+        task.when_ended(partial(self._cancel_at_stop.pop, scope, None))
         if not self._watches_stop:
             self._watches_stop = True
-            self._core.call_on_stop(self._stop_soon)
+            self._core.call_on_stop(self._schedule_stop)
         return scope
 
-    def _stop_soon(self) -> None:
+    def _schedule_stop(self) -> None:
         """Handle a stop, in any thread: end the tasks, or their waits, that it does not end itself.
 
         The stop wakes the workers that wait for their queue. They end in the loop's next round,
@@ -325,17 +334,19 @@ class AsyncCoordinator(CoordinatorFace):
         """
         tasks = self._tasks
         if tasks is not None:
-            tasks.soon(lambda: tasks.soon(partial(self._end_at_stop, tasks)))
+            tasks.call_soon(lambda: tasks.call_soon(partial(self._end_at_stop, tasks)))
 
     def _end_at_stop(self, tasks: Tasks) -> None:
-        self._watches_stop = False  # a task that starts after this registers the callback again
-        scopes, self._at_stop = self._at_stop, {}
+        # In this order: a task that starts after this registers the callback again, and one that
+        # has started before is in the table.
+        self._watches_stop = False
+        scopes, self._cancel_at_stop = self._cancel_at_stop, {}
         cancelled = [scope for scope, is_cancelled in scopes.items() if is_cancelled]
         tasks.stop(cancelled)
-        tasks.stop([scope for scope in scopes if scope not in cancelled], WorkerScope.wake)
+        tasks.stop([scope for scope in scopes if scope not in cancelled], WorkerScope.end_waits)
 
 
-def _is_above_all(error: BaseException) -> bool:
+def _takes_precedence(error: BaseException) -> bool:
     """Return whether nothing may hide it: Ctrl-C and the like, or the close of a generator."""
     return is_fatal(error) or isinstance(error, GeneratorExit)
 
@@ -388,9 +399,9 @@ class QueueRunner(RunnerFace):
         def start(plan: WorkerPlan) -> None:
             workers.append(self._start_worker(run, plan, tasks))
 
-        run.latecomers.are_started_by(start, tasks=False)
-        run.latecomers.are_started_by(
-            lambda plan: tasks.from_outside(partial(start, plan)), tasks=True
+        run.added_workers.set_starter(start, tasks=False)
+        run.added_workers.set_starter(
+            lambda plan: tasks.start_from_any_thread(partial(start, plan)), tasks=True
         )
         try:
             for plan in run.plans:
@@ -398,48 +409,49 @@ class QueueRunner(RunnerFace):
                     start(plan)
             await run.ended.wait(current_waker())
         except BaseException as error:
+            # The queue first: a worker that waits for it should see it closed.
             run.cancel()
             tasks.cancel()
             if isinstance(error, GeneratorExit):
                 raise  # the event loop is gone and will not resume this coroutine
-            await self._outlast(run, workers, tasks)
+            await self._wait_for_cancelled_run(run, workers, tasks)
             cancelled = error
         ended_by = await tasks.end()
         if cancelled is not None and not is_cancellation(cancelled):
             raise cancelled
         if self.exceptions_raised:
-            ask_again(call)
+            repeat_cancellation(call)
             failure = interrupt_of(failure_group(list(self.exceptions_raised)))
             try:
                 raise failure from failure.__cause__
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
         cancelled = cancelled or ended_by
-        if cancelled is None and call.is_asked():
+        if cancelled is None and call.is_cancel_delivered():
             cancelled = asyncio.CancelledError()
         if cancelled is not None:
             raise cancelled
 
     def _start_worker(self, run: Run, plan: WorkerPlan, tasks: Tasks) -> Worker:
         if plan.is_task:
-            lost = partial(run.worker_lost, plan)
-            task, scope = tasks.start(plan.name, partial(run.loop_async, plan), lost)
-            scope.fills, scope.should_stop = run.filled._core, run.should_stop
+            never_ran = partial(run.worker_never_ran, plan)
+            task, scope = tasks.start(plan.name, partial(run.loop_async, plan), never_ran)
+            scope.filled_queue, scope.should_stop = run.filled._core, run.should_stop
             return task
         thread = run.thread(plan, daemon=True)
-        run.knows(thread)
+        run.add_thread(thread)
         thread.start()
         return as_worker(thread)
 
-    async def _outlast(self, run: Run, workers: list[Worker], tasks: Tasks) -> None:
+    async def _wait_for_cancelled_run(self, run: Run, workers: list[Worker], tasks: Tasks) -> None:
         """Wait for the end of a cancelled run, up to a limit; then cancel its tasks once more."""
-        await outlast(run.ended, SLOW_STOP)
+        await wait_shielded(run.ended, SLOW_STOP)
         if not run.ended.is_open:
             warn_of_slow_stop([one for one in workers if one.is_alive()], DEFAULT_GRACE)
-            await outlast(run.ended, DEFAULT_GRACE - SLOW_STOP)
+            await wait_shielded(run.ended, DEFAULT_GRACE - SLOW_STOP)
         if not run.ended.is_open and any(plan.is_task for plan in run.plans):
             tasks.cancel_again()
-            await outlast(run.ended, max(DEFAULT_GRACE, CLEAN_UP))
+            await wait_shielded(run.ended, max(DEFAULT_GRACE, MIN_CLEAN_UP))
         if not run.ended.is_open:
             stragglers = [one for one in workers if one.is_alive()]
             error = still_running(stragglers)
@@ -451,9 +463,10 @@ class QueueRunner(RunnerFace):
         tasks = coordinator._tasks
         assert tasks is not None
         start = partial(self._start_in, coordinator, run)
-        run.latecomers.are_started_by(start, tasks=False)
-        run.latecomers.are_started_by(
-            lambda plan: tasks.from_outside(partial(self._start_late, start, run, plan)), tasks=True
+        run.added_workers.set_starter(start, tasks=False)
+        run.added_workers.set_starter(
+            lambda plan: tasks.start_from_any_thread(partial(self._start_late, start, run, plan)),
+            tasks=True,
         )
         for plan in run.plans:
             with run.starting([plan]):
@@ -462,9 +475,9 @@ class QueueRunner(RunnerFace):
     def _start_in(self, coordinator: AsyncCoordinator, run: Run, plan: WorkerPlan) -> None:
         if plan.is_task:
             body = partial(run.loop_async, plan)
-            lost = partial(run.worker_lost, plan)
-            scope = coordinator._spawn(plan.name, body, cancel_at_stop=True, lost=lost)
-            scope.fills, scope.should_stop = run.filled._core, run.should_stop
+            never_ran = partial(run.worker_never_ran, plan)
+            scope = coordinator._spawn(plan.name, body, cancel_at_stop=True, never_ran=never_ran)
+            scope.filled_queue, scope.should_stop = run.filled._core, run.should_stop
         else:
             thread = run.thread(plan, daemon=True)
             coordinator.register(thread)  # before it starts: a stop must find it in its first wait
@@ -503,7 +516,9 @@ class LooperTask:
         kwargs: dict[str, Any] | None = None,
     ) -> None:
         if not callable(target):
-            raise InvalidArgumentError(f"target: got {described(target)}; expected a callable")
+            raise InvalidArgumentError(
+                f"target: got {describe_argument(target)}; expected a callable"
+            )
         refuse_generators(target)
         self._interval = None if interval is None else checked_seconds(interval, "interval")
         self._target = target
@@ -517,7 +532,7 @@ class LooperTask:
     async def _loop(self, coordinator: AsyncCoordinator) -> None:
         call = Call()
         try:
-            await self._call_again_and_again(coordinator, call)
+            await self._call_repeatedly(coordinator, call)
         except BaseException as error:
             if classify(error, owner=call) is Classification.STOP:
                 raise
@@ -525,33 +540,22 @@ class LooperTask:
         finally:
             del coordinator  # it refers to the failure, which refers to this frame
 
-    @lets_ctrl_c_in
-    async def _call_again_and_again(self, coordinator: AsyncCoordinator, call: Call) -> None:
+    @allows_ctrl_c
+    async def _call_repeatedly(self, coordinator: AsyncCoordinator, call: Call) -> None:
         try:
-            report = partial(_report_to, weakref.ref(coordinator._core), self.name)
             next_call = monotonic()
-            is_first = True
             while not coordinator.should_stop():
                 call.renew()
                 if is_coroutine_function(self._target):
                     await self._call()
-                elif is_first:
-                    call_watched(self.name, self._call, report)
                 else:
                     refuse_result(self.name, self._call())
-                is_first = False
                 next_call += self._interval or 0.0
                 call.renew()
                 with anyio.move_on_after(max(0.0, next_call - monotonic())):
                     await coordinator.wait_for_stop()
         finally:
             del coordinator  # breaks the same reference cycle
-
-
-def _report_to(core: Callable[[], CoordinatorCore | None], name: str, error: BaseException) -> None:
-    known = core()
-    if known is not None:
-        known.report(error, name)
 
 
 def _failure_of_looper(name: str, error: BaseException) -> BaseException:

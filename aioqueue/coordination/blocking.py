@@ -20,22 +20,21 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.base.hints import refuse_block
 from aioqueue.base.public_names import public, with_sections
-from aioqueue.base.tracebacks import raise_again, shorten
-from aioqueue.coordination.core import THE_BLOCK
+from aioqueue.base.tracebacks import reraise, shorten
+from aioqueue.coordination.core import BLOCK_NAME
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
-    call_watched,
     cannot_start,
-    described,
+    describe_argument,
     refuse_generators,
     refuse_result,
 )
 from aioqueue.coordination.runs import Run, RunnerFace
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
-from aioqueue.coordination.tasks import loop_of_its_own, new_tasks, outlast
+from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_refusing
+from aioqueue.system.forks import is_inherited
 from aioqueue.worlds.scopes import CancelScope, Gate, current_scopes
 from aioqueue.worlds.waker import in_event_loop
 
@@ -88,11 +87,11 @@ class ThreadCoordinator(CoordinatorFace):
                 self._core.warn_of_interrupt()
                 raise
             except BaseExceptionGroup as group:
-                failure = self._as_asked(group)
+                failure = self._unwrap_if_asked(group)
                 if failure is group:
                     raise
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
         except BaseException as error:
             shorten(error)
             raise
@@ -111,7 +110,7 @@ class ThreadCoordinator(CoordinatorFace):
                 " running: use `async with coord.aio` here, or an aioqueue.Coordinator"
             )
         self._enter()
-        self._ends_joins_of(threading.current_thread())
+        self._end_joins_at_stop(threading.current_thread())
         return self
 
     def __exit__(
@@ -120,18 +119,23 @@ class ThreadCoordinator(CoordinatorFace):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:  # not `bool`: type checkers would think that the block swallows exceptions
-        if is_refusing(self._core) and error is not None:
+        if is_inherited(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
+        # `SystemExit`, Ctrl-C and the like stop the workers, and leave the block as they are.
         is_failure = isinstance(error, Exception)
-        struck = self._core.stop_by_all_means(error if is_failure else None, THE_BLOCK)
+        first_interrupt = self._core.stop_despite_interrupts(
+            error if is_failure else None, BLOCK_NAME
+        )
         failure: BaseException | None = None
         while True:
+            # A generator is used up by the exception that ends it: each attempt needs a new one.
             joining = self._core.joining(None, self._grace, False, blocking=True, leaving=True)
             try:
                 self._wait_for_all(joining)
             except KeyboardInterrupt as interrupt:
-                if struck is None and not isinstance(error, KeyboardInterrupt):
-                    struck = interrupt  # the first Ctrl-C: raised when all workers have been joined
+                if first_interrupt is None and not isinstance(error, KeyboardInterrupt):
+                    # Only the second Ctrl-C gives up the join. The first is raised at its end.
+                    first_interrupt = interrupt
                     self._core.enter_block()  # the interrupted join has already left it
                     continue
                 self._core.warn_of_interrupt()
@@ -140,50 +144,54 @@ class ThreadCoordinator(CoordinatorFace):
                 failure = self._with_failures(ended_by)
             break
         if failure is not None:
-            failure = self._as_asked(failure, error)
+            failure = self._unwrap_if_asked(failure, error)
         if error is not None:
             shorten(error)
         try:
-            return self._leave(error, failure, struck)
+            return self._leave(error, failure, first_interrupt)
         except BaseException as raised:
             shorten(raised)
             raise
         finally:
-            del error, failure, struck  # their tracebacks refer to this frame: break the cycle
+            # Their tracebacks refer to this frame: break the cycle.
+            del error, failure, first_interrupt
 
     def _leave(
         self,
         error: BaseException | None,
         failure: BaseException | None,
-        struck: BaseException | None,
+        first_interrupt: BaseException | None,
     ) -> bool:
         """Leave the block: raise what has to be raised, or return whether to swallow the error.
 
         Args:
             error: the exception that the block raised.
             failure: the exception that the join raised.
-            struck: the interruption, such as Ctrl-C, that struck while the block was left.
+            first_interrupt: the interruption, such as Ctrl-C, that struck while the block was left.
         """
         try:
             is_failure = isinstance(error, Exception)
             if error is not None and not is_failure:
-                if failure is not None or struck is not None:
-                    error.__context__ = failure or struck  # the traceback shows what failed, too
+                if failure is not None or first_interrupt is not None:
+                    # The traceback shows what failed, too.
+                    error.__context__ = failure or first_interrupt
                 interrupt = interrupt_of(error)
                 if interrupt is not error:
                     raise interrupt
                 return False
-            if struck is not None:
-                raise struck from failure
+            if first_interrupt is not None:
+                raise first_interrupt from failure
             if failure is error is not None:
-                return False
+                return False  # with ``raise_single``: Python goes on raising it, as if untouched
+            # The group has the block's exception among its members: as a context it would be
+            # shown twice.
             if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
             return is_failure  # the group lacks it, so it was a clean stop: swallow it
         finally:
-            del error, failure, struck  # breaks reference cycles, as in `__exit__`
+            del error, failure, first_interrupt  # breaks reference cycles, as in `__exit__`
 
     def _with_failures(self, ended_by: BaseException) -> BaseException:
         """Combine the exception that ended a join with the failures, so that none is lost.
@@ -191,6 +199,7 @@ class ThreadCoordinator(CoordinatorFace):
         Failures take precedence over a cancellation or an expired `CancelScope`, Ctrl-C over both.
         """
         failures = self._core.failures()
+        # A group is the report of the join itself, and has all failures.
         if isinstance(ended_by, BaseExceptionGroup) or not failures:
             return ended_by
         group = failure_group(failures)
@@ -246,7 +255,7 @@ class QueueRunner(RunnerFace):
             raise InvalidArgumentError(f"coord: got {coord!r}; expected a Coordinator or None")
         # First of all, because Ctrl-C may interrupt its imports: nothing has to be undone yet.
         has_tasks = any(map(is_coroutine_function, self.enqueue_ops))
-        run_tasks = loop_of_its_own(_tasks) if has_tasks else None
+        run_tasks = new_loop_runner(_run_tasks) if has_tasks else None
         run = self._begin(None if coord is None else coord._core)
         threads: dict[threading.Thread, list[WorkerPlan]] = {
             run.thread(plan, daemon=daemon): [plan] for plan in run.plans if not plan.is_task
@@ -260,9 +269,10 @@ class QueueRunner(RunnerFace):
                 daemon=daemon,
             )
             threads[with_loop] = tasks
-        run.latecomers.are_started_by(partial(self._start_late, run, coord, daemon), tasks=False)
+        run.added_workers.set_starter(partial(self._start_late, run, coord, daemon), tasks=False)
+        # Registered before they start: a stop in between must find them in their first wait.
         for thread, plans in threads.items():
-            run.knows(thread)
+            run.add_thread(thread)
             if coord is not None:
                 coord.register(thread)
             if start:
@@ -273,15 +283,14 @@ class QueueRunner(RunnerFace):
     def _start_late(
         self, run: Run, coord: CoordinatorFace | None, daemon: bool, plan: WorkerPlan
     ) -> None:
-        """Start a worker that was added during the run."""
         thread = run.thread(plan, daemon=daemon)
         thread.start()
-        run.knows(thread)
+        run.add_thread(thread)
         if coord is not None:
             coord.register(thread)
 
 
-async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
+async def _run_tasks(run: Run, plans: list[WorkerPlan]) -> None:
     """Run the workers that are tasks: the main function of the thread with the event loop."""
     tasks = new_tasks(lambda error: run.failed("of the runner", error))
     await tasks.begin()
@@ -289,7 +298,7 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
     left = len(plans)
     thread = threading.current_thread()
     if isinstance(thread, LoopThread):
-        thread.again = partial(tasks.soon, tasks.cancel_again)
+        thread.cancel_tasks_again = partial(tasks.call_soon, tasks.cancel_again)
 
     def ended() -> None:
         nonlocal left
@@ -298,14 +307,15 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
             all_ended.open()
 
     def start(plan: WorkerPlan) -> None:
-        lost = partial(run.worker_lost, plan)
-        task, _ = tasks.start(plan.name, partial(run.loop_async, plan), lost)
+        never_ran = partial(run.worker_never_ran, plan)
+        task, _ = tasks.start(plan.name, partial(run.loop_async, plan), never_ran)
         if isinstance(thread, LoopThread):
             thread.tasks.append(task)
         task.when_ended(ended)
 
     def start_late(plan: WorkerPlan) -> None:
         nonlocal left
+        # In the loop's thread, as `ended`: nothing comes between the question and the count.
         if all_ended.is_open:
             run.worker_ended(plan, None)
             return
@@ -314,14 +324,14 @@ async def _tasks(run: Run, plans: list[WorkerPlan]) -> None:
 
     for plan in plans:
         start(plan)
-    run.latecomers.are_started_by(
-        lambda plan: tasks.from_outside(partial(start_late, plan)), tasks=True
+    run.added_workers.set_starter(
+        lambda plan: tasks.start_from_any_thread(partial(start_late, plan)), tasks=True
     )
-    run.call_on_stop(partial(tasks.soon, tasks.cancel))
-    await outlast(all_ended)  # an op may cancel every task of its loop, even this one
+    run.call_on_stop(partial(tasks.call_soon, tasks.cancel))
+    await wait_shielded(all_ended)  # an op may cancel every task of its loop, even this one
     await tasks.end()
     if isinstance(thread, LoopThread):
-        thread.again = None
+        thread.cancel_tasks_again = None
         thread.tasks.clear()
 
 
@@ -361,8 +371,8 @@ class LooperThread(threading.Thread):
             )
         if target is not None and (not callable(target) or is_coroutine_function(target)):
             raise InvalidArgumentError(
-                f"target: got {described(target)}; expected a plain function or None: use an"
-                " aioqueue.LooperTask for a coroutine function"
+                f"target: got {describe_argument(target)}; expected a plain function or None:"
+                " use an aioqueue.LooperTask for a coroutine function"
             )
         refuse_generators(target)
         name = "loop" if target is None else function_name(target)
@@ -406,11 +416,13 @@ class LooperThread(threading.Thread):
         try:
             self.start_loop()
             try:
-                self._call_again_and_again()
+                self._call_repeatedly()
             except CancelledError:
+                # The stop ends a wait in `run_loop` by this exception; otherwise it is a failure.
                 if not core.should_stop():
                     raise
-            core.let_wait(self)
+            # The stop would end the waits of the clean-up, too.
+            core.exempt_from_stop(self)
             self.stop_loop()
         except BaseException as error:
             core.report(error, self.name)
@@ -419,21 +431,17 @@ class LooperThread(threading.Thread):
             del self._coord, self._function, self._positional, self._named
             del core, self
 
-    def _call_again_and_again(self) -> None:
+    def _call_repeatedly(self) -> None:
         core = self._coord._core
         next_call = monotonic()
         try:
-            if not core.should_stop():
-                call_watched(self.name, self.run_loop, self._report)
-                next_call = self._pause(next_call)
             while not core.should_stop():
-                self.run_loop()
+                # Checked here, too: an overridden `run_loop` may be a coroutine function.
+                run_loop: Callable[[], object] = self.run_loop
+                refuse_result(self.name, run_loop())
                 next_call = self._pause(next_call)
         finally:
             del core, self  # breaks the same reference cycle
-
-    def _report(self, error: BaseException) -> None:
-        self._coord._core.report(error, self.name)
 
     def _pause(self, last_call: float) -> float:
         """Wait until the next call is due; return the time that it is due at."""

@@ -1,7 +1,7 @@
 """Cancellations of tasks: whether one was asked for, and how a worker gets the stop.
 
 **Whether.** A task may see a cancellation that nobody asked of it, because something that it awaits
-was cancelled. It may also have been cancelled long ago, and have gone on. So `Call` notes, when a
+was cancelled. It may also have been cancelled long ago, and have continued. So `Call` notes, when a
 call begins, how often its task had been cancelled by then; `is_being_cancelled` compares. No other
 module asks a task (`tests/project/test_layers.py`).
 
@@ -38,7 +38,7 @@ from aioqueue.worlds.asyncio import is_deferred
 from aioqueue.worlds.scopes import StopScope, end_wait, waits_of_workers
 from aioqueue.worlds.waker import current_worker, loaded_trio, running_loop
 
-_SENT_BY: Final = "cancel scope "
+_SCOPE_PREFIX: Final = "cancel scope "
 """What stands before the name of a scope in the messages of anyio."""
 
 _ROUNDS: Final = 8
@@ -77,6 +77,8 @@ class Call:
         # In trio, and in threads, nothing can be left over.
         self.requests: Callable[[], int] = getattr(self.task, "cancelling", int)
         self.known: int = self.requests()
+        # A request that is still to be delivered will reach this call: it must count. So the mark
+        # is what was delivered, not what was requested.
         self._before = _delivered(self.task) if self.known else 0
 
     def renew(self) -> None:
@@ -86,13 +88,15 @@ class Call:
         3.13, a task group with a failed child repeats an old one, which leaves the count as it is.
         """
         known, self.known = self.known, self.requests()
+        # A greater count is a new request, for this call if it was not delivered. An equal count
+        # with an undelivered request is a repeated old one: all requests so far are old then.
         self._before = _delivered(self.task) if self.known > known else _requests(self.task)
 
-    def is_asked(self) -> bool:
+    def is_cancel_delivered(self) -> bool:
         """Return whether the task has been cancelled since, and may have noticed."""
         return _delivered(self.task) > self._before
 
-    def was_asked(self, task: object) -> bool:
+    def is_cancel_requested(self, task: object) -> bool:
         """Return whether a task has been cancelled since this one was at its mark."""
         return _requests(task) > self._before
 
@@ -104,6 +108,8 @@ def _delivered(task: object) -> int:
     """
     if not isinstance(task, asyncio.Task):
         return 0
+    # `Task.cancel` of a task that runs sets this attribute, also in the C implementation. Our own
+    # wakers may hold back a cancellation, too.
     is_to_come = getattr(task, "_must_cancel", False) or is_deferred(task)
     return _requests(task) - bool(is_to_come)
 
@@ -134,15 +140,15 @@ def is_being_cancelled(since: Call | None) -> bool:
     task = running_task()
     if since is None or task is None:
         return False
-    return since.was_asked(task) or is_cancelled_here()
+    return since.is_cancel_requested(task) or is_scope_cancelled()
 
 
-def is_cancelled_here() -> bool:
+def is_scope_cancelled() -> bool:
     """Return whether a scope around the running task is cancelled: each wait raises."""
     return bool(anyio.current_effective_deadline() == -math.inf)
 
 
-def ask_again(since: Call) -> None:
+def repeat_cancellation(since: Call) -> None:
     """Cancel the running task again, if it was cancelled and raises something else instead.
 
     `asyncio.TaskGroup` does the same: the failure is raised, and the cancellation is delivered at
@@ -154,15 +160,20 @@ def ask_again(since: Call) -> None:
         since: the call since whose start requests count.
     """
     task = running_task()
-    if sys.version_info >= (3, 13) and isinstance(task, asyncio.Task) and since.is_asked():
-        if is_cancelled_here():
+    if (
+        sys.version_info >= (3, 13)
+        and isinstance(task, asyncio.Task)
+        and since.is_cancel_delivered()
+    ):
+        if is_scope_cancelled():
             return
+        # In a pair: the count stays as it is, and the next await raises.
         task.uncancel()
         task.cancel()
 
 
-async def cancellation() -> asyncio.CancelledError:
-    """Return the exception to raise after `outlast`, in the form that the cancelled scope knows."""
+async def cancellation_to_raise() -> asyncio.CancelledError:
+    """Return the exception to raise after `wait_shielded`, as the cancelled scope knows it."""
     task = running_task()
     try:
         if getattr(task, "_must_cancel", False):
@@ -208,10 +219,13 @@ class WorkerTask(asyncio.Task[None]):
             # The end of the program cancels all tasks once, and then waits for them. Here that
             # would interrupt the closing of a source, and leave its resources open.
             return False
+        # Who asks is found by the calling frame and by anyio's message: asyncio tells nothing else.
         is_asked = super().cancel(msg)
-        if is_asked and self.worker is not None and self.worker.has_sent(msg):
-            self.worker.reached()
+        if is_asked and self.worker is not None and self.worker.is_stop_message(msg):
+            self.worker.mark_delivered()
         elif is_asked and _is_scope(caller):
+            # Since 3.13 a task group takes back a request from outside, and repeats it. The repeat
+            # comes from outside, too, although the group makes the call.
             if self.repeats:
                 self.repeats -= 1  # a task group makes both calls in one step
             else:
@@ -223,6 +237,7 @@ class WorkerTask(asyncio.Task[None]):
         if self.inner_cancellations and _is_scope(caller):
             self.inner_cancellations -= 1
         elif caller.f_globals.get("__name__") == "asyncio.taskgroups":
+            # The group takes back more than its own requests: one from outside.
             self.repeats = 1
         return super().uncancel()
 
@@ -235,7 +250,7 @@ def _is_runner(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") in _RUNNERS
 
 
-class StepByStep:
+class ObservedCoroutine:
     """A coroutine for ``await`` that tells its worker's scope when the stop is thrown into it.
 
     For tasks that the program's own factory makes: a `WorkerTask` needs no such layer.
@@ -250,7 +265,7 @@ class StepByStep:
     def __await__(self) -> Generator[Any, Any, Any]:
         return self  # an iterator with a coroutine's methods
 
-    def __iter__(self) -> StepByStep:
+    def __iter__(self) -> ObservedCoroutine:
         return self
 
     def __next__(self) -> Any:
@@ -262,14 +277,14 @@ class StepByStep:
 
     def throw(self, *raised: Any) -> Any:
         """Run the next step with an exception of the event loop, such as a cancellation."""
+        # The loop passes an instance, but `throw` takes a class, value and traceback, too.
         for one in raised:
             is_cancellation = isinstance(one, asyncio.CancelledError) and one.args
-            if is_cancellation and self._worker.has_sent(one.args[0]):
-                self._worker.reached()
+            if is_cancellation and self._worker.is_stop_message(one.args[0]):
+                self._worker.mark_delivered()
         return self._coroutine.throw(*raised)
 
     def close(self) -> None:
-        """End the coroutine before it has finished."""
         self._coroutine.close()
 
 
@@ -285,12 +300,12 @@ class WorkerScope:
         # anyio names the scope in the message of each cancellation that it sends. If it ever ceases
         # to, the stop is not recognised, and cancels each await, as any scope of anyio does.
         self._name = f"{id(self._outer):x}"
-        self._shelters: dict[anyio.CancelScope, None] = {}
+        self._shields: dict[anyio.CancelScope, None] = {}
         self.due: _DueStop | None = None
         """Ends waits, from the stop until it reaches the worker."""
         self._has_ended = False
         self.task: object = None
-        self.fills: object = None
+        self.filled_queue: object = None
         """The queue that a stop closes, and so ends the worker's enqueues."""
         self.should_stop: Callable[[], bool] = bool
         """Whether the stop was requested."""
@@ -298,7 +313,7 @@ class WorkerScope:
         """Whether the stop was sent: as a cancellation, or only to end waits."""
         self._is_cancelled = False
         self._is_repeated = False
-        self._is_early = False  # whether the grace has ended before the stop itself came
+        self._is_grace_over_first = False  # whether the grace has ended before the stop itself came
 
     def __enter__(self) -> Self:
         self.task = running_task()
@@ -309,7 +324,9 @@ class WorkerScope:
         if self._inner is not None:
             self._inner.__enter__()
         if self.is_stopped:
-            self._become_due()
+            # The stop came before the first step: its scope is cancelled, and the waits that the
+            # worker begins under a shield are ended from now on.
+            self._set_due()
         return self
 
     def __exit__(
@@ -322,66 +339,72 @@ class WorkerScope:
             if self._inner is not None:
                 self._inner.__exit__(kind, error, traceback)
         finally:
+            # The outer one in any case: left entered, it would cancel what the task does later.
             is_caught = self._outer.__exit__(kind, error, traceback)
             self.end()
         return bool(is_caught)
 
-    def around(self, coroutine: Any) -> Any:
+    def observed(self, coroutine: Any) -> Any:
         """Return what the worker's task is to await instead of its coroutine."""
         if self._inner is None or isinstance(self.task, WorkerTask):
             return coroutine
-        return StepByStep(coroutine, self)
+        return ObservedCoroutine(coroutine, self)
 
     def end(self) -> None:
         """Note that the worker has ended. What its tasks have left must not keep it alive."""
-        self._drop_due()
+        self._clear_due()
         if isinstance(self.task, WorkerTask):
             self.task.worker = None
         self._has_ended, self.task = True, None
-        self.fills, self.should_stop = None, bool
+        self.filled_queue, self.should_stop = None, bool
 
-    def has_sent(self, message: object) -> bool:
+    def is_stop_message(self, message: object) -> bool:
         """Return whether a cancellation with this message is the stop."""
         if not (self._is_cancelled and isinstance(message, str)):
             return False
-        name = message.partition(_SENT_BY)[2].partition(" ")[0]
+        name = message.partition(_SCOPE_PREFIX)[2].partition(" ")[0]
         return name.rstrip(";") == self._name
 
-    def reached(self) -> None:
+    def mark_delivered(self) -> None:
         """Note that the stop has reached the worker."""
-        self._drop_due()
+        self._clear_due()
+        # From now on the outer scope cancels nothing more, and the clean-up may await. Not before:
+        # a shield would keep the stop itself out.
         if self._inner is not None and self._is_cancelled:
             self._inner.shield = True
 
-    def wake(self) -> None:
+    def end_waits(self) -> None:
         """End the waits of the worker, and do not cancel it."""
         if not self.is_stopped:
             self.is_stopped = True
-            self._become_due()
+            self._set_due()
 
     def cancel(self) -> None:
         """Cancel the worker, unless that has been done."""
         if self._is_cancelled:
-            if self._is_early:
+            # `cancel_again` came first, and stood for this stop. So this one is the repeat.
+            if self._is_grace_over_first:
                 self.cancel_again()
             return
         self.is_stopped = self._is_cancelled = True
         if self._inner is not None:
-            self._become_due()
+            self._set_due()
         self._outer.cancel()
 
     def cancel_again(self) -> None:
         """Cancel the worker once more, after its grace; for the first time, if it was not yet."""
         if not self._is_cancelled:
             self.cancel()
-            self._is_early = True
+            self._is_grace_over_first = True
         elif not self._is_repeated and not self._has_ended:
             self._is_repeated = True
             if self._inner is not None:
-                self._become_due()
+                # The outer scope is still cancelled: without the shield it cancels once more, and
+                # `mark_delivered` sets the shield again.
+                self._set_due()
                 self._inner.shield = False
-            for shelter in self._shelters:
-                shelter.shield = False
+            for shield in self._shields:
+                shield.shield = False
 
     @property
     def is_due(self) -> bool:
@@ -389,7 +412,7 @@ class WorkerScope:
         return self.due is not None
 
     @property
-    def is_kept_out(self) -> bool:
+    def needs_wait_ends(self) -> bool:
         """Whether what the worker's task waits for may have to be ended one by one: in asyncio, as
         long as the stop has not reached it; in trio, where a shield may be around each."""
         return self.is_due or self._inner is None
@@ -397,32 +420,36 @@ class WorkerScope:
     def end_wait(self, attempt: Attempt) -> None:
         """End a wait of the worker's own task."""
         end_wait(attempt)
+        # The call raises because of the stop, so the worker has it. If the attempt was done before,
+        # the call returns its result, and the stop is still to come.
         if attempt.is_withdrawn and self.is_due:
-            self.reached()
+            self.mark_delivered()
 
-    def ended_by(self, error: BaseException, queue: object) -> None:
+    def note_call_end(self, error: BaseException, queue: object) -> None:
         """Note how a call of the worker ended. If the stop has closed the worker's queue, this is
         how the worker gets the stop, and the cancellation would come into its clean-up."""
-        if not isinstance(error, QueueClosedError) or queue is not self.fills:
+        if not isinstance(error, QueueClosedError) or queue is not self.filled_queue:
             return
         is_own = self._inner is not None and self.task is running_task()
         if is_own and self.should_stop():
             if not self._is_cancelled:
+                # The closed queue was faster than the cancellation. In this order: the shield is
+                # there before the scope is cancelled, which therefore reaches nothing.
                 self.is_stopped = self._is_cancelled = True
-                self.reached()
+                self.mark_delivered()
                 self._outer.cancel()
             elif self.is_due:
-                self.reached()
+                self.mark_delivered()
 
-    def sheltered(self) -> AbstractContextManager[object]:
+    def shielded(self) -> AbstractContextManager[object]:
         """Return a shield that only the second stop opens."""
-        return _Shelter(self._shelters)
+        return _WorkerShield(self._shields)
 
-    def _become_due(self) -> None:
+    def _set_due(self) -> None:
         if self.task is not None and self.due is None:
             self.due = _DueStop(self, self.task)
 
-    def _drop_due(self) -> None:
+    def _clear_due(self) -> None:
         due, self.due = self.due, None
         if due is not None:
             due.leave()
@@ -440,7 +467,7 @@ class _DueStop(StopScope):
     def _watch(self, watched: Any) -> bool:
         worker, task = self._worker, running_task()
         # Where no shield keeps it out, the cancellation itself is about to end the wait.
-        if worker.is_due and not (task is not None and is_cancelled_here()):
+        if worker.is_due and not (task is not None and is_scope_cancelled()):
             if task is worker.task:
                 worker.end_wait(watched.attempt)
             else:
@@ -448,7 +475,7 @@ class _DueStop(StopScope):
         return False
 
 
-class _Shelter:
+class _WorkerShield:
     def __init__(self, among: dict[anyio.CancelScope, None]) -> None:
         self._among = among
         self._scope = anyio.CancelScope(shield=True)
@@ -462,30 +489,31 @@ class _Shelter:
         return bool(self._scope.__exit__(*raised))
 
 
-def sheltered() -> AbstractContextManager[object]:
+def shielded() -> AbstractContextManager[object]:
     """Return a shield for clean-up. In a worker, only the second stop opens it."""
     worker = current_worker.get()
     if isinstance(worker, WorkerScope) and worker.task is running_task():
-        return worker.sheltered()
+        return worker.shielded()
     return anyio.CancelScope(shield=True)
 
 
 def stop_workers(
     workers: Collection[WorkerScope],
-    soon: Callable[[Callable[[], object]], object],
+    call_soon: Callable[[Callable[[], object]], object],
     how: Callable[[WorkerScope], object] = WorkerScope.cancel,
 ) -> None:
     """Stop workers, and end the waits in our calls that they have begun.
 
     Args:
         workers: their scopes.
-        soon: makes a call in the next round of their event loop.
+        call_soon: makes a call in the next round of their event loop.
         how: the method that stops one.
     """
     for worker in workers:
         how(worker)
     if not workers:
         return
+    # What a worker begins to wait for after this moment, its `_DueStop` ends.
     now = perf_counter()
     later: list[Attempt] = []
     known = set(map(id, workers))
@@ -493,21 +521,23 @@ def stop_workers(
         if id(worker) not in known or attempt.began > now:
             continue
         if waiting is worker.task:
-            if worker.is_kept_out:
+            if worker.needs_wait_ends:
                 worker.end_wait(attempt)
         elif isinstance(waiting, threading.Thread):
-            end_wait(attempt)
+            end_wait(attempt)  # no cancellation reaches a thread
         else:
             later.append(attempt)  # of a task that it has started
+    # A worker's own cancellation ends the tasks of its groups, in the order that its program
+    # expects. So their waits have some rounds for that before they are ended from here.
     if later:
-        _after(_ROUNDS, soon, later)
+        _end_waits_after(_ROUNDS, call_soon, later)
 
 
-def _after(
-    rounds: int, soon: Callable[[Callable[[], object]], object], attempts: list[Attempt]
+def _end_waits_after(
+    rounds: int, call_soon: Callable[[Callable[[], object]], object], attempts: list[Attempt]
 ) -> None:
     if rounds:
-        soon(lambda: _after(rounds - 1, soon, attempts))
+        call_soon(lambda: _end_waits_after(rounds - 1, call_soon, attempts))
         return
     for attempt in attempts:
         end_wait(attempt)

@@ -44,7 +44,7 @@ from aioqueue.worlds.waker import current_worker
 _STOPPING: Final = (QueueClosedError, OutOfRangeError, concurrent.futures.CancelledError)
 """Exceptions that a stop raises in workers that wait for a queue or inside a scope."""
 
-_PASSING: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
+_MISTAKABLE: Final = (*_STOPPING, StopIteration, StopAsyncIteration)
 """Exceptions that a caller further up would mistake for an end or a stop."""
 
 
@@ -79,12 +79,15 @@ def classify(
             classify(part, ends, stopping=stopping, owner=owner) for part in error.exceptions
         )
     if isinstance(error, GeneratorExit):
+        # Thrown by whoever closes the coroutine: the collector, once the loop is gone. Another
+        # task, or none, runs then. In the task itself, user code has raised it.
         is_closed = owner is not None and owner.task not in (None, running_task())
         return Classification.STOP if is_closed else Classification.FAILURE
     if is_cancellation(error):
         return (
             Classification.STOP if stopping or is_being_cancelled(owner) else Classification.FAILURE
         )
+    # Without a stop, the end of another queue than the catcher's is a failure: nobody expects it.
     is_stop = stopping and isinstance(error, _STOPPING)
     return Classification.STOP if is_stop else Classification.FAILURE
 
@@ -94,6 +97,7 @@ def ended_by_scope(error: BaseException) -> bool:
     wait by this exception. Then the thread leaves what it is in, and nothing has failed."""
     if not isinstance(error, CancelledError | DeadlineExceededError):
         return False
+    # The stop may end a wait by a scope that the thread has not entered: by that of its worker.
     worker = current_worker.get()
     if worker is not None and worker.is_stopped:
         return True
@@ -117,7 +121,9 @@ def cause_of(error: BaseException) -> BaseException | None:
 
 def is_fatal(error: BaseException) -> bool:
     """Return whether it ends the program rather than an item, as `KeyboardInterrupt` does."""
-    return any(not isinstance(leaf, Exception) and not _is_stray(leaf) for leaf in leaves_of(error))
+    return any(
+        not isinstance(leaf, Exception) and not _is_task_local(leaf) for leaf in leaves_of(error)
+    )
 
 
 def as_failure(error: BaseException, message: str) -> BaseException:
@@ -127,9 +133,11 @@ def as_failure(error: BaseException, message: str) -> BaseException:
         error: the failure. If it is unmistakable, it is returned as it is.
         message: the message of the `RuntimeError` that wraps a failure that is not.
     """
+    # A group passes for an end or a stop only if all its members do. A group that is no `Exception`
+    # because of a stray cancellation would pass all handlers of `Exception`.
     leaves = list(leaves_of(error))
-    could_pass = all(isinstance(leaf, _PASSING) or _is_stray(leaf) for leaf in leaves)
-    is_mixed = not isinstance(error, Exception) and any(map(_is_stray, leaves))
+    could_pass = all(isinstance(leaf, _MISTAKABLE) or _is_task_local(leaf) for leaf in leaves)
+    is_mixed = not isinstance(error, Exception) and any(map(_is_task_local, leaves))
     if not (could_pass or is_mixed) or is_fatal(error):
         return error
     wrapped = RuntimeError(message)
@@ -152,7 +160,7 @@ def without_stops(error: BaseException, owner: Call | None = None) -> BaseExcept
     return error.split(is_stop)[1] if any(map(is_stop, leaves_of(error))) else error
 
 
-def _is_stray(error: BaseException) -> bool:
+def _is_task_local(error: BaseException) -> bool:
     """Return whether it concerns one task or generator, and means nothing to another."""
     return isinstance(error, GeneratorExit) or is_cancellation(error)
 
@@ -167,6 +175,8 @@ def failures_behind(
         ends: the classes that are ends, also among the causes.
     """
     for leaf in leaves_of(error):
+        # The cause of an end may be the end of another queue, and so on: the first that is no end
+        # is the failure.
         cause: BaseException | None = leaf
         while isinstance(cause, (OutOfRangeError, *ends)):
             cause = cause.__cause__ if isinstance(cause, OutOfRangeError) else None
@@ -174,8 +184,8 @@ def failures_behind(
             yield cause
 
 
-def part_besides(known: set[int], error: BaseException) -> BaseException | None:
-    """What is left of an exception without known ones: of a group, those that are not among them.
+def part_without(known: set[int], error: BaseException) -> BaseException | None:
+    """Return an exception without its known members; ``None`` if no other is left.
 
     Args:
         known: the identities of those.

@@ -20,27 +20,28 @@ from aioqueue.coordination.classify import (
     classify,
     failures_behind,
     leaves_of,
-    part_besides,
+    part_without,
 )
-from aioqueue.coordination.misuse import say_whose
+from aioqueue.coordination.misuse import name_failed_worker
 from aioqueue.coordination.shutdown import (
-    CLEAN_UP,
+    MIN_CLEAN_UP,
     SLOW_STOP,
     Draining,
-    GivenAway,
+    RaisedFailures,
     cancel_all,
     end_join,
     failure_group,
-    living,
-    refuse_to_stop,
+    joinable,
+    refuse_blocked_tasks,
     stop_at_exit,
     stop_scope_of,
     undelivered,
     warn_of_interrupt,
     warn_of_slow_stop,
 )
+from aioqueue.coordination.watchdog import Join, Watchdog, WatchdogTarget, end_callback
 from aioqueue.coordination.workers import (
-    OwnTask,
+    StartedTask,
     Worker,
     as_worker,
     current_worker_name,
@@ -48,23 +49,22 @@ from aioqueue.coordination.workers import (
     when_all_ended,
 )
 from aioqueue.core.elements.spec import is_iterable
-from aioqueue.errors import InvalidArgumentError, describe_exception, detached
-from aioqueue.system.locks import guarded, holding, is_held_here
+from aioqueue.errors import InvalidArgumentError, describe_exception, without_frames
+from aioqueue.system.locks import call_with_lock, is_held_here, synchronized
 from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
 from aioqueue.telemetry.stacks import forget_locals
-from aioqueue.telemetry.watchdog import Join, Watchdog, WatchdogTarget, forgetting
 from aioqueue.worlds.scopes import Gate, StopScope
 from aioqueue.worlds.waker import apply_deferred
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
 
-THE_BLOCK: Final = "the block of the coordinator"
+BLOCK_NAME: Final = "the block of the coordinator"
 """The name that reports give to the code inside the block, which is no worker."""
 
-_MANY: Final = 64
+_PRUNE_AT: Final = 64
 
-_PATIENCE: Final = 1000
+_MAX_STOP_ATTEMPTS: Final = 1000
 """How often an interrupted stop starts again before it gives up."""
 
 _log = logging.getLogger("aioqueue")
@@ -97,10 +97,10 @@ class CoordinatorCore(WatchdogTarget):
         self._stop_time = 0.0
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
-        self._stand_ins: dict[int, BaseException] = {}  # of the block's: see `why_it_stops`
-        self._given = GivenAway()
+        self._stand_ins: dict[int, BaseException] = {}  # of the block's: see `stop_cause`
+        self._raised_failures = RaisedFailures()
         self._workers: dict[int, Worker] = {}  # by the id of the registered object
-        self._many = _MANY  # at this number of workers, forget those that have ended
+        self._prune_at = _PRUNE_AT  # at this number of workers, forget those that have ended
         self._stop_scopes: dict[int, StopScope] = {}  # end the workers' waits, by the same ids
         self._on_stop: dict[Callable[[], None], None] = {}
         self._watchdog = watchdog
@@ -114,7 +114,7 @@ class CoordinatorCore(WatchdogTarget):
 
         return explain_for([self])
 
-    @guarded
+    @synchronized
     def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
         """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
         from aioqueue.telemetry.explanation import ExplainedCoordinator
@@ -137,12 +137,13 @@ class CoordinatorCore(WatchdogTarget):
     def renew(self) -> None:
         """Make a new lock in a fork, where nobody may release the old one, and be known there."""
         self._lock = threading.RLock()
+        # One that has begun is refused in the fork: its workers exist in the parent only, so an
+        # explanation there must not name it.
         if not self.has_begun:
             note_coordinator(self)
             note_waits(self)
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
-        """Return the joins that wait, each with the workers that it waits for."""
         return [join.explained(frames) for join in list(self._waiting_joins.values())]
 
     def waits_move(self) -> Hashable:
@@ -152,11 +153,11 @@ class CoordinatorCore(WatchdogTarget):
     def longest_of_waits(self) -> float:
         """Return for how long a join has waited for a worker that no runner knows."""
         return max(
-            (join.seconds for join in list(self._waiting_joins.values()) if join.alone()), default=0
+            (join.seconds for join in list(self._waiting_joins.values()) if join.unknown_workers()),
+            default=0,
         )
 
     def waits_for(self, coordinator: object) -> bool:
-        """Return whether the waiting joins are those of this coordinator."""
         return coordinator is self
 
     def should_stop(self) -> bool:
@@ -172,7 +173,7 @@ class CoordinatorCore(WatchdogTarget):
         if error is not None and not isinstance(error, BaseException):
             raise InvalidArgumentError(f"error: got {error!r}; expected an exception or None")
         if error is not None and not self.is_clean(error) and self._is_over():
-            # No join is left that could report the failure.
+            # No join is left that could report the failure: the caller gets it back, at once.
             raise error
         self.stop(error, worker or current_worker_name())
 
@@ -180,31 +181,36 @@ class CoordinatorCore(WatchdogTarget):
         """Record a failure and stop, even after a join: the caller is going to join again."""
         if error is not None and self.is_clean(error):
             error = None
-        apply_deferred(self._stop, self.what_is_new(error), worker)
+        # A signal handler may request a stop while the thread that it interrupts holds the lock,
+        # in the middle of a change. Another thread stops then, once the lock is free.
+        apply_deferred(self._stop, self.unrecorded_part(error), worker)
 
-    def stop_by_all_means(self, error: BaseException | None, worker: str) -> BaseException | None:
+    def stop_despite_interrupts(
+        self, error: BaseException | None, worker: str
+    ) -> BaseException | None:
         """Record a failure and stop, in spite of interruptions; return the first interruption.
 
         It may be what a signal handler raises, or a `BaseException` from a `cancel_op`. Each
         callback is removed before it is called, so a stop that starts again reaches exactly those
         that are left.
         """
-        struck: BaseException | None = None
-        for _ in range(_PATIENCE):
+        first_interrupt: BaseException | None = None
+        for _ in range(_MAX_STOP_ATTEMPTS):
             try:
                 self.stop(error, worker)
                 break
             except BaseException as cause:
-                struck = cause if struck is None else struck
-                if self.stopped.is_open and not self._on_stop:
-                    break
+                first_interrupt = cause if first_interrupt is None else first_interrupt
+                # Again even if all callbacks were called: the interruption may have come before
+                # the last scope was cancelled. What is done is not done twice: the failure, if the
+                # interrupted attempt has recorded it, is not passed again.
                 if error is not None and self._is_known(error):
                     error = None
-        return struck
+        return first_interrupt
 
-    @guarded
+    @synchronized
     def enter_block(self) -> None:
-        """Enter a block. However many joins end inside, leaving the block reports once more."""
+        """Enter a block. Its exit reports all failures, even after earlier joins inside."""
         self._blocks += 1
 
     def report(self, error: BaseException, worker: str) -> None:
@@ -220,17 +226,17 @@ class CoordinatorCore(WatchdogTarget):
         The end of a queue that a failure has closed does so only if that failure was reported.
         """
         is_end = classify(error, self.clean_types) is Classification.END
-        return is_end and holding(self._lock, self._has_all_behind, error)
+        return is_end and call_with_lock(self._lock, self._knows_all_causes, error)
 
-    def _has_all_behind(self, error: BaseException) -> bool:
+    def _knows_all_causes(self, error: BaseException) -> bool:
         """Return whether the failures that caused the ends in an exception are all known."""
         known = {id(leaf) for failure in self._failures for leaf in leaves_of(failure)}
-        known.update(self._given, map(id, (*self._failures, *self._stand_ins.values())))
+        known.update(self._raised_failures, map(id, (*self._failures, *self._stand_ins.values())))
         return known.issuperset(map(id, failures_behind(error, self.clean_types)))
 
     def drain(self, seconds: float | None) -> None:
         """Let all sources end. Stop if that takes longer than ``seconds``."""
-        drain = self.draining.ask()
+        drain = self.draining.request()
         if seconds is not None:
             threading.Thread(
                 target=self._end_drain, args=(drain, seconds), name="aioqueue-drain", daemon=True
@@ -240,6 +246,8 @@ class CoordinatorCore(WatchdogTarget):
 
     def _end_drain(self, drain: object, seconds: float) -> None:
         """Stop if the drain has not ended in time; runs in a thread of its own."""
+        # A stop ends the drain, too. Another token means that `clear_stop` has come in between,
+        # and that this deadline belongs to a drain of before.
         if self.stopped.wait_blocking(seconds) or self.draining.current is not drain:
             return
         runs, queues = self.draining.runs(), self.draining.queues()
@@ -247,15 +255,15 @@ class CoordinatorCore(WatchdogTarget):
         if error is not None:
             self.report(error, "that drains")
 
-    @guarded
+    @synchronized
     def _known(self) -> list[Worker]:
         return list(self._workers.values())
 
-    @guarded
+    @synchronized
     def clear_stop(self) -> None:
-        self.draining.forget()
+        self.draining.reset()
         self.joined = False
-        self._failures, self._stand_ins, self._given = [], {}, GivenAway()
+        self._failures, self._stand_ins, self._raised_failures = [], {}, RaisedFailures()
         self._stopped_by = None
         self.stopped.shut()
         for scope in self._stop_scopes.values():
@@ -263,10 +271,12 @@ class CoordinatorCore(WatchdogTarget):
 
     def register(self, worker: Any) -> None:
         known = as_worker(worker)
-        self._remember(id(worker), known)
-        if not isinstance(worker, OwnTask):  # their coordinator stops those
+        # In this order: a stop that comes in between finds the worker in the table, or is seen by
+        # `wake_at_stop`. The failure of a task that has ended already is collected last.
+        self._add_worker(id(worker), known)
+        if not isinstance(worker, StartedTask):  # their coordinator stops those
             self.wake_at_stop(id(worker), worker)
-        self._watch(known)
+        self._collect_when_ended(known)
         self.start_watchdog()
         if isinstance(worker, threading.Thread):
             stop_at_exit(self)
@@ -278,13 +288,15 @@ class CoordinatorCore(WatchdogTarget):
             key: the key of the worker in this coordinator.
             worker: its thread or task.
         """
-        scope = holding(self._lock, self._stop_scope_of, key, worker)
+        scope = call_with_lock(self._lock, self._stop_scope_of, key, worker)
+        # The stop opens its gate before it lists the scopes. So either it finds this one, or the
+        # gate is seen open here. Both may happen; the second cancellation changes nothing.
         if scope is not None and self.stopped.is_open:
             scope.cancel()
 
-    def let_wait(self, worker: object) -> None:
+    def exempt_from_stop(self, worker: object) -> None:
         """Exempt the calling worker from the stop: from now on it may wait, for its clean-up."""
-        scope = holding(self._lock, self._stop_scopes.pop, id(worker), None)
+        scope = call_with_lock(self._lock, self._stop_scopes.pop, id(worker), None)
         if scope is not None:
             scope.leave()
 
@@ -295,13 +307,12 @@ class CoordinatorCore(WatchdogTarget):
             self._stop_scopes[key] = stop_scope_of(worker)
         return self._stop_scopes[key]
 
-    @guarded
+    @synchronized
     def _all_stop_scopes(self) -> list[StopScope]:
         return list(self._stop_scopes.values())
 
-    @guarded
+    @synchronized
     def worker_threads(self) -> list[threading.Thread]:
-        """Return the registered threads."""
         return threads_of(self._workers.values())
 
     def stop_at_exit(self) -> None:
@@ -310,15 +321,14 @@ class CoordinatorCore(WatchdogTarget):
 
     def call_on_stop(self, callback: Callable[[], None]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
-        if not self._is_kept_for_the_stop(callback):
-            callback()
+        if not self._add_stop_callback(callback):
+            callback()  # without the lock: it may close queues, and run code of the user
 
-    @guarded
+    @synchronized
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
-        """Cancel a callback of `call_on_stop`."""
         self._on_stop.pop(callback, None)
 
-    @guarded
+    @synchronized
     def failures(self) -> list[BaseException]:
         """Return the failures so far, in the order of the reports, without echoes. An echo is the
         end of a queue that was reported before the failure that has closed the queue."""
@@ -326,25 +336,27 @@ class CoordinatorCore(WatchdogTarget):
             error
             for error in self._failures
             if classify(error, self.clean_types) is not Classification.END
-            or not self._has_all_behind(error)
+            or not self._knows_all_causes(error)
         ]
 
-    def why_it_stops(self) -> BaseException | None:
+    def stop_cause(self) -> BaseException | None:
         """Return the first failure, for queues; the block's as a copy without its frames."""
         first = next(iter(self.failures()), None)
         return self._stand_ins.get(id(first), first)
 
-    @guarded
-    def single_of(
-        self, raised: BaseException, left_by: BaseException | None = None
+    @synchronized
+    def unwrap_single(
+        self, raised: BaseException, block_error: BaseException | None = None
     ) -> BaseException:
         """Return what to raise instead of what a join raised: its failure itself, if it is single.
 
         Args:
             raised: the exception that the join raised.
-            left_by: the exception that leaves the joined block.
+            block_error: the exception that leaves the joined block.
         """
-        return self._given.instead_of(raised, left_by, self._failures, self.draining.queues())
+        return self._raised_failures.exception_to_raise(
+            raised, block_error, self._failures, self.draining.queues()
+        )
 
     def joining(
         self,
@@ -369,14 +381,19 @@ class CoordinatorCore(WatchdogTarget):
             raise InvalidArgumentError(f"workers: got {workers!r}; expected an iterable of workers")
         things = [] if workers is None else list(workers)
         given = {id(worker): as_worker(worker) for worker in things}
-        wanted, fresh = self._begin_join(given, leaving)
+        to_join, unregistered = self._begin_join(given, leaving)
+        # The stop wakes registered workers. Those that only this join knows need scopes of their
+        # own, or they would wait in their queues until the grace period ends.
         known = set(map(id, self._known()))
         scopes = [stop_scope_of(one) for one in things if id(given[id(one)]) not in known]
         try:
             for scope in scopes:
                 self.call_on_stop(scope.cancel)
-            stragglers, failures = yield from self._rounds(wanted, fresh, grace, blocking, leaving)
+            stragglers, failures = yield from self._join_rounds(
+                to_join, unregistered, grace, blocking, leaving
+            )
         except BaseException as error:
+            # Cancelled, interrupted or closed: the workers go on, and another join may report.
             self._give_up_join()
             failures = self.failures()
             if failures and isinstance(error, Exception):  # no thread could be started for the wait
@@ -387,27 +404,37 @@ class CoordinatorCore(WatchdogTarget):
                 self.forget_on_stop(scope.cancel)
         end_join(failures, stragglers, ignore_live)
 
-    def _rounds(
-        self, wanted: list[Worker], fresh: list[Worker], grace: float, blocking: bool, leaving: bool
+    def _join_rounds(
+        self,
+        to_join: list[Worker],
+        unregistered: list[Worker],
+        grace: float,
+        blocking: bool,
+        leaving: bool,
     ) -> Generator[tuple[Gate, float | None], None, tuple[list[Worker], list[BaseException]]]:
         """Wait for workers, and for those that start meanwhile; return stragglers and failures."""
         while True:
-            self._watch_all(fresh)  # only this join knows of those that have failed already
-            stragglers = yield from self._awaiting(living(wanted), grace, blocking)
-            yield from self._settling()
+            # Only this join knows those workers: what they failed with before is recorded here.
+            self._collect_all_when_ended(unregistered)
+            stragglers = yield from self._wait_for_workers(joinable(to_join), grace, blocking)
+            yield from self._wait_after_workers()
             # A worker that just ended may not have reported its failure yet: fetch it.
-            self._collect_all(wanted)
-            failures = self._note_join(wanted, leaving)
+            self._collect_all(to_join)
+            # Whether workers have started meanwhile is decided under the lock that they register
+            # with: one that registers later is left to the next join.
+            failures = self._note_join(to_join, leaving)
             if failures is not None:
                 return stragglers, failures
-            wanted, fresh = self._known(), []
+            to_join, unregistered = self._known(), []
 
-    def _awaiting(
+    def _wait_for_workers(
         self, alive: list[Worker], grace: float, blocking: bool
     ) -> Generator[tuple[Gate, float | None], None, list[Worker]]:
         """Wait until the workers have ended; return those that the join gives up."""
         if blocking:
-            refuse_to_stop(alive)
+            refuse_blocked_tasks(alive)
+        # `changed` opens at whichever comes first, the end of all workers or the stop; `ended` only
+        # at the end. The grace period counts from the stop, so it cannot be known before.
         ended, changed = Gate(), Gate()
 
         def all_have_ended() -> None:
@@ -425,27 +452,29 @@ class CoordinatorCore(WatchdogTarget):
             finally:
                 self.forget_on_stop(changed.open)
             if not ended.is_open and grace > SLOW_STOP:
-                yield ended, self._until(SLOW_STOP)
+                yield ended, self._grace_left(SLOW_STOP)
                 if not ended.is_open:
-                    warn_of_slow_stop(living(alive), grace)
+                    warn_of_slow_stop(joinable(alive), grace)
             if not ended.is_open:
-                yield ended, self._until(grace)
+                yield ended, self._grace_left(grace)
         finally:
             self._waiting_joins.pop(changed, None)
             forget()
         if ended.is_open:
             return []
-        alive = living(alive)
+        # The grace is over: tasks are cancelled, the first time or once more, and have as long
+        # again for their clean-up. Threads cannot be cancelled: they are given up here.
+        alive = joinable(alive)
         cancelled = cancel_all(alive)
         tasks_ended = Gate()
         forget = when_all_ended(cancelled, tasks_ended.open)
         try:
-            yield tasks_ended, max(grace, CLEAN_UP)
+            yield tasks_ended, max(grace, MIN_CLEAN_UP)
         finally:
             forget()
-        return living(alive)
+        return joinable(alive)
 
-    def _settling(self) -> Generator[tuple[Gate, float | None], None, None]:
+    def _wait_after_workers(self) -> Generator[tuple[Gate, float | None], None, None]:
         """Wait for more after all workers have ended; here, for nothing."""
         yield from ()
 
@@ -458,52 +487,52 @@ class CoordinatorCore(WatchdogTarget):
 
     def warn_of_interrupt(self) -> None:
         """Warn, after Ctrl-C has ended a join, which workers it leaves behind, and where."""
-        warn_of_interrupt(living(self._known()))
+        warn_of_interrupt(joinable(self._known()))
 
     def is_entered_here(self) -> bool:
-        """Whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
-    def _until(self, seconds: float) -> float:
+    def _grace_left(self, seconds: float) -> float:
         """Return how many of the ``seconds`` after the stop remain."""
         return max(0.0, self._stop_time + seconds - monotonic())
 
-    @guarded
+    @synchronized
     def _is_over(self) -> bool:
         """Return whether no join is left that could report a failure."""
         return self.joined and not self._joining and not self._blocks
 
-    @guarded
-    def _remember(self, key: int, worker: Worker) -> None:
+    @synchronized
+    def _add_worker(self, key: int, worker: Worker) -> None:
         self._workers.setdefault(key, worker)
-        if len(self._workers) < self._many:
+        if len(self._workers) < self._prune_at:
             return
         # Forget our own tasks that have ended. They report failures themselves, so no join asks.
         self._workers = {
             key: worker
             for key, worker in self._workers.items()
-            if worker.is_alive() or not isinstance(worker, OwnTask)
+            if worker.is_alive() or not isinstance(worker, StartedTask)
         }
         self._forget_stop_scopes()
-        self._many = max(_MANY, 2 * len(self._workers))
+        self._prune_at = max(_PRUNE_AT, 2 * len(self._workers))
 
     def _forget_stop_scopes(self) -> None:
         scopes = self._stop_scopes
         self._stop_scopes = {key: scopes[key] for key in scopes if key in self._workers}
 
-    @guarded
-    def _is_kept_for_the_stop(self, callback: Callable[[], None]) -> bool:
+    @synchronized
+    def _add_stop_callback(self, callback: Callable[[], None]) -> bool:
         if not self.stopped.is_open:
             self._on_stop[callback] = None
         return not self.stopped.is_open
 
     def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
-        holding(self._lock, self._note_stop, error, worker)
-        # One by one: if Ctrl-C interrupts the loop, the next stop (in `__exit__`) calls the rest.
+        call_with_lock(self._lock, self._note_stop, error, worker)
+        # Two threads may stop at once: each callback is taken by one of them. One by one, because
+        # if Ctrl-C interrupts the loop, the next stop (in `__exit__`) calls the rest.
         while callback := self._next_on_stop():
             try:
                 callback()
-            except Exception as failure:
+            except Exception as failure:  # the others must be called nevertheless
                 self.request_stop(failure, worker)
         # Last: a worker that waits for a queue should see the queue closed, not a cancelled call.
         for scope in self._all_stop_scopes():
@@ -520,46 +549,51 @@ class CoordinatorCore(WatchdogTarget):
             self.stopped.open()  # under the lock: a concurrent `call_on_stop` must not miss it
 
     def _note_failure(self, error: BaseException, worker: str) -> None:
+        # Before the stop, a closed queue or a cancellation is a failure. After it, workers raise
+        # these because of the stop.
         if not self.stopped.is_open or not self._is_caused_by_stopping(error):
             self._record(error, worker)
 
     def _is_caused_by_stopping(self, error: BaseException) -> bool:
         meaning = classify(error, self.clean_types, stopping=True)
-        return meaning is not Classification.FAILURE and self._has_all_behind(error)
+        return meaning is not Classification.FAILURE and self._knows_all_causes(error)
 
-    @guarded
+    @synchronized
     def _next_on_stop(self) -> Callable[[], None] | None:
         callback = next(iter(self._on_stop), None)
         if callback is not None:
             del self._on_stop[callback]
         return callback
 
-    def has_raised(self, error: BaseException) -> bool:
+    def was_raised_by_join(self, error: BaseException) -> bool:
         """Return whether a join raised this exception: then nothing in it is new."""
-        return isinstance(error, BaseExceptionGroup) and self.what_is_new(error) is None
+        return isinstance(error, BaseExceptionGroup) and self.unrecorded_part(error) is None
 
-    def what_is_new(self, error: BaseException | None) -> BaseException | None:
+    def unrecorded_part(self, error: BaseException | None) -> BaseException | None:
         """Return the part of an exception that is not recorded yet: of a group, the new leaves."""
         known = {id(leaf) for failure in self.failures() for leaf in leaves_of(failure)}
-        known.update(self._given)
-        return error if error is None else part_besides(known, error)
+        known.update(self._raised_failures)
+        return error if error is None else part_without(known, error)
 
     def _record(self, error: BaseException, worker: str) -> None:
-        if worker == THE_BLOCK and self._given.knows(error):
+        if worker == BLOCK_NAME and self._raised_failures.includes(error):
             return  # a join in the block has raised it
-        say_whose(error, worker if worker == THE_BLOCK else f"worker {worker}")
-        new = self.what_is_new(error)
+        name_failed_worker(error, worker if worker == BLOCK_NAME else f"worker {worker}")
+        # A worker may raise a group with failures that others have reported. Each is listed once.
+        new = self.unrecorded_part(error)
         if new is not None and not self._is_known(new):
             self._failures.append(new)
-            if worker == THE_BLOCK:
-                self._stand_ins[id(new)] = detached(new)
+            if worker == BLOCK_NAME:
+                # Its frames are those of the block, which hold the queues. A queue that keeps the
+                # failure as its cause would keep itself alive.
+                self._stand_ins[id(new)] = without_frames(new)
 
     def _is_known(self, error: BaseException) -> bool:
         return any(error is one for known in self._failures for one in (known, *leaves_of(known)))
 
-    def _watch_all(self, workers: list[Worker]) -> None:
+    def _collect_all_when_ended(self, workers: list[Worker]) -> None:
         for worker in workers:
-            self._watch(worker)
+            self._collect_when_ended(worker)
 
     def _collect_all(self, workers: list[Worker]) -> None:
         for worker in workers:
@@ -567,20 +601,21 @@ class CoordinatorCore(WatchdogTarget):
 
     def start_watchdog(self) -> None:
         """Start the watchdog, if you asked for one, since workers have started."""
-        if self._watchdog is not None and holding(self._lock, self._begins_to_be_watched):
-            Watchdog(self, self._watchdog, self.stopped, forgetting(self)).start()
+        if self._watchdog is not None and call_with_lock(self._lock, self._claim_watch):
+            Watchdog(self, self._watchdog, self.stopped, end_callback(self)).start()
 
-    def _watch(self, worker: Worker) -> None:
+    def _collect_when_ended(self, worker: Worker) -> None:
         """Record a worker's failure when it ends, if the worker keeps it; now, if it has ended."""
         if worker.keeps_error and worker.is_alive():
             worker.when_ended(lambda: self._collect(worker))
+        # It may have ended between the two lines, or before. The first call takes the failure.
         self._collect(worker)
 
     def _collect(self, worker: Worker) -> None:
         """Fetch and record the failure of a worker that has ended: no other code would see it."""
-        error, is_noted = holding(self._lock, self._take_error, worker)
+        error, is_noted = call_with_lock(self._lock, self._take_error, worker)
         if is_noted:
-            self.stop(None, worker.name)
+            self.stop(None, worker.name)  # without the lock: callbacks run code of the user
         elif error is not None:
             self.report(error, worker.name)
 
@@ -595,30 +630,32 @@ class CoordinatorCore(WatchdogTarget):
         self._note_failure(error, worker.name)
         return error, True
 
-    @guarded
+    @synchronized
     def _begin_join(
         self, given: dict[int, Worker], leaving: bool
     ) -> tuple[list[Worker], list[Worker]]:
         """Count a join; return the workers to join, and those of them that are not registered."""
+        # Together: in between, a failure would find neither a block nor a join, and be raised.
         self._joining += 1
         self._blocks -= leaving
-        fresh = [worker for key, worker in given.items() if key not in self._workers]
-        return list((given | self._workers).values()), fresh
+        unregistered = [worker for key, worker in given.items() if key not in self._workers]
+        return list((given | self._workers).values()), unregistered
 
-    @guarded
+    @synchronized
     def _give_up_join(self) -> None:
         self._joining -= 1
 
-    @guarded
+    @synchronized
     def _note_join(self, joined: list[Worker], leaving: bool) -> list[BaseException] | None:
         """Note that a join has ended; return the failures that it has to report.
 
         Workers that started meanwhile are left to the next join. If this one leaves a block, there
         is no next join: it returns ``None`` as long as such workers run.
         """
+        # All under the lock: a failure is either in this report, or finds that no join is left.
         ended = set(map(id, joined))
         left = {key: one for key, one in self._workers.items() if id(one) not in ended}
-        if leaving and living(list(left.values())):
+        if leaving and joinable(list(left.values())):
             return None
         if self._blocks:  # leaving the block waits once more for workers that this join gave up
             left = {key: one for key, one in self._workers.items() if key in left or one.is_alive()}

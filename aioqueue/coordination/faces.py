@@ -6,7 +6,7 @@ that type checkers see the connection, too.
 
 from __future__ import annotations
 
-from aioqueue.base.public_names import public, with_sections
+from aioqueue.base.public_names import name_methods, public, with_sections
 from aioqueue.coordination.aio import AsyncCoordinator
 from aioqueue.coordination.blocking import ThreadCoordinator
 from aioqueue.coordination.face import CoordinatorFace
@@ -72,3 +72,6 @@ class BlockingCoordinator(ThreadCoordinator):
         """The async face of the same coordinator, for coroutines."""
         face: Coordinator = self._as("aio")
         return face
+
+
+name_methods(AsyncCoordinator, "Coordinator")

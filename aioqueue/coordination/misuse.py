@@ -3,28 +3,19 @@
 Python raises for most mistakes of this kind, but it does not know that a queue has another face.
 `add_advice` adds that to Python's messages.
 
-Python does not raise for a coroutine that is made and never awaited. ``def op():
-queue.enqueue(x)`` with an async queue does nothing, again and again. ``async def op():
-queue.enqueue(x)`` does the same and never yields to its event loop. Python's warning is easily
-overlooked, so `Unawaited` watches the first call of every op, and refuses such an op.
-
-The interpreter reports an unawaited coroutine in the thread that drops it, by calling
-`warnings._warn_unawaited_coroutine`. (PEP 492 requires the warning; CPython looks the function up
-in `warnings` each time, so that asyncio's debug mode can replace it.) `Unawaited` replaces that
-function while it watches. It passes calls on that do not concern it, and also those of a watched
-block that raises, as that exception hides ours. On an interpreter without this function, or one
-that collects coroutines later, the warning is all there is.
+Python does not raise for a coroutine that is made and never awaited. An op that returns one, as
+``lambda: queue.enqueue(x)`` with an async queue does, would do nothing, again and again:
+`refuse_result` and `refuse_returned_coroutine` refuse it at its first call. An op that drops a
+coroutine, as ``def op(): queue.enqueue(x)`` does, is reported by Python's own warning alone:
+only private functions of the interpreter could tell which op it was.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable
-from types import CodeType, TracebackType
 from typing import Any, Final
 
 from aioqueue.base.arguments import (
@@ -35,11 +26,9 @@ from aioqueue.base.arguments import (
     refuse_awaitable,
 )
 from aioqueue.base.tracebacks import FailureNote, shorten
-from aioqueue.coordination.cancellations import running_task
 from aioqueue.core.elements.spec import is_iterable
-from aioqueue.errors import InvalidArgumentError, add_note, describe_exception, exception_text
+from aioqueue.errors import InvalidArgumentError, add_note, exception_text
 from aioqueue.queues.core import QueueFace
-from aioqueue.system.locks import holding
 
 _QUEUE: Final = r"'?(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue'?"
 
@@ -74,8 +63,8 @@ def add_advice(error: BaseException) -> None:
                 add_note(error, advice)
 
 
-def say_whose(error: BaseException, worker: str) -> None:
-    """Say on a failure whose it is, and make ready what a user reads of it.
+def name_failed_worker(error: BaseException, worker: str) -> None:
+    """Note on a failure which worker it ended, add advice, and shorten its traceback.
 
     Args:
         error: the failure.
@@ -86,7 +75,7 @@ def say_whose(error: BaseException, worker: str) -> None:
     shorten(error)
 
 
-def described(given: Any) -> str:
+def describe_argument(given: Any) -> str:
     """Describe an argument. A coroutine is closed, since it will not be awaited."""
     if not inspect.iscoroutine(given):
         return repr(given)
@@ -118,7 +107,7 @@ def cannot_start(worker: Any, parameter: str, *, in_threads: bool) -> InvalidArg
     expected = (
         "an aioqueue.sync.QueueRunner" if in_threads else "an aioqueue.QueueRunner or LooperTask"
     )
-    got = described(worker)
+    got = describe_argument(worker)
     advice = _advice(worker, in_threads=in_threads)
     return InvalidArgumentError(f"{parameter}: got {got}; expected {expected}{advice}")
 
@@ -164,142 +153,6 @@ def _is_looper_thread(worker: Any) -> bool:
     return issubclass(kind, threading.Thread) and hasattr(kind, "run_loop")
 
 
-_HOOK: Final = "_warn_unawaited_coroutine"
-
-_lock = threading.RLock()  # guards the two names below
-_watches: dict[object, Unawaited] = {}  # by the watched task, or by the id of the thread
-_python_hook: Callable[[Any], object] | None = None
-
-
-class Unawaited:
-    """A context in which the running task or thread must not drop a coroutine unawaited.
-
-    A dropped coroutine is recorded instead of warned about, and `refuse` raises it. If an exception
-    leaves the context, Python's warning is issued after all.
-
-    Args:
-        what: the name of the watched code, for the message.
-        can_await: whether it is a coroutine function, which could have awaited the coroutine.
-        at_once: called with the error when the first coroutine is dropped, for code that may run
-            for ever; `refuse` then raises nothing. It interrupts the watched code, so it must not
-            wait.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        can_await: bool,
-        at_once: Callable[[TypeError], object] | None = None,
-    ) -> None:
-        self._what = what
-        self._can_await = can_await
-        self._at_once = at_once
-        self._error: TypeError | None = None
-        self._is_reported = False  # whether `at_once` was called: nothing is recorded any more
-        # One coroutine per function, however many are dropped. They must stay alive, because
-        # Python's warning shows where each was made.
-        self._dropped: dict[CodeType, Any] = {}
-        self._key: object = None
-        self._is_task = False
-        self._depth: int | None = None
-
-    def __enter__(self) -> Unawaited:
-        task = running_task()
-        self._is_task = task is not None
-        self._key = task if task is not None else threading.get_ident()
-        if not self._is_task:
-            # From here on, a coroutine that this thread makes records its origin. One without an
-            # origin belongs to other code: the garbage collector just happens to free it here.
-            self._depth = sys.get_coroutine_origin_tracking_depth()
-            sys.set_coroutine_origin_tracking_depth(max(1, self._depth))
-        holding(_lock, _begin, self._key, self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        hook = holding(_lock, _end, self._key)
-        if self._depth is not None:
-            sys.set_coroutine_origin_tracking_depth(self._depth)
-        dropped, self._dropped = self._dropped, {}
-        if error is not None and hook is not None:
-            for coroutine in dropped.values():
-                try:
-                    hook(coroutine)
-                except Exception as warning:  # the user's filters turn warnings into errors
-                    add_note(error, describe_exception(warning))
-
-    def refuse(self) -> None:
-        """Raise the recorded error, if any.
-
-        Raises:
-            TypeError: a coroutine was made and not awaited; the message says what to write.
-        """
-        error, self._error = self._error, None
-        if error is None:
-            return
-        try:
-            raise error
-        finally:
-            del error  # its traceback refers to this frame
-
-    def takes(self, coroutine: Any) -> bool:
-        """Record a coroutine that is being dropped, if it is ours; return whether it is."""
-        if not self._is_task and coroutine.cr_origin is None:
-            return False
-        if self._is_reported:
-            return True
-        error = self._error or TypeError(f"{self._what} {self._describe_call(coroutine)}")
-        if self._at_once is None:
-            self._error = error
-            self._dropped.setdefault(coroutine.cr_code, coroutine)
-        else:
-            self._is_reported = True
-            self._at_once(error)
-        return True
-
-    def _describe_call(self, coroutine: Any) -> str:
-        called = coroutine.__name__
-        owner = None if coroutine.cr_frame is None else coroutine.cr_frame.f_locals.get("self")
-        if not isinstance(owner, QueueFace):
-            fix = "await it" if self._can_await else "make this a coroutine function and await it"
-            return f"called the coroutine function {called!r} and did not await it: {fix}"
-        mistake = f"called `{called}` of the async {type(owner).__name__} '{owner.name}'"
-        if self._can_await:
-            return f"{mistake} without `await`: write `await queue.{called}(...)`"
-        return (
-            f"is a plain function, but {mistake}, which must be awaited: write `async def` and"
-            f" `await queue.{called}(...)` to run it as a task,"
-            f" or `queue.sync.{called}(...)` to run it on a thread"
-        )
-
-
-def call_watched(
-    what: str, call: Callable[[], Any], at_once: Callable[[TypeError], object] | None = None
-) -> None:
-    """Call a plain function and check that it neither returns nor drops an awaitable.
-
-    Args:
-        what: the function's name, for the message.
-        call: the function.
-        at_once: see `Unawaited`.
-
-    Raises:
-        TypeError: the function returned something to await, or dropped it.
-    """
-    unawaited = Unawaited(what, can_await=False, at_once=at_once)
-    try:
-        with unawaited:
-            refuse_result(what, call())
-        unawaited.refuse()
-    finally:
-        del call, at_once, unawaited  # a failure's traceback refers to this frame
-
-
 def refuse_result(what: str, result: object) -> None:
     """Refuse the result of a plain op if it must be awaited.
 
@@ -314,33 +167,20 @@ def refuse_result(what: str, result: object) -> None:
     )
 
 
-def _begin(key: object, watch: Unawaited) -> None:
-    global _python_hook
-    _watches[key] = watch
-    if _python_hook is None and hasattr(warnings, _HOOK):
-        _python_hook = getattr(warnings, _HOOK)
-        setattr(warnings, _HOOK, _dropped)
+def refuse_returned_coroutine(what: str, result: object) -> None:
+    """Refuse the result of an op that is a coroutine function if it is a coroutine, too.
 
+    Tasks and futures pass: they run whether or not somebody awaits them.
 
-def _end(key: object) -> Callable[[Any], object] | None:
-    """Stop watching; return Python's hook, which issues the warning."""
-    global _python_hook
-    _watches.pop(key, None)
-    python_hook = _python_hook
-    # Do not restore it if other code has replaced our hook meanwhile: that code may call ours.
-    if not _watches and _python_hook is not None and getattr(warnings, _HOOK) is _dropped:
-        hook, _python_hook = _python_hook, None
-        setattr(warnings, _HOOK, hook)
-    return python_hook
-
-
-def _dropped(coroutine: Any) -> None:
-    """Handle the interpreter's report that a coroutine is dropped unawaited: the hook."""
-    task = running_task()
-    watch = _watches.get(task if task is not None else threading.get_ident())
-    hook = _python_hook
-    if (watch is None or not watch.takes(coroutine)) and hook is not None:
-        hook(coroutine)
+    Raises:
+        TypeError: it is a coroutine, which nobody awaits; it is closed.
+    """
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError(
+            f"{what} returned the coroutine of {result.__name__!r}, which nobody awaits: await it"
+            " in the op"
+        )
 
 
 def checked_ops(
@@ -388,9 +228,8 @@ def checked_ops(
 
 
 def _no_ops(given: Any) -> str:
-    """Describe what is wrong with the argument ``enqueue_ops``."""
     wrong = [one for one in given if not callable(one)] if isinstance(given, list) else [given]
-    results = [described(one) for one in wrong if inspect.iscoroutine(one)]
+    results = [describe_argument(one) for one in wrong if inspect.iscoroutine(one)]
     if results:
         return f"got {results[0]}; expected the function itself, which is called again and again"
     return f"got {given!r}; expected callables, one per worker"

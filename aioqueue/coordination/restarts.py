@@ -29,7 +29,13 @@ from aioqueue.base.tracebacks import shorten, text_of
 from aioqueue.coordination.classify import as_failure
 from aioqueue.coordination.workers import WorkerPlan
 from aioqueue.core.meters import Meter
-from aioqueue.errors import InvalidArgumentError, add_note, counted, describe_exception, detached
+from aioqueue.errors import (
+    InvalidArgumentError,
+    add_note,
+    counted,
+    describe_exception,
+    without_frames,
+)
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
 
@@ -132,7 +138,6 @@ class RestartPolicy:
 
     @property
     def count(self) -> int:
-        """How many times workers have been started again."""
         return sum(history.total for history in list(self._histories.values()))
 
     def pause_after(self, plan: WorkerPlan, meter: Meter, failure: BaseException) -> float | None:
@@ -152,18 +157,21 @@ class RestartPolicy:
         restart, history = self._restart, self._histories.get(plan)
         if history is None:
             history = self._histories[plan] = _History(meter.began)
+        # Counted from the latest start, without the pause before it: a worker that fails at once
+        # after each long pause is not healthy.
         healthy = restart.reset_after
         if healthy is not None and perf_counter() - history.began >= healthy:
             history.in_a_row = 0
         if history.in_a_row >= restart.times or not isinstance(failure, restart.on):
             return None
+        # Before anything is counted: `backoff` is the user's function, and may raise.
         pause = self._pause(history.in_a_row + 1, f"{plan.number} {history.total}")
         history.in_a_row += 1
         history.total = meter.restarts = history.total + 1
         history.latest = describe_exception(failure)
         shorten(failure)
         # Without its frames, which would keep alive what the failed call held.
-        history.failure = detached(failure)
+        history.failure = without_frames(failure)
         if history.failure is not failure:
             add_note(history.failure, text_of(failure).rstrip())
         _log.warning(
@@ -193,17 +201,18 @@ class RestartPolicy:
 
     def wait_blocking(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
         """Let a worker on a thread wait for its restart, or until none is wanted any more."""
-        began = self._begins_to_wait(plan, pause)
+        began = self._note_pause(plan, pause)
         if pause:
+            # Without scopes: a stop, a drain and the end of the queue open the gate itself.
             self.over.wait_blocking(pause, ())
-        self._begins_again(plan, meter, began)
+        self._note_resumption(plan, meter, began)
 
     async def wait(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
         """Let a worker that is a task wait for its restart. This always lets other tasks run."""
-        began = self._begins_to_wait(plan, pause)
+        began = self._note_pause(plan, pause)
         with anyio.move_on_after(pause):
             await self.over.wait(current_waker())
-        self._begins_again(plan, meter, began)
+        self._note_resumption(plan, meter, began)
 
     def end_pause(self, plan: WorkerPlan, *, is_closed: bool) -> None:
         """Let a worker begin again, unless its queue was closed during the pause.
@@ -215,16 +224,18 @@ class RestartPolicy:
         """
         history = self._histories[plan]
         failure, history.failure = history.failure, None
+        # After a stop or a drain `is_closed` is false, though the queue may be closed: the worker
+        # is no longer wanted, and the failure was forgiven.
         if is_closed and failure is not None:
             history.total -= 1
             add_note(failure, "the worker was not started again: its queue was closed meanwhile")
             raise failure
 
-    def _begins_to_wait(self, plan: WorkerPlan, pause: float) -> float:
+    def _note_pause(self, plan: WorkerPlan, pause: float) -> float:
         plan.paused = f"for {pause:.3g} s, after {self._histories[plan].latest}"
         return perf_counter()
 
-    def _begins_again(self, plan: WorkerPlan, meter: Meter, paused: float) -> None:
+    def _note_resumption(self, plan: WorkerPlan, meter: Meter, paused: float) -> None:
         plan.paused = ""
         self._histories[plan].began = now = perf_counter()
         meter.paused += now - paused

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.base.arguments import EnqueueOp, function_name
-from aioqueue.core.meters import LockLooks, Meter, Tracer
+from aioqueue.core.meters import LockSamples, Meter, Tracer
 from aioqueue.queues.core import QueueFace
 from aioqueue.telemetry.registry import EndingPart
 from aioqueue.telemetry.stacks import locks_of
@@ -43,15 +43,13 @@ class OpStage(EndingPart):
         self._where = where
         self._meters = meters
         self._queue = queue
-        self._locks = LockLooks()
+        self._locks = LockSamples()
 
     @property
     def is_over(self) -> bool:
-        """Whether all the workers have ended."""
         return all(meter.ended for meter in self._meters)
 
     def queues(self) -> list[QueueFace]:
-        """Return the queue that they fill."""
         return [self._queue]
 
     def look(self, now: float) -> None:
@@ -61,7 +59,7 @@ class OpStage(EndingPart):
             for meter in self._meters
             if meter.owner is not None and not meter.ended and not meter.waits.since
         )
-        self._locks.see(locks_of(working))
+        self._locks.add(locks_of(working))
 
     def look_no_more(self) -> None:
         """Do nothing: sampling leaves nothing behind."""
@@ -73,7 +71,6 @@ class OpStage(EndingPart):
                 tracer(self.name, meter)
 
     def numbers(self, now: float) -> StageNumbers:
-        """Return the numbers of the stage so far."""
         from aioqueue.core.meters import Histogram
         from aioqueue.telemetry.snapshots import StageNumbers
 

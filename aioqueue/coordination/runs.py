@@ -37,11 +37,10 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.misuse import (
-    Unawaited,
-    call_watched,
     checked_ops,
+    name_failed_worker,
     refuse_result,
-    say_whose,
+    refuse_returned_coroutine,
 )
 from aioqueue.coordination.restarts import Restart, RestartPolicy, checked_restart
 from aioqueue.coordination.runner_metrics import op_stages
@@ -49,19 +48,24 @@ from aioqueue.coordination.shutdown import (
     begin_to_fill,
     close_unless_filled,
     end_to_fill,
-    is_closed_now,
+    note_closed,
     stop_at_exit,
 )
 from aioqueue.coordination.tasks import CooperativeYield
-from aioqueue.coordination.workers import Latecomers, WorkerPlan, failure_of_worker, format_end
+from aioqueue.coordination.workers import AddedWorkers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.core.meters import Meter, current_meter
-from aioqueue.errors import OutOfRangeError, counted, describe_exception
+from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.registry import StagePart, Watch
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import Owner, current_worker, defers_ctrl_c, lets_ctrl_c_in
+from aioqueue.worlds.waker import (
+    Owner,
+    allows_ctrl_c,
+    current_worker,
+    defers_ctrl_c,
+)
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
@@ -80,7 +84,7 @@ class Run:
     def __init__(self, runner: RunnerFace, core: CoordinatorCore | None) -> None:
         self.ended: Gate = Gate()
         self.stopped: Gate = Gate()
-        self.comes_in_time = True  # False if the queue was closed before the run began
+        self.began_in_time = True  # False if the queue was closed before the run began
         self.plans: list[WorkerPlan] = [
             WorkerPlan(op, runner._work_of(op), number)
             for number, op in enumerate(runner.enqueue_ops)
@@ -95,13 +99,16 @@ class Run:
         self._has_closed = False
         self._is_drained = False
         self._failure: BaseException | None = None  # the first one, ours or that of the input
-        self._how = "its workers were stopped"  # how the last worker ended
-        self.latecomers: Latecomers[WorkerPlan] = Latecomers(self.should_stop, self._never_began)
+        self._end_reason = "its workers were stopped"  # how the last worker ended
+        self.added_workers: AddedWorkers[WorkerPlan] = AddedWorkers(
+            self.should_stop, self._was_not_started
+        )
         self._on_stop: list[Callable[[], object]] = []
         self._forget_calls: list[Callable[[], None]] = []  # these cancel `call_when_closed`
         self._threads: list[threading.Thread] = []
-        self._legacy: list[Run] = []  # ended runs whose own `close_op` is still to be called
-        self._legacy_failure: BaseException | None = None  # the first failure of all ended runs
+        # Ended runs whose own `close_op` is still to be called.
+        self._inherited_runs: list[Run] = []
+        self._inherited_failure: BaseException | None = None  # the first failure of all ended runs
         restart = runner.restart
         self.restarts: RestartPolicy | None = None if restart is None else RestartPolicy(restart)
         self.stages: list[StagePart] = []  # for monitors
@@ -109,21 +116,21 @@ class Run:
         self.meters: dict[WorkerPlan, Meter] = {plan: Meter(plan.name) for plan in self.plans}
 
     def should_stop(self) -> bool:
-        """Return whether workers are to end before their next call."""
         return self.stopped.is_open
 
     def cancel(self) -> None:
         """Stop: close the queue and cancel its pending enqueues, so that blocked workers wake."""
+        # First of all: a worker that the closing wakes must see that this is a stop, or it would
+        # take its closed queue for a failure.
         self.stopped.open()
         try:
             self._close(cancel=True)
         finally:  # even if the user's `cancel_op` raises
-            for callback in self._taken_on_stop():
+            for callback in self._take_stop_callbacks():
                 callback()
 
     @property
     def filled(self) -> QueueFace:
-        """The queue that the run fills."""
         return self._runner.queue
 
     def drain(self) -> None:
@@ -142,27 +149,24 @@ class Run:
         """Return how many items were taken from a source and are not in the queue, if known."""
         return self._runner._in_flight()
 
-    @guarded
-    def going(self) -> tuple[str, ...]:
-        """Return the names of the workers that have not ended."""
+    @synchronized
+    def unfinished_workers(self) -> tuple[str, ...]:
         return tuple(plan.name for plan in self._unfinished)
 
     def _may_continue(self) -> bool:
-        """Return whether workers should make another call."""
         return not (self.stopped.is_open or self._is_drained)
 
     def _was_closed(self) -> bool:
         """Return whether the queue was closed, and not because the run is to end."""
         return self._may_continue() and self.filled.is_closed()
 
-    def knows(self, thread: threading.Thread) -> None:
+    def add_thread(self, thread: threading.Thread) -> None:
         """Register a thread that will run workers. The exit of the program will ask it to stop."""
         self._threads.append(thread)
         if self._core is None:  # else the coordinator does it
             stop_at_exit(self)
 
     def worker_threads(self) -> list[threading.Thread]:
-        """Return the threads that run workers."""
         return list(self._threads)
 
     def stop_at_exit(self) -> None:
@@ -171,9 +175,11 @@ class Run:
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
         """Call back at the stop, in the thread that requests it; now, if it was requested."""
+        # Added before the gate is read: a stop in between calls it, or it is called here. The list
+        # is taken as a whole, under the lock, so nobody calls it twice.
         self._on_stop.append(callback)
         if self.stopped.is_open:
-            for call in self._taken_on_stop():
+            for call in self._take_stop_callbacks():
                 call()
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
@@ -197,22 +203,24 @@ class Run:
             target=context.run, args=(self.loop, plan), name=plan.name, daemon=daemon
         )
 
-    def grow(self, op: EnqueueOp) -> None:
+    def add_worker(self, op: EnqueueOp) -> None:
         """Start one more worker, as the others were started; none if the run is about to end.
 
         Raises:
             RuntimeError: the worker cannot be started, for want of threads say.
         """
-        plan = self._added(op)
+        plan = self._add_plan(op)
         if plan is not None:
-            self.latecomers.come(plan)
+            self.added_workers.add(plan)
 
-    def _never_began(self, plan: WorkerPlan) -> None:
+    def _was_not_started(self, plan: WorkerPlan) -> None:
         self.worker_ended(plan, None)
 
-    @guarded
-    def _added(self, op: EnqueueOp) -> WorkerPlan | None:
+    @synchronized
+    def _add_plan(self, op: EnqueueOp) -> WorkerPlan | None:
         """Add the plan of another worker; return ``None`` if all workers have ended."""
+        # Under the lock of the count: once the last worker has ended, the queue is being closed,
+        # and another worker would find it closed.
         if not self._left:
             return None
         self._left += 1
@@ -228,26 +236,24 @@ class Run:
         try:
             yield
         except BaseException as error:
-            self._remember(error)
+            # Those that run end by the stop. Those that were not started never report an end, and
+            # the count would keep the queue open: they are counted here.
+            self._record_failure(error)
             self.cancel()
-            for plan in [*plans, *self._unstarted, *self.latecomers.given_up()]:
+            for plan in [*plans, *self._unstarted, *self.added_workers.take_waiting()]:
                 self.worker_ended(plan, None)
             raise
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
-        """Describe what the run's workers do now."""
         return self._runner._explained(tuple(plan.explained(frames) for plan in list(self.meters)))
 
     def worker_keys(self) -> set[int]:
-        """Return the keys of the threads and tasks that are workers of this run."""
         return {plan.owner.key for plan in list(self.meters) if plan.owner is not None}
 
     def belongs_to(self, core: CoordinatorCore) -> bool:
-        """Return whether the run reports to a coordinator."""
         return self._core is core
 
     def queues(self) -> list[QueueCore]:
-        """Return the queues that the run fills or empties."""
         return self._runner._queues()
 
     def loop(self, plan: WorkerPlan) -> None:
@@ -273,15 +279,21 @@ class Run:
         call = Call()
         queue, waker = self._runner.queue._core, current_waker()
         plan.owner = Owner(waker.runner())
-        queue.note_filler(waker, +1)
+        # In the cell of a notebook, a blocking dequeue of this loop's thread would wait for this
+        # task in vain. The queue refuses it as long as the task is counted.
+        queue.count_filler(waker, +1)
         try:
             meter = self._metered(plan)
             pauses = self.restarts
             while (pause := await self._awaits(plan, meter, call)) is not None and pauses:
+                # The failed call may have left a request behind, as an `asyncio.timeout` of 3.11
+                # does: that must not end the pause as a cancellation.
                 call.renew()
                 await pauses.wait(plan, meter, pause)
                 pauses.end_pause(plan, is_closed=self._was_closed())
         except BaseException as error:
+            # What was reported here must not be reported by `Tasks`, too. A cancellation belongs
+            # to the scope that has sent it, and has to reach that.
             if self.worker_ended(plan, error, call) is not Classification.STOP:
                 return
             if is_cancellation(error) or isinstance(error, GeneratorExit):
@@ -289,7 +301,7 @@ class Run:
         else:
             self.worker_ended(plan, None)
         finally:
-            queue.note_filler(waker, -1)
+            queue.count_filler(waker, -1)
             del self, plan, queue, call  # breaks the same cycle as in `loop`
 
     def _calls(self, plan: WorkerPlan, meter: Meter) -> float | None:
@@ -301,9 +313,6 @@ class Run:
         """
         what = f"enqueue op {function_name(plan.op)!r}"
         try:
-            if self._may_continue() and self._runner._watches_ops and not meter.calls:
-                call_watched(what, plan.op, partial(self._refuse_unawaited, plan))
-                meter.calls = 1
             while self._may_continue():
                 refuse_result(what, plan.op())
                 meter.calls += 1
@@ -315,24 +324,25 @@ class Run:
             del self, plan  # breaks the same cycle as in `loop`
         return None
 
-    @lets_ctrl_c_in
+    @allows_ctrl_c
     async def _awaits(self, plan: WorkerPlan, meter: Meter, call: Call) -> float | None:
         """Do the same as `_calls` for a coroutine function, in the task that ``call`` belongs to.
 
         Each call of the op renews it: what an earlier one has left behind is nobody's request.
         """
         # Bound once, because the loop below runs for each element.
-        op, may_continue, turns = plan.op, self._may_continue, CooperativeYield()
+        op, may_continue, cooperative = plan.op, self._may_continue, CooperativeYield()
         requests = call.requests
         try:
             call.renew()
-            if may_continue() and self._runner._watches_ops and not meter.calls:
-                what = f"enqueue op {function_name(plan.op)!r}"
-                with Unawaited(what, can_await=True, at_once=partial(self._refuse_unawaited, plan)):
-                    await op()
-                meter.calls = 1
+            if may_continue() and not meter.calls:
+                # An op that returns coroutines returns one each time: later calls need no check.
+                refuse_returned_coroutine(f"enqueue op {function_name(op)!r}", await op())
+                meter.calls += 1
             while may_continue():
-                for _ in range(turns.calls):
+                for _ in range(cooperative.calls):
+                    # A request that the last call swallowed, or left behind, does not count for
+                    # the next one. Compared first, since this runs for each element.
                     if requests() != call.known:
                         call.renew()
                     await op()
@@ -341,7 +351,7 @@ class Run:
                         return None
                 if requests() != call.known:
                     call.renew()
-                await turns.give()
+                await cooperative.yield_if_due()
         except BaseException as error:
             if (pause := self._pause_after(plan, meter, error, call)) is None:
                 raise
@@ -354,6 +364,8 @@ class Run:
         self, plan: WorkerPlan, meter: Meter, error: BaseException, owner: Call | None = None
     ) -> float | None:
         """Return the seconds after which to start a failed worker again; ``None`` to end it."""
+        # In a closed queue nothing can be enqueued any more: a restarted op would fail again, and
+        # what it takes elsewhere would be lost.
         if self.restarts is None or self.restarts.over.is_open or self.filled.is_closed():
             return None
         ends = self._runner.queue_closed_exception_types
@@ -365,19 +377,7 @@ class Run:
             return None
         return self.restarts.pause_after(plan, meter, failure)
 
-    def _refuse_unawaited(self, plan: WorkerPlan, error: TypeError) -> None:
-        """Fail and stop at once, because the first call of an op has dropped a coroutine.
-
-        Waiting for the end of the call would not do: an op with a loop of its own would run for
-        ever, and never enqueue anything.
-        """
-        self._remember(error)
-        self._how = describe_exception(error)
-        self.failed(plan.name, error)
-        self.cancel()
-
     def _metered(self, plan: WorkerPlan) -> Meter:
-        """Start the meter of a worker, and return it."""
         meter = self.meters[plan]
         meter.began = perf_counter()
         meter.owner = owner_of_caller()
@@ -404,78 +404,85 @@ class Run:
                 ends = self._runner.queue_closed_exception_types
                 meaning = classify(error, ends, stopping=self.stopped.is_open, owner=owner)
                 if meaning is Classification.END:
-                    self._remember(cause_of(error))
+                    # The input has ended because of a failure upstream, if there is a cause. It
+                    # becomes the cause of this queue's end, too, so that consumers see it.
+                    self._record_failure(cause_of(error))
                 if meaning is not Classification.STOP:
-                    self._how = format_end(error)
+                    self._end_reason = format_end(error)
                 if meaning is Classification.FAILURE:
                     failure = failure_of_worker(plan, error, owner)
                     if self.restarts is not None:
                         self.restarts.explain_on(failure, plan)
-                    self._remember(failure)
+                    self._record_failure(failure)
                     self.failed(plan.name, failure)
         except Exception as broken:  # raised by code of the exception's own class, say
-            self._remember(broken)
+            self._record_failure(broken)
             self.failed(plan.name, broken)
             meaning = Classification.FAILURE
         finally:
-            if self._took_the_last(plan):
+            if self._is_last_to_end(plan):
                 self._end()
         return meaning
 
-    def worker_lost(self, plan: WorkerPlan) -> None:
+    def worker_never_ran(self, plan: WorkerPlan) -> None:
         """Note that a task was cancelled before its first step."""
-        self._runner._lost_worker()
+        self._runner._worker_never_ran()
         self.worker_ended(plan, None)
 
-    @guarded
-    def _took_the_last(self, plan: WorkerPlan) -> bool:
+    @synchronized
+    def _is_last_to_end(self, plan: WorkerPlan) -> bool:
         self._unfinished.pop(plan, None)
         self._left -= 1
         return self._left == 0
 
-    @guarded
-    def _taken_on_stop(self) -> list[Callable[[], object]]:
+    @synchronized
+    def _take_stop_callbacks(self) -> list[Callable[[], object]]:
         callbacks, self._on_stop = self._on_stop, []
         return callbacks
 
     def failed(self, name: str, error: BaseException) -> None:
         """Report the failure of a worker, or of the code that closes the queue."""
         if self._core is not None:
+            # First the report: the stop that it causes reaches all runs together.
             self._core.report(error, name)
             self.cancel()  # usually done by now, but a late failure requests no further stop
         else:
-            say_whose(error, f"worker {name}")
+            name_failed_worker(error, f"worker {name}")
             self._runner.exceptions_raised.append(error)
 
-    @guarded
-    def _remember(self, failure: BaseException | None) -> None:
+    @synchronized
+    def _record_failure(self, failure: BaseException | None) -> None:
         if self._failure is None:
             self._failure = failure
 
     def _end(self) -> None:
         if self._core is not None:
             self._core.forget_on_stop(self.cancel)
-            self._core.draining.ended(self)
-        if not self.stopped.is_open:
-            self._remember(self._runner._what_cut_it_short())
+            self._core.draining.remove_run(self)
+        if not self.stopped.is_open:  # after a stop, output is missing anyway
+            self._record_failure(self._runner._truncation_cause())
         # The close below is not news to the workers: drop their callbacks first.
         for forget in self._forget_calls:
             forget()
-        self._taken_on_stop()
-        self._runner.queue._core.last_end = self._how
-        heir = end_to_fill(self._runner.queue, self)
+        self._take_stop_callbacks()
+        self._runner.queue._core.last_end = self._end_reason
+        # In one step under one lock: of several runs that end at the same time, exactly the last
+        # one gets `None`, and closes the queue.
+        successor = end_to_fill(self._runner.queue, self)
         try:
-            if heir is None:
+            if successor is None:
                 self._close(cancel=False)
-            elif heir._has_closed:
-                self._close(cancel=True)  # the heir was stopped already and accepts no legacy
+            elif successor._has_closed:
+                # It reads what it has inherited after it has set this. So it has seen this run, or
+                # is seen here; if both, `_claim_close` lets one of them close.
+                self._close(cancel=True)
         except BaseException as error:
             self.failed(_CLOSING, error)  # only this report shows a failure of the `close_op`
         finally:
-            if heir is None:
-                is_closed_now(self._runner.queue)
+            if successor is None:
+                note_closed(self._runner.queue)
             self._runner._ended(self)
-            self._break_cycles(is_kept=heir is not None)
+            self._break_cycles(is_kept=successor is not None)
             # Last: code that waits for the end must find the queue closed and the runner idle.
             self.ended.open()
 
@@ -484,28 +491,30 @@ class Run:
 
         One cycle: coordinator -> failure -> traceback -> frames of the run -> coordinator.
         """
-        self.latecomers.are_over()
+        self.added_workers.close()
         if not is_kept:  # else its `close_op` runs later, and may fail: that must be reported
             self._core = None
 
-    @guarded
-    def _begins_to_close(self) -> bool:
+    @synchronized
+    def _claim_close(self) -> bool:
         """Return whether the caller is the first to close the queue for this run."""
         is_first, self._has_closed = not self._has_closed, True
         return is_first
 
     def _close(self, *, cancel: bool) -> None:
         """Close the queue, once, as the user has chosen; and for the ended runs before this one."""
-        if not self._begins_to_close():
+        # A stop and the end of the last worker may come at the same time, from two threads. The
+        # first one closes, with its own kind of closing.
+        if not self._claim_close():
             return
-        for run in [*self._legacy, self]:
-            if run is not self and not run._begins_to_close():
+        for run in [*self._inherited_runs, self]:
+            if run is not self and not run._claim_close():
                 continue
             # If one of the runs has failed, that failure is the cause of the queue's end for all.
             run._close_itself(cancel=cancel, cause=self._first_failure())
 
     def _first_failure(self) -> BaseException | None:
-        return self._failure if self._legacy_failure is None else self._legacy_failure
+        return self._failure if self._inherited_failure is None else self._inherited_failure
 
     def inherit(self, other: Run) -> None:
         """Take over the closing of an ended run that filled the same queue.
@@ -513,18 +522,19 @@ class Run:
         Only the ended run's failure is kept, and the run itself if it has a `close_op` or
         `cancel_op`. So short runs leave no memory behind while a long one fills the queue.
         """
-        if self._legacy_failure is None:
-            self._legacy_failure = other._first_failure()
-        legacy, other._legacy = other._legacy, []
+        # Called under the lock of `end_to_fill`: `other` has ended, so nobody else changes it.
+        if self._inherited_failure is None:
+            self._inherited_failure = other._first_failure()
+        inherited, other._inherited_runs = other._inherited_runs, []
         runner = other._runner
         if runner.close_op is not None or runner.cancel_op is not None:
-            legacy.append(other)
-        self._legacy += legacy
+            inherited.append(other)
+        self._inherited_runs += inherited
 
     def _close_itself(self, *, cancel: bool, cause: BaseException | None) -> None:
         op = self._runner.cancel_op if cancel else self._runner.close_op
         if cause is None and cancel and self._core is not None:
-            cause = self._core.why_it_stops()
+            cause = self._core.stop_cause()
         if op is not None:
             try:
                 op()
@@ -533,6 +543,7 @@ class Run:
                 cause = error
                 self.failed(_CLOSING, error)
             except BaseException:
+                # Ctrl-C or `SystemExit`: who waits for the queue must not wait for ever.
                 self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
                 raise
         self._runner.queue.close(cancel_pending_enqueues=cancel, cause=cause)
@@ -540,9 +551,6 @@ class Run:
 
 class RunnerFace:
     """One face of a queue runner: here, everything that does not wait."""
-
-    _watches_ops = True
-    """Whether ops are user functions, whose first call is checked for a forgotten ``await``."""
 
     def __init__(
         self,
@@ -590,8 +598,8 @@ class RunnerFace:
         return 0 if self._restarts is None else self._restarts.count
 
     def _work_of(self, op: EnqueueOp) -> str:
-        """What the names of workers say that they do: the function, or what they fill if that has
-        no name of its own."""
+        """Return what the names of workers say that they do: the name of the function, or that of
+        the queue if the function has none."""
         return name_of_work(op, self.name)
 
     def _begin(self, core: CoordinatorCore | None) -> Run:
@@ -603,15 +611,17 @@ class RunnerFace:
         run = self._new_run(core)
         run.stages = self._stages(run)
         run.watch.add(*run.stages)
-        run.comes_in_time = begin_to_fill(self.queue, run)
+        run.began_in_time = begin_to_fill(self.queue, run)
+        # From here on the queue stays open until this run ends, or is stopped. A stop or a drain
+        # that has come already reaches the run in the lines below.
         if run.restarts is not None:
             run.call_when_over(run.restarts.over.open)
         if core is not None:
             core.call_on_stop(run.cancel)  # calls it now if the coordinator has stopped already
-            core.draining.begins(run)
+            core.draining.add_run(run)
         return run
 
-    @guarded
+    @synchronized
     def _new_run(self, core: CoordinatorCore | None) -> Run:
         if self._run is not None:
             raise RuntimeError(
@@ -624,7 +634,6 @@ class RunnerFace:
         return self._run
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
-        """Describe the runner and what its workers do now."""
         from aioqueue.telemetry.explanation import ExplainedStage
 
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
@@ -641,24 +650,23 @@ class RunnerFace:
         return [self.queue._core]
 
     def _stages(self, run: Run) -> list[StagePart]:
-        """Return a run's parts for monitors."""
         return list(op_stages(run.meters.items(), self.queue))
 
-    def _lost_worker(self) -> None:
+    def _worker_never_ran(self) -> None:
         """Note that a worker was cancelled before it had begun and will never run."""
 
     def _in_flight(self) -> int:
         """Return how many items were taken from a source and are not in the queue, if known."""
         return 0
 
-    def _what_cut_it_short(self) -> BaseException | None:
+    def _truncation_cause(self) -> BaseException | None:
         """Return why output is missing although no worker has failed and no stop was requested.
 
         Called when all workers have ended. ``None`` if the output is complete.
         """
         return None
 
-    @guarded
+    @synchronized
     def _ended(self, run: Run) -> None:
         if self._run is run:
             self._run = None

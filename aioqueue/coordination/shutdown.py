@@ -16,7 +16,7 @@ without consumers. So, when the main thread has ended:
 2. Every coordinator and runner that has threads is asked to stop. Workers that wait, in a queue or
    for the stop, end at once. One that computes ends after its current call; Python waits for it.
 3. Daemon threads end with the interpreter, wherever they are. Before that they are asked to stop,
-   too, and have `LAST_CALL` seconds, so that few of them are cut off in the middle of a call.
+   too, and have `DAEMON_GRACE` seconds, so that few of them are cut off in the middle of a call.
 
 Elements in the queues are lost with the process. So is an element that a worker cannot enqueue into
 a closed queue: no consumer is left.
@@ -48,21 +48,21 @@ from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.base.tracebacks import shorten, title_of
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import Worker, format_with_places
-from aioqueue.errors import StillRunningError, UndeliveredError, copied, counted
+from aioqueue.errors import StillRunningError, UndeliveredError, copy_exception, counted
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.system.forks import living_queues
-from aioqueue.system.locks import guarded, holding
+from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry.registry import forget_run, note_run
-from aioqueue.worlds.scopes import StopScope, attempts_elsewhere, watch
+from aioqueue.worlds.scopes import StopScope, registered_waits, watch
 from aioqueue.worlds.waker import in_event_loop
 
-CLEAN_UP: Final = 10.0
+MIN_CLEAN_UP: Final = 10.0
 """How many seconds tasks have at least for their clean-up, once they were cancelled again."""
 
 DEFAULT_GRACE: Final = 120.0
 """How many seconds workers have to end after a stop."""
 
-LAST_CALL: Final = 1.0
+DAEMON_GRACE: Final = 1.0
 """How many seconds all daemon threads together have to end at exit."""
 
 _log = logging.getLogger("aioqueue")
@@ -90,7 +90,7 @@ def stop_at_exit(stoppable: Stoppable) -> None:
     Args:
         stoppable: the object; it is not kept alive.
     """
-    holding(_lock, _note, stoppable)
+    call_with_lock(_lock, _register_stoppable, stoppable)
 
 
 def is_watcher(thread: threading.Thread) -> bool:
@@ -98,9 +98,11 @@ def is_watcher(thread: threading.Thread) -> bool:
     return thread is _watcher
 
 
-def _note(stoppable: Stoppable) -> None:
+def _register_stoppable(stoppable: Stoppable) -> None:
     global _is_registered, _watcher
     _stoppables.add(stoppable)
+    # At the first worker: hooks run in reverse order, so this one runs before those of all that was
+    # imported until then, and the workers still find it.
     if not _is_registered:
         _is_registered = True
         atexit.register(stop_daemons)
@@ -119,7 +121,8 @@ def _note(stoppable: Stoppable) -> None:
 
 def _stop_when_main_has_ended() -> None:
     threading.main_thread().join()
-    while others := _living(threading.enumerate()) - _workers():
+    # Threads of the program may start others. When only workers are left, nobody consumes any more.
+    while others := _running_threads(threading.enumerate()) - _workers():
         for thread in others:
             thread.join()
     _stop_all(daemon=False)
@@ -128,7 +131,8 @@ def _stop_when_main_has_ended() -> None:
 def stop_daemons() -> None:
     """Ask daemon threads to stop at exit, and give them a moment to end."""
     threads = _stop_all(daemon=True)
-    deadline = monotonic() + LAST_CALL
+    # All are asked before any is joined: they end together, within one second in all.
+    deadline = monotonic() + DAEMON_GRACE
     for thread in threads:
         thread.join(max(0.0, deadline - monotonic()))
 
@@ -136,8 +140,8 @@ def stop_daemons() -> None:
 def _stop_all(*, daemon: bool) -> list[threading.Thread]:
     """Ask all objects with living threads of one kind to stop; return these threads."""
     found: list[threading.Thread] = []
-    for stoppable in _listed():
-        threads = _living(stoppable.worker_threads(), daemon=daemon)
+    for stoppable in _all_stoppables():
+        threads = _running_threads(stoppable.worker_threads(), daemon=daemon)
         if not threads:
             continue
         found += threads
@@ -145,21 +149,23 @@ def _stop_all(*, daemon: bool) -> list[threading.Thread]:
         _log.info("the program has ended; its workers are asked to stop: %s", names)
         try:
             stoppable.stop_at_exit()
-        except Exception:
+        except Exception:  # from a `cancel_op`, say: the others must be asked nevertheless
             _log.exception("workers could not be stopped at exit")
     return found
 
 
-def _living(threads: Iterable[threading.Thread], *, daemon: bool = False) -> set[threading.Thread]:
+def _running_threads(
+    threads: Iterable[threading.Thread], *, daemon: bool = False
+) -> set[threading.Thread]:
     return {thread for thread in threads if thread.is_alive() and thread.daemon is daemon}
 
 
 def _workers() -> set[threading.Thread]:
-    return {thread for stoppable in _listed() for thread in stoppable.worker_threads()}
+    return {thread for stoppable in _all_stoppables() for thread in stoppable.worker_threads()}
 
 
-def _listed() -> list[Stoppable]:
-    return holding(_lock, list, _stoppables)
+def _all_stoppables() -> list[Stoppable]:
+    return call_with_lock(_lock, list, _stoppables)
 
 
 SLOW_STOP: Final = 5.0
@@ -173,7 +179,7 @@ def failure_group(failures: list[BaseException]) -> BaseExceptionGroup[BaseExcep
     return group
 
 
-class GivenAway:
+class RaisedFailures:
     """Failures that a join has raised as themselves, instead of a group of one.
 
     They belong to the code that catches them, with the frames in their tracebacks. So copies take
@@ -187,31 +193,35 @@ class GivenAway:
     def __iter__(self) -> Iterator[int]:
         return iter(self._copies)
 
-    def knows(self, error: BaseException) -> bool:
-        """Whether an exception is one of them."""
+    def includes(self, error: BaseException) -> bool:
         return type(self._copies.get(id(error))) is type(error)
 
-    def instead_of(
+    def exception_to_raise(
         self,
         raised: BaseException,
-        left_by: BaseException | None,
+        block_error: BaseException | None,
         failures: list[BaseException],
         queues: Iterable[QueueCore],
     ) -> BaseException:
-        """What to raise instead of a group: its one failure, if it has no more.
+        """Return what to raise instead of a group: its failure itself, if it has only one.
 
         Args:
             raised: what a join has raised.
-            left_by: what has left the block that is joined.
+            block_error: what has left the block that is joined.
             failures: what the coordinator keeps, where a copy takes the place of the failure.
-            queues: those that may name it as their cause; the same.
+            queues: those that may have it as their cause: a copy takes its place there, too.
         """
         if not isinstance(raised, BaseExceptionGroup) or len(raised.exceptions) > 1:
             return raised
         single: BaseException = raised.exceptions[0]
-        if left_by is not None and (single is left_by or single is self._copies.get(id(left_by))):
-            return left_by
-        copy = copied(single)
+        # The block was left by this failure, or by one that a join inside has raised and whose copy
+        # is reported since. `__exit__` lets it pass, with its own traceback.
+        if block_error is not None and (
+            single is block_error or single is self._copies.get(id(block_error))
+        ):
+            return block_error
+        copy = copy_exception(single)
+        # If it cannot be copied, it stays in the reports: rather a cycle than a lost failure.
         if copy is not None:
             self._copies[id(single)] = copy
             failures[:] = [copy if one is single else one for one in failures]
@@ -241,12 +251,12 @@ def still_running(workers: list[Worker]) -> StillRunningError:
     )
 
 
-def living(workers: list[Worker]) -> list[Worker]:
+def joinable(workers: list[Worker]) -> list[Worker]:
     """Return the workers that can be waited for: alive, and not the caller."""
     return [worker for worker in workers if worker.is_alive() and not worker.is_current()]
 
 
-def refuse_to_stop(workers: list[Worker]) -> None:
+def refuse_blocked_tasks(workers: list[Worker]) -> None:
     """Refuse to wait for tasks whose event loop the wait itself would block.
 
     This concerns only the cell of a notebook: elsewhere, a call that blocks a loop raises earlier.
@@ -254,7 +264,7 @@ def refuse_to_stop(workers: list[Worker]) -> None:
     Raises:
         RuntimeError: there are such tasks among the workers.
     """
-    names = [worker.name for worker in workers if worker.stands_still()]
+    names = [worker.name for worker in workers if worker.is_blocked_by_caller()]
     if names and not in_event_loop():
         raise RuntimeError(
             f"join would have to wait for {counted(len(names), 'task')} of the event loop that runs"
@@ -264,12 +274,11 @@ def refuse_to_stop(workers: list[Worker]) -> None:
 
 
 def cancel_all(workers: list[Worker]) -> list[Worker]:
-    """Cancel the workers that can be cancelled; return them."""
     return [worker for worker in workers if worker.cancel()]
 
 
 def warn_of_interrupt(workers: list[Worker]) -> None:
-    """Tell by a warning which workers a join leaves behind that was interrupted, and where."""
+    """Log a warning that names the workers that an interrupted join leaves running."""
     if workers:
         _log.warning(
             "the join was interrupted, with %s still running:%s",
@@ -322,13 +331,15 @@ def warn_of_slow_stop(
 
 def stop_scope_of(worker: object) -> StopScope:
     """Make the scope that ends the calls in which a worker waits now, or will wait."""
+    # Registered first: a call that begins from now on finds the scope by itself. The loops below
+    # add the calls that have begun before. One that both find is watched twice, which does no harm.
     scope = StopScope(worker)
     for queue in living_queues():
         for attempt in queue.machine.waiting():
             owner = attempt.owner
             if owner is not None and owner.thing is worker:
                 watch((scope,), attempt, attempt.began)
-    for attempt in attempts_elsewhere(worker):
+    for attempt in registered_waits(worker):
         watch((scope,), attempt, attempt.began)
     return scope
 
@@ -346,7 +357,7 @@ class Drainable(Protocol):
     def in_flight(self) -> int:
         """Return how many items were taken from the source and are not in the queue, if known."""
 
-    def going(self) -> tuple[str, ...]:
+    def unfinished_workers(self) -> tuple[str, ...]:
         """Return the names of the workers that have not ended."""
 
 
@@ -364,40 +375,38 @@ class Draining:
         """The token of the requested drain; ``None`` if none was requested."""
         return self._drain
 
-    def begins(self, run: Drainable) -> None:
+    def add_run(self, run: Drainable) -> None:
         """Register a run. If a drain was requested, the run ends at once."""
-        if self._enter(run):
+        # Under the lock of `request`: either the drain lists the run, or the drain is seen here.
+        # Both may happen; a second call of `Drainable.drain` changes nothing.
+        if self._register(run):
             run.drain()
 
-    @guarded
-    def ended(self, run: Drainable) -> None:
-        """Unregister a run that has ended."""
+    @synchronized
+    def remove_run(self, run: Drainable) -> None:
         self._runs.pop(run, None)
 
-    @guarded
-    def ask(self) -> object:
+    @synchronized
+    def request(self) -> object:
         """Request a drain, if none was requested; return its token."""
         if self._drain is None:
             self._drain = object()
         return self._drain
 
-    @guarded
-    def forget(self) -> None:
-        """Forget that a drain was requested."""
+    @synchronized
+    def reset(self) -> None:
         self._drain = None
 
-    @guarded
+    @synchronized
     def runs(self) -> list[Drainable]:
-        """Return the runs that have not ended."""
         return list(self._runs)
 
-    @guarded
+    @synchronized
     def queues(self) -> list[QueueCore]:
-        """Return the queues that were filled and still exist."""
         return list(self._queues)
 
-    @guarded
-    def _enter(self, run: Drainable) -> bool:
+    @synchronized
+    def _register(self, run: Drainable) -> bool:
         self._runs[run] = None
         self._queues.add(run.filled._core)
         return self._drain is not None
@@ -421,13 +430,13 @@ def undelivered(
     for queue in queues:
         inside[queue.name] += queue.machine.statistics().size
     inside = +inside
-    going = [(run, names) for run in runs if (names := run.going())]
-    if not inside and not going:
+    unfinished = [(run, names) for run in runs if (names := run.unfinished_workers())]
+    if not inside and not unfinished:
         return None
-    for run, _ in going:
+    for run, _ in unfinished:
         items[run.filled.name] += run.in_flight()
     items = +items
-    names = tuple(name for _, some in going for name in some)
+    names = tuple(name for _, some in unfinished for name in some)
     parts = [f"{counted(size, 'element')} in '{name}'" for name, size in inside.items()]
     parts += [f"up to {counted(n, 'item')} on the way to '{name}'" for name, n in items.items()]
     if names:
@@ -461,25 +470,27 @@ def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
     Returns:
         Whether the run is in time; if not, the queue is closed or just being closed.
     """
-    return not holding(_filling, _begin, queue._core, run) and not queue.is_closed()
+    # Registered even if it is too late: its end finds it here. `_closing` is asked besides
+    # `is_closed`, because a `close_op` may take long before it closes the queue.
+    return not call_with_lock(_filling, _begin, queue._core, run) and not queue.is_closed()
 
 
 def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
     """Unregister a run that has ended; return a run that continues and takes over its closing.
 
-    If it returns ``None``, the run has to close the queue itself, and then call `is_closed_now`.
+    If it returns ``None``, the run has to close the queue itself, and then call `note_closed`.
     """
-    return cast(FillerT | None, holding(_filling, _end, queue._core, run))
+    return cast(FillerT | None, call_with_lock(_filling, _end, queue._core, run))
 
 
-def is_closed_now(queue: QueueFace) -> None:
+def note_closed(queue: QueueFace) -> None:
     """Note that the last run has closed the queue, by whatever its `close_op` does."""
-    holding(_filling, _closing.discard, queue._core)
+    call_with_lock(_filling, _closing.discard, queue._core)
 
 
 def close_unless_filled(queue: QueueFace) -> None:
     """Close a queue that no run fills. Its elements can still be taken."""
-    if not holding(_filling, _is_filled, queue._core):
+    if not call_with_lock(_filling, _is_filled, queue._core):
         queue.close()
 
 
@@ -500,10 +511,11 @@ def _end(queue: object, run: Producer) -> Producer | None:
     runs = _runs.get(queue, WeakSet())
     runs.discard(run)
     forget_run(run)
-    heir = next(iter(runs), None)
-    if heir is None:
+    successor = next(iter(runs), None)
+    if successor is None:
+        # In one step with the removal: a run that begins now must see that it is too late.
         _runs.pop(queue, None)
         _closing.add(queue)
     else:
-        heir.inherit(run)
-    return heir
+        successor.inherit(run)
+    return successor

@@ -1,8 +1,9 @@
 """Tasks and event loops, in asyncio and trio.
 
 It has four parts: calling into a loop from any thread, and running one in a thread of its own
-(`threadsafe_caller`, `loop_of_its_own`); waiting in spite of cancellation (`outlast`); the tasks
-that a block runs beside its body (`Tasks`); and yielding to other tasks (`CooperativeYield`).
+(`threadsafe_caller`, `new_loop_runner`); waiting in spite of cancellation (`wait_shielded`); the
+tasks that a block runs beside its body (`Tasks`); and yielding to other tasks
+(`CooperativeYield`).
 
 A cancelled task of a block ends alone: neither the other tasks nor the block are cancelled with it.
 The block has no supervisor task of its own that other code could cancel.
@@ -27,15 +28,21 @@ from aioqueue.coordination.cancellations import (
     WorkerScope,
     WorkerTask,
     is_cancellation,
-    is_cancelled_here,
+    is_scope_cancelled,
     running_task,
     stop_workers,
 )
 from aioqueue.coordination.classify import leaves_of
-from aioqueue.coordination.workers import OwnTask
+from aioqueue.coordination.workers import StartedTask
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import current_worker, defers_ctrl_c, in_trio, loaded_trio, running_loop
+from aioqueue.worlds.waker import (
+    current_worker,
+    defers_ctrl_c,
+    in_trio,
+    loaded_trio,
+    running_loop,
+)
 
 _BACKEND: Final = "anyio._backends._asyncio"  # imported by `anyio.run`
 
@@ -57,7 +64,7 @@ def threadsafe_caller() -> Callable[[Callable[[], object]], None]:
     return make
 
 
-def loop_of_its_own(body: Callable[..., Awaitable[object]], *args: object) -> Callable[..., Any]:
+def new_loop_runner(body: Callable[..., Awaitable[object]], *args: object) -> Callable[..., Any]:
     """Return a function for a new thread that runs a coroutine in an event loop of its own.
 
     The loop is uvloop's if it is installed.
@@ -98,7 +105,7 @@ def _running_world() -> object:
     return token
 
 
-def note_ending(task: object) -> None:
+def mark_ending(task: object) -> None:
     """Note that one of our tasks ends: the exit of the program must not interrupt its clean-up.
 
     Args:
@@ -108,7 +115,7 @@ def note_ending(task: object) -> None:
         task.is_ending = True
 
 
-async def outlast(
+async def wait_shielded(
     gate: Gate, seconds: float | None = None, cancelled: Callable[[], object] = lambda: None
 ) -> None:
     """Wait until a gate is open, even if the caller is cancelled meanwhile.
@@ -129,6 +136,8 @@ async def outlast(
     """
     interrupt: KeyboardInterrupt | None = None
     deadline = None if seconds is None else monotonic() + seconds
+    # asyncio begins without a shield: with one, the cancellation of a scope around the block
+    # would be noticed only at the end, and the block's tasks could not be cancelled with it.
     shield = running_loop() is None
     while not gate.is_open:
         left = None if deadline is None else deadline - monotonic()
@@ -139,7 +148,9 @@ async def outlast(
                 await gate.wait(current_waker())
         except asyncio.CancelledError:
             cancelled()
-            shield = is_cancelled_here()
+            # `Task.cancel` interrupts once: the next wait lasts. A scope interrupts each wait, and
+            # the loop would spin until its end.
+            shield = is_scope_cancelled()
         except KeyboardInterrupt as error:
             if running_loop() is not None:
                 raise  # in asyncio, Ctrl-C ends the loop
@@ -155,8 +166,8 @@ class Tasks(ABC):
     def __init__(self, report: Report) -> None:
         self._report = report
         self._home = _running_world()
-        self._soon = threadsafe_caller()
-        self._scopes: dict[WorkerScope, OwnTask] = {}
+        self._call_soon = threadsafe_caller()
+        self._scopes: dict[WorkerScope, StartedTask] = {}
 
     @abstractmethod
     async def begin(self) -> None:
@@ -164,14 +175,14 @@ class Tasks(ABC):
 
     @abstractmethod
     def start(
-        self, name: str, body: Body, lost: Callable[[], object]
-    ) -> tuple[OwnTask, WorkerScope]:
+        self, name: str, body: Body, never_ran: Callable[[], object]
+    ) -> tuple[StartedTask, WorkerScope]:
         """Start a task.
 
         Args:
             name: the name of the task.
             body: the coroutine function that it runs, which reports its own failures.
-            lost: called instead of the body if the task is cancelled before its first step.
+            never_ran: called instead of the body if the task is cancelled before its first step.
 
         Returns:
             The task, and the scope around it.
@@ -189,7 +200,7 @@ class Tasks(ABC):
                 f" {_ONE_LOOP}"
             )
 
-    def check_going_on(self, doing: str) -> None:
+    def check_running(self, doing: str) -> None:
         """Check that these tasks can run while the caller waits for them.
 
         Raises:
@@ -217,8 +228,7 @@ class Tasks(ABC):
         """Cancel all tasks that were not cancelled yet. Call it in their own thread."""
         self.stop(list(self._scopes))
 
-    def running(self) -> list[OwnTask]:
-        """Return the tasks that have not ended."""
+    def running(self) -> list[StartedTask]:
         return list(self._scopes.values())
 
     def cancel_again(self) -> None:
@@ -236,15 +246,15 @@ class Tasks(ABC):
             scopes: the scopes around them.
             how: the method that stops one.
         """
-        stop_workers(scopes, self._soon, how)
+        stop_workers(scopes, self._call_soon, how)
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         """Make a call in the tasks' thread; callable from any thread."""
-        self._soon(call)
+        self._call_soon(call)
 
-    def from_outside(self, call: Callable[[], object]) -> None:
+    def start_from_any_thread(self, call: Callable[[], object]) -> None:
         """Make a call that starts a task, in the tasks' thread; callable from any thread."""
-        self._soon(call)
+        self._call_soon(call)
 
     @abstractmethod
     async def end(self) -> BaseException | None:
@@ -254,29 +264,32 @@ class Tasks(ABC):
             The cancellation to raise, if a scope around the caller was cancelled.
         """
 
-    def _own(self, name: str) -> tuple[OwnTask, WorkerScope]:
+    def _new_entry(self, name: str) -> tuple[StartedTask, WorkerScope]:
         scope = WorkerScope()
         # A scope may only be cancelled in its own thread, and a stop comes from any.
         again = partial(self.stop, (scope,), WorkerScope.cancel_again)
-        self._scopes[scope] = task = OwnTask(name, partial(self._soon, again))
+        self._scopes[scope] = task = StartedTask(name, partial(self._call_soon, again))
         return task, scope
 
     @defers_ctrl_c
-    async def _run(self, task: OwnTask, scope: WorkerScope, body: Body) -> None:
+    async def _run(self, task: StartedTask, scope: WorkerScope, body: Body) -> None:
+        # Also tells `done` that the body has begun, so that it will report its end itself.
         task.task = running_task()
         work = body()
         del body  # breaks a cycle: coordinator -> failure -> this frame -> body -> coordinator
         try:
             with scope:
-                await scope.around(work)
+                await scope.observed(work)
         except BaseException as error:
             if is_cancellation(error) or isinstance(error, GeneratorExit):
                 raise
+            # Not raised: it would cancel the other tasks in trio, and be logged by asyncio as
+            # never retrieved.
             self._report(error)
         finally:
             self._ended(task, scope)
 
-    def _ended(self, task: OwnTask, scope: WorkerScope) -> None:
+    def _ended(self, task: StartedTask, scope: WorkerScope) -> None:
         self._scopes.pop(scope, None)
         scope.end()
         task.ended()
@@ -299,27 +312,28 @@ class _AsyncioTasks(Tasks):
         self._all_ended: Gate | None = None
 
     async def begin(self) -> None:
-        """Do nothing: asyncio needs no preparation."""
+        pass  # asyncio needs no preparation
 
     def start(
-        self, name: str, body: Body, lost: Callable[[], object]
-    ) -> tuple[OwnTask, WorkerScope]:
-        own, scope = self._own(name)
-        task = _new_task(self._run(own, scope, body), name)
+        self, name: str, body: Body, never_ran: Callable[[], object]
+    ) -> tuple[StartedTask, WorkerScope]:
+        task_entry, scope = self._new_entry(name)
+        task = _new_task(self._run(task_entry, scope, body), name)
         self._tasks.add(task)
 
+        # Called by the loop in a later round than the end, so after `_run` has reported.
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            if own.task is None:  # cancelled before its first step, so `_run` has not run
-                lost()
-                self._ended(own, scope)
+            if task_entry.task is None:  # cancelled before its first step, so `_run` has not run
+                never_ran()
+                self._ended(task_entry, scope)
             if not self._tasks and self._all_ended is not None:
                 self._all_ended.open()
 
         task.add_done_callback(done)
-        return own, scope
+        return task_entry, scope
 
-    def from_outside(self, call: Callable[[], object]) -> None:
+    def start_from_any_thread(self, call: Callable[[], object]) -> None:
         async def start() -> None:
             call()
 
@@ -328,15 +342,15 @@ class _AsyncioTasks(Tasks):
             self._starters.add(task)
             task.add_done_callback(self._starters.discard)
 
-        self._soon(spawn)
+        self._call_soon(spawn)
 
     async def end(self) -> BaseException | None:
         self.cancel()
         # No task can end between the check and the wait: callbacks run only while this one waits.
         self._all_ended = Gate()
         if self._tasks:
-            await outlast(self._all_ended)
-        self._report = _nobody
+            await wait_shielded(self._all_ended)
+        self._report = _ignore_report  # it refers to the coordinator, which would be a cycle
         return None
 
 
@@ -365,16 +379,18 @@ class _TrioTasks(Tasks):
         await self._group.__aenter__()
 
     def start(
-        self, name: str, body: Body, lost: Callable[[], object]
-    ) -> tuple[OwnTask, WorkerScope]:
-        own, scope = self._own(name)
-        self._group.start_soon(self._run, own, scope, body, name=name)
-        return own, scope
+        self, name: str, body: Body, never_ran: Callable[[], object]
+    ) -> tuple[StartedTask, WorkerScope]:
+        task_entry, scope = self._new_entry(name)
+        self._group.start_soon(self._run, task_entry, scope, body, name=name)
+        return task_entry, scope
 
     @defers_ctrl_c
     async def end(self) -> BaseException | None:
         self.cancel()
         try:
+            # This waits for all tasks. They report their failures and raise only cancellations,
+            # so what is raised here belongs to the caller.
             await self._group.__aexit__(None, None, None)
         except BaseException as error:
             leaves = list(leaves_of(error))
@@ -382,11 +398,11 @@ class _TrioTasks(Tasks):
                 return leaves[0]  # not in a group, as in asyncio
             return error
         finally:
-            self._report = _nobody
+            self._report = _ignore_report
         return None
 
 
-def _nobody(error: BaseException) -> None:
+def _ignore_report(error: BaseException) -> None:
     """Ignore a report after the end, so that these tasks do not keep the coordinator alive."""
 
 
@@ -401,11 +417,11 @@ def new_tasks(report: Report) -> Tasks:
     return _TrioTasks(report)
 
 
-_LONG: Final = 0.005
+_MAX_BURST: Final = 0.005
 """How many seconds a worker may keep its loop: as long as a thread keeps the interpreter.
 It is not known whether the worker has waited meanwhile, so a worker that does yields, too."""
 
-_MOST: Final = 64
+_MAX_CALLS: Final = 64
 """The most calls between two looks at the clock: later calls may take longer than earlier ones."""
 
 
@@ -417,24 +433,26 @@ class CooperativeYield:
     delivered.
 
     Attributes:
-        calls: how many calls to make before the next `give`.
+        calls: how many calls to make before the next `yield_if_due`.
     """
 
-    __slots__ = ("_began", "_looked", "calls")
+    __slots__ = ("_began", "_checked", "calls")
 
     def __init__(self) -> None:
-        self._began = self._looked = perf_counter()
+        self._began = self._checked = perf_counter()
         self.calls: int = 1
 
-    async def give(self) -> None:
+    async def yield_if_due(self) -> None:
         """Let other tasks run, if the time is up."""
+        # Doubled while calls are quick, so that the clock is read for few of them; halved as soon
+        # as they take long.
         now = perf_counter()
-        is_quick = now - self._looked < _LONG / 4
-        self.calls = min(2 * self.calls, _MOST) if is_quick else max(self.calls // 2, 1)
-        if now - self._began >= _LONG:
+        is_quick = now - self._checked < _MAX_BURST / 4
+        self.calls = min(2 * self.calls, _MAX_CALLS) if is_quick else max(self.calls // 2, 1)
+        if now - self._began >= _MAX_BURST:
             await anyio.lowlevel.checkpoint()
             now = self._began = perf_counter()
-        self._looked = now
+        self._checked = now
 
 
 _spawned: Final[set[asyncio.Task[None]]] = set()
@@ -442,7 +460,7 @@ _spawned: Final[set[asyncio.Task[None]]] = set()
 
 
 def spawn(host: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a task of its own, which outlives nothing but its event loop."""
+    """Run a coroutine in its own task, until it ends or its event loop does."""
     # What is said of the program around the loop holds for its workers too, in trio as in asyncio.
     # But the stop of a worker that reads a pipeline does not end the waits of that pipeline's own.
     context = copy_context()

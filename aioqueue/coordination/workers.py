@@ -1,7 +1,7 @@
 """Workers: threads and tasks behind one interface, and the plans from which a run starts them.
 
 `Worker` is what a coordinator joins. `WorkerPlan` is a worker of a run before it begins: its op,
-its name, and how reports describe its end. `Latecomers` are workers that are added during a run.
+its name, and how reports describe its end. `AddedWorkers` are workers that are added during a run.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from aioqueue.base.arguments import EnqueueOp, function_name, is_coroutine_funct
 from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
 from aioqueue.coordination.classify import as_failure, without_stops
-from aioqueue.coordination.misuse import described
+from aioqueue.coordination.misuse import describe_argument
 from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
     describe_exception,
     exception_text,
 )
-from aioqueue.system.locks import guarded, holding
+from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry import stacks
 from aioqueue.telemetry.stacks import stack_of
 from aioqueue.worlds.waker import Owner, in_event_loop, loaded_trio, running_loop
@@ -49,7 +49,7 @@ class Worker(Protocol):
     def is_current(self) -> bool:
         """Return whether it is the caller, which cannot wait for itself."""
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         """Return whether it cannot run while the calling thread waits: the thread runs its loop."""
 
     def cancel(self) -> bool:
@@ -77,28 +77,28 @@ class LoopThread(threading.Thread):
 
     Attributes:
         tasks: the tasks.
-        again: cancels them once more, from any thread; ``None`` while no loop runs.
+        cancel_tasks_again: cancels them once more, from any thread; ``None`` while no loop runs.
     """
 
     def __init__(self, target: Callable[..., object], name: str, *, daemon: bool) -> None:
         super().__init__(target=target, name=name, daemon=daemon)
-        self.tasks: list[OwnTask] = []
-        self.again: Callable[[], object] | None = None
+        self.tasks: list[StartedTask] = []
+        self.cancel_tasks_again: Callable[[], object] | None = None
 
     def cancel_again(self) -> bool:
         """Cancel the tasks once more, after their grace; return whether there are any."""
-        again = self.again
+        # Read once: the loop's thread sets it to None when its tasks have ended.
+        again = self.cancel_tasks_again
         if again is not None:
             again()
         return again is not None
 
-    def places(self) -> str:
-        """Return where the tasks are that run."""
+    def task_places(self) -> str:
         running = [task for task in list(self.tasks) if task.is_alive()]
         return ", ".join(f"{task.name} at {task.where()}" for task in running)
 
 
-class _Thread:
+class _ThreadWorker:
     """A thread. It cannot be cancelled, and it does not report how it ended."""
 
     keeps_error = False
@@ -116,7 +116,7 @@ class _Thread:
     def is_current(self) -> bool:
         return self.thread is threading.current_thread()
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         return False
 
     def cancel(self) -> bool:
@@ -131,7 +131,7 @@ class _Thread:
 
     def where(self) -> str:
         thread = self.thread
-        found = thread.places() if isinstance(thread, LoopThread) else ""
+        found = thread.task_places() if isinstance(thread, LoopThread) else ""
         return found or stacks.of_thread(thread)
 
     @property
@@ -142,7 +142,7 @@ class _Thread:
         return _running(self.name, self.thread)
 
 
-class _Future:
+class _FutureWorker:
     """An asyncio task, or another object with the methods of a future."""
 
     keeps_error = True
@@ -151,7 +151,7 @@ class _Future:
         self._future = future
         get_loop = getattr(future, "get_loop", None)
         self._loop: asyncio.AbstractEventLoop | None = None if get_loop is None else get_loop()
-        self._is_taken = False
+        self._error_was_taken = False
 
     @property
     def name(self) -> str:
@@ -159,12 +159,13 @@ class _Future:
         return str(get_name()) if get_name is not None else repr(self._future)
 
     def is_alive(self) -> bool:
+        # A task of a closed loop never ends. To wait for it would be to wait for ever.
         return not self._future.done() and (self._loop is None or not self._loop.is_closed())
 
     def is_current(self) -> bool:
         return running_loop() is not None and asyncio.current_task() is self._future
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         return _is_running_here(self._loop)
 
     def cancel(self) -> bool:
@@ -173,15 +174,18 @@ class _Future:
         return self._in_loop(self._future.cancel)
 
     def take_error(self) -> BaseException | None:
-        if self._is_taken or not self._future.done():
+        # Called under the coordinator's lock: a join and the done callback both ask.
+        if self._error_was_taken or not self._future.done():
             return None
-        self._is_taken = True
+        self._error_was_taken = True
         if self._future.cancelled():
             return None
         error = self._future.exception()
         return error if isinstance(error, BaseException) else None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
+        # `forget` may run in another thread than the loop's. `list.pop` and `clear` are atomic, so
+        # either the call is made or it is cancelled.
         kept = [callback]  # emptied by the first of `ended` and `forget`: at most one call
 
         def ended(_: object) -> None:
@@ -222,7 +226,7 @@ class _Future:
         return True
 
 
-class OwnTask:
+class StartedTask:
     """A task that a coordinator has started. It reports its failures itself.
 
     Args:
@@ -247,7 +251,7 @@ class OwnTask:
     def is_current(self) -> bool:
         return self.task is not None and self.task is running_task()
 
-    def stands_still(self) -> bool:
+    def is_blocked_by_caller(self) -> bool:
         return _is_running_here(self._loop)
 
     def cancel(self) -> bool:
@@ -258,7 +262,8 @@ class OwnTask:
         return None
 
     def when_ended(self, callback: Callable[[], object]) -> Callable[[], object]:
-        if not self._is_kept(callback):
+        # Kept or called, never both: `_end` takes the callbacks under the same lock.
+        if not self._add_callback(callback):
             callback()
         return partial(self._forget, callback)
 
@@ -277,17 +282,17 @@ class OwnTask:
         for callback in self._end():
             callback()
 
-    @guarded
-    def _is_kept(self, callback: Callable[[], object]) -> bool:
+    @synchronized
+    def _add_callback(self, callback: Callable[[], object]) -> bool:
         if not self._ended:
             self._callbacks[callback] = None
         return not self._ended
 
-    @guarded
+    @synchronized
     def _forget(self, callback: Callable[[], object]) -> None:
         self._callbacks.pop(callback, None)
 
-    @guarded
+    @synchronized
     def _end(self) -> list[Callable[[], object]]:
         self._ended = True
         callbacks, self._callbacks = self._callbacks, {}
@@ -305,24 +310,23 @@ def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
 
 
 def as_worker(worker: Any) -> Worker:
-    """Wrap a thread, a task or a future as a worker."""
     if isinstance(worker, threading.Thread):
-        return _Thread(worker)
-    if isinstance(worker, OwnTask):
+        return _ThreadWorker(worker)
+    if isinstance(worker, StartedTask):
         return worker
+    # By its methods: futures of other libraries have them without a common base class.
     if all(hasattr(worker, name) for name in ("add_done_callback", "done", "cancel")):
-        return _Future(worker)
+        return _FutureWorker(worker)
     is_coroutine = asyncio.iscoroutine(worker)
     raise InvalidArgumentError(
-        f"worker: got {described(worker)};"
+        f"worker: got {describe_argument(worker)};"
         " expected a threading.Thread, an asyncio.Task or another future"
         + (": write `asyncio.create_task(...)` around the call" if is_coroutine else "")
     )
 
 
 def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
-    """Return the threads among the workers."""
-    return [worker.thread for worker in workers if isinstance(worker, _Thread)]
+    return [worker.thread for worker in workers if isinstance(worker, _ThreadWorker)]
 
 
 def format_with_places(workers: Iterable[Worker]) -> LogLines:
@@ -354,27 +358,30 @@ def when_all_ended(
     threads: list[threading.Thread] = []
     others: list[Worker] = []
     for worker in workers:
-        if not isinstance(worker, _Thread):
+        if not isinstance(worker, _ThreadWorker):
             others.append(worker)
         elif worker.is_alive() and worker.thread is not current:
             threads.append(worker.thread)
-    # One entry per worker to wait for. The worker that removes the last one calls back.
+    # One entry per worker to wait for, and one for all threads together. Whichever removes the
+    # last one calls back. The list has its full length before anything is registered: a worker
+    # that ends at once cannot take the last entry too early.
     left = [None] * (len(others) + bool(threads))
 
-    def one_of_them() -> Callable[[], None]:
+    def make_callback() -> Callable[[], None]:
         def ended() -> None:
-            if _took_the_last(left):
+            if _remove_one(left):
                 callback()
 
         return ended  # a new function for each: callbacks are distinguished by identity
 
     if not left:
         callback()
-        return _nothing
+        return _do_nothing
     forgets: list[Callable[[], object]] = []
+    # Threads first: if the joining thread cannot be started, nothing was registered yet.
     if threads:
-        forgets.append(_when_threads_ended(frozenset(threads), one_of_them()))
-    forgets += [worker.when_ended(one_of_them()) for worker in others]
+        forgets.append(_when_threads_ended(frozenset(threads), make_callback()))
+    forgets += [worker.when_ended(make_callback()) for worker in others]
 
     def forget() -> None:
         while forgets:
@@ -383,7 +390,7 @@ def when_all_ended(
     return forget
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Cancel nothing: the callback has been called."""
 
 
@@ -391,12 +398,12 @@ _joins: dict[frozenset[threading.Thread], dict[Callable[[], object], None]] = {}
 _joins_lock = threading.RLock()  # guards _joins, and the lists named `left`
 
 
-def _took_the_last(left: list[None]) -> bool:
+def _remove_one(left: list[None]) -> bool:
     def take() -> bool:
         left.pop()
         return not left
 
-    return holding(_joins_lock, take)
+    return call_with_lock(_joins_lock, take)
 
 
 def _when_threads_ended(
@@ -407,8 +414,8 @@ def _when_threads_ended(
     Raises:
         RuntimeError: the joining thread cannot be started. Then nothing is left behind.
     """
-    holding(_joins_lock, _await_threads, threads, callback)
-    return partial(holding, _joins_lock, _forget_join, threads, callback)
+    call_with_lock(_joins_lock, _await_threads, threads, callback)
+    return partial(call_with_lock, _joins_lock, _forget_join, threads, callback)
 
 
 def _forget_join(threads: frozenset[threading.Thread], callback: Callable[[], object]) -> None:
@@ -434,7 +441,10 @@ def _await_threads(threads: frozenset[threading.Thread], callback: Callable[[], 
 def _join_threads(threads: frozenset[threading.Thread]) -> None:
     for thread in threads:
         thread.join()
-    callbacks: dict[Callable[[], object], None] = holding(_joins_lock, _joins.pop, threads, {})
+    # Removed before the calls: a join that comes now must not add to a set that nobody calls.
+    callbacks: dict[Callable[[], object], None] = call_with_lock(
+        _joins_lock, _joins.pop, threads, {}
+    )
     for callback in callbacks:
         callback()
 
@@ -461,6 +471,7 @@ def failure_of_worker(
         error: the exception that its op has raised.
         owner: the call of the op, if the worker is a task.
     """
+    # A group may hold the requested cancellation beside failures: only those are reported.
     rest = without_stops(error, owner)
     error = error if rest is None else rest  # an exception may be false, or have no truth at all
     if not plan.is_task or isinstance(error, Exception):
@@ -499,7 +510,6 @@ class WorkerPlan:
         self.has_ended: bool = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
-        """Describe what the worker does now."""
         from aioqueue.telemetry.explanation import ExplainedWorker
 
         owner = self.owner
@@ -521,7 +531,7 @@ class _Plan(Protocol):
 PlanT = TypeVar("PlanT", bound=_Plan)
 
 
-class Latecomers(Generic[PlanT]):
+class AddedWorkers(Generic[PlanT]):
     """Workers that are added during a run, until it is known how to start them. Thread-safe.
 
     Args:
@@ -536,17 +546,17 @@ class Latecomers(Generic[PlanT]):
         self._start: dict[bool, Callable[[PlanT], object]] = {}  # is a task -> how to start it
         self._has_ended = False
 
-    def are_started_by(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
+    def set_starter(self, start: Callable[[PlanT], object], *, tasks: bool) -> None:
         """Set how threads or tasks are started, and start those that have waited for it."""
         self._add_start(start, tasks)
         self._start_all()
 
-    @guarded
+    @synchronized
     def _add_start(self, start: Callable[[PlanT], object], tasks: bool) -> None:
         if not self._has_ended:
             self._start[tasks] = start
 
-    def come(self, plan: PlanT) -> None:
+    def add(self, plan: PlanT) -> None:
         """Add a worker and start it. A task waits here until its event loop has begun.
 
         Raises:
@@ -555,8 +565,8 @@ class Latecomers(Generic[PlanT]):
         self._waiting.append(plan)
         self._start_all()
 
-    @guarded
-    def are_over(self) -> None:
+    @synchronized
+    def close(self) -> None:
         """Accept no more workers, and drop the functions that start and end them.
 
         Those functions refer to the run, and the run refers to this object. The cycle would keep
@@ -564,19 +574,21 @@ class Latecomers(Generic[PlanT]):
         """
         self._has_ended = True
         self._start.clear()
-        self._is_over, self._ended = _yes, _yes
+        self._is_over, self._ended = _always_true, _always_true
 
-    @guarded
-    def given_up(self) -> list[PlanT]:
+    @synchronized
+    def take_waiting(self) -> list[PlanT]:
         """Take the workers that still wait and will not be started."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def _start_all(self) -> None:
+        # Any number of threads may be here. Each takes one worker at a time under the lock, and
+        # starts it without: starting runs code that may add another.
         while (found := self._next()) is not None:
             start, plan = found
             try:
-                if self._is_over():
+                if self._is_over():  # a stop has come while it waited: it counts as ended
                     self._ended(plan)
                 else:
                     start(plan)
@@ -584,7 +596,7 @@ class Latecomers(Generic[PlanT]):
                 self._ended(plan)
                 raise
 
-    @guarded
+    @synchronized
     def _next(self) -> tuple[Callable[[PlanT], object], PlanT] | None:
         for plan in self._waiting:
             if plan.is_task in self._start:
@@ -593,7 +605,7 @@ class Latecomers(Generic[PlanT]):
         return None
 
 
-def _yes(*_: object) -> bool:
+def _always_true(*_: object) -> bool:
     return True
 
 

@@ -49,7 +49,7 @@ class Event(NamedTuple):
     items: int = 1
 
 
-class LockLooks:
+class LockSamples:
     """Counts samples of worker stacks that show a wait for a lock.
 
     Attributes:
@@ -63,7 +63,7 @@ class LockLooks:
         self.in_line: int = 0
         self.lock: str | None = None
 
-    def see(self, found: Collection[str | None]) -> None:
+    def add(self, found: Collection[str | None]) -> None:
         """Count samples: for each worker, where it waits for a lock, or ``None``."""
         self.looks += len(found)
         waiting = [place for place in found if place is not None]
@@ -83,7 +83,6 @@ class EventRing:
         self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # tuples are faster to make
 
     def worked(self, began: float, ended: float, item: int | None = None) -> None:
-        """Record that the worker ran its function."""
         self._events.append(("works", began, ended, item))
 
     def worked_elsewhere(self, began: float, ended: float, items: int) -> None:
@@ -101,8 +100,6 @@ class EventRing:
 
 
 class QueueWaits(NamedTuple):
-    """How long a worker has waited at queues."""
-
     enqueues: float = 0.0
     """Seconds of waits that have ended."""
     dequeues: float = 0.0
@@ -162,11 +159,10 @@ class Meter:
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 
-    def asked_for_key(self, seconds: float) -> None:
+    def key_computed(self, seconds: float) -> None:
         """Count the time that a user's function took for the key of an item; here, do nothing."""
 
-    def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
-        """Note that the worker begins to wait at a queue."""
+    def wait_started(self, attempt: Attempt, queue: str, now: float) -> None:
         waits = self.waits
         if attempt.side is ENQUEUE:
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, True)
@@ -174,7 +170,7 @@ class Meter:
             self.reads = queue
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, False)
 
-    def awoke(self, now: float) -> None:
+    def wait_ended(self, now: float) -> None:
         """Note that the wait has ended, in whatever way."""
         waits = self.waits
         if waits.since:
@@ -197,8 +193,6 @@ BOUNDS: Final = tuple(1e-6 * 2**power for power in range(25))
 
 
 class Counted(NamedTuple):
-    """The counts so far."""
-
     counts: tuple[int, ...]
     """One count per bound in `BOUNDS`, and one for longer durations."""
     seconds: float
@@ -228,7 +222,6 @@ class Durations:
             self.longest = seconds
 
     def counted(self) -> Counted:
-        """Return the counts."""
         return Counted(tuple(self._counts), self.seconds, self.longest)
 
 

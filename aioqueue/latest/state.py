@@ -18,10 +18,10 @@ from aioqueue.base.public_names import public
 from aioqueue.core.attempts import DEQUEUE, DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.system.locks import alone, guarded, is_held_here
+from aioqueue.system.locks import is_held_here, not_reentrant, synchronized
 from aioqueue.telemetry.explanation import ExplainedWait
 from aioqueue.telemetry.registry import note_waits
-from aioqueue.worlds.scopes import waited_elsewhere, waits_elsewhere
+from aioqueue.worlds.scopes import register_wait, unregister_wait
 from aioqueue.worlds.waker import Owner, apply_deferred, deliver
 
 T = TypeVar("T")
@@ -90,19 +90,21 @@ class LatestCore:
             version, wakers, _before = self._publish(value)
             deliver(wakers)
         except BaseException:
-            self._answer_again()
+            self._complete_after_interrupt()
             raise
         return version
 
-    @alone
+    @not_reentrant
     def _publish(self, value: Any) -> tuple[int, Collection[Waker], Versioned[Any]]:
         if self.is_closed:
             closed = QueueClosedError(f"{self} is closed", queue=self.name)
             raise self._with_cause(closed)
         self.has_begun = True
+        # One assignment: a reader without the lock sees the old pair or the new one. `before` is
+        # returned, so that the last reference to the old value is dropped without the lock.
         before = self.current
         self.current = Versioned(before.version + 1, value)
-        return self.current.version, self._answer(), before
+        return self.current.version, self._complete_ready(), before
 
     def _interrupted(self) -> RuntimeError:
         return RuntimeError(
@@ -110,8 +112,8 @@ class LatestCore:
             " another call on the same thread; nothing was published"
         )
 
-    @guarded
-    def _answer(self) -> Collection[Waker]:
+    @synchronized
+    def _complete_ready(self) -> Collection[Waker]:
         """End the readings that need not wait any more; return the wakers to wake.
 
         Those that have ended before and not yet left are woken once more, which does no harm.
@@ -119,6 +121,8 @@ class LatestCore:
         wakers: dict[Waker, None] = {}
         for reading in list(self._waiting):
             is_newer = reading.after < self.current.version
+            # One that has ended and not left yet is woken, too: the caller that has ended it may
+            # have been interrupted before the wake.
             if reading.state is PENDING and not (is_newer or self.is_closed):
                 continue
             assert reading.waker is not None
@@ -131,9 +135,9 @@ class LatestCore:
             wakers[reading.waker] = None
         return wakers
 
-    def _answer_again(self) -> None:
+    def _complete_after_interrupt(self) -> None:
         """Undo the effect of a signal handler that has raised before all were ended and woken."""
-        deliver(self._answer(), from_anywhere=True)
+        deliver(self._complete_ready(), from_anywhere=True)
 
     def close(self, cause: BaseException | None) -> None:
         """Publish no more, and end the waits. See `LatestFace`."""
@@ -142,17 +146,17 @@ class LatestCore:
         try:
             apply_deferred(self._close, cause)
         except BaseException:
-            self._answer_again()
+            self._complete_after_interrupt()
             raise
 
-    @guarded
+    @synchronized
     def _close(self, cause: BaseException | None) -> Collection[Waker]:
         if self.is_closed:
             return ()
         self.has_begun = True
         self._cause = cause
         self.is_closed = True  # last: readers look at it without the lock
-        return self._answer()
+        return self._complete_ready()
 
     def newer(self, version: int) -> Versioned[Any] | None:
         """Return the newest value, if its version is after the given one; ``None`` to wait for it.
@@ -161,6 +165,8 @@ class LatestCore:
             OutOfRangeError: it will never come.
         """
         # In this order: once closed, the current value is the last one.
+        # The other way round, a value that is published in between, before the close, would be
+        # missed: the reader would get the end instead.
         is_closed, current = self.is_closed, self.current
         if current.version > version:
             return current
@@ -192,23 +198,25 @@ class LatestCore:
         reading.host, reading.waker = self, waker
         meter = current_meter.get()
         if meter is not None:
-            meter.sleeps(reading, self.name, reading.began)
-        waits_elsewhere(reading, runner)
+            meter.wait_started(reading, self.name, reading.began)
+        register_wait(reading, runner)
         deliver(self._begin(reading))
 
-    @guarded
+    @synchronized
     def _begin(self, reading: Reading) -> Collection[Waker]:
         self.has_begun = True
+        # `newer` has looked without the lock. What was published or closed since is seen here;
+        # a later one finds the reading in the table.
         self._waiting[reading] = None
         is_over = self.is_closed or reading.after < self.current.version
-        return self._answer() if is_over else ()
+        return self._complete_ready() if is_over else ()
 
     def end(self, reading: Reading) -> None:
-        """End a wait, however it has ended."""
+        """Clean up after a wait, whatever ended it."""
         meter = current_meter.get()
         if meter is not None:
-            meter.awoke(perf_counter())
-        waited_elsewhere(reading)
+            meter.wait_ended(perf_counter())
+        unregister_wait(reading)
         apply_deferred(self.withdraw, reading)
 
     def outcome(self, reading: Reading) -> Versioned[Any]:
@@ -223,7 +231,7 @@ class LatestCore:
 
     # What wakers and `apply_deferred` require of a host, as of a machine.
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
@@ -235,7 +243,6 @@ class LatestCore:
         return ()
 
     def is_entered_here(self) -> bool:
-        """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
     # What explanations require of a place where callers wait.

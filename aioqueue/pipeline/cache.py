@@ -28,8 +28,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.base.arguments import checked_count
-from aioqueue.base.tracebacks import raise_again, shorten
-from aioqueue.core.elements.ownership import unshared
+from aioqueue.base.tracebacks import reraise, shorten
+from aioqueue.core.elements.ownership import copy_shared
 from aioqueue.errors import add_note
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, misplaced
@@ -357,7 +357,7 @@ class CacheStore(ABC):
             filling.news.wait_newer(version)
         except OutOfRangeError:
             if filling.failure is not None:
-                raise_again(filling.failure, is_kept=True)
+                reraise(filling.failure, is_kept=True)
             with self._lock:
                 current = self._filling
                 if current is not None and current is not filling:
@@ -397,7 +397,7 @@ class MemoryStore(CacheStore):
     def _part(self, number: int, begin: int, end: int) -> _Part:
         start = self._ends[number - 1] if number else 0
         rows = self._rows[start + begin : start + end]
-        yield map(unshared, rows), len(rows)
+        yield map(copy_shared, rows), len(rows)
 
     def _fill(self, filling: _Filling) -> None:
         rows: list[Any] = []

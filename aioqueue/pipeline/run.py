@@ -24,7 +24,7 @@ import anyio
 
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
-from aioqueue.base.tracebacks import raise_again
+from aioqueue.base.tracebacks import reraise
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.classify import ended_by_scope
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
@@ -284,12 +284,12 @@ class _Run(ABC):
         if self._loans is not None:
             self._loans.give_back()
 
-    def _as_asked(self, failure: BaseException) -> BaseException:
+    def _unwrap_if_asked(self, failure: BaseException) -> BaseException:
         """The exception to raise: a single failure as itself, if the user has asked for it."""
         # Without our frames: the failures in the group have their own tracebacks.
         failure = failure.with_traceback(None)
         if self._raise_single:
-            failure = self._coord._core.single_of(failure)
+            failure = self._coord._core.unwrap_single(failure)
         return interrupt_of(failure)
 
     @abstractmethod
@@ -361,7 +361,7 @@ class ThreadRun(_Run):
         taken = self._take(n)
         try:
             if isinstance(taken, Exception):
-                raise_again(self._instead_of(taken))
+                reraise(self._instead_of(taken))
             if self._why_over is not None:
                 self._let_go()  # another thread has closed the run meanwhile, and left this to us
             return taken
@@ -402,10 +402,10 @@ class ThreadRun(_Run):
             try:
                 self._join()
             except BaseExceptionGroup as group:
-                failure = self._as_asked(group)
+                failure = self._unwrap_if_asked(group)
             try:
                 if failure is not None:
-                    raise_again(failure)
+                    reraise(failure)
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
 
@@ -430,7 +430,7 @@ class ThreadRun(_Run):
     def _waited_for(self, node: Node, n: int) -> Taken:
         self._asks = (threading.current_thread(), perf_counter())
         if self._loans is not None:
-            self._loans.note_user()
+            self._loans.set_user()
         try:
             with self._waiting:
                 return drive(self._steps.taking(node, n), self._step)
@@ -463,7 +463,7 @@ class ThreadRun(_Run):
         try:
             self._join()
         except BaseExceptionGroup as failure:
-            return self._as_asked(failure)
+            return self._unwrap_if_asked(failure)
         except Exception as failure:
             return failure.with_traceback(None)
         over = "the pipeline was stopped from outside before its end"
@@ -565,13 +565,13 @@ class AsyncRun(_Run):
         """
         if self._why_over == _FAILED and not self._is_reported:
             # A call has found the failure, and was cancelled before it could raise it.
-            raise_again(await self._reported())
+            reraise(await self._reported())
         self.check()
         if self._node is None:
             await self._has_begun.wait()
         if self._node is None:
             self._end(_FAILED)
-            raise_again(await self._reported())
+            reraise(await self._reported())
         try:
             taken = await self._waited_for(self._node, n)
         except RunOver:
@@ -588,7 +588,7 @@ class AsyncRun(_Run):
                 return taken
             self._end(_PREEMPTED)
             self.check()
-        return raise_again(await self._reported())
+        return reraise(await self._reported())
 
     async def fail(self, error: BaseException) -> BaseException:
         """Stop the run for a failure of who takes its rows. Returns what the run reports."""
@@ -600,7 +600,7 @@ class AsyncRun(_Run):
         """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""
         self._asks = (running_task(), perf_counter())
         if self._loans is not None:
-            self._loans.note_user()
+            self._loans.set_user()
         try:
             with anyio.CancelScope() as self._waiting:
                 if self._alarm is not None:
@@ -632,11 +632,11 @@ class AsyncRun(_Run):
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
-                raise_again(self._as_asked(failure))
+                reraise(self._unwrap_if_asked(failure))
         finally:
             del failure  # its traceback has this frame: that would be a cycle
 
-    async def outlast(self) -> None:
+    async def wait_shielded(self) -> None:
         """Wait until all workers have ended after `leave`.
 
         Cancellation:
@@ -692,5 +692,5 @@ class AsyncRun(_Run):
         self._is_reported = True
         failure, self._failure = self._failure, None
         if failure is not None:
-            return self._as_asked(failure)
+            return self._unwrap_if_asked(failure)
         return RuntimeError("the pipeline was stopped from outside before its end")

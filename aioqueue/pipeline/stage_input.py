@@ -25,7 +25,7 @@ from aioqueue.pipeline.nodes.rows import EpochRange, State
 from aioqueue.pipeline.source_node import _AT_ONCE, _MOST_MARKS, SourceNode, closing_of
 from aioqueue.sources.base import BaseSource
 from aioqueue.sources.shards import EpochEntries, EpochStart, aclosed
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 
 
 class StageInput(BaseSource[Any]):
@@ -107,7 +107,7 @@ class StageInput(BaseSource[Any]):
         self._node.restore(state)
         self._marks.restore((epoch, number), state)
 
-    @guarded
+    @synchronized
     def state_before(self, epoch: int, number: int) -> tuple[int, State | None]:
         """A state of the node at or before an item, and the number of the next item there.
 
@@ -123,12 +123,12 @@ class StageInput(BaseSource[Any]):
             return 0, node.first_state(epoch) if isinstance(node, SourceNode) else None
         return mark.at[1], mark.state
 
-    @guarded
+    @synchronized
     def forget(self, epoch: int, number: int) -> None:
         """Forget marks: no state will need items before this one."""
         self._marks.forget((epoch, number))
 
-    @guarded
+    @synchronized
     def origin_of(self, epoch: int, number: int, index: int) -> RowOrigin:
         """The provenance of an item that has arrived; ``None`` if it is not recorded."""
         found = self._origins.pop((epoch, number), None)
@@ -136,7 +136,7 @@ class StageInput(BaseSource[Any]):
             return self._node.ledger.take(epoch, (number,), (index,))[0]
         return found
 
-    @guarded
+    @synchronized
     def let_go(self, epoch: int) -> None:
         """Forget the provenance of items before this epoch, which will not arrive any more."""
         if self._origins:
@@ -351,18 +351,18 @@ class StageInput(BaseSource[Any]):
             self._mark()
         return entries
 
-    @guarded
+    @synchronized
     def _remember(self, origin: RowOrigin) -> None:
         self._origins[self._epoch, self._number] = origin
 
-    @guarded
+    @synchronized
     def _note(self) -> None:
         if self.is_ordered or not self._marks:
             self._marks.note((self._epoch, self._number))
         if len(self._marks) > _MOST_MARKS:
             self._marks.thin_out()
 
-    @guarded
+    @synchronized
     def _mark(self) -> None:
         self._marks.make((self._epoch, self._number))
 
@@ -372,19 +372,19 @@ class StageInput(BaseSource[Any]):
         if offset != self._offsets[-1]:
             self._add_offset(offset)
 
-    @guarded
+    @synchronized
     def _add_offset(self, offset: int) -> None:
         self._offsets.append(offset)
         self._starts.append(self._yielded)
         self._latest = (self._yielded, offset)
 
-    @guarded
+    @synchronized
     def _list(self, numbers: list[int]) -> None:
         """Note that the next entries have these numbers."""
         self._listed = (self._yielded, numbers)
         self._latest = (self._yielded + len(numbers), 0)
 
-    @guarded
+    @synchronized
     def _earlier_number(self, place: int) -> int:
         return place + self._offsets[bisect_right(self._starts, place) - 1]
 

@@ -24,7 +24,7 @@ from anyio import to_thread
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.public_names import public
-from aioqueue.base.tracebacks import SHORTENED, FailureNote, raise_again, title_of
+from aioqueue.base.tracebacks import SHORTENED, FailureNote, reraise, title_of
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.build import length_of
@@ -529,15 +529,15 @@ def fill(writing: Writing, thread: WriteThread) -> None:
                         job = writing.add(rows)
                     except Exception as error:
                         writing.note(error)
-                        raise_again(epoch._run.fail(error))
+                        reraise(epoch._run.fail(error))
                     del rows
                     if job is not None and not thread.put(job):
                         assert thread.failure is not None
-                        raise_again(epoch._run.fail(thread.failure))
+                        reraise(epoch._run.fail(thread.failure))
         thread.put(writing.rest())
         thread.join()
         if thread.failure is not None:
-            raise_again(writing.as_told(thread.failure))
+            reraise(writing.as_told(thread.failure))
     finally:
         thread.leave()
 
@@ -573,15 +573,15 @@ async def _awrite(writing: Writing, thread: WriteThread) -> None:
                         job = writing.add(rows)
                     except Exception as error:
                         writing.note(error)
-                        raise_again(await epoch._run.fail(error))
+                        reraise(await epoch._run.fail(error))
                     del rows
                     if job is not None and not await thread.aput(job):
                         assert thread.failure is not None
-                        raise_again(await epoch._run.fail(thread.failure))
+                        reraise(await epoch._run.fail(thread.failure))
         await thread.aput(writing.rest())
         await thread.ajoin()
         if thread.failure is not None:
-            raise_again(writing.as_told(thread.failure))
+            reraise(writing.as_told(thread.failure))
     finally:
         await thread.aleave()
 

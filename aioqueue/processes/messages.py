@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from aioqueue.base.tracebacks import shorten, text_of
-from aioqueue.errors import AsItIs, describe_exception, set_cause
+from aioqueue.errors import PickledByParts, describe_exception, set_cause
 from aioqueue.processes.program import imports_main
 
 _open: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
@@ -213,7 +213,7 @@ def message_of_failure(
     error = _by_name(error)
     shorten(error)
     text = text_of(error)
-    for sent in (error, AsItIs(error)):
+    for sent in (error, PickledByParts(error)):
         try:
             pickled = dumps(sent)
             # Many can be pickled but not unpickled, or change on the way: try it.

@@ -92,7 +92,7 @@ def _ignore_signals() -> None:
     # A program that the function starts would inherit an ignored signal, and SIGTERM is the usual
     # way to end one. So the signals are handled by a function that does nothing.
     signal.signal(signal.SIGTERM, _ignore)
-    posix.unblock_signals(_PROGRAM_SIGNALS, calls_go_on=signal.SIGTERM)
+    posix.unblock_signals(_PROGRAM_SIGNALS, restarting=signal.SIGTERM)
 
 
 def _start_tracker() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from aioqueue.base.hints import hint_methods
-from aioqueue.base.public_names import public
+from aioqueue.base.public_names import name_methods, public
 from aioqueue.core.elements.spec import ElementT
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
@@ -101,6 +101,7 @@ class PeerFace:
 for _face, _world in ((AsyncQueue, "sync"), (BlockingQueue, "aio")):
     setattr(_face, _world, PeerFace(vars(_face)[_world]))
 del _face, _world
+name_methods(AsyncMethods, "AsyncQueue")
 for _cls in (AsyncQueue, BlockingQueue):
     hint_methods(_cls, "queues", ("batches", "close"))
 del _cls

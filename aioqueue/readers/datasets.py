@@ -22,7 +22,7 @@ from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.extras import required
 from aioqueue.base.public_names import public
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import with_article
 from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry
@@ -145,7 +145,7 @@ class HuggingFaceRows(Sequential[Any]):
         found = iter(places)
         while group := list(islice(found, _GROUP)):
             for index, value in zip(group, self._rows(group), strict=True):
-                yield Entry(private(value), epoch, index)
+                yield Entry(copy_if_shared(value), epoch, index)
 
     def _rows(self, places: list[int]) -> Iterable[Any]:
         """Return some rows; if one fails, the others come one by one before it."""

@@ -20,7 +20,7 @@ from aioqueue.base.arguments import is_int
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.extras import required
 from aioqueue.base.public_names import public
-from aioqueue.coordination.cancellations import sheltered
+from aioqueue.coordination.cancellations import shielded
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, misplaced
 from aioqueue.sources.kinds.source import Source
@@ -419,7 +419,7 @@ async def _consumer(
         await consumer.start()
         yield _Reading(kafka, consumer, topic)
     finally:
-        with sheltered():
+        with shielded():
             await consumer.stop()
 
 

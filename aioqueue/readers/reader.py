@@ -49,7 +49,7 @@ from aioqueue.sources.base import Determined
 from aioqueue.sources.kinds.mixture import Interleaved
 from aioqueue.sources.kinds.sequences import Sequential
 from aioqueue.sources.kinds.source import Source
-from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.system.forks import PROCESS, inherited_error
 
 T = TypeVar("T")
 
@@ -424,7 +424,7 @@ class Reader(Source[T]):
                         yield _Run(given, path.epoch, at, before, number, marked, mark, end)
                         number += len(values)
                     if PROCESS.number != process:  # the parent shares the offset in the file
-                        raise begun_elsewhere(self)
+                        raise inherited_error(self)
         except DataLossError as error:
             if not self._damaged.are_skipped:
                 raise

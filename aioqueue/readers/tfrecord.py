@@ -38,7 +38,7 @@ from aioqueue.readers.files import (
     read_up_to,
 )
 from aioqueue.readers.reader import Mark, Paths, Reader, Records
-from aioqueue.system.forks import is_refusing, note_for_forks, refusing
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 
 _LENGTH: Final = struct.Struct("<Q")
 _HEADER: Final = struct.Struct("<QI")
@@ -180,8 +180,8 @@ class TFRecordWriter:
             return
         # Otherwise both processes would write the buffered data.
         what = f"this writer of {without_secrets(repr(self._path))}"
-        self._stream = refusing(what, self._stream)
-        self._closing = refusing(what, self._closing)
+        self._stream = inherited_object(what, self._stream)
+        self._closing = inherited_object(what, self._closing)
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ""
@@ -215,7 +215,7 @@ class TFRecordWriter:
         Raises:
             RuntimeError: this process is a fork of the one that made the writer, which closes it.
         """
-        self._is_closed = not is_refusing(self._closing)
+        self._is_closed = not is_inherited(self._closing)
         self._closing.close()
 
     def _check(self) -> None:
@@ -231,7 +231,7 @@ class TFRecordWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None or not is_refusing(self._closing):
+        if error is None or not is_inherited(self._closing):
             self.close()
 
 

@@ -20,7 +20,7 @@ from aioqueue import (
 )
 from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import describe_exception
-from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.system.forks import PROCESS, inherited_error
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -157,7 +157,7 @@ class _Reading(Generic[T]):
 
     async def next(self) -> T:
         if self._process != PROCESS.number and self._started:
-            raise begun_elsewhere(f"reading ahead in {self._name}")
+            raise inherited_error(f"reading ahead in {self._name}")
         try:
             while not self._items:
                 # Several tasks may wait here: each adds the items that it gets to the common list.

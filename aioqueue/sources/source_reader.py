@@ -25,7 +25,7 @@ from aioqueue.coordination.cancellations import (
     Call,
     is_cancellation,
     running_task,
-    sheltered,
+    shielded,
 )
 from aioqueue.coordination.classify import (
     Classification,
@@ -33,8 +33,8 @@ from aioqueue.coordination.classify import (
     cause_of,
     classify,
 )
-from aioqueue.coordination.tasks import note_ending
-from aioqueue.core.elements.ownership import private
+from aioqueue.coordination.tasks import mark_ending
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import Item
 from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
@@ -251,7 +251,7 @@ def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
     try:
         number = 0
         for value in iterator:  # `enumerate` would keep a reference to the value
-            yield Item(number, private(value), 0, number)
+            yield Item(number, copy_if_shared(value), 0, number)
             number += 1  # noqa: SIM113
     finally:
         close(iterator, values)
@@ -280,7 +280,7 @@ async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, Non
     number = 0
     try:
         async for value in iterator:
-            yield Item(number, private(value), 0, number)
+            yield Item(number, copy_if_shared(value), 0, number)
             number += 1
     finally:
         await aclose(iterator, values)
@@ -355,10 +355,10 @@ async def close_items(
 ) -> BaseException | None:
     """Close the items of a source, even in a cancelled task; return what fails in that."""
     call = Call()
-    note_ending(call.task)
+    mark_ending(call.task)
     # What is raised is judged within the shelter: a stop that is on its way to this worker cannot
     # have raised it there.
-    with sheltered():
+    with shielded():
         try:
             if isinstance(items, Generator):
                 items.close()
@@ -415,5 +415,5 @@ async def aclose(iterator: AsyncIterator[Any], source: Any) -> None:
     """Do the same for an async iterator, completely, even in a cancelled task."""
     close = getattr(iterator, "aclose", None)
     if close is not None and (iterator is not source or inspect.isasyncgen(source)):
-        with sheltered():
+        with shielded():
             await close()

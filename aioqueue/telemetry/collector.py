@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.base.display_text import on_one_line
 from aioqueue.queues.core import QueueCore
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.system.processors import processors
 from aioqueue.telemetry.registry import QueuePart, StagePart, Watch
 from aioqueue.telemetry.snapshots import (
@@ -192,7 +192,7 @@ class Collector:
         self._earlier = _all_steps(watch)  # of loops under earlier monitors
         watch.tell(self)
 
-    @guarded
+    @synchronized
     def take(self, stage: StagePart) -> None:
         """Add a stage, which may follow another one in the same place."""
         now = perf_counter()
@@ -207,7 +207,7 @@ class Collector:
         is_taken = _is_taken()
         self._look(is_taken)
 
-    @guarded
+    @synchronized
     def _look(self, is_taken: bool) -> None:
         now = perf_counter()
         self._gil_looks += 1
@@ -223,7 +223,7 @@ class Collector:
                 stage.look(now)
             stages.sweep(now)
 
-    @guarded
+    @synchronized
     def look_no_more(self) -> None:
         """Stop sampling."""
         self._is_looking = False
@@ -231,7 +231,7 @@ class Collector:
             for part in place.parts():
                 part.look_no_more()
 
-    @guarded
+    @synchronized
     def end(self) -> None:
         """Stop watching all parts."""
         for stages in self._stages.values():
@@ -248,7 +248,7 @@ class Collector:
             return latest
         return self._made_anew()
 
-    @guarded
+    @synchronized
     def _made_anew(self) -> Snapshot:
         now = perf_counter()
         until, latest = self._latest
@@ -262,7 +262,7 @@ class Collector:
         self._latest = (now + max(0.0, -self._credit) / _BUDGET, latest)
         return latest
 
-    @guarded
+    @synchronized
     def sizes(self) -> dict[str, int]:
         """Return the size of each queue, by its name in snapshots."""
         places = list(self._queues.values())
@@ -277,7 +277,7 @@ class Collector:
         if self._last is not None:
             self._latest = (inf, self._last)
 
-    @guarded
+    @synchronized
     def snapshot(self) -> Snapshot:
         """Return all numbers as of now."""
         until, frozen = self._latest

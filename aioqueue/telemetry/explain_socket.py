@@ -223,7 +223,7 @@ class _Listener:
         """
         from aioqueue.system import posix  # only when used
 
-        user = posix.own_user()
+        user = posix.current_user()
         folder = folder_of(user)
         with suppress(FileExistsError):  # be it a link that leads nowhere
             folder.mkdir(mode=0o700)
@@ -282,7 +282,7 @@ class _Listener:
             return  # or it has gone
         connection.setblocking(False)
         with suppress(OSError):
-            if posix.peer_user(connection) in (None, posix.own_user(), posix.ROOT):
+            if posix.peer_user(connection) in (None, posix.current_user(), posix.ROOT):
                 client = _Client(connection)
                 if len(self._clients) >= _MOST_CLIENTS:
                     self._drop(next(iter(self._clients.values())))

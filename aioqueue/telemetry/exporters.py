@@ -28,7 +28,7 @@ from aioqueue.base.arguments import checked_count, checked_labels
 from aioqueue.base.display_text import on_one_line
 from aioqueue.core.meters import BOUNDS, Histogram
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.registry import MonitoredRun
 from aioqueue.telemetry.side_by_side import (
     LOCK,
@@ -576,7 +576,7 @@ class _Fresh:
         self._latest: Snapshot | None = None
         self._until = 0.0
 
-    @guarded
+    @synchronized
     def snapshot(self) -> Snapshot:
         now = time.monotonic()
         if self._latest is None or now > self._until:

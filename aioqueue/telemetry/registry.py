@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_check
 
 from aioqueue.core.meters import Counted, Meter, Tracer
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.system.forks import LivingThings
-from aioqueue.system.locks import guarded
+from aioqueue.system.forks import LivingObjects
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.step_timer import StepMeter, StepMeters
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Watch:
         self.last_queue: str | None = None
         """Name of the queue that the loop reads, if known."""
 
-    @guarded
+    @synchronized
     def add(self, *stages: StagePart) -> None:
         """Add stages."""
         known = [one for one in self._stages if one() is not None]
@@ -162,14 +162,14 @@ class Watch:
             if self._tracers:
                 stage.trace(self._trace_all)
 
-    @guarded
+    @synchronized
     def tell(self, listener: Listener) -> None:
         """Report each existing stage, and each new one, once."""
         for stage in self.stages():
             listener.take(stage)
         self._listeners.add(listener)
 
-    @guarded
+    @synchronized
     def watch_steps(self) -> StepMeters:
         """Return the step meters of all loops, and meter steps from now on."""
         if self.steps is None:
@@ -177,17 +177,17 @@ class Watch:
             self.steps.tracer = partial(_trace_loop, weakref.ref(self))
         return self.steps
 
-    @guarded
+    @synchronized
     def trace_loop(self, meter: StepMeter) -> None:
         """Report a training loop."""
         self._trace_all(_STEP, meter.meter)
 
-    @guarded
+    @synchronized
     def _trace_all(self, track: str, meter: Meter) -> None:
         for tracer in self._tracers:
             tracer(track, meter)
 
-    @guarded
+    @synchronized
     def trace(self, tracer: Tracer) -> None:
         """Report each worker, existing or new, including the training loop; some more than once."""
         self._tracers.append(tracer)
@@ -196,7 +196,7 @@ class Watch:
         for meter in () if self.steps is None else self.steps.all():
             tracer(_STEP, meter.meter)
 
-    @guarded
+    @synchronized
     def trace_no_more(self, tracer: Tracer) -> None:
         """Stop reporting to this callback."""
         if tracer in self._tracers:
@@ -205,17 +205,17 @@ class Watch:
             for stage in self.stages():
                 stage.trace(None)
 
-    @guarded
+    @synchronized
     def note(self, change: WorkerChange) -> None:
         """Record a change to the number of workers of a stage."""
         self._changes = [*self._changes[-_MOST_CHANGES + 1 :], change]
 
-    @guarded
+    @synchronized
     def changes(self) -> tuple[WorkerChange, ...]:
         """Return the latest changes, in order."""
         return tuple(self._changes)
 
-    @guarded
+    @synchronized
     def stages(self) -> list[StagePart]:
         """Return the current stages, in order of appearance."""
         found = [one() for one in self._stages]
@@ -289,7 +289,7 @@ class QueuePart(EndingPart):
         """
         passed, self._looked = (now - self._looked) * share, now
         machine = self._machine
-        size, most = len(machine.storage), machine.most
+        size, most = len(machine.storage), machine.max_rows
         if size <= self._keep:
             self._empty += passed
         if size >= most:
@@ -382,7 +382,7 @@ class Serving(Protocol):
         """Identifies the queue: the id of its core."""
 
 
-_waits: Final = LivingThings()
+_waits: Final = LivingObjects()
 
 
 def note_waits(waiting: WaitPoint) -> None:
@@ -402,7 +402,7 @@ class Coordinating(Protocol):
         """Return its state, with the workers that belong to no stage (by their keys)."""
 
 
-_coordinators: Final = LivingThings()
+_coordinators: Final = LivingObjects()
 
 
 def note_coordinator(coordinator: Coordinating) -> None:
@@ -415,7 +415,7 @@ def known_coordinators() -> list[Coordinating]:
     return _coordinators.listed()
 
 
-_runs: Final = LivingThings()
+_runs: Final = LivingObjects()
 
 
 def note_run(run: object) -> None:

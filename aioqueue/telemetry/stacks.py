@@ -26,9 +26,9 @@ from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from aioqueue.base.tracebacks import HOUSE, is_of_a_library
+from aioqueue.base.tracebacks import PACKAGE_FOLDER, is_library_file
 from aioqueue.system import locks
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds.waker import Owner
 
 P = ParamSpec("P")
@@ -83,13 +83,13 @@ def undisturbed(look: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return look(*args, **kwargs)
     one = object()
     try:
-        holding(_onlookers.lock, _onlookers.come, one)
+        call_with_lock(_onlookers.lock, _onlookers.come, one)
         found = look(*args, **kwargs)
     finally:
         try:
-            holding(_onlookers.lock, _onlookers.go, one)
+            call_with_lock(_onlookers.lock, _onlookers.go, one)
         except BaseException:  # a signal handler raised, perhaps before `look` began
-            holding(_onlookers.lock, _onlookers.go, one)
+            call_with_lock(_onlookers.lock, _onlookers.go, one)
             raise
     return found
 
@@ -147,7 +147,7 @@ def _format_places(places: list[_Place]) -> str:
     """Return the innermost place; if it is in a library, also the user code that called it."""
     if not places:
         return ""
-    own = next((place for place in places if not is_of_a_library(place[0].co_filename)), None)
+    own = next((place for place in places if not is_library_file(place[0].co_filename)), None)
     if own is None or own is places[0]:
         return _one(places[0])
     return f"{_one(places[0])}, called from {_one(own)}"
@@ -195,7 +195,7 @@ class Frame(NamedTuple):
     @property
     def is_own(self) -> bool:
         """Whether it is user code rather than a library's."""
-        return self.file != "<string>" and not is_of_a_library(self.file)
+        return self.file != "<string>" and not is_library_file(self.file)
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line} in {self.function}"
@@ -206,7 +206,7 @@ class Frame(NamedTuple):
 Stack: TypeAlias = tuple[Frame, ...]
 """Calls, innermost first; empty if unknown."""
 
-_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "StepByStep")
+_RUN_OTHERS: Final = ("_asend", "_athrow", "FutureIter", "_wrapper", "Clocked", "ObservedCoroutine")
 """Suffixes of type names for awaitables that do not reveal which coroutine or async generator they
 run."""
 
@@ -277,7 +277,7 @@ def _lock_of_task(frames: Sequence[FrameType]) -> str | None:
     is_waiting = False
     for frame in reversed(frames):
         code = frame.f_code
-        if not is_of_a_library(code.co_filename):
+        if not is_library_file(code.co_filename):
             return f"{code.co_filename}:{frame.f_lineno}" if is_waiting else None
         is_waiting = is_waiting or _LOCKS_OF_TASKS.search(code.co_qualname) is not None
     return None
@@ -292,11 +292,11 @@ def _lock_of(innermost: FrameType) -> str | None:
     for _ in range(_LOCKS_DEEP):  # Python's locks may consist of others
         if frame is None or is_waiting:
             break
-        if not is_of_a_library(frame.f_code.co_filename):
+        if not is_library_file(frame.f_code.co_filename):
             return None
         is_waiting = frame.f_code.co_qualname in _LOCKS
         frame = frame.f_back
-    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         frame = frame.f_back
     if not is_waiting or frame is None:
         return None
@@ -314,7 +314,7 @@ def has_struck_ours() -> bool:
         frame = frame.f_back
     if frame is None or not _is_ours(frame):
         return False
-    while frame is not None and is_of_a_library(frame.f_code.co_filename):
+    while frame is not None and is_library_file(frame.f_code.co_filename):
         code = frame.f_code
         is_expected = code.co_name == "__del__" or code.co_flags & inspect.CO_GENERATOR
         if _is_ours(frame) and (code.co_filename == locks.__file__ or not is_expected):
@@ -324,7 +324,7 @@ def has_struck_ours() -> bool:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(HOUSE + os.sep)
+    return frame.f_code.co_filename.startswith(PACKAGE_FOLDER + os.sep)
 
 
 def _takes_lock(frame: FrameType) -> bool:
@@ -379,7 +379,7 @@ def format_stack(stack: Stack, indent: str = "") -> str:
     place = place_of(stack)
     if place is not None and place not in ours:
         ours = [place]
-    if stack and stack[0] not in ours and not stack[0].file.startswith(HOUSE):
+    if stack and stack[0] not in ours and not stack[0].file.startswith(PACKAGE_FOLDER):
         ours.insert(0, stack[0])  # the library call that the user's code made
     return "".join(f"\n{indent}{frame}" for frame in reversed(ours))
 

@@ -13,7 +13,7 @@ from weakref import ref
 
 from aioqueue.core.meters import Durations, Meter, current_meter
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.snapshots import StepNumbers
@@ -157,7 +157,7 @@ class StepMeters:
         Args:
             owner: the loop.
         """
-        meter = holding(self._lock, self._asks, owner)
+        meter = call_with_lock(self._lock, self._asks, owner)
         token = current_meter.set(meter.meter)
         try:
             yield

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.registry import MonitoredRun
 from aioqueue.telemetry.table import RunTable, line_of, rich
 
@@ -270,7 +270,7 @@ class Written(io.TextIOBase):
             self._emit(line)
         return len(text)
 
-    @guarded
+    @synchronized
     def bars(self) -> list[str]:
         """Return the lines that may still change."""
         return [bar for bar in (*self._bars, self._plain) if bar.strip()]
@@ -282,7 +282,7 @@ class Written(io.TextIOBase):
 
     # Emit lines without the lock: drawing the bars takes rich's lock first and then this one.
 
-    @guarded
+    @synchronized
     def _finish(self, text: str) -> list[str]:
         is_bar = text.startswith("\r")
         for part in _PARTS.findall(text):
@@ -293,7 +293,7 @@ class Written(io.TextIOBase):
         finished, self._finished = self._finished, []
         return finished
 
-    @guarded
+    @synchronized
     def _finish_all(self) -> list[str]:
         finished = self.bars()
         self._plain, self._bars, self._bar = "", [""], 0

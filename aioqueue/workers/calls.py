@@ -7,112 +7,27 @@ import logging
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Awaitable,
     Callable,
-    Generator,
     Iterable,
     Iterator,
 )
-from contextlib import aclosing, closing
-from typing import Any, Final, Protocol
-from weakref import ref
+from contextlib import aclosing
+from typing import Any, Final
 
 import numpy as np
 
 from aioqueue.base.arguments import (
     function_name,
-    is_async,
     refuse_awaitable,
     takes,
 )
-from aioqueue.base.global_generators import DrawsFinder, FinderInTurn
+from aioqueue.base.global_generators import DrawsFinder, SamplingFinder
 from aioqueue.base.tracebacks import FailureNote
 from aioqueue.coordination.classify import as_failure
-from aioqueue.coordination.misuse import Unawaited
-from aioqueue.core.elements.ownership import FIXED, private
+from aioqueue.core.elements.ownership import FIXED, copy_if_shared
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import EpochEnd, Item
 from aioqueue.sources.shuffling import rng
-
-_END: Final = object()
-
-
-class WatchedCall(Protocol):
-    """The owner of a `FirstCall`."""
-
-    def is_seen_through(self) -> None:
-        """Stop watching the function."""
-
-
-class FirstCall:
-    """Calls the function, and fails if it drops a coroutine: ``save(x)`` without ``await``.
-
-    It stops watching after the first call that succeeds, so that later calls cost nothing. After a
-    failed call, the next one is watched too, so a retry is no way around the check.
-
-    Args:
-        function: prepares an item.
-        call: is notified when a call has succeeded. It owns this object, which does not keep it
-            alive.
-    """
-
-    def __init__(self, function: Callable[..., Any], call: WatchedCall) -> None:
-        self._function = function
-        self._call = ref(call)
-        self._is_async = is_async(function)
-        self._name = function_name(function)
-
-    def __call__(self, value: Any, **named: Any) -> Any:
-        with self._watch() as unawaited:
-            made = self._function(value, **named)
-        unawaited.refuse()
-        if inspect.isgenerator(made):
-            return self._each(made)
-        if inspect.isasyncgen(made):
-            return self._each_async(made)
-        if inspect.isawaitable(made):
-            # If a plain function returns a coroutine, the caller refuses it.
-            return self._awaited(made) if self._is_async else made
-        self._step_aside()
-        return made
-
-    def _step_aside(self) -> None:
-        call = self._call()
-        if call is not None:
-            call.is_seen_through()
-
-    def _watch(self) -> Unawaited:
-        return Unawaited(self._name, can_await=self._is_async)
-
-    async def _awaited(self, made: Awaitable[Any]) -> Any:
-        with self._watch() as unawaited:
-            result = await made
-        unawaited.refuse()
-        self._step_aside()
-        return result
-
-    def _each(self, made: Generator[Any, Any, Any]) -> Generator[Any, None, None]:
-        with closing(made):
-            while True:
-                with self._watch() as unawaited:
-                    example = next(made, _END)
-                unawaited.refuse()
-                if example is _END:
-                    break
-                yield example
-        self._step_aside()
-
-    async def _each_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
-        async with aclosing(made):  # otherwise the garbage collector would close it, later
-            while True:
-                with self._watch() as unawaited:
-                    example = await anext(made, _END)
-                unawaited.refuse()
-                if example is _END:
-                    break
-                yield example
-        self._step_aside()
-
 
 _CURE: Final = (
     "Pass where='process', whose workers have generators of their own; or give the function a"
@@ -124,7 +39,7 @@ _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 """Types that need no check: testing an object's interfaces costs more than everything else."""
 
 
-_CALLERS: Final = frozenset({__name__, FirstCall.__module__, FinderInTurn.__module__})
+_CALLERS: Final = frozenset({__name__, SamplingFinder.__module__})
 
 
 class ItemCall:
@@ -142,8 +57,7 @@ class ItemCall:
         self.drop_none = drop_none
         self._takes_rng = takes_rng(function)
         self._copies = True  # whether to make private copies of examples
-        self.watched: Callable[..., Any] = FirstCall(function, self)
-        self._call: Callable[..., Any] = self.watched
+        self._call: Callable[..., Any] = function
         self._finder: DrawsFinder | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -162,13 +76,13 @@ class ItemCall:
         kind = type(made)
         if kind in _PLAIN and made is not None:
             if self._copies and kind not in FIXED:
-                return (private(made, value),)
+                return (copy_if_shared(made, value),)
             return (made,)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples
         del examples  # the example must have only one owner
-        return (private(made, value),)
+        return (copy_if_shared(made, value),)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
         """Return the examples in the function's result."""
@@ -187,17 +101,11 @@ class ItemCall:
         if inspect.isasyncgen(made):
             return self._many_async(made)
         made = await made
-        return self._none() if made is None else (private(made, item.value),)
+        return self._none() if made is None else (copy_if_shared(made, item.value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""
         self._copies = False
-
-    def is_seen_through(self) -> None:
-        """Stop watching the function for coroutines that it drops."""
-        self.watched = self.function
-        if type(self._call) is not FinderInTurn:
-            self._call = self.function
 
     def watch_draws(self) -> None:
         """Watch the next calls on threads for draws from the program's global generators."""
@@ -205,11 +113,11 @@ class ItemCall:
             if getattr(self.function, "finds_draws", False):
                 return  # it does so itself
             self._finder = DrawsFinder(function_name(self.function), _CURE)
-        self._call = FinderInTurn(self._finder, self)
+        self._call = SamplingFinder(self._finder, self)
 
-    def step_aside(self) -> None:
+    def remove_finder(self) -> None:
         """Stop watching the function for draws."""
-        self._call = self.watched
+        self._call = self.function
 
     def _made(self, item: Item) -> Any:
         if not self._takes_rng:
@@ -219,7 +127,7 @@ class ItemCall:
     def _many(self, made: Iterator[Any]) -> Iterator[Any]:
         for example in made:
             if example is not None:
-                yield private(example)
+                yield copy_if_shared(example)
             else:
                 self._none()
 
@@ -227,7 +135,7 @@ class ItemCall:
         async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:
-                    yield private(example)
+                    yield copy_if_shared(example)
                 else:
                     self._none()
 

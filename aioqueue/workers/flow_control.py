@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.items.item import Item, Prepared
 from aioqueue.items.quota import ItemQuota
-from aioqueue.system.locks import guarded, holding, release_if_held
+from aioqueue.system.locks import call_with_lock, release_if_held, synchronized
 
 _WEIGHT = 1 / 16  # the weight of the latest size in the mean
 
@@ -210,11 +210,11 @@ class Tally:
         self.count: int = 0
 
     def __enter__(self) -> Self:
-        holding(self._lock, self._window.open_tally, self)
+        call_with_lock(self._lock, self._window.open_tally, self)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        holding(self._lock, self._window.close_tally, self)
+        call_with_lock(self._lock, self._window.close_tally, self)
 
 
 _CHEAP: Final = 5e-5
@@ -374,7 +374,7 @@ class OutputBuffer:
             The items that the caller must enqueue now, followed by a call of `entered`.
         """
         lock = self._lock
-        try:  # as `guarded`, inlined for speed
+        try:  # as `synchronized`, inlined for speed
             lock.acquire()
             number = prepared.item.number
             if number != self._next and self._is_ordered:
@@ -392,7 +392,7 @@ class OutputBuffer:
             raise
         return run
 
-    @guarded
+    @synchronized
     def entered(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
         """Note that items are in the queue.
 
@@ -403,7 +403,7 @@ class OutputBuffer:
         self._is_busy = False
         return self._all() if self._is_due() else _NONE
 
-    @guarded
+    @synchronized
     def rest(self) -> Sequence[Prepared]:
         """Let a worker end.
 
@@ -429,7 +429,7 @@ class OutputBuffer:
         """Note that n items were taken out."""
         self._taken += n
 
-    @guarded
+    @synchronized
     def _want(self, wanted: int) -> None:
         self._wanted = wanted
         if not self._is_due():

@@ -26,7 +26,7 @@ from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.items.reordering import Reordering
 from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_errors
-from aioqueue.system.locks import guarded, release_if_held
+from aioqueue.system.locks import release_if_held, synchronized
 from aioqueue.telemetry.stacks import Stack, place_of
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executor import Executor
@@ -48,7 +48,7 @@ class Dismissed(NothingMore):
 class RunOfJob(Protocol):
     """The run of a queue runner, as far as its job needs it."""
 
-    comes_in_time: bool
+    began_in_time: bool
     """Whether it began before its queue was closed."""
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
@@ -232,7 +232,7 @@ class Job:
         if run is not None:
             run.call_when_over(self.stop)
 
-    @guarded
+    @synchronized
     def _count_in(self) -> RunOfJob | None:
         """Count the worker; return the run if it is the first worker."""
         self._begun += 1
@@ -246,7 +246,7 @@ class Job:
             raise self.nothing_more()
         self._has_begun = True
         run, self._run = self._run, None
-        if run is not None and not run.comes_in_time:
+        if run is not None and not run.began_in_time:
             self._has_ended = True
             raise RuntimeError(
                 f"'{name}' was closed before the prepare into it was started, so no results could"
@@ -274,7 +274,7 @@ class Job:
                 self._not_started()
                 raise
 
-    @guarded
+    @synchronized
     def _set_count(self, count: int) -> int:
         """Set the number; return how many workers to start."""
         if self.source_ended or self._has_ended:
@@ -290,12 +290,12 @@ class Job:
             self._executor.resized()
         return start
 
-    @guarded
+    @synchronized
     def _not_started(self) -> None:
         self.count -= 1
         self.crew.launched -= 1
 
-    @guarded
+    @synchronized
     def dismiss(self) -> None:
         """Dismiss the calling worker before it waits for an item, if there is one too many.
 
@@ -332,7 +332,7 @@ class Job:
             errors += self._end(came_to_the_end and not self.into.is_closed())
         return combine_errors(errors, owner)
 
-    @guarded
+    @synchronized
     def _count_out(self, was_dismissed: bool) -> bool:
         """Count the worker out; return whether it is the last one of the job."""
         self._inside -= 1
@@ -373,7 +373,7 @@ class Job:
         if executor is not None:
             executor.stop()
 
-    @guarded
+    @synchronized
     def _halt(self) -> None:
         self.is_halted = self.source_ended = True
 
@@ -394,7 +394,7 @@ class Job:
 
     # The source.
 
-    @guarded
+    @synchronized
     def end_source(self, cause: BaseException | None) -> None:
         """Take nothing more from the source; the cause is its failure, if it failed."""
         if not self.source_ended:
@@ -414,11 +414,11 @@ class Job:
         """The number of items that were taken, or asked for, and are not in the queue."""
         return self.window.items
 
-    @guarded
+    @synchronized
     def _exhaust(self) -> None:
         self._is_exhausted = self.source_ended = True
 
-    @guarded
+    @synchronized
     def look_again(self) -> None:
         """Wake the thread that waits for room, if there is enough."""
         self._room_came()
@@ -459,7 +459,7 @@ class Job:
         self.end_source(cause_of(error) if meaning is Classification.END else None)
         return error if _must_be_raised(error, owner) else self.nothing_more()
 
-    @guarded
+    @synchronized
     def _abort(self) -> None:
         self.window.abort()
 
@@ -589,7 +589,7 @@ class Job:
             prepared.examples = ()
             self.refused(prepared, failure)
 
-    @guarded
+    @synchronized
     def _note_made(self, prepared: Prepared) -> Prepared | None:
         window = self.window
         if window.limit_bytes is not None and window.mark_ready(prepared.size):
@@ -598,7 +598,7 @@ class Job:
             return prepared
         return self._order.bring(prepared.item.number, prepared)
 
-    @guarded
+    @synchronized
     def waiting_in_order(self) -> int:
         """The number of prepared items that wait for an earlier one."""
         return len(self._order) if self.line is None else self.line.early
@@ -607,7 +607,7 @@ class Job:
         """Note that an item of a queue does not go back: its examples are enqueued, or it was
         skipped, or gave none."""
         if self.feed.leases is not None:
-            self.feed.leases.used((prepared.item.number,))
+            self.feed.leases.commit((prepared.item.number,))
 
     def left(self, prepared: Prepared) -> Prepared | None:
         """Note that all examples of an item are in the queue.
@@ -620,7 +620,7 @@ class Job:
         if self.feed.leases is not None:
             self._is_used(prepared)
         lock = self.lock
-        try:  # as `guarded`, inlined for speed
+        try:  # as `synchronized`, inlined for speed
             lock.acquire()
             self.window.release(prepared.size)
             self.progress.left(prepared)

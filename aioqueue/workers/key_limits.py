@@ -77,7 +77,7 @@ class KeyLimit:
             key = None if isinstance(value, EpochEnd) else self._key_of(value)
             meter = current_meter.get()
             if meter is not None:
-                meter.asked_for_key(perf_counter() - began)
+                meter.key_computed(perf_counter() - began)
             self._answers.check(key)
             hash(key)
             pending.key = key

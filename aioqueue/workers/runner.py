@@ -63,7 +63,6 @@ class _Preparing:
     _bounds: tuple[int, int] | None = None  # the bounds of its tuning
     _tuner: Tuner | None = None
     _watch: Watch | None = None  # the monitor of the pipeline that it is a part of
-    _watches_ops = False  # ops last as long as their workers; `FirstCall` watches the function
 
     def __repr__(self) -> str:
         progress = self._job.progress.statistics()
@@ -145,13 +144,13 @@ class _Preparing:
     def _stages(self, run: Any) -> list[Any]:
         return [self._stage]
 
-    def _lost_worker(self) -> None:
+    def _worker_never_ran(self) -> None:
         self._job.stop()
 
     def _in_flight(self) -> int:
         return self._job.in_flight()
 
-    def _what_cut_it_short(self) -> BaseException | None:
+    def _truncation_cause(self) -> BaseException | None:
         return self._job.what_cut_it_short()
 
     @property
@@ -203,7 +202,7 @@ class _Preparing:
                 " prepare() instead"
             )
         op = self.enqueue_ops[0]  # type: ignore[attr-defined]
-        self._job.resize(count, partial(run.grow, op))
+        self._job.resize(count, partial(run.add_worker, op))
 
     def _finishes(self, queue: AsyncQueue | sync.BlockingQueue) -> None:
         """Call `task_done` of a queue for each item that is skipped, or gives no example.

@@ -19,9 +19,9 @@ from time import perf_counter, thread_time
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.coordination.classify import owner_of_caller
-from aioqueue.core.meters import BOUNDS, Counted, Durations, LockLooks, Meter, current_meter
+from aioqueue.core.meters import BOUNDS, Counted, Durations, LockSamples, Meter, current_meter
 from aioqueue.items.item import EpochEnd, Item
-from aioqueue.system.locks import guarded, holding
+from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry import WorkerNumbers
 from aioqueue.telemetry.stacks import locks_of
 from aioqueue.workers.flow_control import Pending
@@ -78,15 +78,15 @@ class InProgressTable:
 
     def give(self, worker: object, hand: InProgress) -> None:
         """Add a worker: a thread or a task."""
-        holding(self._lock, self._hands.__setitem__, id(worker), hand)
+        call_with_lock(self._lock, self._hands.__setitem__, id(worker), hand)
 
     def drop(self, worker: object) -> None:
         """Remove a worker that has ended."""
-        holding(self._lock, self._hands.pop, id(worker), None)
+        call_with_lock(self._lock, self._hands.pop, id(worker), None)
 
     def all(self) -> Mapping[int, InProgress]:
         """Return the current entries."""
-        return holding(self._lock, dict, self._hands)
+        return call_with_lock(self._lock, dict, self._hands)
 
 
 _COST: Final = 6e-6
@@ -204,7 +204,7 @@ class WorkerGauge(Meter):
         busy, starved, _, _ = self.spent
         self.spent = Spent(busy, starved, now, False)
 
-    def asked_for_key(self, seconds: float) -> None:
+    def key_computed(self, seconds: float) -> None:
         """Note the seconds of the user's key function, in a measured turn."""
         _, _, since, is_busy = self.spent
         if since and not is_busy:
@@ -441,20 +441,20 @@ class Gauge:
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds in which no item was let in; since when, or 0
         self._bytes_full = (0.0, 0.0)  # the same, if their bytes were the reason
-        self.locks: LockLooks = LockLooks()
+        self.locks: LockSamples = LockSamples()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._gone = _Sum()
         self._helpers: list[Meter] = []
 
-    @guarded
+    @synchronized
     def helper(self, name: str) -> None:
         """Register the caller as a helper that takes items for the workers."""
         meter = Meter(name)
         current_meter.set(meter)
         self._helpers.append(meter)
 
-    @guarded
+    @synchronized
     def worker(self, name: str) -> WorkerGauge:
         """Return a gauge for the caller, a new worker."""
         worker = WorkerGauge(name)
@@ -464,7 +464,7 @@ class Gauge:
             self._tracer(worker)
         return worker
 
-    @guarded
+    @synchronized
     def trace(self, tracer: Callable[[WorkerGauge], None] | None) -> None:
         """Trace all current and future workers; ``None`` ends that."""
         self._tracer = tracer
@@ -473,7 +473,7 @@ class Gauge:
             for worker in self._workers:
                 tracer(worker)
 
-    @guarded
+    @synchronized
     def left(self, worker: WorkerGauge) -> None:
         """Note that a worker has ended."""
         worker.item = None
@@ -482,7 +482,7 @@ class Gauge:
             now = perf_counter()
             self._gone.add(worker, now, self.full_until(now))
 
-    @guarded
+    @synchronized
     def workers(self) -> list[WorkerGauge]:
         """Return the current workers."""
         return list(self._workers)
@@ -526,9 +526,9 @@ class Gauge:
         workers = self.workers()
         for worker in workers:
             worker.look(now)
-        self.locks.see(locks_of(worker.at_work() for worker in workers))
+        self.locks.add(locks_of(worker.at_work() for worker in workers))
 
-    @guarded
+    @synchronized
     def sum(self, now: float) -> _Sum:
         """Return the sum over all workers, including those that have ended."""
         total, full = self._gone.copy(), self.full_until(now)

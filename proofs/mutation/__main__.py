@@ -38,7 +38,7 @@ from proofs.mutation.mutants import Mutant, Source
 
 __all__ = ("main",)
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "aioqueue"
 FILES = """
 machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
@@ -69,7 +69,7 @@ coordination/test_leaving.py coordination/test_requests.py coordination/test_wok
 coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordination/test_turns.py
 coordination/test_call_when_over.py coordination/test_exits.py coordination/test_loops.py
 queues/test_elsewhere.py queues/test_trees.py batching/test_batcher.py batching/test_batcher_ends.py
-test_tracebacks.py test_testing.py telemetry/test_waits.py telemetry/test_watchdog.py
+test_tracebacks.py test_testing.py telemetry/test_waits.py coordination/test_watchdog.py
 telemetry/test_stacks.py telemetry/test_culprits.py telemetry/test_words.py
 inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/test_merging.py
 inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py inputs/pipeline/test_runs.py

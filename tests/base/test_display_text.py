@@ -99,7 +99,7 @@ def test_long_text_takes_time_in_proportion(part: str) -> None:
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_no_outlet_tells_a_secret(url: str) -> None:
+def test_no_outlet_reveals_a_secret(url: str) -> None:
     pytest.importorskip("fsspec")
     reader = read_lines([url])
     listed = items([url, url], epochs=1)
@@ -120,7 +120,7 @@ def test_no_outlet_tells_a_secret(url: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "its cause", "wrapped"])
-def test_a_missing_file_does_not_tell_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_does_not_reveal_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """fsspec says which URL it is, whatever signs it."""
     fsspec = pytest.importorskip("fsspec")
     url = f"memory://host/missing.txt?access_key={SECRET}"
@@ -173,7 +173,7 @@ def test_names_do_no_harm_in_reprs_messages_and_explanations(name: str) -> None:
         assert SECRET not in text
 
 
-def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:
+def test_a_failed_read_and_a_failed_item_do_not_reveal_it() -> None:
     pytest.importorskip("fsspec")
     url = f"memory://user:{SECRET}@host/missing.txt"
 
@@ -192,7 +192,7 @@ def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_a_quarantine_does_not_tell_it(url: str, tmp_path: Path) -> None:
+def test_a_quarantine_does_not_reveal_it(url: str, tmp_path: Path) -> None:
     def fetch(path: str) -> bytes:
         raise OSError(f"no answer from {path}")
 
@@ -206,7 +206,7 @@ def test_a_quarantine_does_not_tell_it(url: str, tmp_path: Path) -> None:
     assert kept.item == url
 
 
-def test_a_state_neither_tells_a_password_nor_depends_on_it() -> None:
+def test_a_state_neither_reveals_a_password_nor_depends_on_it() -> None:
     def state(password: str) -> dict[str, Any]:
         source = items([f"ftp://u:{password}@host/{n}" for n in range(3)], shuffle=True, seed=1)
         with source.batch(1).epochs(1) as epochs:

@@ -109,7 +109,7 @@ def whose(values: list[Any]) -> list[int]:
 
 
 class FileGate:
-    """A gate for processes, as `aioqueue.worlds.Gate` is for threads and tasks.
+    """A gate for processes, as `aioqueue.worlds.scopes.Gate` is for threads and tasks.
 
     Args:
         folder: where its file is.

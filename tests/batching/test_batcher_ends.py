@@ -388,10 +388,10 @@ class TestItsOwnFunction:
 
     @pytest.mark.parametrize("workers", [1, 2])
     def test_may_not_call_it_from_a_thread(self, workers: int) -> None:
-        def ask_again(values: list[int]) -> list[int]:
+        def repeat_cancellation(values: list[int]) -> list[int]:
             return [batcher(value - 1) if value else 0 for value in values]
 
-        with sync.Batcher(ask_again, workers=workers) as batcher:
+        with sync.Batcher(repeat_cancellation, workers=workers) as batcher:
             with pytest.raises(RuntimeError, match="was called by its own function"):
                 batcher(2)
             assert batcher(0) == 0
@@ -399,11 +399,11 @@ class TestItsOwnFunction:
     @pytest.mark.parametrize("workers", [1, 2])
     def test_nor_from_a_task_and_those_that_it_starts(self, workers: int) -> None:
         async def main() -> None:
-            async def ask_again(values: list[int]) -> list[int]:
+            async def repeat_cancellation(values: list[int]) -> list[int]:
                 later = [batcher(value - 1) for value in values if value]
                 return [*await asyncio.gather(*later), *(0 for value in values if not value)]
 
-            async with aioqueue.Batcher(ask_again, workers=workers) as batcher:
+            async with aioqueue.Batcher(repeat_cancellation, workers=workers) as batcher:
                 with pytest.raises(RuntimeError, match="was called by its own function"):
                     await batcher(2)
                 assert await batcher(0) == 0

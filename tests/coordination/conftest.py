@@ -20,7 +20,7 @@ def make(world: World) -> Make:
 
 @pytest.fixture
 def thread() -> Iterator[Callable[..., Thread]]:
-    """Starts threads that run until they are released, at the latest when the test has ended."""
+    """Starts threads that run until they are released, or until the test ends."""
     threads: list[Thread] = []
 
     def start(name: str = "worker", last: Callable[[], object] = lambda: None) -> Thread:

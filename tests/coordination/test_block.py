@@ -1,4 +1,4 @@
-"""The block of a coordinator: whatever leaves it, in every world."""
+"""Leaving a coordinator's block, normally and by any exception, in every world."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestBlock:
         assert ours.__traceback__ is not None
         assert coord.joined
 
-    async def test_what_workers_say_after_the_stop(
+    async def test_failures_of_workers_after_the_stop(
         self, world: World, make: Make, thread: Callable[..., Thread]
     ) -> None:
         coord = make()
@@ -90,10 +90,10 @@ class TestBlock:
             throw(KeyError())
         assert other.joined
 
-    async def test_a_loop_over_what_a_failure_has_closed_is_no_clean_stop(
+    async def test_a_loop_over_a_queue_that_a_failure_closed_is_no_clean_stop(
         self, world: World, make: Make
     ) -> None:
-        """Nobody else reports that failure: the block has not had all there was."""
+        """No worker reports that failure, and the loop has not seen all elements."""
         queue = world.fifo(3)
         await queue.enqueue(1)
         queue.close(cause=ConnectionError("the feed is down"))
@@ -111,10 +111,10 @@ class TestBlock:
 
     @pytest.mark.parametrize("first", ["failure", "end"])
     @pytest.mark.parametrize("grouped", [False, True])
-    async def test_the_end_by_a_failure_that_is_reported_is_an_echo(
+    async def test_an_end_caused_by_a_reported_failure_is_not_reported_again(
         self, world: World, make: Make, first: str, grouped: bool
     ) -> None:
-        """Whichever comes first, and also within groups: the failure is told once."""
+        """In either order, and inside groups: the failure is reported once."""
         failure: Exception = ConnectionError("the feed is down")
         queue, next_one = world.fifo(3), world.fifo(3)
         queue.close(cause=failure)
@@ -148,14 +148,14 @@ class TestBlock:
 
         assert same((await group_of(block())).exceptions, [failure])
 
-    async def test_what_stopping_causes_ends_it_normally(self, world: World, make: Make) -> None:
+    async def test_consequences_of_the_stop_end_it_normally(self, world: World, make: Make) -> None:
         async with make() as coord:
             coord.request_stop()
             throw(QueueClosedError())
         assert coord.joined
 
     @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-    async def test_ctrl_c_goes_on(
+    async def test_ctrl_c_leaves_the_block(
         self, world: World, make: Make, kind: type[BaseException]
     ) -> None:
         coord = make()
@@ -190,7 +190,7 @@ class TestBlock:
             await block()
         assert caught.value.__context__ is context
 
-    async def test_a_join_inside_of_it_that_raises(self, world: World, make: Make) -> None:
+    async def test_a_failing_join_inside(self, world: World, make: Make) -> None:
         coord = make()
         failure = ValueError()
 
@@ -203,7 +203,7 @@ class TestBlock:
         assert failure in group.exceptions
         await self.check_reusable(coord)
 
-    async def test_an_exception_after_a_join_inside_of_it(self, world: World, make: Make) -> None:
+    async def test_an_exception_after_a_join_inside(self, world: World, make: Make) -> None:
         coord = make()
         failure = ValueError()
 
@@ -218,13 +218,13 @@ class TestBlock:
         await self.check_reusable(coord)
 
     async def check_reusable(self, coord: Any) -> None:
-        """The block was really left: it can be entered again."""
+        """Check that the block can be entered again."""
         coord.clear_stop()
         async with coord:
             assert not coord.should_stop()
         assert coord.joined
 
-    async def test_again_after_clear_stop(self, world: World, make: Make) -> None:
+    async def test_reuse_after_clear_stop(self, world: World, make: Make) -> None:
         coord = make()
         async with coord:
             pass
@@ -253,7 +253,7 @@ class TestBlock:
     def test_cancellation(
         self, task_world: TaskWorld, by: str, failing: bool, thread: Callable[..., Thread]
     ) -> None:
-        """It stops and joins all the same; failures win over it, as in `asyncio.TaskGroup`."""
+        """The exit still stops and joins. Failures take precedence, as in `asyncio.TaskGroup`."""
         coord = aioqueue.Coordinator()
         failure = ValueError()
         inside = Gate()
@@ -309,10 +309,10 @@ class TestBlock:
 
         task_world.run(body)
 
-    def test_cancellation_while_it_is_left(
+    def test_cancellation_during_exit(
         self, task_world: TaskWorld, thread: Callable[..., Thread]
     ) -> None:
-        """By a scope or by `Task.cancel`: the join goes on to its end, and then it is cancelled."""
+        """The join runs to its end; then the block raises the cancellation."""
 
         async def body() -> None:
             coord = aioqueue.Coordinator()

@@ -1,4 +1,4 @@
-"""How a run tells the workers that it runs of its end: in one way, whatever ends it."""
+"""One callback tells a worker of the end of its run, whatever ends it."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from tests.kit.worlds import PATIENCE, core_of, spin_until, waiting
 
 
 class Worker:
-    """An op that asks to be told, and waits until it is."""
+    """An op that registers a callback, and waits for its call."""
 
     def __init__(self, queue: sync.FIFOQueue) -> None:
         self.runner = sync.QueueRunner(queue, [self])
-        self.told = threading.Event()
+        self.was_called = threading.Event()
         self.has_begun = threading.Event()
         self.calls = 0
 
     def over(self) -> None:
         self.calls += 1
-        self.told.set()
+        self.was_called.set()
 
     def __call__(self) -> None:
         run = self.runner._run
         assert run is not None
         run.call_when_over(self.over)
         self.has_begun.set()
-        assert self.told.wait(PATIENCE)
+        assert self.was_called.wait(PATIENCE)
         raise OutOfRangeError("told")
 
 
 @pytest.mark.parametrize(
     "how", ["a stop", "a stop before", "a closed queue", "a closed queue before"]
 )
-def test_a_worker_is_told(how: str) -> None:
+def test_every_end_calls_back(how: str) -> None:
     queue = sync.FIFOQueue(3)
     worker = Worker(queue)
     coord = sync.Coordinator()
@@ -51,20 +51,20 @@ def test_a_worker_is_told(how: str) -> None:
         assert run is not None
         end()
         run.call_when_over(worker.over)
-        assert worker.told.is_set()
+        assert worker.was_called.is_set()
     for thread in threads:
         thread.start()
     if "before" not in how:
         assert worker.has_begun.wait(PATIENCE)
-        assert not worker.told.is_set()
+        assert not worker.was_called.is_set()
         end()
     coord.request_stop()
     coord.join()
     assert worker.calls >= 1
 
 
-def test_the_queue_keeps_nothing_of_a_run_that_has_ended() -> None:
-    """Though others go on to fill it."""
+def test_the_queue_keeps_no_callback_of_an_ended_run() -> None:
+    """Although other runs still fill it."""
     queue, gate = sync.FIFOQueue(9), Gate()
 
     def other() -> None:
@@ -83,7 +83,7 @@ def test_the_queue_keeps_nothing_of_a_run_that_has_ended() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
-def test_no_thread_watches_for_it(is_async: bool) -> None:
+def test_it_starts_no_thread(is_async: bool) -> None:
     async def double(number: int) -> int:
         return 2 * number
 

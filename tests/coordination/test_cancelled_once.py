@@ -69,7 +69,7 @@ async def stop_at_once(op: Op, begun: asyncio.Event, **options: Any) -> aioqueue
 
 
 class TestCleanUp:
-    def test_it_ends(self, in_loop: Run) -> None:
+    def test_it_runs_to_its_end(self, in_loop: Run) -> None:
         async def body() -> None:
             begun, done = asyncio.Event(), []
 
@@ -87,8 +87,8 @@ class TestCleanUp:
         in_loop(body)
 
     @pytest.mark.parametrize("how", ["timeout", "task group", "anyio scope", "anyio group"])
-    def test_within_scopes_of_its_own(self, in_loop: Run, how: str) -> None:
-        """Those that it was in at the stop, and those that its clean-up enters."""
+    def test_inside_scopes(self, in_loop: Run, how: str) -> None:
+        """In scopes that were entered before the stop, and in scopes that the clean-up enters."""
 
         async def body() -> None:
             begun, done = asyncio.Event(), []
@@ -130,7 +130,7 @@ class TestCleanUp:
 
         in_loop(body)
 
-    def test_what_fails_in_it_is_reported(self, in_loop: Run) -> None:
+    def test_its_failure_is_reported(self, in_loop: Run) -> None:
         async def body() -> None:
             begun = asyncio.Event()
 
@@ -150,7 +150,7 @@ class TestCleanUp:
 
         in_loop(body)
 
-    def test_it_may_wait_in_our_calls(self, in_loop: Run) -> None:
+    def test_it_may_call_queues(self, in_loop: Run) -> None:
         async def body() -> None:
             begun, done = asyncio.Event(), []
             results = aioqueue.FIFOQueue[Any](1)
@@ -184,7 +184,7 @@ class TestCleanUp:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
+        monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.05)
 
         async def body() -> None:
             begun, seen = asyncio.Event(), []
@@ -245,7 +245,7 @@ class TestCleanUp:
     def test_of_a_runner_without_a_coordinator(
         self, in_loop: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for name in ("CLEAN_UP", "DEFAULT_GRACE", "SLOW_STOP"):
+        for name in ("MIN_CLEAN_UP", "DEFAULT_GRACE", "SLOW_STOP"):
             monkeypatch.setattr(aio_module, name, 0.05)
 
         async def body(stubborn: bool) -> None:
@@ -275,7 +275,7 @@ class TestCleanUp:
         in_loop(lambda: body(True))
 
     def test_of_a_looper(self, in_loop: Run) -> None:
-        """The stop ends its wait in our call, and nothing else: it is cancelled after the grace."""
+        """The stop ends its wait in a queue call. Only the end of the grace cancels it."""
 
         async def body() -> None:
             begun, seen = asyncio.Event(), []
@@ -367,10 +367,10 @@ class TestCleanUp:
 
         in_loop(body)
 
-    def test_in_a_loop_of_a_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Also after the grace: who has swallowed the first is cancelled again, and reported."""
-        monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
-        begun, let_go, seen = threading.Event(), threading.Event(), []
+    def test_in_the_loop_of_a_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A task that swallows the stop is cancelled again after the grace, and reported."""
+        monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.05)
+        begun, may_end, seen = threading.Event(), threading.Event(), []
 
         async def op() -> None:
             begun.set()
@@ -380,14 +380,14 @@ class TestCleanUp:
                 except asyncio.CancelledError:
                     await rounds()
                     seen.append("cancelled")
-            while not let_go.is_set():
+            while not may_end.is_set():
                 await asyncio.sleep(0.001)
 
         coord = sync.Coordinator(stop_grace_period=0.05)
         with pytest.raises(ExceptionGroup) as caught, coord:
             coord.start(sync.QueueRunner(sync.FIFOQueue(1), [op]))
             assert begun.wait(PATIENCE)
-        let_go.set()
+        may_end.set()
         (error,) = caught.value.exceptions
         assert isinstance(error, StillRunningError)
         assert "aioqueue-op-0 at " in str(error)
@@ -399,13 +399,13 @@ class TestCleanUp:
     def test_of_a_pipeline_that_is_left_by_break(
         self, by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """After its grace, the worker is cancelled once more; then the log names it and its line.
+        """After the grace the worker is cancelled again; then the log names it and its line.
 
         The grace is that of loops that are left, not the two minutes of a coordinator.
         """
         monkeypatch.setattr(run_module, "_GRACE", 0.05)
-        monkeypatch.setattr(core_module, "CLEAN_UP", 0.05)
-        begun, let_go, seen = threading.Event(), threading.Event(), []
+        monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.05)
+        begun, may_end, seen = threading.Event(), threading.Event(), []
 
         async def function(number: int) -> int:
             if number < 2:
@@ -417,7 +417,7 @@ class TestCleanUp:
                 except asyncio.CancelledError:
                     await rounds()
                     seen.append("cancelled")
-            while not let_go.is_set():
+            while not may_end.is_set():
                 await asyncio.sleep(0.001)
             return number
 
@@ -435,7 +435,7 @@ class TestCleanUp:
                     break
             while not is_named():
                 await asyncio.sleep(0.001)
-            let_go.set()
+            may_end.set()
 
         if by == "async for":
             asyncio.run(loop())
@@ -445,14 +445,14 @@ class TestCleanUp:
                     assert begun.wait(PATIENCE)
                     break
             spin_until(is_named)
-            let_go.set()
+            may_end.set()
         assert seen == ["cancelled", "cancelled"]
         assert "aioqueue-function-0" in caplog.text
         assert "test_cancelled_once.py" in caplog.text
 
 
 class TestShields:
-    def test_of_the_user(self, in_loop: Run) -> None:
+    def test_a_shield_of_the_user(self, in_loop: Run) -> None:
         async def body() -> None:
             begun, done = asyncio.Event(), []
 
@@ -472,7 +472,7 @@ class TestShields:
 
         in_loop(body)
 
-    def test_of_a_thread_that_works(self, in_loop: Run) -> None:
+    def test_a_thread_behind_a_shield(self, in_loop: Run) -> None:
         async def body() -> None:
             begun, go, done = asyncio.Event(), threading.Event(), []
             loop = asyncio.get_running_loop()
@@ -498,7 +498,7 @@ class TestShields:
         in_loop(body)
 
     def test_a_timeout_within_is_not_the_stop(self, in_loop: Run) -> None:
-        """It is anyio's, as the stop is: the worker still has to hear of that."""
+        """Both come from anyio. The stop is still to be delivered."""
 
         async def body() -> None:
             begun, done = asyncio.Event(), []
@@ -539,12 +539,12 @@ class TestShields:
         in_loop(body)
 
 
-async def _batcher_call(things: Things) -> None:
+async def _batcher_call(things: Waits) -> None:
     await things.batcher(1)
 
 
-class Things:
-    """What a worker can wait for in our calls."""
+class Waits:
+    """Calls of queues and coordinators in which a worker can wait."""
 
     def __init__(self) -> None:
         self.empty = aioqueue.FIFOQueue[int](1)
@@ -555,7 +555,7 @@ class Things:
         self.batcher: Any = None
 
 
-WAITS: dict[str, Callable[[Things], Awaitable[object]]] = {
+WAITS: dict[str, Callable[[Waits], Awaitable[object]]] = {
     "dequeue": lambda things: things.empty.dequeue(),
     "dequeue_many": lambda things: things.empty.dequeue_many(2),
     "enqueue": lambda things: things.full.enqueue(1),
@@ -569,14 +569,14 @@ WAITS: dict[str, Callable[[Things], Awaitable[object]]] = {
 }
 
 
-class TestOurWaitsUnderAShield:
+class TestShieldedWaits:
     @pytest.mark.parametrize("worker", ["runner", "looper"])
     @pytest.mark.parametrize("wait", WAITS)
-    def test_they_end(self, task_world: TaskWorld, wait: str, worker: str) -> None:
+    def test_the_stop_ends_them(self, task_world: TaskWorld, wait: str, worker: str) -> None:
         seen: list[BaseException] = []
 
         async def body() -> None:
-            things, never, begun = Things(), anyio.Event(), anyio.Event()
+            things, never, begun = Waits(), anyio.Event(), anyio.Event()
 
             async def function(values: list[int]) -> list[int]:
                 with anyio.move_on_after(PATIENCE):
@@ -611,8 +611,8 @@ class TestOurWaitsUnderAShield:
         task_world.run(body)
 
     @pytest.mark.parametrize("how", ["shield", "function", "task", "group", "thread"])
-    def test_of_what_the_worker_started(self, in_loop: Run, how: str) -> None:
-        """A wait belongs to the worker, if a task makes it that the worker has started."""
+    def test_in_tasks_that_the_worker_started(self, in_loop: Run, how: str) -> None:
+        """A wait in a task belongs to the worker that started the task."""
 
         async def body() -> None:
             begun, queue = asyncio.Event(), aioqueue.FIFOQueue[int](1)
@@ -650,8 +650,8 @@ class TestOurWaitsUnderAShield:
 
         in_loop(body)
 
-    def test_the_exception_is_the_one_delivery(self, in_loop: Run) -> None:
-        """The clean-up that follows is not cancelled besides, under the shield or behind it."""
+    def test_their_exception_is_the_only_cancellation(self, in_loop: Run) -> None:
+        """The clean-up after it is not cancelled, under the shield or behind it."""
 
         async def body() -> None:
             begun, done = asyncio.Event(), []
@@ -686,8 +686,8 @@ class TestOurWaitsUnderAShield:
 
         in_loop(body)
 
-    def test_one_that_begins_while_the_stop_is_kept_out(self, in_loop: Run) -> None:
-        """The stop has come, and has not reached the worker: it ends the worker's next wait."""
+    def test_a_wait_that_begins_while_the_stop_is_shielded_off(self, in_loop: Run) -> None:
+        """The stop was sent and not delivered: it ends the worker's next wait."""
 
         async def body() -> None:
             begun, go, done = asyncio.Event(), asyncio.Event(), []
@@ -713,8 +713,8 @@ class TestOurWaitsUnderAShield:
 
         in_loop(body)
 
-    def test_one_that_begins_late_in_a_thread(self, in_loop: Run) -> None:
-        """The worker waits for the thread, which it shields: so the stop has not reached it."""
+    def test_a_late_wait_in_a_thread(self, in_loop: Run) -> None:
+        """The worker waits for the thread under a shield, so the stop was not delivered."""
 
         async def body() -> None:
             begun, go = asyncio.Event(), threading.Event()
@@ -741,8 +741,8 @@ class TestOurWaitsUnderAShield:
 
         in_loop(body)
 
-    def test_a_pipeline_within_a_worker_is_left_in_order(self, in_loop: Run, caplog: Any) -> None:
-        """Its own workers and the task that keeps its block do not belong to that worker."""
+    def test_a_pipeline_inside_a_worker_closes_normally(self, in_loop: Run, caplog: Any) -> None:
+        """The workers of the pipeline do not belong to the worker that reads it."""
 
         async def body() -> None:
             begun, never = asyncio.Event(), asyncio.Event()
@@ -764,8 +764,8 @@ class TestOurWaitsUnderAShield:
         in_loop(body)
 
 
-def test_in_trio_the_next_await_of_the_clean_up_is_cancelled() -> None:
-    """As ever in trio: a shield is what makes a clean-up whole."""
+def test_in_trio_each_await_of_the_clean_up_is_cancelled() -> None:
+    """As trio does it everywhere: only a shield protects a clean-up."""
     trio = pytest.importorskip("trio")
 
     async def body() -> None:
@@ -790,8 +790,8 @@ def test_in_trio_the_next_await_of_the_clean_up_is_cancelled() -> None:
     TrioWorld().run(body)
 
 
-def test_where_a_worker_is_can_be_seen(in_loop: Run) -> None:
-    """Through the layer around workers whose tasks the program's own factory makes."""
+def test_stacks_show_where_the_worker_is(in_loop: Run) -> None:
+    """Also if the program's own task factory makes the tasks."""
 
     async def body() -> None:
         begun = asyncio.Event()
@@ -813,8 +813,8 @@ def test_where_a_worker_is_can_be_seen(in_loop: Run) -> None:
     in_loop(body)
 
 
-def test_the_clean_up_after_an_enqueue_that_the_stop_has_ended_is_whole(in_loop: Run) -> None:
-    """The stop closes the queue: that is how the worker gets it, and no cancellation follows."""
+def test_the_clean_up_after_an_interrupted_enqueue_is_not_cancelled(in_loop: Run) -> None:
+    """The closed queue delivers the stop, and no cancellation follows."""
 
     async def body() -> None:
         queue, done = aioqueue.FIFOQueue[int](1), []

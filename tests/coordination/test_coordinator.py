@@ -1,4 +1,4 @@
-"""The two faces of one coordinator, and what is left when it is done."""
+"""The two faces of one coordinator, and the references that it leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aioqueue import sync
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.errors import StillRunningError
-from tests.kit.coordinators import KeptForTheStop, Thread, same, waiting_for_stop
+from tests.kit.coordinators import StopCallbacks, Thread, same, waiting_for_stop
 from tests.kit.worlds import TaskWorld, core_of, spin_until, waiting_at
 
 
@@ -65,7 +65,7 @@ class TestFaces:
         task_world.run(body)
 
     def test_a_face_of_a_face_is_the_first_one(self) -> None:
-        """As for queues; else what is within a block would depend on whom one asks."""
+        """As for queues. Otherwise the two faces could disagree on whether a block was entered."""
         tasks, threads = aioqueue.Coordinator(), sync.Coordinator()
         assert tasks.sync.aio is tasks
         assert threads.aio.sync is threads
@@ -94,7 +94,7 @@ class TestFaces:
 class TestLeaks:
     def test_a_join_leaves_nothing_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         coord = sync.Coordinator()
-        kept, known = KeptForTheStop(coord, monkeypatch), list[weakref.ref[Thread]]()
+        kept, known = StopCallbacks(coord, monkeypatch), list[weakref.ref[Thread]]()
         for is_registered in (False, True) * 10:
             worker = Thread("worker")
             known.append(weakref.ref(worker))
@@ -108,24 +108,41 @@ class TestLeaks:
         spin_until(lambda: [one() for one in known] == [None] * len(known))
         assert not kept
 
-    def test_what_is_forgotten_is_neither_called_at_the_stop_nor_kept(self) -> None:
+    def test_a_removed_callback_is_neither_called_nor_kept(self) -> None:
         core = core_of(sync.Coordinator())
         called: list[str] = []
 
-        def forgotten() -> None:
+        def removed() -> None:
             called.append("forgotten")
 
-        core.call_on_stop(forgotten)
+        core.call_on_stop(removed)
         core.call_on_stop(lambda: called.append("kept"))
-        core.forget_on_stop(forgotten)
-        gone = weakref.ref(forgotten)
-        del forgotten
-        assert gone() is None
+        core.forget_on_stop(removed)
+        reference = weakref.ref(removed)
+        del removed
+        assert reference() is None
         core.request_stop()
         core.request_stop()
         assert called == ["kept"]
 
-    def test_a_wait_that_was_abandoned_is_forgotten(self) -> None:
+    def test_an_interrupted_stop_ends_the_waits_of_all_workers(self) -> None:
+        core = core_module.CoordinatorCore(None)
+        cancelled: list[int] = []
+
+        class Scope:
+            def __init__(self, number: int) -> None:
+                self.number = number
+
+            def cancel(self) -> None:
+                cancelled.append(self.number)
+                if cancelled == [0]:
+                    raise KeyboardInterrupt
+
+        core._stop_scopes = {0: Scope(0), 1: Scope(1)}  # type: ignore[dict-item]
+        assert isinstance(core.stop_despite_interrupts(None, "the test"), KeyboardInterrupt)
+        assert cancelled == [0, 0, 1]
+
+    def test_an_abandoned_join_keeps_nothing(self) -> None:
         coord = aioqueue.Coordinator()
         gate = core_of(coord).stopped
         waker_of: partial[Any] = partial(aioqueue.worlds.current_waker)
@@ -141,8 +158,8 @@ class TestLeaks:
         asyncio.run(body())
 
 
-class TestUsedUp:
-    """A coordinator that has been joined would stop every worker at once, unnoticed."""
+class TestJoinedCoordinators:
+    """A joined coordinator refuses its block: each worker would stop at once, unnoticed."""
 
     async def test_a_block_of_tasks(self, task_world: TaskWorld) -> None:
         coord = aioqueue.Coordinator()
@@ -167,16 +184,16 @@ class TestUsedUp:
 
 
 @pytest.mark.asyncio
-async def test_a_task_that_will_not_be_cancelled_is_reported(
+async def test_a_task_that_ignores_its_cancellation_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(core_module, "CLEAN_UP", 0.0)
-    let_go = asyncio.Event()
+    monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.0)
+    may_end = asyncio.Event()
 
     async def stubborn() -> None:
-        while not let_go.is_set():
+        while not may_end.is_set():
             with suppress(asyncio.CancelledError):
-                await let_go.wait()
+                await may_end.wait()
 
     coord = aioqueue.Coordinator()
     task = asyncio.create_task(stubborn(), name="stubborn")
@@ -187,5 +204,5 @@ async def test_a_task_that_will_not_be_cancelled_is_reported(
     (error,) = caught.value.exceptions
     assert isinstance(error, StillRunningError)
     assert error.workers == ("stubborn",)
-    let_go.set()
+    may_end.set()
     await task

@@ -1,4 +1,4 @@
-"""Corners of coordinators and workers that mutation testing found no test for; see
+"""Further cases of coordinators and workers that mutation testing found no test for; see
 `docs/mutation.md`.
 """
 
@@ -16,12 +16,12 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio, core
-from aioqueue.coordination.tasks import new_tasks, outlast, threadsafe_caller
+from aioqueue.coordination.tasks import new_tasks, threadsafe_caller, wait_shielded
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from tests.kit.coordinators import KeptForTheStop, has_begun_to_join, notes
+from tests.kit.coordinators import StopCallbacks, has_begun_to_join, notes
 from tests.kit.worlds import (
     PATIENCE,
     AsyncioWorld,
@@ -42,7 +42,7 @@ def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
 
 
 class FatalError(BaseException):
-    """Like Ctrl-C, but the event loop does not end by it."""
+    """Like Ctrl-C, but it does not end the event loop."""
 
 
 async def forever() -> None:
@@ -53,16 +53,16 @@ async def no_more() -> None:
     raise OutOfRangeError
 
 
-def test_a_face_for_coroutines_is_its_own() -> None:
+def test_the_async_face_of_an_async_coordinator_is_itself() -> None:
     coord = aioqueue.Coordinator()
     assert coord.aio is coord
     assert coord.sync.sync is coord.sync
 
 
 class TestCancelledBeforeItsFirstStep:
-    """A worker's task, by somebody else: that is the end of this worker, and no failure."""
+    """Other code cancels a worker's task: this worker ends, without a failure."""
 
-    def test_of_a_runner_by_itself(self, loop_world: AsyncioWorld) -> None:
+    def test_of_a_runner_without_a_coordinator(self, loop_world: AsyncioWorld) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(1)
             runner = aioqueue.QueueRunner(queue, [forever, forever])
@@ -95,8 +95,8 @@ class TestCancelledBeforeItsFirstStep:
 
         loop_world.run(body)
 
-    def test_while_others_go_on(self, loop_world: AsyncioWorld) -> None:
-        """The end waits for those that run, whoever was lost, and whenever."""
+    def test_while_others_run(self, loop_world: AsyncioWorld) -> None:
+        """The end of the run waits for the workers that run."""
 
         async def body() -> None:
             lost: list[str] = []
@@ -108,7 +108,7 @@ class TestCancelledBeforeItsFirstStep:
                     await forever()
                 finally:
                     while not go.is_open:  # a task may take its time, and not only once
-                        await outlast(go)
+                        await wait_shielded(go)
                     said.append("worked")
 
             tasks = new_tasks(lambda error: said.append(repr(error)))
@@ -173,8 +173,8 @@ class TestTasks:
         calls[0](lambda: made.append(True))
         assert made == []
 
-    def test_those_that_have_ended_are_not_kept(self, task_world: TaskWorld) -> None:
-        """A block may start any number of them."""
+    def test_ended_tasks_are_not_kept(self, task_world: TaskWorld) -> None:
+        """A block may start any number of tasks."""
 
         async def body() -> None:
             async with aioqueue.Coordinator() as coord:
@@ -185,14 +185,14 @@ class TestTasks:
                 assert coord._tasks is not None
                 tasks = coord._tasks
                 await task_world.until(lambda: not tasks._scopes)
-                assert not coord._at_stop
+                assert not coord._cancel_at_stop
 
         task_world.run(body)
 
 
 class TestCancellation:
-    def test_of_a_runner_whose_task_waits_elsewhere(self, task_world: TaskWorld) -> None:
-        """Closing its queue would not wake it."""
+    def test_of_a_runner_whose_task_does_not_wait_at_its_queue(self, task_world: TaskWorld) -> None:
+        """Closing the queue would not wake it."""
 
         async def body() -> None:
             began, ended = Gate(), Gate()
@@ -239,7 +239,7 @@ class TestCancellation:
     def test_every_stop_cancels_those_that_were_started_before_it(
         self, task_world: TaskWorld
     ) -> None:
-        """A second one too, after a first one that has cancelled some."""
+        """Also a second stop, after a first one has cancelled some."""
 
         async def body() -> None:
             ended: list[int] = []
@@ -298,7 +298,7 @@ class TestCancellation:
 
         task_world.run(body)
 
-    def test_that_is_asked_for_as_the_block_ends_is_raised(self, loop_world: AsyncioWorld) -> None:
+    def test_requested_as_the_block_ends_is_raised(self, loop_world: AsyncioWorld) -> None:
         async def body() -> None:
             async def block() -> None:
                 async with aioqueue.Coordinator() as coord:
@@ -311,10 +311,10 @@ class TestCancellation:
 
         loop_world.run(body)
 
-    def test_that_is_asked_for_twice_is_raised_once(
+    def test_requested_twice_is_raised_once(
         self, loop_world: AsyncioWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The second time by what runs in the task itself, as a handler of a signal does."""
+        """The second request comes from the task itself, as from a signal handler."""
         monkeypatch.setattr(core, "monotonic", StillClock())  # the grace begins with the wait
 
         async def body() -> None:
@@ -339,7 +339,7 @@ class TestCancellation:
         loop_world.run(body)
 
     @pytest.mark.parametrize("was_asked", [False, True], ids=["fresh", "after-another"])
-    def test_of_what_the_block_awaits_is_told(
+    def test_of_something_that_the_block_awaits_is_a_failure(
         self, loop_world: AsyncioWorld, was_asked: bool
     ) -> None:
         async def body() -> None:
@@ -364,7 +364,7 @@ class TestCancellation:
 
         loop_world.run(body)
 
-    def test_of_what_a_looper_awaits_is_told(self, loop_world: AsyncioWorld) -> None:
+    def test_of_something_that_a_looper_awaits_is_a_failure(self, loop_world: AsyncioWorld) -> None:
         async def body() -> None:
             future = asyncio.get_running_loop().create_future()
             future.cancel()
@@ -392,7 +392,7 @@ def test_a_looper_is_named_after_its_function_or_the_class_of_an_object() -> Non
     assert aioqueue.LooperTask(None, Caller()).name == "aioqueue-Caller"
 
 
-def test_a_looper_that_has_to_be_awaited_is_named(task_world: TaskWorld) -> None:
+def test_a_looper_that_returns_an_awaitable_is_named(task_world: TaskWorld) -> None:
     async def body() -> None:
         async def target() -> None: ...
 
@@ -406,10 +406,10 @@ def test_a_looper_that_has_to_be_awaited_is_named(task_world: TaskWorld) -> None
     task_world.run(body)
 
 
-def test_what_a_stop_raises_in_a_worker_is_reported_beside_why_it_stops(
+def test_a_failing_stop_is_reported_beside_its_reason(
     task_world: TaskWorld,
 ) -> None:
-    """A runner's way of closing is called by whoever stops: by a looper that has failed, say."""
+    """The stop runs a `cancel_op` where it is requested, as in a failed looper."""
 
     async def body() -> None:
         failed, fatal = ValueError(), FatalError()
@@ -432,9 +432,9 @@ def test_what_a_stop_raises_in_a_worker_is_reported_beside_why_it_stops(
     task_world.run(body)
 
 
-class TestWhileABlockIsLeft:
+class TestBlockExit:
     @pytest.mark.parametrize("failed", [ValueError(), None], ids=["failing", "well"])
-    def test_ctrl_c_goes_on_and_takes_the_failures_along(
+    def test_ctrl_c_has_the_failures_as_its_context(
         self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch, failed: ValueError | None
     ) -> None:
         fatal = FatalError()
@@ -448,7 +448,7 @@ class TestWhileABlockIsLeft:
                     coord.start(aioqueue.LooperTask(None, forever))
                     if failed:
                         coord.request_stop(failed)
-                    monkeypatch.setattr(aio, "outlast", struck)
+                    monkeypatch.setattr(aio, "wait_shielded", struck)
             assert caught.value is fatal
             context = caught.value.__context__
             if failed:
@@ -461,7 +461,7 @@ class TestWhileABlockIsLeft:
 
     @pytest.mark.parametrize("by", ["task", "scope"])
     def test_a_cancellation_cancels_its_tasks_at_once(self, task_world: TaskWorld, by: str) -> None:
-        """Else it would wait for the call that a looper is in."""
+        """Otherwise it would wait for the current call of a looper."""
 
         async def body() -> None:
             began = Gate()
@@ -498,7 +498,7 @@ class TestWhileABlockIsLeft:
 
         task_world.run(body)
 
-    def test_a_looper_has_its_grace_and_is_cancelled_then(self, task_world: TaskWorld) -> None:
+    def test_a_looper_is_cancelled_after_its_grace(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             began, ended = Gate(), Gate()
 
@@ -516,8 +516,8 @@ class TestWhileABlockIsLeft:
 
         task_world.run(body)
 
-    def test_nobody_runs_it_any_more(self, loop_world: AsyncioWorld) -> None:
-        """Its coroutine is closed, as when the event loop has been: it waits for nothing then."""
+    def test_a_closed_coroutine_does_not_wait(self, loop_world: AsyncioWorld) -> None:
+        """The coroutine of the exit is closed, as when the event loop was closed."""
 
         async def body() -> None:
             go = threading.Event()
@@ -540,10 +540,10 @@ class TestWhileABlockIsLeft:
         loop_world.run(body)
 
 
-class TestWhatNobodyRunsAnyMore:
-    """A coroutine that is closed, as when its event loop has been, just lets go."""
+class TestClosedCoroutines:
+    """A closed coroutine ends without waiting, as when its event loop was closed."""
 
-    def test_a_runner_by_itself(self, loop_world: AsyncioWorld) -> None:
+    def test_a_runner_without_a_coordinator(self, loop_world: AsyncioWorld) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(1)
             runner = aioqueue.QueueRunner(queue, [forever])
@@ -571,8 +571,8 @@ class TestWhatNobodyRunsAnyMore:
         loop_world.run(body)
 
 
-class TestNoThreadIsLeft:
-    """For a worker, or for what waits for one: whoever asked for it is told, and nothing hangs."""
+class TestNoMoreThreads:
+    """The call that needs a thread raises, and nothing hangs."""
 
     @pytest.fixture
     def refused(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -587,7 +587,7 @@ class TestNoThreadIsLeft:
         monkeypatch.setattr(threading.Thread, "start", start_some)
         return names
 
-    def test_for_a_worker_of_a_runner_by_itself(
+    def test_for_a_worker_of_a_runner_without_a_coordinator(
         self, task_world: TaskWorld, refused: list[str]
     ) -> None:
         async def body() -> None:
@@ -607,7 +607,7 @@ class TestNoThreadIsLeft:
 
         task_world.run(body)
 
-    def test_for_the_end_of_a_block_that_went_well(
+    def test_for_the_end_of_a_successful_block(
         self, task_world: TaskWorld, refused: list[str]
     ) -> None:
         async def body() -> None:
@@ -627,11 +627,11 @@ class TestNoThreadIsLeft:
 
 
 class TestManyWorkers:
-    def test_those_that_live_are_not_forgotten(
+    def test_running_workers_are_not_pruned(
         self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Now and then those are let go of that have ended: a block may start any number."""
-        monkeypatch.setattr(core, "_MANY", 3)
+        """Workers that have ended are removed from time to time."""
+        monkeypatch.setattr(core, "_PRUNE_AT", 3)
 
         async def body() -> None:
             go = Gate()
@@ -656,12 +656,12 @@ class TestManyWorkers:
 
         task_world.run(body)
 
-    def test_a_runner_that_has_ended_is_forgotten(
+    def test_an_ended_runner_is_not_kept(
         self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def body() -> None:
             async with aioqueue.Coordinator() as coord:
-                kept = KeptForTheStop(coord, monkeypatch)
+                kept = StopCallbacks(coord, monkeypatch)
                 for _ in range(5):
                     runner = aioqueue.QueueRunner(task_world.fifo(1), [no_more])
                     coord.start(runner)
@@ -746,7 +746,7 @@ class TestHowWorkersEnd:
 
     @pytest.mark.parametrize("cancelled", [True, False])
     def test_of_a_loop_that_is_closed_while_a_join_waits(self, cancelled: bool) -> None:
-        """Nobody will ever end it: the join goes on as if it had ended."""
+        """It can never end. The join continues as if it had ended."""
         loop = asyncio.new_event_loop()
         task = loop.create_task(asyncio.sleep(3600))
         coord = sync.Coordinator()
@@ -763,8 +763,8 @@ class TestHowWorkersEnd:
         coord.join(stop_grace_period=PATIENCE)
         assert coord.joined
 
-    def test_of_a_loop_that_is_closed_when_its_end_is_asked_for(self) -> None:
-        """Between being found alive and that: it never runs again, which is an end."""
+    def test_of_a_loop_that_is_closed_before_the_callback_is_added(self) -> None:
+        """After the check that it is alive: it never runs again, which counts as its end."""
         loop = asyncio.new_event_loop()
         task = loop.create_task(asyncio.sleep(0))
         worker, called = as_worker(task), []
@@ -784,8 +784,8 @@ class TestHowWorkersEnd:
         assert called.wait(PATIENCE)
         thread.join()
 
-    def test_is_told_in_its_own_thread(self, loop_world: AsyncioWorld) -> None:
-        """A join in another thread asks the loop of a task to call back: no other thread may."""
+    def test_callbacks_are_added_in_the_loops_thread(self, loop_world: AsyncioWorld) -> None:
+        """A join in another thread adds the callback through the loop: only its thread may."""
 
         async def body() -> None:
             go = asyncio.Event()

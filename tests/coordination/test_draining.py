@@ -1,4 +1,4 @@
-"""Drains: sources end, what was taken is delivered, and what was not is told."""
+"""Drains: sources end, items in flight are delivered, and the rest is reported."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def no_drain_waits() -> bool:
     return not [one for one in threading.enumerate() if one.name == "aioqueue-drain"]
 
 
-def test_what_was_made_is_delivered(world: World) -> None:
+def test_items_in_flight_are_delivered(world: World) -> None:
     async def body() -> None:
         queue, made = world.fifo(3), list[int]()
         async with coordinated(world) as coord:
@@ -80,7 +80,7 @@ def test_what_was_made_is_delivered(world: World) -> None:
 
 
 def test_the_end_passes_through_a_chain(world: World) -> None:
-    """Who takes from a queue goes on until that has ended."""
+    """A runner with a source queue continues until that queue ends."""
 
     async def body() -> None:
         one, two, three, made = world.fifo(4), world.fifo(2), world.fifo(1), list[int]()
@@ -123,8 +123,8 @@ def test_what_is_started_later_ends_at_once(world: World) -> None:
     world.run(body)
 
 
-def test_at_the_deadline_it_stops_and_says_what_is_left(world: World) -> None:
-    """Here since it could not know that a worker takes from a queue."""
+def test_at_the_deadline_it_stops_and_reports_what_is_left(world: World) -> None:
+    """The runner did not know the source queue of its worker."""
 
     async def body() -> None:
         one = world.fifo(8, name="one")
@@ -152,7 +152,7 @@ def test_at_the_deadline_it_stops_and_says_what_is_left(world: World) -> None:
     world.run(body)
 
 
-def test_at_the_deadline_it_names_who_has_not_ended(world: World) -> None:
+def test_at_the_deadline_it_names_running_workers(world: World) -> None:
     async def body() -> None:
         queue, gate = world.fifo(4, name="slow"), Gate()
 
@@ -180,7 +180,7 @@ def test_at_the_deadline_it_names_who_has_not_ended(world: World) -> None:
     world.run(body)
 
 
-def test_at_the_deadline_it_tells_of_items_on_their_way() -> None:
+def test_at_the_deadline_it_reports_items_in_flight() -> None:
     begun, go = threading.Event(), threading.Event()
 
     def make(number: int) -> int:
@@ -197,11 +197,11 @@ def test_at_the_deadline_it_tells_of_items_on_their_way() -> None:
         go.set()
     (error,) = raised.value.exceptions
     assert isinstance(error, UndeliveredError)
-    told = f"up to {counted(error.items['made'], 'item')} on the way to 'made'"
-    assert f"0 s: {told}, " in str(error)
+    expected = f"up to {counted(error.items['made'], 'item')} on the way to 'made'"
+    assert f"0 s: {expected}, " in str(error)
 
 
-def test_at_the_deadline_nothing_happens_if_all_is_there(world: World) -> None:
+def test_at_the_deadline_nothing_happens_if_all_was_delivered(world: World) -> None:
     async def body() -> None:
         queue, made = world.fifo(9), list[int]()
         async with coordinated(world) as coord:
@@ -226,7 +226,7 @@ def test_a_stop_ends_it(world: World) -> None:
     world.run(body)
 
 
-def test_a_coordinator_that_is_used_again_is_not_drained() -> None:
+def test_a_reused_coordinator_is_not_drained() -> None:
     coord = sync.Coordinator()
     coord.drain(3600)
     coord.request_stop()

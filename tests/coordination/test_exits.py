@@ -1,4 +1,4 @@
-"""Programs that end without having stopped: they end, and nobody is cut short who computes."""
+"""Programs that end without a stop: they end, and computing workers finish their calls."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ def test_workers_that_wait_do_not_keep_the_process(program: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ENDS_OF_OLD.values(), ids=ENDS_OF_OLD)
-def test_nor_those_of_tensorflow(program: str) -> None:
+def test_waiting_workers_of_tensorflow_do_not_keep_the_process(program: str) -> None:
     done = run(f"{LEGACY}{program}\nprint(sess.run(queue.dequeue()))")
     assert (done.stdout.strip(), done.returncode) == ("1.0", 0), done.stderr
 
 
 @pytest.mark.slow
-def test_who_computes_ends_its_call() -> None:
+def test_a_computing_worker_ends_its_call() -> None:
     done = run(
         START
         + """
@@ -148,8 +148,8 @@ began.wait()
 
 
 @pytest.mark.slow
-def test_consumers_have_all_that_they_came_for() -> None:
-    """Threads that are no workers are the program as well: the stop is for when they have ended."""
+def test_consumers_get_all_their_data() -> None:
+    """Other threads belong to the program: the stop comes after their end."""
     done = run(
         START
         + """
@@ -168,7 +168,7 @@ threading.Thread(target=lambda: print(sum(queue))).start()
 
 
 @pytest.mark.slow
-def test_a_stop_of_ones_own_is_as_ever() -> None:
+def test_an_explicit_stop_works_as_ever() -> None:
     done = run(
         START
         + """
@@ -183,7 +183,7 @@ print(coord.joined)
 
 
 @pytest.mark.slow
-def test_it_can_be_heard() -> None:
+def test_the_log_names_the_workers() -> None:
     done = run(
         f"""
 import logging
@@ -193,13 +193,13 @@ sync.QueueRunner(queue, [fill] * 2).create_threads(coord=coord, start=True)
 """
     )
     names = "aioqueue-fill-0 aioqueue-fill-1"
-    told = f"aioqueue the program has ended; its workers are asked to stop: {names}"
-    assert done.stderr.splitlines() == [told]
+    expected = f"aioqueue the program has ended; its workers are asked to stop: {names}"
+    assert done.stderr.splitlines() == [expected]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_fork_has_none_of_its_parents_workers() -> None:
+def test_a_fork_has_no_workers_of_its_parent() -> None:
     done = run(
         f"""
 import os, sys, warnings
@@ -221,7 +221,7 @@ else:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_ctrl_c_ends_the_wait_for_who_computes() -> None:
+def test_ctrl_c_ends_the_wait_for_a_computing_worker() -> None:
     program = (
         START
         + """
@@ -257,7 +257,7 @@ class OnTheMainThread:
         return [threading.main_thread()]
 
     def stop_at_exit(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
 
 def told_of(threads: Iterable[threading.Thread]) -> str:
@@ -273,7 +273,7 @@ class TestParts:
             tries = 0
 
             def __init__(self, **options: object) -> None:
-                """Made as a thread is."""
+                """Take the arguments of a thread."""
 
             def start(self) -> None:
                 NoThread.tries += 1
@@ -286,7 +286,7 @@ class TestParts:
         shutdown.stop_at_exit(workers)
         assert NoThread.tries == 2
 
-    def test_one_that_fails_does_not_keep_the_others(
+    def test_a_failing_stop_does_not_prevent_the_others(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         go = threading.Event()
@@ -311,7 +311,7 @@ class TestParts:
         thread.join(PATIENCE)
         assert "could not be stopped" in caplog.text
 
-    def test_daemons_are_waited_for_a_moment(self) -> None:
+    def test_daemons_get_a_moment_to_end(self) -> None:
         waited: list[float | None] = []
 
         class Worker(Thread):
@@ -328,9 +328,11 @@ class TestParts:
         assert not worker.is_alive()
         (seconds,) = waited
         assert seconds is not None
-        assert 0 <= seconds <= shutdown.LAST_CALL
+        assert 0 <= seconds <= shutdown.DAEMON_GRACE
 
-    def test_daemons_of_a_runner_by_itself(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_daemons_of_a_runner_without_a_coordinator(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.INFO, "aioqueue")
         queue = sync.FIFOQueue(1)
 
@@ -352,7 +354,7 @@ class TestParts:
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         caplog.set_level(logging.INFO, "aioqueue")
-        monkeypatch.setattr(shutdown, "LAST_CALL", 0.0)
+        monkeypatch.setattr(shutdown, "DAEMON_GRACE", 0.0)
         empty, begun = sync.FIFOQueue(1), list[threading.Thread]()
 
         def take(number: int) -> int:
@@ -369,7 +371,7 @@ class TestParts:
         for thread in {*threads, *begun}:
             thread.join(PATIENCE)
 
-    def test_threads_of_an_async_runner_by_itself(self, task_world: TaskWorld) -> None:
+    def test_threads_of_an_async_runner_without_a_coordinator(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             queue = task_world.fifo(1)
 
@@ -393,7 +395,7 @@ class TestParts:
         (watcher,) = filter(shutdown.is_watcher, before)
         assert (watcher.name, watcher.daemon) == ("MainThreadWatcher", True)
 
-    def test_a_coordinator_is_not_kept(self) -> None:
+    def test_a_coordinator_is_not_kept_alive(self) -> None:
         queue = sync.FIFOQueue(1)
         coord = sync.Coordinator()
         coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
@@ -402,8 +404,8 @@ class TestParts:
         coord.request_stop()
         coord.join()
         assert core.worker_threads() == []
-        gone = weakref.ref(core)
+        reference = weakref.ref(core)
         del coord, core
         spin_until(lambda: not thread.is_alive())
         gc.collect()
-        assert gone() is None
+        assert reference() is None

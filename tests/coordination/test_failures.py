@@ -1,4 +1,4 @@
-"""What failed is kept and reported, once and in its order, in every world."""
+"""Failures are recorded and reported once, in order, in every world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, waiting_a
 
 
 class TestFailures:
-    async def test_the_very_object_is_recorded(self, world: World, make: Make) -> None:
+    async def test_the_object_itself_is_recorded(self, world: World, make: Make) -> None:
         coord = make()
         error = ValueError("x")
         coord.request_stop(error)
@@ -26,7 +26,9 @@ class TestFailures:
         assert str(group).endswith(" failed: ValueError: x (1 sub-exception)")
         assert error.__traceback__ is None
 
-    async def test_the_object_and_not_the_one_being_handled(self, world: World, make: Make) -> None:
+    async def test_the_given_exception_is_recorded_not_the_one_being_handled(
+        self, world: World, make: Make
+    ) -> None:
         coord = make()
         error = ValueError("x")
         try:
@@ -89,7 +91,7 @@ class TestFailures:
         assert same((await group_of(coord.join())).exceptions, [error])
         assert len(notes(error)) == 1
 
-    async def test_equal_ones_are_not_the_same(self, world: World, make: Make) -> None:
+    async def test_equal_exceptions_are_different_failures(self, world: World, make: Make) -> None:
         class EqualError(Exception):
             def __eq__(self, other: object) -> bool:
                 return True
@@ -149,7 +151,7 @@ class TestFailures:
             concurrent.futures.CancelledError,
         ],
     )
-    async def test_what_stopping_causes_is_left_out_after_a_stop(
+    async def test_consequences_of_the_stop_are_left_out(
         self, world: World, make: Make, kind: type[BaseException]
     ) -> None:
         coord = make()
@@ -157,7 +159,7 @@ class TestFailures:
         coord.request_stop(kind())
         await coord.join()
 
-    async def test_what_stopping_causes_within_a_worker_s_own_task_group(
+    async def test_consequences_of_the_stop_in_a_task_group_of_a_worker(
         self, world: World, make: Make
     ) -> None:
         coord = make()
@@ -176,7 +178,7 @@ class TestFailures:
         coord.request_stop(error)
         assert same((await group_of(coord.join())).exceptions, [error])
 
-    def test_the_cancellation_of_a_trio_task_is_what_stopping_causes(self) -> None:
+    def test_the_cancellation_of_a_trio_task_is_a_consequence_of_the_stop(self) -> None:
         async def main() -> None:
             coord = aioqueue.Coordinator()
             coord.request_stop()
@@ -239,7 +241,7 @@ class TestFailures:
         assert not isinstance(caught.value, ExceptionGroup)
         assert same(caught.value.exceptions, [error])
 
-    async def test_refuses_what_is_no_exception(self, world: World, make: Make) -> None:
+    async def test_refuses_anything_but_exceptions(self, world: World, make: Make) -> None:
         for wrong in ("x", ValueError, (ValueError, ValueError(), None), 0):
             coord = make()
             with pytest.raises(InvalidArgumentError, match=r"error: got .*; expected an exception"):
@@ -273,13 +275,13 @@ class TestFailures:
 
 
 class TestStopOnException:
-    async def test_nothing_happens_without_one(self, world: World, make: Make) -> None:
+    async def test_nothing_happens_without_an_exception(self, world: World, make: Make) -> None:
         coord = make()
         with coord.stop_on_exception():
             pass
         assert not coord.should_stop()
 
-    async def test_a_failure_goes_no_further(self, world: World, make: Make) -> None:
+    async def test_a_failure_is_swallowed(self, world: World, make: Make) -> None:
         coord = make()
         error = ValueError()
         with coord.stop_on_exception():
@@ -296,7 +298,7 @@ class TestStopOnException:
         await coord.join()
 
     @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
-    async def test_what_is_no_failure_goes_on(
+    async def test_other_exceptions_propagate(
         self, world: World, make: Make, kind: type[BaseException]
     ) -> None:
         coord = make()
@@ -305,7 +307,7 @@ class TestStopOnException:
         assert coord.should_stop()
         await coord.join()
 
-    def test_a_cancellation_goes_on(self, task_world: TaskWorld) -> None:
+    def test_a_cancellation_propagates(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             coord = aioqueue.Coordinator()
             never = Gate()
@@ -323,7 +325,7 @@ class TestStopOnException:
 
         task_world.run(body)
 
-    async def test_after_the_join_it_goes_on(self, world: World, make: Make) -> None:
+    async def test_after_the_join_a_failure_propagates(self, world: World, make: Make) -> None:
         coord = make()
         await coord.join()
         error = ValueError()

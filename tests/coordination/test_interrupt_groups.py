@@ -1,4 +1,4 @@
-"""Ctrl-C in a group: what ends a program is one `KeyboardInterrupt`, and the group is its cause.
+"""A group of Ctrl-C becomes one `KeyboardInterrupt`, whose cause is the group.
 
 Task groups and nurseries wrap whatever their tasks raise. Python ends a program quietly, and with
 the exit status of Ctrl-C, only after an interrupt that is in no group.
@@ -120,7 +120,7 @@ def test_a_failure_among_them_keeps_the_group() -> None:
 
 
 def test_of_any_shape() -> None:
-    """Groups in groups, at random: the first interrupt speaks for all, and a failure for none."""
+    """Random nested groups: the first interrupt is raised, unless a failure is among them."""
     for seed in range(300):
         rng = random.Random(seed)
         leaves: list[BaseException] = []

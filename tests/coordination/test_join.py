@@ -1,4 +1,4 @@
-"""Joining: it waits for the workers, and no longer than told, in every world."""
+"""`join` waits for the workers, at most for the grace period, in every world."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import AioQueueError, InvalidArgumentError, StillRunningError
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import (
-    KeptForTheStop,
     Make,
+    StopCallbacks,
     Thread,
     group_of,
     has_begun_to_join,
@@ -57,14 +57,14 @@ class TestJoin:
         assert coord.joined
         assert not coord.should_stop()
 
-    async def test_never_wakes_up_to_look(
+    async def test_never_polls(
         self,
         world: World,
         make: Make,
         thread: Callable[..., Thread],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """A natural end comes as a wake: until then, and without a stop, no timer is set."""
+        """The end of the workers wakes the join; without a stop it sets no timer."""
         timers: list[float | None] = []
         really_block, really_move_on = Gate.wait_blocking, anyio.move_on_after
 
@@ -144,9 +144,7 @@ class TestJoin:
         other.release()
         assert joined.wait(PATIENCE)
 
-    def test_from_within_a_worker_thread_which_is_no_straggler(
-        self, thread: Callable[..., Thread]
-    ) -> None:
+    def test_the_calling_thread_is_no_straggler(self, thread: Callable[..., Thread]) -> None:
         coord = sync.Coordinator()
         raised: list[BaseException] = []
 
@@ -165,7 +163,7 @@ class TestJoin:
         assert [getattr(error, "workers", None) for error in raised] == [("other",)]
 
     def test_from_within_a_registered_task(self, loop_world: AsyncioWorld) -> None:
-        """As for threads: no one waits for itself."""
+        """A task does not wait for itself."""
 
         async def body() -> None:
             coord = aioqueue.Coordinator()
@@ -199,7 +197,7 @@ class TestJoin:
         for join in joins:
             assert same((await group_of(join.result())).exceptions, [error])
 
-    def test_a_cancelled_one_changes_nothing(
+    def test_a_cancelled_join_changes_nothing(
         self,
         task_world: TaskWorld,
         thread: Callable[..., Thread],
@@ -207,7 +205,7 @@ class TestJoin:
     ) -> None:
         async def body() -> None:
             coord = aioqueue.Coordinator()
-            kept = KeptForTheStop(coord, monkeypatch)
+            kept = StopCallbacks(coord, monkeypatch)
             worker = thread()
             coord.register(worker)
             operation = task_world.spawn(coord.join)
@@ -225,14 +223,14 @@ class TestJoin:
 
         task_world.run(body)
 
-    async def test_refuses_what_cannot_be_joined(self, world: World, make: Make) -> None:
+    async def test_refuses_objects_that_are_no_workers(self, world: World, make: Make) -> None:
         coord = make()
         for wrong in (["thread"], [5], [None], [lambda: None]):
             with pytest.raises(InvalidArgumentError, match=r"worker: got .*; expected a threading"):
                 await coord.join(wrong)
         assert not coord.joined
 
-    async def test_refuses_workers_that_are_no_collection(self, world: World, make: Make) -> None:
+    async def test_refuses_workers_that_are_not_iterable(self, world: World, make: Make) -> None:
         coord = make()
         for wrong in (5, threading.Thread()):
             with pytest.raises(InvalidArgumentError, match="worker"):
@@ -255,7 +253,7 @@ class TestJoin:
 
 
 class TestGrace:
-    """What happens to workers that outlive a stop."""
+    """Workers that still run after a stop."""
 
     async def test_threads_still_running_are_named(
         self, world: World, make: Make, thread: Callable[..., Thread]
@@ -273,7 +271,7 @@ class TestGrace:
         assert all(name in str(still_running) for name in still_running.workers)
         assert coord.joined
 
-    async def test_alone_it_is_a_member_too(
+    async def test_a_single_straggler_is_in_a_group_too(
         self, world: World, make: Make, thread: Callable[..., Thread]
     ) -> None:
         coord = make()
@@ -299,7 +297,7 @@ class TestGrace:
         group = await group_of(coord.join([thread()], stop_grace_period=0, ignore_live=True))
         assert same(group.exceptions, [failure])
 
-    async def test_who_ends_in_time_is_no_straggler(
+    async def test_a_worker_that_ends_in_time_is_no_straggler(
         self, world: World, make: Make, thread: Callable[..., Thread]
     ) -> None:
         coord = make()
@@ -416,7 +414,7 @@ class TestGrace:
         future.set_result(None)
 
     def test_a_task_whose_loop_was_closed_never_ends(self) -> None:
-        """It counts as dead, like a thread that was never started: no one can end it any more."""
+        """It counts as ended, like a thread that was never started."""
         coord = sync.Coordinator()
         loop = asyncio.new_event_loop()
         task = loop.create_task(asyncio.Event().wait())

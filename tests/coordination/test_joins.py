@@ -1,4 +1,4 @@
-"""Joins that are cut short: what has failed is reported all the same, and nothing stays behind."""
+"""Interrupted joins: failures are still reported, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
     return world()
 
 
-class TestWhileItIsLeft:
-    """A block whose thread is still in a call, when its task is cancelled."""
+class TestCancelledExit:
+    """The task of a block is cancelled while a worker thread is in a call."""
 
     @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
     @pytest.mark.parametrize("by", ["timeout", "task group"])
-    def test_by_what_programs_use(self, loop_world: AsyncioWorld, by: str, failing: bool) -> None:
+    def test_by_scopes_timeouts_and_cancel(
+        self, loop_world: AsyncioWorld, by: str, failing: bool
+    ) -> None:
         error = ValueError("must be reported")
         in_call, go = threading.Event(), threading.Event()
 
@@ -103,9 +105,9 @@ class TestWhileItIsLeft:
         thread.join()
 
 
-class TestWithinABlock:
+class TestInsideABlock:
     @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
-    def test_the_end_of_its_grace_cancels_the_workers_only(
+    def test_the_end_of_the_grace_cancels_the_workers_only(
         self, task_world: TaskWorld, failing: bool
     ) -> None:
         async def body() -> None:
@@ -134,7 +136,7 @@ class TestWithinABlock:
 
         task_world.run(body)
 
-    def test_a_cancelled_worker_is_alone(self, loop_world: AsyncioWorld) -> None:
+    def test_a_cancelled_worker_does_not_affect_others(self, loop_world: AsyncioWorld) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(2)
 
@@ -163,7 +165,7 @@ class TestWithinABlock:
     def test_a_task_that_ignores_its_cancellation_is_cancelled_again(
         self, loop_world: AsyncioWorld
     ) -> None:
-        """At the end of the grace period: here, by the test, by the stop, and then."""
+        """The test cancels it, then the stop, then the end of the grace period."""
 
         async def body() -> None:
             queue = aioqueue.FIFOQueue(2)
@@ -189,9 +191,9 @@ class TestWithinABlock:
         loop_world.run(body)
 
 
-class TestFailuresThatAreHandedOver:
+class TestFailuresOfFutures:
     def test_a_future_that_has_just_failed(self) -> None:
-        """Its callbacks have not been called yet, or are being called now."""
+        """Its callbacks were not called yet, or are just being called."""
         for _ in range(200):
             error = ValueError()
             future = concurrent.futures.Future[None]()
@@ -209,7 +211,7 @@ class TestFailuresThatAreHandedOver:
     def test_a_future_whose_failure_is_just_being_reported(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """By another thread, which has taken it and has not stopped the coordinator yet."""
+        """Another thread has taken the failure and has not stopped the coordinator yet."""
         coord, error = sync.Coordinator(), ValueError()
         future = concurrent.futures.Future[None]()
         coord.register(future)
@@ -232,8 +234,8 @@ class TestFailuresThatAreHandedOver:
         setter.join()
         assert caught.value.exceptions == (error,)
 
-    def test_to_a_second_join(self) -> None:
-        """It reports them as the first one did, and what has failed since."""
+    def test_a_second_join_reports_them(self) -> None:
+        """It reports the failures of the first join, and later ones."""
         errors = [ValueError("first"), ValueError("second")]
         coord = sync.Coordinator()
         for n, error in enumerate(errors):
@@ -245,8 +247,8 @@ class TestFailuresThatAreHandedOver:
             assert list(caught.value.exceptions) == errors[: n + 1]
 
 
-class TestNoThreadIsLeft:
-    """ "can't start new thread": for a moment, and then there are some again."""
+class TestNoMoreThreads:
+    """The system has no more threads for a moment ("can't start new thread")."""
 
     def test_for_a_join(self, monkeypatch: pytest.MonkeyPatch) -> None:
         go = threading.Event()

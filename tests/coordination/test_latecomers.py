@@ -1,4 +1,4 @@
-"""Workers that are added to a run: each is started or said to have ended, whenever it comes."""
+"""Workers that are added to a run: each is started, or counted as ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs, sync
-from aioqueue.coordination.workers import Latecomers
+from aioqueue.coordination.workers import AddedWorkers
 from tests.kit.worlds import TaskWorld, spin_until, waiting
 
 
@@ -21,79 +21,79 @@ class Plan:
 
 
 class Scene:
-    """Some latecomers, and what has become of them."""
+    """Added workers, and what has happened to them."""
 
     def __init__(self) -> None:
         self.is_over = False
         self.started: list[Plan] = []
         self.ended: list[Plan] = []
-        self.latecomers = Latecomers[Plan](lambda: self.is_over, self.ended.append)
+        self.added_workers = AddedWorkers[Plan](lambda: self.is_over, self.ended.append)
 
     def starts(self, *, tasks: bool) -> None:
-        self.latecomers.are_started_by(self.started.append, tasks=tasks)
+        self.added_workers.set_starter(self.started.append, tasks=tasks)
 
 
 TASK, THREAD = Plan(is_task=True), Plan(is_task=False)
 
 
-def test_each_waits_until_it_is_known_how_it_is_started() -> None:
+def test_each_waits_for_a_function_that_starts_it() -> None:
     scene = Scene()
     for plan in (TASK, THREAD, TASK):
-        scene.latecomers.come(plan)
+        scene.added_workers.add(plan)
     assert scene.started == []
     scene.starts(tasks=False)
     assert scene.started == [THREAD]
     scene.starts(tasks=True)
     assert scene.started == [THREAD, TASK, TASK]
-    scene.latecomers.come(THREAD)
+    scene.added_workers.add(THREAD)
     assert scene.started == [THREAD, TASK, TASK, THREAD]
     assert scene.ended == []
 
 
-def test_those_that_come_when_it_is_over_have_ended() -> None:
+def test_workers_added_after_the_end_count_as_ended() -> None:
     scene = Scene()
     scene.starts(tasks=False)
     scene.is_over = True
-    scene.latecomers.come(THREAD)
+    scene.added_workers.add(THREAD)
     assert (scene.started, scene.ended) == ([], [THREAD])
 
 
-def test_those_that_cannot_be_started_have_ended() -> None:
+def test_workers_that_cannot_be_started_count_as_ended() -> None:
     scene = Scene()
 
     def fail(plan: Plan) -> None:
         raise RuntimeError("no threads are left")
 
-    scene.latecomers.are_started_by(fail, tasks=False)
+    scene.added_workers.set_starter(fail, tasks=False)
     with pytest.raises(RuntimeError, match="no threads are left"):
-        scene.latecomers.come(THREAD)
+        scene.added_workers.add(THREAD)
     assert scene.ended == [THREAD]
     scene.starts(tasks=False)
     assert scene.started == []
 
 
-def test_those_that_nobody_starts_are_given_up_once() -> None:
+def test_waiting_workers_are_taken_once() -> None:
     scene = Scene()
-    scene.latecomers.come(TASK)
-    assert scene.latecomers.given_up() == [TASK]
-    assert scene.latecomers.given_up() == []
+    scene.added_workers.add(TASK)
+    assert scene.added_workers.take_waiting() == [TASK]
+    assert scene.added_workers.take_waiting() == []
     scene.starts(tasks=True)
     assert scene.started == []
 
 
-def test_when_all_is_over_nobody_is_started_or_kept() -> None:
+def test_after_close_nothing_is_started_or_kept() -> None:
     scene = Scene()
-    gone = weakref.ref(scene)
-    latecomers = scene.latecomers
+    reference = weakref.ref(scene)
+    added_workers = scene.added_workers
     scene.starts(tasks=False)
-    latecomers.are_over()
-    latecomers.come(THREAD)
-    latecomers.are_started_by(scene.started.append, tasks=False)
+    added_workers.close()
+    added_workers.add(THREAD)
+    added_workers.set_starter(scene.started.append, tasks=False)
     assert (scene.started, scene.ended) == ([], [])
-    assert latecomers.given_up() == [THREAD]
+    assert added_workers.take_waiting() == [THREAD]
     del scene
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])

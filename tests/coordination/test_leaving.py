@@ -1,4 +1,4 @@
-"""Leaving a block stops, joins and reports, whatever strikes, once; and leaves nothing behind."""
+"""Leaving a block stops, joins and reports once, despite interruptions; it leaves no references."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def forever() -> None:
 
 
 class TestAJoinInside:
-    def test_what_fails_later_stops_all_and_is_reported(self) -> None:
+    def test_a_later_failure_stops_all_and_is_reported(self) -> None:
         error = ValueError("of the second phase")
 
         def fails() -> None:
@@ -60,7 +60,7 @@ class TestAJoinInside:
             assert coord.wait_for_stop(timeout=PATIENCE)
         assert caught.value.exceptions == (error,)
 
-    def test_the_same_in_tasks(self, task_world: TaskWorld) -> None:
+    def test_a_later_failure_in_tasks(self, task_world: TaskWorld) -> None:
         error = ValueError("of the second phase")
 
         async def first() -> None:
@@ -80,7 +80,7 @@ class TestAJoinInside:
 
         task_world.run(body)
 
-    def test_who_starts_while_it_waits_is_joined_by_the_block(self) -> None:
+    def test_a_worker_that_starts_meanwhile_is_joined_by_the_block(self) -> None:
         go_first, go_second = threading.Event(), threading.Event()
         error = ValueError("of who came later")
 
@@ -105,7 +105,7 @@ class TestAJoinInside:
         assert not late.is_alive()
 
     def test_a_request_after_the_block_is_raised(self) -> None:
-        """No join is left that could tell of it, whatever has become of those before."""
+        """No join is left that could report it."""
         coord, go = sync.Coordinator(), threading.Event()
         with coord:
             thread = threading.Thread(target=go.wait, args=(PATIENCE,))
@@ -121,16 +121,16 @@ class TestAJoinInside:
 
     def test_a_request_after_it_is_recorded(self) -> None:
         error = ValueError()
-        goes_on = False
+        returned = False
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             coord.join()
             coord.request_stop(error)  # which raises where no join is left that could tell
-            goes_on = True
+            returned = True
         assert caught.value.exceptions == (error,)
-        assert goes_on
+        assert returned
 
 
-class TestAWayOfClosingThatEndsTheProgram:
+class TestCloseOpsThatEndTheProgram:
     @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
     def test_in_threads(self, kind: type[BaseException]) -> None:
         error = ValueError("beside")
@@ -190,8 +190,8 @@ class TestAWayOfClosingThatEndsTheProgram:
         assert said == ["ended", "ended", 3]
 
     @needs_trio
-    def test_and_another_one_in_a_task_that_fails(self) -> None:
-        """In trio that cancels the block, which the second Ctrl-C leaves, with all failures."""
+    def test_a_second_one_in_a_failing_task(self) -> None:
+        """In trio this cancels the block; the second Ctrl-C leaves it, with all failures."""
         failed, strikes = ValueError(), [KeyboardInterrupt(), KeyboardInterrupt()]
         left = list(strikes)
 
@@ -217,7 +217,7 @@ class TestAWayOfClosingThatEndsTheProgram:
         TrioWorld().run(body)
 
 
-def test_ctrl_c_while_a_block_of_threads_joins_goes_on_when_all_have_ended() -> None:
+def test_ctrl_c_during_the_exit_of_a_block_of_threads_is_raised_at_its_end() -> None:
     coord = sync.Coordinator()
     main = threading.main_thread().ident
     assert main is not None
@@ -238,7 +238,7 @@ def test_ctrl_c_while_a_block_of_threads_joins_goes_on_when_all_have_ended() -> 
 # Python drops an exception that is raised in a callback of the collector or of a weak reference.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
-    """Where it strikes within the block or its end, all is joined and no nursery is corrupt."""
+    """Anywhere in the block or its exit: all workers are joined, and no nursery is corrupt."""
     trio = pytest.importorskip("trio")
     randomly = random.Random(5)
     struck = 0
@@ -337,7 +337,7 @@ async def by_two_groups(coord: aioqueue.Coordinator) -> None:
 
 class TestAFailureIsReportedOnce:
     @pytest.mark.parametrize("way", [by_a_task_group, by_a_join_in_a_task_group, by_two_groups])
-    def test_that_comes_in_groups(self, task_world: TaskWorld, way: Way) -> None:
+    def test_in_groups(self, task_world: TaskWorld, way: Way) -> None:
         error = ValueError("the only one")
 
         async def fails() -> None:
@@ -352,7 +352,7 @@ class TestAFailureIsReportedOnce:
 
         task_world.run(body)
 
-    def test_beside_a_worker_that_was_given_up(self) -> None:
+    def test_beside_a_straggler(self) -> None:
         error, go = ValueError("the only one"), threading.Event()
         thread = threading.Thread(target=go.wait, args=(PATIENCE,))
         thread.start()
@@ -366,7 +366,7 @@ class TestAFailureIsReportedOnce:
         assert [type(one) for one in found] == [ValueError, StillRunningError]
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_any_nest_of_groups(self, seed: int) -> None:
+    def test_in_nested_groups(self, seed: int) -> None:
         randomly = random.Random(seed)
         errors: list[Exception] = [ValueError(str(number)) for number in range(6)]
 
@@ -399,8 +399,8 @@ def no_collector() -> Iterator[None]:
         gc.enable()
 
 
-class Data:
-    """What a program has, and is to be gone."""
+class Payload:
+    """An object of the program that must be freed."""
 
     def __init__(self, known: list[Any]) -> None:
         known.append(weakref.ref(self))
@@ -518,12 +518,12 @@ class TestNothingIsLeft:
             gate.set()
 
     @pytest.mark.parametrize("has_queue", [False, True], ids=["alone", "with a queue"])
-    def test_of_what_a_failing_block_of_threads_had(self, has_queue: bool) -> None:
-        """The failure has the frame of the block, which has the coordinator and its queues."""
+    def test_of_a_failing_block_of_threads(self, has_queue: bool) -> None:
+        """The failure refers to the block's frame, and so to the coordinator and its queues."""
         known: list[Any] = []
 
         def block() -> None:
-            data = Data(known)
+            data = Payload(known)
             with sync.Coordinator() as coord:
                 queue = sync.FIFOQueue(1)
                 if has_queue:
@@ -536,11 +536,11 @@ class TestNothingIsLeft:
             spin_until(lambda: known[0]() is None)
 
     @pytest.mark.parametrize("world_type", WORLD_TYPES, ids=lambda one: one.name)
-    def test_of_what_a_failing_block_of_tasks_had(self, world_type: type[TaskWorld]) -> None:
+    def test_of_a_failing_block_of_tasks(self, world_type: type[TaskWorld]) -> None:
         known: list[Any] = []
 
         async def block() -> None:
-            data = Data(known)
+            data = Payload(known)
             async with aioqueue.Coordinator() as coord:
                 queue = aioqueue.FIFOQueue(1)
                 coord.start(aioqueue.QueueRunner(queue, [partial(queue.enqueue, 1)]))
@@ -555,7 +555,7 @@ class TestNothingIsLeft:
         with no_collector():
             world.run(body)
 
-    def test_the_queues_of_a_failing_block_know_why(self) -> None:
+    def test_queues_keep_the_failure_of_a_block_as_their_cause(self) -> None:
         queue = sync.FIFOQueue(1)
         with pytest.raises(ExceptionGroup), sync.Coordinator() as coord:
             coord.start(sync.QueueRunner(queue, [partial(queue.enqueue, 1)]))
@@ -569,7 +569,7 @@ class TestNothingIsLeft:
         known: list[Any] = []
 
         def fails_with_data(self: Any) -> None:
-            raise ValueError(str(Data(known)))
+            raise ValueError(str(Payload(known)))
 
         def block() -> None:
             looper = type("Looper", (sync.LooperThread,), {where: fails_with_data})
@@ -587,7 +587,7 @@ class TestNothingIsLeft:
         known: list[Any] = []
 
         def fails_with_data() -> None:
-            data = Data(known)
+            data = Payload(known)
             raise ValueError(str(data))
 
         with no_collector():
@@ -598,10 +598,10 @@ class TestNothingIsLeft:
             spin_until(lambda: known[0]() is None)
 
 
-def test_a_block_stops_and_joins_although_a_signal_handler_raises_while_it_is_left(
+def test_a_block_stops_and_joins_although_a_signal_handler_raises_during_its_exit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A `TimeoutError` of the program's own, say: it comes out once all workers have ended."""
+    """The exception of the handler is raised when all workers have ended."""
     queue = sync.FIFOQueue(2)
     coord = sync.Coordinator()
     stop, strikes = coord._core.stop, [TimeoutError("the program's own")]

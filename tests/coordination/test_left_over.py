@@ -1,4 +1,4 @@
-"""A cancellation is judged since the call began: what an earlier one has left is nobody's request.
+"""Only requests since the start of a call count, not leftovers of earlier calls.
 
 Everything that calls coroutines of the user again and again is tried with everything that may be
 left behind: a cancellation that an earlier call has swallowed, or one of a task group of Python
@@ -36,7 +36,7 @@ async def swallow() -> None:
 
 
 async def failing_group() -> None:
-    """The group cancels the task that is in it. In Python 3.11 it forgets to take that back."""
+    """The group cancels its task. In Python 3.11 it forgets to take that back."""
 
     async def fail() -> None:
         raise ValueError
@@ -76,7 +76,7 @@ async def stray() -> None:
 
 
 class Calls:
-    """What happens in the calls of one function.
+    """The script of the calls of one function.
 
     Args:
         left: by the number of a call, what it leaves behind.
@@ -203,7 +203,7 @@ def plain_factory(loop: Any, coro: Any, **options: Any) -> asyncio.Task[Any]:
 
 
 def check(world: AsyncioWorld, place: str, calls: Calls, factory: Any = None) -> None:
-    """A stray cancellation is raised as a failure; a real one never says that it was stray."""
+    """Check that a stray cancellation is a failure, and that a requested one is not."""
 
     async def body() -> None:
         asyncio.get_running_loop().set_task_factory(factory)
@@ -218,11 +218,11 @@ def check(world: AsyncioWorld, place: str, calls: Calls, factory: Any = None) ->
         raised = None if task.cancelled() else task.exception()
         if calls.how == "stray":
             assert raised is not None, f"{about}: ended quietly"
-            told = ["CancelledError", "was cancelled"]
+            expected = ["CancelledError", "was cancelled"]
             if sys.version_info >= (3, 13):
                 # The group repeats what was swallowed before, and a wait between two calls gets it.
-                told.append("stopped from outside")
-            assert any(text in _text(raised) for text in told), about
+                expected.append("stopped from outside")
+            assert any(text in _text(raised) for text in expected), about
         else:
             assert "but was not cancelled" not in _text(raised), about
             assert "awaited was" not in _text(raised), about
@@ -241,7 +241,9 @@ def _text(error: BaseException | None) -> str:
 @pytest.mark.parametrize("factory", [None, plain_factory], ids=["usual", "factory"])
 @pytest.mark.parametrize("left", LEFT)
 @pytest.mark.parametrize("place", PLACES)
-def test_what_is_left_behind(loop_world: AsyncioWorld, place: str, left: str, factory: Any) -> None:
+def test_leftovers_of_earlier_calls(
+    loop_world: AsyncioWorld, place: str, left: str, factory: Any
+) -> None:
     for how in ("stray", "cancelled"):
         if how == "cancelled" and place in ("source", "source_of_threads", "batcher"):
             continue  # that task is the reader's, or a helper's
@@ -284,10 +286,10 @@ def test_an_item_is_tried_again_after_a_stray_one(loop_world: AsyncioWorld, left
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="no group repeats a cancellation")
 @pytest.mark.parametrize("factory", [None, plain_factory], ids=["usual", "factory"])
 @pytest.mark.parametrize("is_left", [False, True])
-def test_what_a_group_repeats_is_the_request_that_it_was(
+def test_a_request_that_a_group_repeats_still_counts(
     loop_world: AsyncioWorld, is_left: bool, factory: Any
 ) -> None:
-    """Somebody cancels a worker in a group, whose child then fails in its clean-up."""
+    """Other code cancels a worker in a group, whose child then fails in its clean-up."""
 
     async def body() -> None:
         asyncio.get_running_loop().set_task_factory(factory)

@@ -1,4 +1,4 @@
-"""Calling something again and again: `LooperThread` and `LooperTask`.
+"""`LooperThread` and `LooperTask` call a function at an interval.
 
 No test waits for a clock: threads get a clock of their own, and tasks run under trio's, which jumps
 to the next deadline when all are asleep.
@@ -40,7 +40,7 @@ class Clock:
 
 
 class Recording(sync.LooperThread):
-    """A looper that says what it does, and stops after some calls."""
+    """A looper that records its calls, and stops after some."""
 
     def __init__(self, coord: sync.Coordinator, interval: float | None, calls: int = 3) -> None:
         super().__init__(coord, interval)
@@ -118,7 +118,7 @@ class TestThread:
         assert "stop" not in looper.said
 
     def test_stop_loop_may_wait(self) -> None:
-        """The stop ends the calls that `run_loop` waits in, and none of those after it."""
+        """The stop ends the waits of `run_loop`, and not those of `stop_loop`."""
         queue = sync.FIFOQueue(1)
         queue.enqueue("first")
         is_stopping, taken = threading.Event(), []
@@ -171,7 +171,7 @@ class TestThread:
         assert times == [1000, 1010, 1020, 1030]
         assert clock.pauses[:3] == [7, 7, 7]
 
-    def test_missed_ticks_are_made_up_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_late_calls_are_made_up_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         coord = sync.Coordinator()
         clock = Clock(coord, monkeypatch)
         looper = Recording(coord, 10, calls=6)
@@ -223,7 +223,7 @@ class TestThread:
                 sync.LooperThread(coord, None, **options)
         assert not core_of(coord).worker_threads()
 
-    def test_refuses_a_target_that_it_could_not_call(self) -> None:
+    def test_refuses_targets_that_are_not_callable(self) -> None:
         coord = sync.Coordinator()
 
         async def target() -> None: ...
@@ -258,7 +258,7 @@ class TestTask:
 
         task_world.run(body)
 
-    def test_lets_others_run(self, task_world: TaskWorld) -> None:
+    def test_lets_other_tasks_run(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             calls: list[int] = []
             async with aioqueue.Coordinator() as coord:
@@ -358,7 +358,7 @@ class TestTask:
                 aioqueue.LooperTask(wrong, print)
 
     def test_a_target_that_returns_a_coroutine(self, task_world: TaskWorld) -> None:
-        """As for the ops of a runner: it must not be forgotten silently."""
+        """It is refused, as for the ops of a runner."""
 
         async def body() -> None:
             async def target() -> None: ...

@@ -1,4 +1,4 @@
-"""Threads with an event loop of their own: what they need is imported before they start."""
+"""Threads with their own event loop: their imports happen before they start."""
 
 from __future__ import annotations
 
@@ -45,11 +45,15 @@ PROGRAMS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_nothing_of_the_loop_is_imported_by_its_thread(program: str) -> None:
-    """Else Ctrl-C meanwhile ends the program as an error does, with the exit status 1."""
-    told = textwrap.dedent(BEGINNING + PROGRAMS[program]) + "print(*sorted(elsewhere))"
+def test_the_thread_of_a_loop_imports_nothing(program: str) -> None:
+    """Otherwise Ctrl-C during an import ends the program with the exit status 1."""
+    program_text = textwrap.dedent(BEGINNING + PROGRAMS[program]) + "print(*sorted(elsewhere))"
     done = subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program_text],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     late = [name for name in done.stdout.split() if name.startswith(("anyio", "uvloop", "asyncio"))]

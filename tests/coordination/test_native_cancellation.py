@@ -1,4 +1,4 @@
-"""`asyncio.Task.cancel` at every step of everything that coordinates.
+"""`asyncio.Task.cancel` at every step of coordinators, runners and pipelines.
 
 A shield of anyio does not keep it out, and a handler that cancels all tasks of a loop meets workers
 and what waits for them alike. So each program here is run again and again: cancelled once, or
@@ -30,11 +30,11 @@ ENOUGH = 400
 
 
 class BrokenError(Exception):
-    """What a program hands over as a failure."""
+    """The failure of a program."""
 
 
-class Stage:
-    """What a program has made, to be looked at when it is over.
+class Scenario:
+    """The objects of a program, which are checked at its end.
 
     Args:
         failing: whether something in the program is to fail.
@@ -59,10 +59,10 @@ class Stage:
             raise error
 
 
-Program = Callable[[Stage], Coroutine[Any, Any, None]]
+Program = Callable[[Scenario], Coroutine[Any, Any, None]]
 
 
-def numbers(queue: aioqueue.FIFOQueue, n: int, stage: Stage) -> Callable[[], Any]:
+def numbers(queue: aioqueue.FIFOQueue, n: int, stage: Scenario) -> Callable[[], Any]:
     """A coroutine op that enqueues some numbers, and then ends or fails."""
     left = iter(range(n))
 
@@ -77,7 +77,7 @@ def numbers(queue: aioqueue.FIFOQueue, n: int, stage: Stage) -> Callable[[], Any
     return op
 
 
-async def tasks_in_a_block(stage: Stage) -> None:
+async def tasks_in_a_block(stage: Scenario) -> None:
     queue = aioqueue.FIFOQueue(2)
     stage.coord = aioqueue.Coordinator()
 
@@ -93,7 +93,7 @@ async def tasks_in_a_block(stage: Stage) -> None:
             pass
 
 
-async def a_join_in_a_block(stage: Stage) -> None:
+async def a_join_in_a_block(stage: Scenario) -> None:
     queue = aioqueue.FIFOQueue(None)
     stage.coord = aioqueue.Coordinator()
     async with stage.coord as coord:
@@ -103,7 +103,7 @@ async def a_join_in_a_block(stage: Stage) -> None:
         await asyncio.sleep(0)
 
 
-async def threads_in_a_block(stage: Stage) -> None:
+async def threads_in_a_block(stage: Scenario) -> None:
     queue = aioqueue.FIFOQueue(2)
     left = iter(range(5))
 
@@ -122,7 +122,7 @@ async def threads_in_a_block(stage: Stage) -> None:
             pass
 
 
-async def a_registered_task(stage: Stage) -> None:
+async def a_registered_task(stage: Scenario) -> None:
     async def work() -> None:
         stage.fail()
 
@@ -133,14 +133,14 @@ async def a_registered_task(stage: Stage) -> None:
         await asyncio.sleep(0)
 
 
-async def a_runner_by_itself(stage: Stage) -> None:
+async def a_runner_by_itself(stage: Scenario) -> None:
     queue = aioqueue.FIFOQueue(None)
     ops = [numbers(queue, 2, stage), numbers(queue, 1, stage)]
     await stage.runner(aioqueue.QueueRunner(queue, ops)).run()
 
 
 def preparing(**options: Any) -> Program:
-    async def program(stage: Stage) -> None:
+    async def program(stage: Scenario) -> None:
         queue = aioqueue.FIFOQueue(2)
 
         async def source() -> AsyncIterator[int]:
@@ -169,7 +169,7 @@ def preparing(**options: Any) -> Program:
     return program
 
 
-def preparing_on_threads(stage: Stage) -> Coroutine[Any, Any, None]:
+def preparing_on_threads(stage: Scenario) -> Coroutine[Any, Any, None]:
     async def program() -> None:
         queue = aioqueue.FIFOQueue(2)
 
@@ -250,8 +250,8 @@ def _sending(coroutine: Coroutine[Any, Any, None], value: Any) -> Callable[[], A
     return lambda: coroutine.send(value)
 
 
-async def ended(task: asyncio.Task[None]) -> BaseException | None:
-    """Wait until a program has ended; returns what it has raised."""
+async def result_of(task: asyncio.Task[None]) -> BaseException | None:
+    """Wait for the end of a program; return what it has raised."""
     done, _ = await asyncio.wait({task}, timeout=PATIENCE)
     assert done, "it hangs"
     if task.cancelled():
@@ -259,8 +259,8 @@ async def ended(task: asyncio.Task[None]) -> BaseException | None:
     return task.exception()
 
 
-def check(stage: Stage, raised: BaseException | None, *, asked: bool) -> None:
-    """That everything has ended, and all is reported."""
+def check(stage: Scenario, raised: BaseException | None, *, asked: bool) -> None:
+    """Check that everything has ended and all failures are reported."""
     me = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not me and not task.done()]
     assert not left, f"they were left: {left}"
@@ -309,9 +309,9 @@ def no_thread_is_left() -> Iterator[None]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_at_every_await(loop_world: AsyncioWorld, name: str, times: int, failing: bool) -> None:
     async def once(step: int) -> bool:
-        stage = Stage(failing=failing)
+        stage = Scenario(failing=failing)
         run = Cancelling(PROGRAMS[name](stage), step, times)
-        raised = await ended(run.task)
+        raised = await result_of(run.task)
         check(stage, raised, asked=run.asked > 0)
         if stage.runners and run.asked == 0:
             assert stage.runners[0].queue.is_closed()
@@ -330,13 +330,13 @@ def test_at_every_await(loop_world: AsyncioWorld, name: str, times: int, failing
 @pytest.mark.parametrize("who", ["all", "all others", "one", "another one"])
 @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
 @pytest.mark.parametrize("name", OF_TASKS)
-def test_of_workers_in_every_turn(
+def test_of_workers_in_any_order(
     loop_world: AsyncioWorld, name: str, failing: bool, who: str
 ) -> None:
-    """As a handler does that ends a program by cancelling its tasks; or a debugger, only one."""
+    """All tasks, as a handler that ends a program cancels them, or one, as a debugger does."""
 
     async def once(turns: int) -> bool:
-        stage = Stage(failing=failing)
+        stage = Scenario(failing=failing)
         me = asyncio.current_task()
         main = asyncio.get_running_loop().create_task(PROGRAMS[name](stage))
         for _ in range(turns):
@@ -350,7 +350,7 @@ def test_of_workers_in_every_turn(
             main.cancel()
         for task in others:
             task.cancel()
-        raised = await ended(main)
+        raised = await result_of(main)
         check(stage, raised, asked=who == "all")
         for runner in stage.runners:
             assert runner.queue.is_closed()
@@ -365,7 +365,7 @@ def test_of_workers_in_every_turn(
     loop_world.run(body)
 
 
-def test_a_scope_is_not_asked_for_again(task_world: TaskWorld) -> None:
+def test_the_cancellation_of_a_scope_is_not_repeated(task_world: TaskWorld) -> None:
     """A failure that wins over the cancellation by a scope leaves nothing that the scope does not
     know as its own: not even where somebody awaits on the way there."""
 

@@ -1,4 +1,4 @@
-"""What a raised object means: every shape of exception, raised at every place where one can be.
+"""The meaning of exceptions: every shape, raised at every place.
 
 An end is one only where it is of the worker's own queue or source; a cancellation only if somebody
 has asked for it; all else is a failure, reported once, whatever its class makes of being reported.
@@ -41,14 +41,14 @@ class SealedError(Exception):
         raise TypeError(name)
 
 
-class MuteError(Exception):
-    """An exception that nobody can ask what it says."""
+class UnprintableError(Exception):
+    """An exception whose text cannot be made."""
 
     def __str__(self) -> str:
         raise ValueError("nothing")
 
 
-class EmptyError(Exception):
+class FalseError(Exception):
     """An exception that is false, as one that lists errors and has none."""
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class AmbiguousError(Exception):
 
 
 class FatalError(BaseException):
-    """As `KeyboardInterrupt` is one."""
+    """An exception like `KeyboardInterrupt`."""
 
 
 def ends() -> list[Exception]:
@@ -73,9 +73,9 @@ def ends() -> list[Exception]:
 SHAPES: dict[str, Callable[[], BaseException]] = {
     "plain": lambda: ValueError("plain"),
     "frozen": FrozenError,
-    "mute": MuteError,
+    "mute": UnprintableError,
     "sealed": SealedError,
-    "empty": EmptyError,
+    "empty": FalseError,
     "ambiguous": AmbiguousError,
     "end": lambda: OutOfRangeError("of another queue"),
     "closed": lambda: QueueClosedError("another queue"),
@@ -121,7 +121,7 @@ def is_task(request: pytest.FixtureRequest) -> bool:
 
 
 def holds(failure: BaseException | None, error: BaseException) -> bool:
-    """Whether a failure is an exception, or tells of it."""
+    """Return whether a failure is an exception, or names it."""
     if failure is None or failure is error:
         return failure is error
     parts = failure.exceptions if isinstance(failure, BaseExceptionGroup) else ()
@@ -129,7 +129,7 @@ def holds(failure: BaseException | None, error: BaseException) -> bool:
 
 
 def check_reported(raised: BaseException | None, error: BaseException) -> None:
-    """That a block has raised one group of one failure, which is the exception."""
+    """Check that a block has raised a group with this exception only."""
     assert isinstance(raised, BaseExceptionGroup), repr(raised)
     (failure,) = raised.exceptions
     assert holds(failure, error), repr(failure)
@@ -185,8 +185,8 @@ async def test_of_an_op(world: World, shape: str, is_task: bool) -> None:
 
 
 @pytest.mark.parametrize("is_task", [False, True], ids=["thread", "task"])
-def test_of_an_op_that_cannot_be_understood(is_task: bool) -> None:
-    """A group too deep to look through: the failure to understand it is a failure of the worker."""
+def test_of_an_op_that_raises_a_group_too_deep(is_task: bool) -> None:
+    """The group is too deep to classify: that error is the worker's failure."""
     error: Exception = ValueError("at the bottom")
     for _ in range(5000):
         error = ExceptionGroup("deep", [error])
@@ -219,7 +219,7 @@ class TestOfPrepare:
     async def test_the_function(
         self, world: World, shape: str, is_task: bool, options: dict[str, Any]
     ) -> None:
-        """Nothing that it raises is the end of the source."""
+        """No exception of it counts as the end of the source."""
         error = SHAPES[shape]()
 
         def make(number: int) -> int:
@@ -251,7 +251,7 @@ class TestOfPrepare:
         assert any("while preparing item 2" in note for note in failure.__notes__)
 
     @pytest.mark.parametrize("shape", ["sealed", "mute"])
-    def test_what_a_process_tells_of_a_strange_one(self, shape: str) -> None:
+    def test_a_strange_exception_in_a_process(self, shape: str) -> None:
         queue = sync.FIFOQueue(4)
         make = functools.partial(raise_at_two, shape)
         runner = prepare(range(9), make, into=queue, where="process", workers=1)
@@ -263,7 +263,7 @@ class TestOfPrepare:
         assert isinstance(failure.__cause__, RemoteTraceback)
 
     @pytest.mark.slow(every=3)
-    async def test_the_function_if_items_are_skipped(
+    async def test_the_function_with_skipped_items(
         self, world: World, shape: str, is_task: bool
     ) -> None:
         error = SHAPES[shape]()
@@ -400,7 +400,7 @@ class TestOfABlock:
             check_reported(raised, error)
 
     @pytest.mark.parametrize("how", ["registered", "registered at its end", "joined"])
-    def test_a_task_that_it_is_given(self, shape: str, how: str) -> None:
+    def test_a_registered_task(self, shape: str, how: str) -> None:
         if shape in ("exit", "asyncio", "stop iteration"):
             pytest.skip("asyncio makes something else of it")
         error = SHAPES[shape]()
@@ -438,7 +438,7 @@ class TestOfABlock:
 
 
 class TestMeaning:
-    def test_a_cancellation_counts_if_it_was_asked_for(self, task_world: TaskWorld) -> None:
+    def test_a_requested_cancellation_is_a_stop(self, task_world: TaskWorld) -> None:
         meanings: list[Classification] = []
 
         async def wait() -> None:
@@ -464,7 +464,7 @@ class TestMeaning:
         task_world.run(body)
 
     def test_a_coroutine_that_is_closed(self, task_world: TaskWorld) -> None:
-        """And one that raises the same by itself."""
+        """Beside one that raises the same exception itself."""
         meanings: list[Classification] = []
 
         async def wait() -> None:
@@ -488,13 +488,13 @@ class TestMeaning:
 
         task_world.run(body)
 
-    def test_what_stopping_causes_counts_while_it_stops(self) -> None:
+    def test_consequences_of_the_stop_count_during_the_stop(self) -> None:
         for error in (OutOfRangeError(), QueueClosedError(), asyncio.CancelledError()):
             assert classify(error) is Classification.FAILURE
             assert classify(error, stopping=True) is Classification.STOP
         assert classify(ValueError(), stopping=True) is Classification.FAILURE
 
-    def test_what_cannot_be_mistaken_stays_as_it_is(self) -> None:
+    def test_unmistakable_failures_are_not_wrapped(self) -> None:
         for error in (ValueError(), FatalError(), ExceptionGroup("mixed", [ValueError(), *ends()])):
             assert as_failure(error, "wrapped") is error
         for shape in ("end", "closed", "nested ends", "asyncio", "generator exit"):
@@ -514,8 +514,8 @@ class TestMeaning:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_stop_on_exception_changes_nothing_that_passes_by(shape: str) -> None:
-    """What no join can report any more goes on as it is, and so does what is no `Exception`."""
+def test_stop_on_exception_does_not_change_other_exceptions(shape: str) -> None:
+    """A failure after the last join, and anything but an `Exception`, propagates unchanged."""
     coord = sync.Coordinator()
     error = SHAPES[shape]()
     if isinstance(error, Exception):

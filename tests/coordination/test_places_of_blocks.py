@@ -1,4 +1,4 @@
-"""Where a block may be left: in its own event loop; in trio by its own task."""
+"""A block must be left in its own event loop, in trio by its own task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestAsyncio:
             runner.run(second())
         assert coord.joined
 
-    def test_failures_are_told_there(self) -> None:
+    def test_failures_are_raised_in_the_leaving_task(self) -> None:
         coord = aioqueue.Coordinator()
 
         async def fail() -> None:
@@ -60,7 +60,7 @@ class TestAsyncio:
             with pytest.raises(ExceptionGroup):
                 runner.run(leave(coord))
 
-    def test_another_loop_is_refused_and_all_is_stopped(self) -> None:
+    def test_another_loop_is_refused_and_workers_stop(self) -> None:
         queue = aioqueue.FIFOQueue(1)
         coord = aioqueue.Coordinator()
 
@@ -81,7 +81,7 @@ class TestAsyncio:
             runner.run(leave(coord))
         assert coord.joined
 
-    def test_a_thread_has_none(self) -> None:
+    def test_a_thread_without_a_loop_is_refused(self) -> None:
         async def main() -> None:
             async with aioqueue.Coordinator() as coord:
                 starting = asyncio.to_thread(coord.start, aioqueue.LooperTask(None, print))
@@ -93,7 +93,7 @@ class TestAsyncio:
 
 @needs_trio
 class TestTrio:
-    def test_another_task_is_refused_and_all_is_stopped(self) -> None:
+    def test_another_task_is_refused_and_workers_stop(self) -> None:
         async def main() -> None:
             queue = aioqueue.FIFOQueue(1)
             coord = aioqueue.Coordinator()

@@ -1,4 +1,4 @@
-"""Workers become known to a coordinator, or are started by it."""
+"""Registering workers with a coordinator, and starting them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class TestRegister:
 
 
 class TestStart:
-    """Workers within the block of the async face."""
+    """Starting workers in the block of the async face."""
 
     def test_only_within_the_block(self, task_world: TaskWorld) -> None:
         async def body() -> None:
@@ -175,7 +175,7 @@ class TestStart:
                     coord.start(wrong)  # type: ignore[arg-type]
 
     def test_tasks_that_outlive_the_grace_period_are_cancelled(self, task_world: TaskWorld) -> None:
-        """A looper task is not cancelled at the stop, but then."""
+        """The stop does not cancel a looper task; the end of the grace does."""
 
         async def body() -> None:
             running = Gate()
@@ -197,7 +197,7 @@ class TestStart:
         task_world.run(body)
 
     def test_joining_inside_of_a_started_task(self, task_world: TaskWorld) -> None:
-        """As for threads: no one waits for itself."""
+        """A task does not wait for itself."""
 
         async def body() -> None:
             joined: list[bool] = []

@@ -1,4 +1,4 @@
-"""Whether a cancellation was asked for is judged from where the call began.
+"""A cancellation counts as requested if the request came after the start of the call.
 
 A task group of Python 3.11 whose child fails while it is left, and a task that swallows a
 cancellation, leave a count behind. It is nobody's request: a stray cancellation after it is a
@@ -31,7 +31,7 @@ async def leave_by_a_group() -> None:
 
 
 async def leave_by_a_timeout() -> None:
-    """A request of the task's own scope, which it has swallowed and not taken back."""
+    """Swallow a request of the task's own scope, and do not take it back."""
     try:
         async with asyncio.timeout(0):
             await asyncio.sleep(0)
@@ -194,7 +194,7 @@ def ask() -> None:
     "leave", [leave_a_block, leave_an_empty_block, leave_a_batcher, leave_a_pipeline]
 )
 @pytest.mark.parametrize("has_left", [False, True], ids=["fresh", "left over"])
-def test_a_request_just_before_the_end_of_a_block_is_felt_once(
+def test_a_request_just_before_the_end_of_a_block_is_delivered_once(
     loop_world: AsyncioWorld, leave: Callable[[], Awaitable[None]], has_left: bool
 ) -> None:
     felt: list[str] = []

@@ -1,4 +1,4 @@
-"""`Restart`: a worker of a runner that fails is started again, and reported if it goes on."""
+"""`Restart` starts a failed worker again, and reports one that keeps failing."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def run_async(queue: aioqueue.FIFOQueue, ops: list[Op], restart: Restart) 
 
 
 def run_blocking(queue: aioqueue.FIFOQueue, ops: list[Op], restart: Restart) -> Any:
-    """In the classic style."""
+    """Run a runner on threads, without a block."""
     coord = sync.Coordinator()
     runner = sync.QueueRunner(queue, ops, restart=restart)
     threads = runner.create_threads(coord=coord, daemon=True, start=True)
@@ -95,7 +95,9 @@ def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return to_the_end
 
 
-def test_a_worker_comes_back(run: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_worker_is_started_again(
+    run: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
     queue = aioqueue.FIFOQueue(8)
     script = Script(queue, 1, CrashError("a"), 2, 3, CrashError("b"), 4)
     taken, runner = run(queue, Restart(2), script)
@@ -108,7 +110,7 @@ def test_a_worker_comes_back(run: Callable[..., Any], caplog: pytest.LogCaptureF
     assert "started again at once (restart 2 of 2)" in reported[1].getMessage()
 
 
-def test_one_that_goes_on_failing_is_reported(run: Callable[..., Any]) -> None:
+def test_a_worker_that_keeps_failing_is_reported(run: Callable[..., Any]) -> None:
     queue = aioqueue.FIFOQueue(8)
     last = CrashError("c")
     script = Script(queue, 1, CrashError("a"), CrashError("b"), last, 2)
@@ -146,7 +148,7 @@ def test_what_restarts_nothing(error: BaseException) -> None:
 @pytest.mark.parametrize("kind", ["task", "thread"])
 @pytest.mark.parametrize("ending", ["stop", "drain", "close", "leave"])
 def test_what_ends_a_run_ends_the_pause_at_once(kind: str, ending: str) -> None:
-    """The pause is an hour: each of these would last as long."""
+    """The pause is an hour; each of these ends it."""
     paused = threading.Event()
 
     def pause(failures: int) -> float:
@@ -183,7 +185,7 @@ def test_a_queue_that_is_closed_in_between_loses_nothing(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ops move elements from one queue to another, and crash before they take one; the other queue
-    is closed at any moment of their pauses. Where each element is can be told afterwards."""
+    is closed at any moment of their pauses. No element is lost or repeated."""
     caplog.set_level(logging.CRITICAL, "aioqueue")
     for seed in range(40):
         random = Random(seed)
@@ -230,12 +232,12 @@ def test_a_queue_that_is_closed_in_between_loses_nothing(
 
 
 def test_the_queue_stays_open_during_a_pause() -> None:
-    """Although all other workers have ended."""
+    """All other workers have ended."""
     queue = sync.FIFOQueue(8)
-    goes_on = threading.Event()
+    may_enqueue = threading.Event()
 
     def pause(failures: int) -> float:
-        assert goes_on.wait(PATIENCE)
+        assert may_enqueue.wait(PATIENCE)
         return 0.0
 
     scripts = [Script(queue.aio, CrashError("a"), 1), Script(queue.aio)]
@@ -244,13 +246,13 @@ def test_the_queue_stays_open_during_a_pause() -> None:
     threads = runner.create_threads(daemon=True, start=True)
     threads[1].join(PATIENCE)
     assert not queue.is_closed()
-    goes_on.set()
+    may_enqueue.set()
     assert list(queue) == [1]
     threads[0].join(PATIENCE)
 
 
 def test_random_crashes_lose_and_repeat_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The generator of this rule: any mixture of workers, crashes and pauses."""
+    """Any mixture of workers, crashes and pauses."""
     caplog.set_level(logging.CRITICAL, "aioqueue")
     for seed in range(12):
         random = Random(seed)
@@ -291,7 +293,7 @@ def test_jitter_is_seeded_and_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert pauses(Restart(2, 3.0), 3) == [3.0, 3.0, None]
 
 
-def test_a_worker_that_has_run_well_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_healthy_period_resets_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("aioqueue"), "disabled", True)
     clock = StillClock()
     monkeypatch.setattr(restarts, "perf_counter", clock)
@@ -311,7 +313,7 @@ def test_a_worker_that_has_run_well_counts_anew(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the failed call held is gone, and an explanation names the failure."""
+    """The objects of the failed call are freed, and an explanation names the failure."""
     monkeypatch.setattr(logging.getLogger("aioqueue"), "disabled", True)  # it would keep them
     queue = sync.FIFOQueue(8)
     held: list[weakref.ref[Script]] = []
@@ -324,8 +326,8 @@ def test_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, coord = sync.QueueRunner(queue, [fail], restart=Restart(1, LONG)), sync.Coordinator()
     threads = runner.create_threads(coord=coord, daemon=True, start=True)
     spin_until(lambda: runner.times_restarted == 1 and held[0]() is None)
-    told = "aioqueue-fail-0 waits for its restart: for 3.6e+03 s, after CrashError: a"
-    spin_until(lambda: told in str(aioqueue.explain()))
+    message = "aioqueue-fail-0 waits for its restart: for 3.6e+03 s, after CrashError: a"
+    spin_until(lambda: message in str(aioqueue.explain()))
     assert coord.explain().coordinators[0].workers == ()  # the stage of its runner lists it
     queue.close()
     threads[0].join(PATIENCE)
@@ -367,7 +369,7 @@ def test_wrong_arguments(argument: str, given: Any) -> None:
         Restart(**{"times": 1, argument: given})
 
 
-def test_the_runner_wants_a_restart() -> None:
+def test_the_runner_refuses_other_restarts() -> None:
     wrong: Any = 3
     for runner in (aioqueue.QueueRunner, sync.QueueRunner):
         with pytest.raises(

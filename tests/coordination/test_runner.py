@@ -90,7 +90,7 @@ def task(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-class TestWithinACoordinator:
+class TestInACoordinator:
     @pytest.mark.parametrize("kinds", [(True,) * 3, (False,) * 3, (True, False, True, False)])
     def test_fills_and_closes_its_queue(
         self, task_world: TaskWorld, kinds: tuple[bool, ...]
@@ -108,7 +108,7 @@ class TestWithinACoordinator:
 
         task_world.run(body)
 
-    def test_the_last_one_closes_it(self, task_world: TaskWorld, task: bool) -> None:
+    def test_the_last_worker_closes_it(self, task_world: TaskWorld, task: bool) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(9)
             ended = threading.Event()
@@ -286,7 +286,7 @@ class TestWithinACoordinator:
         task_world.run(body)
 
     def test_an_upstream_failure_is_the_cause_downstream(self, task_world: TaskWorld) -> None:
-        """Whoever is at the end of a chain learns what went wrong at its beginning."""
+        """The consumer at the end of a chain sees the failure at its beginning."""
 
         async def body() -> None:
             first, second = aioqueue.FIFOQueue(9), aioqueue.FIFOQueue(9)
@@ -307,7 +307,7 @@ class TestWithinACoordinator:
 
         task_world.run(body)
 
-    def test_twice_at_once(self, task_world: TaskWorld) -> None:
+    def test_two_runs_at_once_are_refused(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(1)
             runner = aioqueue.QueueRunner(queue, [forever])
@@ -345,7 +345,7 @@ class TestWithinACoordinator:
         task_world.run(body)
 
 
-class TestByItself:
+class TestWithoutACoordinator:
     def test_ends_when_its_input_does(self, task_world: TaskWorld, task: bool) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(None)
@@ -358,7 +358,7 @@ class TestByItself:
         task_world.run(body)
 
     def test_failures_are_collected(self, task_world: TaskWorld, task: bool) -> None:
-        """The others go on; when no one is left, the queue closes with the first as the cause."""
+        """The others continue; the last one closes the queue, caused by the first failure."""
 
         async def body() -> None:
             queue = aioqueue.FIFOQueue(None)
@@ -444,7 +444,7 @@ class TestByItself:
 
         task_world.run(body)
 
-    def test_twice_at_once(self, task_world: TaskWorld) -> None:
+    def test_two_runs_at_once_are_refused(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             queue = aioqueue.FIFOQueue(1)
             runner = aioqueue.QueueRunner(queue, [counting(queue, 2, task=True)])
@@ -522,7 +522,7 @@ class TestClosing:
         task_world.run(body)
 
     def test_a_close_op_that_fails(self, task_world: TaskWorld, task: bool) -> None:
-        """It is reported; and the queue is closed all the same, so that no consumer hangs."""
+        """It is reported, and the queue is closed, so that no consumer hangs."""
 
         async def body() -> None:
             queue = aioqueue.FIFOQueue(None)
@@ -542,10 +542,10 @@ class TestClosing:
         task_world.run(body)
 
     @pytest.mark.parametrize("coordinated", [True, False], ids=["block", "alone"])
-    def test_a_close_op_that_is_interrupted(
+    def test_an_interrupted_close_op(
         self, task_world: TaskWorld, task: bool, coordinated: bool
     ) -> None:
-        """The run ends all the same, and it is reported, as it is of an op."""
+        """The run ends, and the interruption is reported, as one of an op."""
 
         async def body() -> None:
             queue = aioqueue.FIFOQueue(None)
@@ -590,8 +590,8 @@ class TestClosing:
 
         task_world.run(body)
 
-    def test_one_of_a_run_that_has_ended_before_others_is_reported_if_it_fails(self) -> None:
-        """It is called with that of the last one. Explanations tell of those who go on alone."""
+    def test_a_failing_close_op_of_a_run_that_ended_earlier_is_reported(self) -> None:
+        """It is called with that of the last run. Explanations name the running workers only."""
         queue, go, error = sync.FIFOQueue(1), Gate(), ValueError()
 
         def ends() -> None:
@@ -659,7 +659,7 @@ class AsyncCallable:
 
 
 class TestWhatRunsWhere:
-    def test_coroutine_functions_in_disguise_are_tasks(self, task_world: TaskWorld) -> None:
+    def test_wrapped_coroutine_functions_are_tasks(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             op = AsyncCallable()
             ops: list[Op] = [
@@ -691,9 +691,7 @@ class TestWhatRunsWhere:
 
         task_world.run(body)
 
-    def test_workers_see_the_context_variables_of_who_started_them(
-        self, task_world: TaskWorld
-    ) -> None:
+    def test_workers_inherit_context_variables(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             seen: list[str] = []
 
@@ -729,10 +727,8 @@ class TestThreads:
         assert not any(thread.is_alive() for thread in threads)
 
     @pytest.mark.parametrize("stray", [asyncio.CancelledError, GeneratorExit])
-    def test_a_cancellation_that_strays_into_a_thread_is_a_failure(
-        self, stray: type[BaseException]
-    ) -> None:
-        """Nobody can have cancelled the worker, so something that it used was cancelled."""
+    def test_a_cancellation_in_a_thread_is_a_failure(self, stray: type[BaseException]) -> None:
+        """A thread cannot be cancelled, so something that it used was."""
 
         def op() -> None:
             raise stray("strayed")
@@ -842,7 +838,7 @@ class TestThreads:
         coord.sync.join(threads)
         assert queue.is_closed()
 
-    def test_the_legacy_script(self) -> None:
+    def test_a_script_of_tensorflow_1(self) -> None:
         queue = sync.FIFOQueue(capacity=50, dtypes=["float32", "int32"], shapes=[(4,), ()])
         numbers = itertools.count()
         runner = sync.QueueRunner(queue, [lambda: queue.enqueue(([0.5] * 4, next(numbers)))] * 4)
@@ -863,7 +859,7 @@ class TestThreads:
         assert len(set(labels)) == 200
         assert not any(thread.is_alive() for thread in threads)
 
-    def test_workers_see_the_context_variables_of_who_started_them(self) -> None:
+    def test_workers_inherit_context_variables(self) -> None:
         seen: list[str] = []
 
         def op() -> None:
@@ -926,7 +922,7 @@ class TestArguments:
         kind = f"{face.__name__}.QueueRunner"
         assert repr(runner) == f"<{kind} of 'images', 1 worker, idle>"
 
-    def test_a_missing_one_is_missed_by_the_class_that_was_called(self, face: Any) -> None:
+    def test_a_missing_argument_is_reported_with_the_public_class(self, face: Any) -> None:
         with pytest.raises(TypeError, match=r"^QueueRunner\.__init__\(\) missing"):
             face.QueueRunner()
         with pytest.raises(
@@ -950,7 +946,7 @@ class TestArguments:
             face.QueueRunner(face.FIFOQueue(1), wrong)
 
     def test_an_op_that_is_a_generator(self, face: Any) -> None:
-        """It would enqueue nothing, for ever."""
+        """A call of it enqueues nothing."""
 
         def elements() -> Iterator[int]:
             yield 1

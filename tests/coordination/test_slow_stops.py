@@ -1,6 +1,6 @@
-"""A stop that takes long tells what it waits for, and who is given up is named with its place.
+"""A slow stop logs the workers that it waits for; stragglers are named with their places.
 
-Time is the test's: joins tell how long they would wait, and are told what the clock says.
+The tests control the clock, and record how long joins would wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HERE = re.escape(__file__)
 
 
 class Stuck:
-    """A thread that is in the middle of something, and heeds no stop."""
+    """A thread that is in a call and ignores the stop."""
 
     def __init__(self, name: str = "decoder") -> None:
         self.go = threading.Event()
@@ -92,7 +92,7 @@ class TestWarning:
         assert list(waits) == []
         assert caplog.messages == []
 
-    def test_none_if_they_are_given_up_before(
+    def test_none_if_the_grace_is_shorter(
         self, stuck: Stuck, clock: StillClock, caplog: pytest.LogCaptureFixture
     ) -> None:
         core = CoordinatorCore(None)
@@ -115,11 +115,11 @@ class TestWarning:
     ) -> None:
         monkeypatch.setattr(core_module, "SLOW_STOP", 0.0)
 
-        def let_go() -> None:
+        def finish() -> None:
             spin_until(lambda: caplog.messages)
             stuck.go.set()
 
-        release = threading.Thread(target=let_go)
+        release = threading.Thread(target=finish)
         release.start()
         if leave == "block":
             with sync.Coordinator() as coord:
@@ -195,18 +195,18 @@ class TestStragglers:
         assert error.workers == ("decoder",)
         assert re.search(rf"\n  decoder in .*{HERE}:\d+ Stuck\.decode$", str(error))
 
-    def test_have_a_line_each(self, stuck: Stuck) -> None:
+    def test_have_one_line_each(self, stuck: Stuck) -> None:
         other, coord = Stuck("reader"), sync.Coordinator()
         coord.request_stop()
         with pytest.raises(ExceptionGroup) as caught:
             coord.join([stuck.thread, other.thread], stop_grace_period=0)
         place = rf"in .*, called from {HERE}:\d+ Stuck\.decode"
-        told = rf".*: decoder reader\n  decoder {place}\n  reader {place}"
-        assert re.fullmatch(told, str(caught.value.exceptions[0]))
+        text = rf".*: decoder reader\n  decoder {place}\n  reader {place}"
+        assert re.fullmatch(text, str(caught.value.exceptions[0]))
         other.go.set()
         other.thread.join(PATIENCE)
 
-    def test_in_tensorflows_words_the_places_are_the_cause(self, stuck: Stuck) -> None:
+    def test_in_compat_the_places_are_the_cause(self, stuck: Stuck) -> None:
         coord = train.Coordinator()
         coord.request_stop()
         with pytest.raises(RuntimeError) as caught:
@@ -219,11 +219,13 @@ class TestPlaces:
     def test_of_a_thread_that_is_not_running(self) -> None:
         assert stacks.of_thread(threading.Thread()) == ""
 
-    def test_of_our_own_code_alone(self) -> None:
+    def test_of_code_of_aioqueue_only(self) -> None:
         place = stacks.of_thread(threading.current_thread())
-        assert re.search(rf"stacks\.py:\d+ \w+, called from .*{HERE}:\d+ .*alone$", place)
+        assert re.search(rf"stacks\.py:\d+ \w+, called from .*{HERE}:\d+ .*only$", place)
 
-    def test_where_python_cannot_tell(self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_where_python_does_not_know_the_frame(
+        self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.delattr("sys._current_frames")
         assert stacks.of_thread(stuck.thread) == ""
 
@@ -245,7 +247,7 @@ class TestPlaces:
         asyncio.run(main())
 
     @pytest.mark.parametrize("given", [None, 3, asyncio.Future])
-    def test_of_what_has_no_code(self, given: Any) -> None:
+    def test_of_an_object_without_code(self, given: Any) -> None:
         assert stacks.of_task(given) == ""
 
 
@@ -269,15 +271,15 @@ class TestItems:
         next(waits)
         clock.now += SLOW_STOP
         next(waits)
-        told = caplog.messages[-1]
+        text = caplog.messages[-1]
         item = r"at item 37 \(epoch 0, index 0\) for \d+\.\d s"
-        assert re.search(rf"\n  {thread.name} {item} in .*\.decode", told)
+        assert re.search(rf"\n  {thread.name} {item} in .*\.decode", text)
         go.set()
         thread.join(PATIENCE)
         waits.close()
         coord.join()
 
-    def test_a_join_that_ctrl_c_has_ended_tells_who_is_left(
+    def test_a_join_that_ctrl_c_ended_names_running_workers(
         self, stuck: Stuck, caplog: pytest.LogCaptureFixture
     ) -> None:
         coord = sync.Coordinator()
@@ -286,11 +288,11 @@ class TestItems:
         joins = [one for one in threading.enumerate() if one.name == "aioqueue-join"]
         with pytest.raises(KeyboardInterrupt), ctrl_c(lambda: is_joined(len(joins))):
             coord.join()
-        told = caplog.messages[-1]
-        assert told.startswith("the join was interrupted, with 1 worker still running:")
-        assert re.search(rf"decoder in .*called from {HERE}:\d+ Stuck\.decode", told)
+        text = caplog.messages[-1]
+        assert text.startswith("the join was interrupted, with 1 worker still running:")
+        assert re.search(rf"decoder in .*called from {HERE}:\d+ Stuck\.decode", text)
 
 
 def is_joined(before: int) -> bool:
-    """Whether somebody waits for a thread to end."""
+    """Return whether a call waits for the end of a thread."""
     return sum(one.name == "aioqueue-join" for one in threading.enumerate()) > before

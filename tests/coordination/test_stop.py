@@ -1,4 +1,4 @@
-"""Stops: asked for once, heard by everybody, also from signal handlers; in every world."""
+"""Stops wake all callers, also from signal handlers, in every world."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aioqueue import sync
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import InvalidArgumentError
 from tests.kit.coordinators import (
-    KeptForTheStop,
     Make,
+    StopCallbacks,
     Thread,
     group_of,
     has_begun_to_join,
@@ -43,7 +43,7 @@ from tests.kit.worlds import (
 
 
 class TestStop:
-    async def test_is_asked_for_once_and_for_all(self, world: World, make: Make) -> None:
+    async def test_a_request_is_permanent(self, world: World, make: Make) -> None:
         coord = make()
         assert coord.should_stop() is False
         assert coord.request_stop() is None
@@ -53,9 +53,7 @@ class TestStop:
         await coord.join()
         assert coord.should_stop() is True
 
-    async def test_waiting_for_it_that_has_come_returns_at_once(
-        self, world: World, make: Make
-    ) -> None:
+    async def test_waiting_for_a_past_stop_returns_at_once(self, world: World, make: Make) -> None:
         coord = make()
         coord.request_stop()
         assert await coord.wait_for_stop() is True
@@ -71,7 +69,7 @@ class TestStop:
         assert waiting_for_stop(coord) == 0
 
     @pytest.mark.slow("asyncio")
-    async def test_wakes_all_who_wait(self, world: World, make: Make) -> None:
+    async def test_wakes_all_waiting_callers(self, world: World, make: Make) -> None:
         coord = make()
         many = 200 if isinstance(world, ThreadWorld) else 1000
         operations = [world.spawn(coord.wait_for_stop) for _ in range(many)]
@@ -80,7 +78,7 @@ class TestStop:
         coord.request_stop()
         assert [await operation.result() for operation in operations] == [True] * many
 
-    async def test_may_be_asked_for_in_any_thread(self, world: World, make: Make) -> None:
+    async def test_may_be_requested_in_any_thread(self, world: World, make: Make) -> None:
         coord = make()
         operation = world.spawn(coord.wait_for_stop)
         await world.until(lambda: waiting_for_stop(coord) == 1)
@@ -162,17 +160,17 @@ class TestStop:
         assert not task.done()
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    def test_what_a_callback_raises_is_reported_for_who_has_stopped(self) -> None:
+    def test_failures_of_callbacks_are_reported(self) -> None:
         core, error = CoordinatorCore(None), ValueError()
         core.call_on_stop(partial(throw, error))
         core.request_stop(None, "the culprit")
         assert core.failures() == [error]
         assert notes(error) == ["in worker the culprit"]
 
-    def test_no_one_slips_in_between_the_stop_and_its_callbacks(
+    def test_no_callback_is_missed_by_a_concurrent_stop(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Who comes while a stop is under way is either called back by it, or at once."""
+        """A callback that is added during a stop is called by it, or at once."""
         core = CoordinatorCore(None)
         called = threading.Event()
         late = threading.Thread(target=core.call_on_stop, args=(called.set,))
@@ -190,7 +188,7 @@ class TestStop:
 
 
 class TestSignals:
-    """What only the main thread can show."""
+    """Cases that need the main thread."""
 
     def test_a_stop_from_a_handler_wakes_the_thread_it_interrupts(self) -> None:
         coord = sync.Coordinator()
@@ -259,7 +257,7 @@ class TestSignals:
     ) -> None:
         coord = sync.Coordinator()
         coord.register(thread())
-        kept = KeptForTheStop(coord, monkeypatch)
+        kept = StopCallbacks(coord, monkeypatch)
 
         with pytest.raises(KeyboardInterrupt), ctrl_c(has_begun_to_join(coord)):
             coord.join()

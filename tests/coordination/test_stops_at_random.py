@@ -1,4 +1,4 @@
-"""Random workers, stopped at random places, beside an exact model of what must have run.
+"""Random workers, stopped at random places, are compared with an exact model.
 
 A worker is a program of steps: awaits, waits in our calls, threads, groups, shields, scopes,
 clean-ups, and code that swallows what interrupts it. The stop comes while the worker is in a chosen
@@ -70,11 +70,11 @@ def leaves(step: Step) -> Iterator[Step]:
 
 
 class InterruptedStepError(Exception):
-    """What interrupts a step in the model."""
+    """Interrupts a step in the model."""
 
 
 class Model:
-    """Walks through a program, and notes what must happen.
+    """Walks through a program, and records what must happen.
 
     Args:
         stops: the numbers of the steps in which the stops come.
@@ -172,7 +172,7 @@ class Model:
 
 
 class Worker:
-    """Runs the same program, and notes what happens.
+    """Runs the same program, and records what happens.
 
     Args:
         program: the program.
@@ -246,8 +246,8 @@ class Worker:
                 for part in parts:
                     await self.walk(part)
 
-    def has_come_to(self, number: int) -> bool:
-        """Whether it is at this gate, or will never be there."""
+    def has_reached(self, number: int) -> bool:
+        """Return whether it has reached this gate, or never will."""
         return self.came > number or self.has_ended
 
 
@@ -265,7 +265,7 @@ async def run(program: Step, stops: list[int], rule: str) -> list[tuple[int, str
                 await anyio.lowlevel.checkpoint()
 
     async def feed() -> None:
-        """Give a wait in our calls what it waits for, if nothing has ended it by then."""
+        """Complete a wait in a queue call, if nothing has ended it by then."""
         while not worker.has_ended:
             before = core_of(worker.queue).machine.waiting()
             await rounds()
@@ -281,7 +281,7 @@ async def run(program: Step, stops: list[int], rule: str) -> list[tuple[int, str
         known = coord._core._known()
         tasks.start_soon(feed)
         for number, gate in enumerate(worker.gates):
-            await until(partial(worker.has_come_to, number))
+            await until(partial(worker.has_reached, number))
             if worker.has_ended:
                 break
             await rounds()

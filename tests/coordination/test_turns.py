@@ -1,4 +1,4 @@
-"""A worker that never waits does not keep its event loop to itself."""
+"""A worker that never waits yields to the other tasks of its event loop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_room(queue: aioqueue.FIFOQueue) -> Callable[[], Awaitable[None]]:
 
 
 @pytest.mark.parametrize("make", [nowait, by_the_blocking_face, with_room])
-class TestOthersRun:
+class TestOtherTasksRun:
     async def test_beside_it(self, task_world: TaskWorld, make: Any) -> None:
         queue = aioqueue.FIFOQueue(None)
         async with aioqueue.Coordinator() as coord:
@@ -66,8 +66,8 @@ class TestOthersRun:
             assert came.wait(PATIENCE)
 
 
-class TestWhen:
-    """Time is the test's."""
+class TestIntervals:
+    """The tests control the clock."""
 
     @pytest.fixture
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> StillClock:
@@ -86,9 +86,9 @@ class TestWhen:
         return given
 
     async def calls(self, turns: CooperativeYield, clock: StillClock, seconds: float) -> int:
-        """Make those until the next look, each of which takes so long."""
+        """Make the calls until the next check, each of this duration."""
         clock.now += seconds * turns.calls
-        await turns.give()
+        await turns.yield_if_due()
         return turns.calls
 
     async def test_quick_calls(

@@ -1,4 +1,4 @@
-"""What a coordinator says of those who wait and work: to an explanation, a watchdog, a monitor."""
+"""Coordinators in explanations, watchdogs and monitors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def joining(coord: sync.Coordinator, workers: list[Thread]) -> Iterator[None]:
 
 
 class TestExplanations:
-    def test_a_join_says_who_waits_for_whom_and_where_that_one_is(self) -> None:
+    def test_a_join_names_its_workers_and_their_places(self) -> None:
         coord = sync.Coordinator()
         with joining(coord, [Thread("stuck")]):
             spin_until(lambda: "coordinators.py" in str(coord.explain()))  # it has begun
@@ -54,9 +54,9 @@ class TestExplanations:
     def test_of_many_workers_the_first_ones_are_named(self) -> None:
         coord = sync.Coordinator()
         with joining(coord, [Thread(f"worker-{n}") for n in range(7)]):
-            told = str(coord.explain())
-        assert "joiner waits in join for worker-0, worker-1" in told
-        assert "worker-4 and 2 more" in told
+            text = str(coord.explain())
+        assert "joiner waits in join for worker-0, worker-1" in text
+        assert "worker-4 and 2 more" in text
 
     def test_a_worker_that_waits_at_a_queue_is_explained_by_that(self) -> None:
         coord, queue = sync.Coordinator(), sync.FIFOQueue(1)
@@ -84,14 +84,14 @@ class TestExplanations:
         coord = sync.Coordinator()
         assert "running" in str(coord.explain())
         coord.request_stop(ValueError("broken"))
-        told = str(coord.explain())
-        assert "stopping" in told
-        assert "broken" in told
+        text = str(coord.explain())
+        assert "stopping" in text
+        assert "broken" in text
         with pytest.raises(ExceptionGroup):
             coord.join()
         assert "joined" in str(coord.explain())
 
-    def test_who_waits_of_a_runner(self, task_world: TaskWorld) -> None:
+    def test_waiting_workers_of_a_runner(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             source = task_world.fifo(1, name="source")
             queue = task_world.fifo(1, name="filled")
@@ -119,7 +119,7 @@ class TestExplanations:
 
         task_world.run(body)
 
-    def test_who_has_ended_of_a_runner_and_who_was_never_started(self) -> None:
+    def test_ended_and_unstarted_workers_of_a_runner(self) -> None:
         queue = sync.FIFOQueue(1, name="filled")
 
         def ends() -> None:
@@ -143,9 +143,9 @@ class TestExplanations:
 
 
 class TestWatchdog:
-    """With a period so short that it looks at once."""
+    """With a period so short that it checks at once."""
 
-    def test_warns_when_a_worker_waits_and_nothing_moves(
+    def test_warns_of_a_waiting_worker_without_progress(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         queue, empty = sync.FIFOQueue(1), sync.FIFOQueue(1, name="empty")
@@ -159,7 +159,7 @@ class TestWatchdog:
     def test_warns_of_a_registered_thread_that_waits(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Whose queue no runner fills."""
+        """No runner fills its queue."""
         empty = sync.FIFOQueue(1, name="empty")
         coord = sync.Coordinator(watchdog=0.01)
         thread = threading.Thread(target=empty.dequeue, name="taker")
@@ -180,7 +180,7 @@ class TestWatchdog:
             coord.request_stop()
         assert "joiner waits in join for stuck" in warnings(caplog)[0]
 
-    def test_ends_at_the_stop_and_watches_anew_what_begins_anew(self) -> None:
+    def test_ends_at_the_stop_and_starts_again(self) -> None:
         coord = sync.Coordinator(watchdog=0.01)
 
         def watchdogs() -> int:
@@ -274,6 +274,6 @@ class TestMonitor:
                 queue.dequeue()
                 wait_until_waiting(queue, enqueues=1)
             coord.request_stop()
-        told = path.read_text()
-        assert "fill" in told
-        assert "filled" in told
+        text = path.read_text()
+        assert "fill" in text
+        assert "filled" in text

@@ -1,4 +1,4 @@
-"""Looking at frames of other threads does no harm, and leaves garbage collection as it was."""
+"""Reading frames of other threads is safe, and leaves garbage collection as it was."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def collects() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_threads_that_go_on_while_garbage_is_collected() -> None:
+def test_threads_that_run_while_garbage_is_collected() -> None:
     """On CPython 3.11 the interpreter crashed within 2 s, in 20 of 20 trials."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", CRASHES],
@@ -100,7 +100,7 @@ def test_threads_that_go_on_while_garbage_is_collected() -> None:
 
 class TestTheCollector:
     @pauses
-    def test_it_pauses_while_anybody_looks(self) -> None:
+    def test_it_pauses_while_frames_are_read(self) -> None:
         looks, go = threading.Event(), threading.Event()
 
         def look() -> None:
@@ -117,18 +117,18 @@ class TestTheCollector:
         other.join(PATIENCE)
         assert gc.isenabled()
 
-    def test_it_stays_off_where_it_was(self) -> None:
+    def test_it_stays_off_if_it_was_off(self) -> None:
         gc.disable()
         assert of_thread(threading.current_thread())
         assert not gc.isenabled()
 
-    def test_a_look_that_fails(self) -> None:
+    def test_a_failing_read(self) -> None:
         with pytest.raises(ZeroDivisionError):
             undisturbed(lambda: 1 / 0)
         assert gc.isenabled()
 
     @pauses
-    def test_it_goes_on_whenever_a_signal_strikes(self) -> None:
+    def test_it_is_on_again_whenever_a_signal_strikes(self) -> None:
         from aioqueue.telemetry.stacks import _onlookers
 
         def case() -> tuple[Callable[[], Any], Callable[[], None]]:
@@ -141,7 +141,7 @@ class TestTheCollector:
         assert every_strike(case) > 10
 
     @pauses
-    def test_in_a_fork_of_one_who_looks(self) -> None:
+    def test_in_a_fork_during_a_read(self) -> None:
         read, write = os.pipe()
 
         def look_in_a_fork() -> int:

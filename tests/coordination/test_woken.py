@@ -1,4 +1,4 @@
-"""A stop wakes whoever is blocked in a call of ours on a worker: any queue, either face, a Batcher.
+"""A stop wakes workers that are blocked in a queue call of either face, or in a Batcher.
 
 Every call that can wait, in every kind of worker: the block is left, and nobody waits out a grace
 period (which is longer than the test may take).
@@ -124,7 +124,7 @@ def test_a_task_that_is_registered(loop_world: AsyncioWorld, is_late: bool) -> N
 
 
 def test_tasks_that_take_turns(loop_world: AsyncioWorld) -> None:
-    """Neither ever waits for long: each finds what it lacks in the next round of the loop."""
+    """Neither waits for long: each gets its element in the next round of the loop."""
 
     async def body() -> None:
         queue = aioqueue.FIFOQueue(1)
@@ -152,7 +152,7 @@ def test_tasks_that_take_turns(loop_world: AsyncioWorld) -> None:
     loop_world.run(body)
 
 
-def test_a_call_that_would_have_to_wait_after_the_stop(loop_world: AsyncioWorld) -> None:
+def test_a_call_that_would_wait_after_the_stop(loop_world: AsyncioWorld) -> None:
     async def body() -> None:
         queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(1)
         coord = aioqueue.Coordinator()

@@ -22,7 +22,7 @@ class Run:
     """A run that is over when the test says so."""
 
     def __init__(self, *, in_time: bool = True) -> None:
-        self.comes_in_time = in_time
+        self.began_in_time = in_time
         self.callbacks: list[Callable[[], object]] = []
 
     def call_when_over(self, callback: Callable[[], object]) -> None:

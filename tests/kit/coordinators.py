@@ -1,4 +1,4 @@
-"""What tests of coordinators share."""
+"""Helpers for tests of coordinators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Make = Callable[..., Any]
 
 
 class AwaitedCoordinator:
-    """The thread face of a coordinator; its waiting methods block, but are spelled with await."""
+    """The blocking face of a coordinator, with its waiting methods as coroutine functions."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.face = sync.Coordinator(*arguments, **options)
@@ -64,7 +64,7 @@ class Thread(threading.Thread):
 
 
 def waiting_for_stop(coord: Any) -> int:
-    """How many wait for the stop, a coordinator's own task not counted."""
+    """Count the callers that wait for the stop, without the coordinator's own task."""
     return waiting_at(core_of(coord).stopped)
 
 
@@ -73,13 +73,13 @@ def has_begun_to_join(coord: Any) -> Callable[[], bool]:
 
 
 def joins_waiting(coord: Any) -> int:
-    """How many joins wait for workers."""
+    """Count the joins that wait for workers."""
     core: CoordinatorCore = core_of(coord)
     return len(core.waits({}))
 
 
-class KeptForTheStop(list[Callable[[], None]]):
-    """What a coordinator is asked to call at its stop, as long as it is not asked to forget it."""
+class StopCallbacks(list[Callable[[], None]]):
+    """The callbacks that a coordinator is to call at its stop."""
 
     def __init__(self, coord: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ async def group_of(call: Awaitable[object]) -> ExceptionGroup[Exception]:
 
 
 def stragglers(group: BaseExceptionGroup[BaseException]) -> list[tuple[str, ...]]:
-    """The names in a group of nothing but `StillRunningError`."""
+    """Return the names in a group that holds only a `StillRunningError`."""
     assert all(isinstance(error, StillRunningError) for error in group.exceptions)
     return [getattr(error, "workers", ()) for error in group.exceptions]
 

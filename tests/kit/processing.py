@@ -20,7 +20,7 @@ from aioqueue.workers.runner import prepare
 from tests.kit import functions
 from tests.kit.preparing import drained
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HAS_PROC = sys.platform == "linux"
 
 

@@ -21,7 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.base.tracebacks import HOUSE
+from aioqueue.base.tracebacks import PACKAGE_FOLDER
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -36,7 +36,7 @@ Body = Callable[[], Coroutine[Any, Any, None]]
 
 
 def readers(latest: Any) -> int:
-    """How many callers wait."""
+    """Count the waiting callers."""
     return len(latest._core._pending())
 
 
@@ -60,7 +60,7 @@ def pool() -> Any:
         yield threads
 
 
-def test_reading_never_takes_and_skips_what_is_old() -> None:
+def test_reading_keeps_the_value_and_skips_old_ones() -> None:
     latest = sync.Latest[str]()
     assert latest.version == 0
     with pytest.raises(QueueEmpty, match="nothing has been published in Latest"):
@@ -77,8 +77,8 @@ def test_reading_never_takes_and_skips_what_is_old() -> None:
     assert sync.Latest(None).get() == (1, None)
 
 
-def test_tasks_wait_for_what_is_newer(run: Callable[[Body], None], pool: Any) -> None:
-    """Published by a thread and by a task; all that wait get the same."""
+def test_tasks_wait_for_a_newer_version(run: Callable[[Body], None], pool: Any) -> None:
+    """A thread or a task publishes; all waiting callers get the same value."""
 
     async def body() -> None:
         latest = aioqueue.Latest[int](10, name="weights")
@@ -105,7 +105,7 @@ def test_tasks_wait_for_what_is_newer(run: Callable[[Body], None], pool: Any) ->
     run(body)
 
 
-def test_cancelled_means_that_nothing_happened(run: Callable[[Body], None]) -> None:
+def test_a_cancelled_wait_changes_nothing(run: Callable[[Body], None]) -> None:
     async def body() -> None:
         latest = aioqueue.Latest[int]()
         with anyio.move_on_after(0.01) as scope:
@@ -179,7 +179,7 @@ def test_the_last_value_is_read_after_the_end() -> None:
 
 @pytest.mark.parametrize("kind", ["task", "thread", "blocking"])
 def test_the_stop_of_a_coordinator_wakes_its_workers(kind: str) -> None:
-    """Nobody publishes: without the wake the block would wait out its grace period."""
+    """Without the wake, the block would wait for its whole grace period."""
     latest = aioqueue.Latest[int]()
     queue = aioqueue.FIFOQueue(1)
 
@@ -233,7 +233,7 @@ def test_the_stop_wakes_a_worker_that_was_registered_while_it_waited(is_thread: 
     else:
         asyncio.run(asyncio.wait_for(main(), PATIENCE))
     (error,) = ended
-    assert HOUSE not in "".join(traceback.format_exception(error))
+    assert PACKAGE_FOLDER not in "".join(traceback.format_exception(error))
 
 
 def test_limits_of_threads(pool: Any) -> None:
@@ -286,8 +286,8 @@ def test_misuse() -> None:
         assert 3 in latest
 
 
-def test_calls_that_strike_in_the_middle_of_another() -> None:
-    """As those of signal handlers and finalizers: a publication is refused, a close comes after."""
+def test_reentrant_calls() -> None:
+    """From signal handlers and finalizers: a publication is refused, a close is deferred."""
     latest = sync.Latest[int](1)
 
     def strike() -> None:
@@ -302,8 +302,8 @@ def test_calls_that_strike_in_the_middle_of_another() -> None:
     assert latest.get() == (1, 1)
 
 
-def test_a_finalizer_of_the_value_before_may_do_what_it_likes(pool: Any) -> None:
-    """It may publish, and wait for a lock that somebody has who publishes."""
+def test_a_finalizer_of_an_old_value_may_publish_and_wait(pool: Any) -> None:
+    """It may publish, and wait for a lock that a publishing thread holds."""
     latest, lock, published = sync.Latest[Any](), threading.Lock(), []
 
     class Weights:
@@ -323,7 +323,7 @@ def test_a_finalizer_of_the_value_before_may_do_what_it_likes(pool: Any) -> None
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
 def test_an_interrupted_publication_loses_no_wake(pool: Any) -> None:
-    """Whatever a signal handler raises, and wherever it strikes: who waits is woken."""
+    """A signal handler may raise at any point: waiting callers are woken."""
 
     class StrikeError(Exception):
         pass
@@ -388,7 +388,7 @@ async def publish_to_all(seed: int) -> tuple[int, list[list[Any]]]:
 
 
 def test_random_readers_see_later_and_later_versions() -> None:
-    """The generator of these rules: threads and tasks that read while others publish."""
+    """Threads and tasks read while others publish."""
     for seed in range(6):
         count, seen = asyncio.run(publish_to_all(seed))
         for mine in seen:
@@ -398,8 +398,8 @@ def test_random_readers_see_later_and_later_versions() -> None:
             assert versions[-1] == count, seed
 
 
-def test_nothing_is_left() -> None:
-    """No collector is needed, and old values are gone."""
+def test_reference_counting_frees_everything() -> None:
+    """Without the garbage collector; old values are freed, too."""
 
     class Weights:
         pass
@@ -413,12 +413,12 @@ def test_nothing_is_left() -> None:
     assert watched() is None
     face = latest.sync
     assert face.get().value is new
-    gone = weakref.ref(latest), weakref.ref(face), weakref.ref(latest._core)
+    references = weakref.ref(latest), weakref.ref(face), weakref.ref(latest._core)
     del latest, face
-    assert [one() for one in gone] == [None] * 3
+    assert [one() for one in references] == [None] * 3
 
 
-def test_an_explanation_names_who_waits(pool: Any) -> None:
+def test_an_explanation_names_waiting_readers(pool: Any) -> None:
     latest = sync.Latest[int](1, name="weights of the policy")
     blocked = pool.submit(latest.wait_newer, 1)
     spin_until(lambda: readers(latest) == 1)
@@ -433,7 +433,7 @@ def test_an_explanation_names_who_waits(pool: Any) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forks() -> None:
-    """What was begun refuses in a fork; what was not can begin there."""
+    """A used one refuses calls in a fork; an unused one works there."""
     begun, new = sync.Latest(1), sync.Latest[int]()
     other = begun.aio
     child = os.fork()

@@ -35,7 +35,7 @@ from tests.system.test_locks import StruckError
 
 def interpreted() -> ModuleType:
     """The module as it stands in its file, whether or not it was compiled."""
-    file = Path(locks.__file__).with_name("system/locks.py")
+    file = Path(locks.__file__).with_name("locks.py")
     spec = importlib.util.spec_from_file_location("gil_lock_interpreted", file)
     assert spec is not None
     assert spec.loader is not None

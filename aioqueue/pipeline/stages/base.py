@@ -45,7 +45,7 @@ from aioqueue.pipeline.nodes.state_fields import (
     write_fields,
 )
 from aioqueue.sources.base import BaseSource
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import Watch
 from aioqueue.worlds.waker import in_event_loop
 
@@ -395,7 +395,7 @@ _watches: Final[WeakKeyDictionary[BasePipeline[Any], Watch]] = WeakKeyDictionary
 
 def watch_of(pipeline: BasePipeline[Any]) -> Watch:
     """The watch of a pipeline; it lives as long as the pipeline."""
-    return holding(_lock, _watch_of, pipeline)
+    return call_with_lock(_lock, _watch_of, pipeline)
 
 
 def _watch_of(pipeline: BasePipeline[Any]) -> Watch:

@@ -21,7 +21,7 @@ from aioqueue import (
     OutOfRangeError,
     sync,
 )
-from aioqueue.base.hints import not_searched
+from aioqueue.base.hints import refuse_search
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import shorten
 from aioqueue.items.quarantined import Quarantined
@@ -178,7 +178,7 @@ class Stream(Generic[StatisticsT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def close(self) -> None:
         """End the stream, and the workers that it has started.

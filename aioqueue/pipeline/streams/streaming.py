@@ -49,8 +49,8 @@ from aioqueue.pipeline.stages.shuffle import Shuffle, ShuffleNode
 from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing
 from aioqueue.pipeline.streams.stream import AnyCoordinator, AnyQueue, PreparationInfo
 from aioqueue.sources.base import BaseSource
-from aioqueue.system.forks import note_for_forks, refusing
-from aioqueue.system.locks import holding
+from aioqueue.system.forks import inherited_object, note_for_forks
+from aioqueue.system.locks import call_with_lock
 from aioqueue.workers.runner import prepare_items
 from aioqueue.workers.statistics import BatchStatistics, BucketStatistics
 
@@ -333,13 +333,13 @@ class Streaming:
 
     def _was_forked(self) -> None:
         what = f"the stream '{self._name}'"
-        self._turns, self._steps = refusing(what), refusing(what, self._steps)
+        self._turns, self._steps = inherited_object(what), inherited_object(what, self._steps)
 
     # Beginning.
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin behind a position, with new workers."""
-        holding(self._turns.lock, self._load, state)
+        call_with_lock(self._turns.lock, self._load, state)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         if self._is_async is not None:
@@ -382,7 +382,7 @@ class Streaming:
         Raises:
             OutOfRangeError: the stream has ended.
         """
-        return holding(self._turns.lock, self._take)
+        return call_with_lock(self._turns.lock, self._take)
 
     def _take(self) -> Any:
         self._check(is_async=False)

@@ -29,7 +29,7 @@ from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.base.arguments import checked_flag, function_name
 from aioqueue.base.display_text import on_one_line
 from aioqueue.core.elements.component import is_table
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import with_article
 from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
@@ -37,7 +37,7 @@ from aioqueue.items.positions import Place, checked_numbers, misplaced, refusing
 from aioqueue.sources.base import Determined
 from aioqueue.sources.kinds.sequences import rows_of_table
 from aioqueue.sources.kinds.source import Source
-from aioqueue.system.forks import PROCESS, begun_elsewhere, in_one_process_async
+from aioqueue.system.forks import PROCESS, in_one_process_async, inherited_error
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -354,10 +354,10 @@ class OfIterable(Source[T]):
         with self._run_through(self._made_for(epoch, Iterable)) as run:
             index = 0
             for value in run:
-                yield Entry(private(value), epoch, index)
+                yield Entry(copy_if_shared(value), epoch, index)
                 index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
                 if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
-                    raise begun_elsewhere(self)
+                    raise inherited_error(self)
 
     def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, each with the place behind it.
@@ -382,7 +382,7 @@ class OfIterable(Source[T]):
             for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         placing.end()
 
@@ -413,7 +413,7 @@ class OfIterable(Source[T]):
             async for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         finally:
             if inspect.isasyncgen(run):

@@ -16,7 +16,7 @@ from aioqueue.base.arguments import checked_count, checked_flag, is_int
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_methods
 from aioqueue.core.elements.component import is_table
-from aioqueue.core.elements.ownership import FIXED, private, unshared
+from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
 from aioqueue.sources.base import Determined
@@ -182,7 +182,7 @@ class Sequential(Source[T]):
         sequence = self._sequence
         for index in places:
             value = sequence[index]
-            yield Entry(private(value), epoch, index)
+            yield Entry(copy_if_shared(value), epoch, index)
 
     def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
         """The items of one epoch behind a place, which is how many of them have been taken."""
@@ -606,7 +606,7 @@ class _Rows(Sequence[Any]):
 
 
 def _own(value: Any) -> Any:
-    return value if type(value) in FIXED else unshared(value)  # most are numbers or text
+    return value if type(value) in FIXED else copy_shared(value)  # most are numbers or text
 
 
 class _Objects:

@@ -39,7 +39,7 @@ from aioqueue.processes.worker import (
     not_importable,
     pickled,
 )
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.explanation import ExplainedWorker
 from aioqueue.workers.executors.worker_process import (
     Assignments,
@@ -113,7 +113,7 @@ class Clock(Generic[TimedT]):
             with self._lock:
                 self._changed.notify_all()
 
-    @guarded
+    @synchronized
     def stop(self) -> None:
         """End the watch."""
         self._is_over = True
@@ -294,7 +294,7 @@ class ProcessExecutor:
         for process in self._all():
             process.kill_at_exit()
 
-    @guarded
+    @synchronized
     def _all(self) -> list[PreparingProcess]:
         return list(self._processes)
 

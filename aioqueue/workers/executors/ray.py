@@ -27,7 +27,7 @@ from aioqueue.base.arguments import EnqueueOp, function_name
 from aioqueue.errors import add_note, counted, exception_text
 from aioqueue.items.item import Item, Prepared
 from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executors.ray_cluster import (
@@ -218,7 +218,7 @@ class RayExecutor:
         self._inbox.stop()
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._wake_all()
 
@@ -226,7 +226,7 @@ class RayExecutor:
         for sleeper in self._sleepers:
             sleeper.notify()
 
-    @guarded
+    @synchronized
     def _wake_one(self, sleeper: threading.Condition, _: object) -> None:
         sleeper.notify()
 

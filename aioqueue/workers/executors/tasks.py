@@ -20,7 +20,7 @@ from aioqueue.coordination.cancellations import (
     stop_workers,
 )
 from aioqueue.coordination.classify import Classification, classify
-from aioqueue.coordination.tasks import note_ending, threadsafe_caller
+from aioqueue.coordination.tasks import mark_ending, threadsafe_caller
 from aioqueue.errors import add_note
 from aioqueue.items.item import Item, Prepared
 from aioqueue.sources.source_reader import close_items, combine_errors, next_at_hand, next_of
@@ -116,7 +116,7 @@ class TaskExecutor:
     def _cancel(self) -> None:
         scopes = list(self._scopes)
         for scope in scopes:
-            note_ending(scope.task)
+            mark_ending(scope.task)
         assert self._soon is not None
         stop_workers(scopes, self._soon)
 

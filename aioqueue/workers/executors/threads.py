@@ -20,7 +20,7 @@ from aioqueue.workers.executors.worker_threads import (
 from aioqueue.workers.flow_control import Pending, Tally
 from aioqueue.workers.job import Job, NothingMore
 from aioqueue.workers.timing import InProgress, WorkerGauge
-from aioqueue.worlds.waker import runs_free
+from aioqueue.worlds.waker import is_free_threaded
 
 
 class LeftBehind(BaseException):  # not a failure
@@ -51,7 +51,7 @@ class ThreadExecutor:
         self._is_in_line = line is not None
         is_simple = line is None and not job.notes_made and job.feed.leases is None
         # Whether to count examples by a `Tally`: who waits for room could miss one without a GIL.
-        self._is_plain = is_simple and not runs_free()
+        self._is_plain = is_simple and not is_free_threaded()
         if line is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
         dtypes = job.into.dtypes

@@ -21,7 +21,7 @@ from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
     NOTE_OF_KEY,
     InFlightWindow,
@@ -221,7 +221,7 @@ class ThreadSource:
         if self._reader is not None:
             self._reader.close()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._room.notify_all()
 
@@ -466,7 +466,7 @@ class WorkerThreads:
         self.scope.cancel()
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._stopped.notify_all()
 
@@ -627,6 +627,6 @@ class ThreadInbox:
         """End the wait for something to do."""
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._work_came.notify_all()
