@@ -377,9 +377,9 @@ class IterablePipeline(BasePipeline[T_co]):
                 pipeline: then the message names the field that differs, and both values.
         """
         from aioqueue.pipeline.epochs import Epoch
-        from aioqueue.pipeline.state.checkpoint import checked_standing
+        from aioqueue.pipeline.state.checkpoint import checked_resume_point
 
-        return Epoch(*checked_standing(self, state), watch_of(self))
+        return Epoch(*checked_resume_point(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all runs of this pipeline from now on, and find their bottleneck.

@@ -38,7 +38,7 @@ class BucketNode(MakingTransform):
         self._drop_remainder = drop_remainder
         # One row may make two batches. The second is the row alone; it is ready while the first is
         # taken, and a state has to name the row.
-        self._alone: Row | None = None
+        self._pending: Row | None = None
 
     @property
     def batch_shape(self) -> BatchShape | None:
@@ -50,7 +50,7 @@ class BucketNode(MakingTransform):
         try:
             for row in rows:
                 skipped = self._buckets.skipped
-                self._alone = tag = (None, *row[1:])
+                self._pending = tag = (None, *row[1:])
                 batches += map(self._batch_row, self._buckets.add(row[ROW_VALUE], tag))
                 if self._buckets.skipped > skipped:
                     finish(row[ROW_ORIGIN])
@@ -82,7 +82,7 @@ class BucketNode(MakingTransform):
         return len(self._buckets.tags()) + super().weight()
 
     def _held(self) -> list[Id]:
-        alone = [self._alone] if self._ready and self._alone is not None else []
+        alone = [self._pending] if self._ready and self._pending is not None else []
         return self._ids([*self._buckets.tags(), *alone])
 
     def _buffer_state(self) -> State:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.json_files import DocumentError
-from aioqueue.items.index import told_apart
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.examples.batch_shape import AnyOf, BatchShape
 from aioqueue.pipeline.nodes.flow import Flow
@@ -118,12 +118,12 @@ class CombiningNode(Node):
         self._go_to(self._epoch + 1)
         return end
 
-    def _marked(self, rows: Sequence[Row], branch: int) -> list[Row]:
+    def _renumbered(self, rows: Sequence[Row], branch: int) -> list[Row]:
         """Rows of one branch as rows of this node."""
         first, count = self._given, len(self._branches)
         self._given += len(rows)
         return [  # new numbers and indices, because those of different branches may be the same
-            (value, number, told_apart(index, branch, count), sub, origin)
+            (value, number, derive_index(index, branch, count), sub, origin)
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 

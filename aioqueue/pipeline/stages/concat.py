@@ -32,7 +32,7 @@ class ConcatNode(CombiningNode):
             self._expect(n, self._branches[self._at])
             taken = yield from self._branches[self._at].take(n)
             if not isinstance(taken, EpochEnd):
-                return self._marked(taken, self._at)
+                return self._renumbered(taken, self._at)
             self._at += 1
         return self._end_epoch()
 

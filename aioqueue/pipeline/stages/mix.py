@@ -73,8 +73,8 @@ class MixNode(CombiningNode):
                 chosen, self._chosen = self._chosen, None
                 if self._tokens is not None:
                     self._spent[chosen] += self._tokens_of(taken, self._tokens)
-                return self._marked(taken, chosen)
-            self._ended(self._chosen)
+                return self._renumbered(taken, chosen)
+            self._end_branch(self._chosen)
         return self._end_epoch()
 
     def _own_state(self) -> State:
@@ -90,8 +90,8 @@ class MixNode(CombiningNode):
         self._drawn = state["drawn"]
         self._words.skip(self._drawn)
         self._left = [
-            weight if goes_on else 0.0
-            for weight, goes_on in zip(self._left, state["running"], strict=True)
+            weight if is_running else 0.0
+            for weight, is_running in zip(self._left, state["running"], strict=True)
         ]
         self._bounds = bounds_of(self._left)
         self._spent = list(state.get("spent", self._spent))
@@ -111,7 +111,7 @@ class MixNode(CombiningNode):
         except BaseException as error:
             raise failure_in(self.stage, error, rows, self._epoch)  # noqa: B904  # has its cause
 
-    def _ended(self, branch: int) -> None:
+    def _end_branch(self, branch: int) -> None:
         self._chosen = None
         if self._stop == "all":
             self._left[branch] = 0.0

@@ -91,7 +91,7 @@ class PackNode(MakingTransform):
     ) -> None:
         super().__init__(upstream)
         self._length = length
-        self._most = open_rows
+        self._most_open = open_rows
         self.collator: Collator = Collator(pad=True, padding_value=padding_value)
         self._too_long = on_too_long
         self._open: list[_OpenRow] = []
@@ -101,7 +101,7 @@ class PackNode(MakingTransform):
         self._places: list[int] = []
         # Without order, after a restore: sequences that were given out in part come again as a
         # whole. These are the pieces of them that are still wanted.
-        self._again: dict[Id, frozenset[int]] = {}
+        self._wanted_pieces: dict[Id, frozenset[int]] = {}
         self._components: list[ExampleComponent] = []  # the components of every sequence
         self._joins: Callable[..., Any] = _beside  # makes a row of the columns and the marks
 
@@ -112,7 +112,7 @@ class PackNode(MakingTransform):
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         try:
             for row, one in zip(rows, self._ids(rows), strict=True):
-                wanted = self._again.pop(one, None) if self._again else None
+                wanted = self._wanted_pieces.pop(one, None) if self._wanted_pieces else None
                 for piece in self._pieces_of(row, one):
                     if piece.origin is not GONE and (wanted is None or piece.place in wanted):
                         self._waiting.append(piece)
@@ -131,7 +131,7 @@ class PackNode(MakingTransform):
     def clear(self) -> None:
         self._open = []
         self._waiting.clear()
-        self._again.clear()
+        self._wanted_pieces.clear()
 
     def weight(self) -> int:
         return sum(len(row.pieces) for row in self._open) + super().weight()
@@ -141,7 +141,7 @@ class PackNode(MakingTransform):
         piece = self._waiting[0]
         row = next((row for row in self._open if row.left >= piece.size), None)
         if row is None:
-            if len(self._open) == self._most:
+            if len(self._open) == self._most_open:
                 return self._open.pop(0)
             row = _OpenRow(self._length)
             self._open.append(row)
@@ -170,7 +170,9 @@ class PackNode(MakingTransform):
 
     def _restore_buffer(self, state: State) -> None:
         self._made = state["made"]
-        self._again = {id_of(one): frozenset(places) for one, places in state.get("again", ())}
+        self._wanted_pieces = {
+            id_of(one): frozenset(places) for one, places in state.get("again", ())
+        }
         self._counts = state.get("pieces", [])
         self._places = unpacked(state.get("places", ""))
 
@@ -182,7 +184,7 @@ class PackNode(MakingTransform):
             places.setdefault(piece.row, set()).add(piece.place)
             counts[piece.row] = piece.count
         held = {one: frozenset(here) for one, here in places.items() if len(here) < counts[one]}
-        return {**self._again, **held}
+        return {**self._wanted_pieces, **held}
 
     def _put_back(self, rows: list[Row]) -> None:
         made: dict[Id, list[_Piece]] = {}  # a sequence is named once for each of its held pieces

@@ -67,7 +67,7 @@ class Shuffle(BaseStage):
         return {"buffer": int(self.size), **own}
 
 
-_AT_ONCE: Final = 256
+_FILL_CHUNK: Final = 256
 """The most rows to take at a time in order to fill a buffer."""
 
 
@@ -170,7 +170,7 @@ class ShuffleNode(HoldingTransform):
         self._buffer[:], self._ready = rows[: self._buffered], deque(rows[self._buffered :])
 
     def _need(self, n: int) -> int:
-        return max(n, min(_AT_ONCE, self._rows_for(n)))
+        return max(n, min(_FILL_CHUNK, self._rows_for(n)))
 
     def _rows_for(self, rows: int) -> int:
         return rows + self._size - len(self._buffer) if rows else 0

@@ -13,7 +13,7 @@ from aioqueue.pipeline.stages.base import BuildContext
 from aioqueue.pipeline.stages.counted import CountedStage
 from aioqueue.pipeline.stages.transform import Transform
 
-_AT_ONCE: Final = 256
+_SKIP_CHUNK: Final = 256
 """The most rows to ask for at a time, in order to leave them out."""
 
 
@@ -50,7 +50,7 @@ class SkipNode(Transform):
         super()._restore_own(state, None if self._left else wanted)  # those that it still counts
 
     def _need(self, n: int) -> int:
-        return n + min(self._left, _AT_ONCE)
+        return n + min(self._left, _SKIP_CHUNK)
 
     def _rows_for(self, rows: int) -> int:
         return rows + self._left if rows else 0

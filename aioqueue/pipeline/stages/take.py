@@ -22,7 +22,7 @@ class TakeNode(Transform):
         count: how many rows of an epoch to keep.
     """
 
-    _is_told = False  # whether the nodes behind say how many they want
+    _has_demand = False  # whether the nodes behind say how many they want
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
@@ -59,10 +59,10 @@ class TakeNode(Transform):
 
     def expect(self, rows: int) -> None:
         super().expect(rows)
-        self._is_told = True
+        self._has_demand = True
 
     def _rows_for(self, rows: int) -> int:
-        return min(rows, self._left) if self._is_told else self._left
+        return min(rows, self._left) if self._has_demand else self._left
 
     def _go_to(self, epoch: int) -> None:
         super()._go_to(epoch)

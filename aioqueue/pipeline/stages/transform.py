@@ -11,7 +11,7 @@ from aioqueue.base.tracebacks import FailureNote
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
 from aioqueue.items.provenance import RowOrigin
-from aioqueue.items.value_text import value_told
+from aioqueue.items.value_text import format_value
 from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.nodes.flow import Flow, failure_of_step
@@ -24,11 +24,11 @@ from aioqueue.pipeline.nodes.rows import (
     Row,
     State,
     WantedRows,
-    briefly,
+    format_rows,
     id_in,
 )
 
-_TOLD: Final = 8
+_MOST_INDICES: Final = 8
 """How many rows a failure names by their index."""
 
 
@@ -181,7 +181,7 @@ def failure_in(stage: str, error: BaseException, rows: Sequence[Row], epoch: int
     failure = failure_of_step(error)
     if isinstance(failure, Exception):
         at = f", at {_described(rows, epoch)}" if rows else f" (epoch {epoch})"
-        on = f" on {briefly(rows)}" if rows else ""
+        on = f" on {format_rows(rows)}" if rows else ""
         note = f"in the stage `{stage}`{at}"
         add_note(failure, FailureNote(note, f"{stage} failed{on}"))
     return failure
@@ -295,7 +295,7 @@ def _described(rows: Sequence[Row], epoch: int) -> str:
     """Name rows for a failure, in the words of `Item.describe`, and with bounded length."""
     if len(rows) == 1:
         value, _, index, _, _ = rows[0]
-        return f"the example {value_told(value)} (epoch {epoch}, index {index})"
-    indices = ", ".join(str(row[ROW_INDEX]) for row in rows[:_TOLD])
-    more = ", ..." if len(rows) > _TOLD else ""
+        return f"the example {format_value(value)} (epoch {epoch}, index {index})"
+    indices = ", ".join(str(row[ROW_INDEX]) for row in rows[:_MOST_INDICES])
+    more = ", ..." if len(rows) > _MOST_INDICES else ""
     return f"{len(rows)} examples (epoch {epoch}, index {indices}{more})"

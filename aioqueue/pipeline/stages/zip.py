@@ -58,15 +58,15 @@ class ZipNode(CombiningNode):
 
     def take(self, n: int) -> Flow[Taken]:
         self._expect(1, *self._lookaheads)
-        have = []
+        filled = []
         for branch in self._lookaheads:
-            have.append((yield from branch.fill()))
-            if not have[-1] and not self._strict:
+            filled.append((yield from branch.fill()))
+            if not filled[-1] and not self._strict:
                 break
-        if all(have):
+        if all(filled):
             return [self._tuple([branch.take_ready(1)[0] for branch in self._lookaheads])]
-        if any(have) and self._strict:
-            raise self._refused(have)
+        if any(filled) and self._strict:
+            raise self._refused(filled)
         end = EpochEnd(self._epoch, self._given)
         self._skip_to(self._epoch + 1)
         return end
@@ -78,11 +78,11 @@ class ZipNode(CombiningNode):
         origin = joined(map(origin_of, rows))
         return tuple(map(value_of, rows)), number, first[ROW_INDEX], first[ROW_SUB], origin
 
-    def _refused(self, have: list[bool]) -> BaseException:
+    def _refused(self, filled: list[bool]) -> BaseException:
         error = InvalidArgumentError(
             f"zip: got pipelines of different lengths in epoch {self._epoch}: after"
-            f" {self._given} examples of each, number {have.index(False)} has ended and number"
-            f" {have.index(True)} has not; expected as many of each, or strict=False, which ends"
+            f" {self._given} examples of each, number {filled.index(False)} has ended and number"
+            f" {filled.index(True)} has not; expected as many of each, or strict=False, which ends"
             " with the shortest"
         )
         return failure_in(self.stage, error, (), self._epoch)

@@ -46,7 +46,7 @@ from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
 from aioqueue.pipeline.stages.bucket import BucketNode
 from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shuffle import Shuffle, ShuffleNode
-from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing
+from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_resume_point
 from aioqueue.pipeline.streams.stream import AnyCoordinator, AnyQueue, PreparationInfo
 from aioqueue.sources.base import BaseSource
 from aioqueue.system.forks import inherited_object, note_for_forks
@@ -496,7 +496,7 @@ def _checked(
     Raises:
         InvalidArgumentError: it does not belong to it.
     """
-    pipeline, standing = checked_standing(pipeline, position)
+    pipeline, standing = checked_resume_point(pipeline, position)
     source: Any = pipeline.source
     length = standing.length
     if length is not None and not source.ends_behind(length):

@@ -17,13 +17,13 @@ from itertools import groupby
 from math import fsum
 from numbers import Real
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import hint_attributes, hint_methods
 from aioqueue.base.public_names import public
-from aioqueue.items.index import told_apart
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, checked_place, fingerprint_in, refusing_wrong_values
 from aioqueue.items.quarantined import Quarantined
@@ -34,6 +34,20 @@ from aioqueue.sources.shuffling import derive_seed, resolved_seed
 from aioqueue.system.forks import in_one_process_async
 
 T = TypeVar("T")
+
+
+_FOR_AUTHORS: Final = frozenset(
+    {
+        "blocking",
+        "entries",
+        "entries_after",
+        "epoch_entries",
+        "fingerprint",
+        "items_per_epoch",
+        "placed_after",
+    }
+)
+"""What somebody who writes a source overrides, and nobody else needs."""
 
 
 @public("aioqueue.inputs")
@@ -54,7 +68,12 @@ class Source(Stages[T], BaseSource[T]):
         InvalidArgumentError: the seed is neither None nor such an int.
     """
 
+    def __dir__(self) -> list[str]:
+        """What you use of a source, without what you only override to write one."""
+        return [name for name in super().__dir__() if name not in _FOR_AUTHORS]
+
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
+        # Here a source becomes a pipeline.
         return Pipeline(self)._with(stage)
 
     def _pipeline(self) -> Pipeline[Any]:
@@ -482,7 +501,7 @@ class _Repeated(_Derived[T]):
         return epoch * self._times + one
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
-        return Entry(entry.value, epoch, told_apart(entry.index, one, self._times))
+        return Entry(entry.value, epoch, derive_index(entry.index, one, self._times))
 
 
 class _Part(_Derived[T]):

@@ -53,13 +53,13 @@ class _Epoch:
     Args:
         shared: what the epochs of the ledger share; its lock guards everything here.
         epoch: the number of the epoch.
-        gone: returns the parts of an item that an earlier number of ranks has delivered.
+        parts_before: returns the parts of an item that an earlier number of ranks has delivered.
     """
 
-    def __init__(self, shared: _Shared, epoch: int, gone: Callable[[int], Cut]) -> None:
+    def __init__(self, shared: _Shared, epoch: int, parts_before: Callable[[int], Cut]) -> None:
         self.lock, self.lose, self.source = shared
         self.epoch = epoch
-        self._gone = gone
+        self._parts_before = parts_before
         self._left: set[int] = set()  # items that were taken, and are not done
         self._upto = 0  # the first item that was not taken
         self._split: dict[
@@ -81,7 +81,9 @@ class _Epoch:
             # Items may arrive out of order. Those in between are in flight, so they are left, too.
             self._left.update(range(self._upto, number + 1))
             self._upto = number + 1
-        return ItemTicket(self, number, index, None, self._gone(number), self._done.get(number, {}))
+        return ItemTicket(
+            self, number, index, None, self._parts_before(number), self._done.get(number, {})
+        )
 
     def finished(self, number: int) -> None:
         """Note that an item is done."""
@@ -199,20 +201,20 @@ class RankLedger:
     def _epoch(self, epoch: int) -> _Epoch:
         found = self._epochs.get(epoch)
         if found is None:
-            found = self._epochs[epoch] = _Epoch(self._shared, epoch, self._gone_of(epoch))
+            found = self._epochs[epoch] = _Epoch(self._shared, epoch, self._parts_before_of(epoch))
             found.count = self._entries.length(epoch)
         return found
 
-    def _gone_of(self, epoch: int) -> Callable[[int], Cut]:
+    def _parts_before_of(self, epoch: int) -> Callable[[int], Cut]:
         cuts, place_of = self._cuts.get(epoch), self._entries.place_of
         if not cuts:
             return lambda _: {}
 
-        def gone(number: int) -> Cut:
+        def parts_before(number: int) -> Cut:
             place = place_of(epoch, number)
             return {} if place is None else cuts.get(place, {})
 
-        return gone
+        return parts_before
 
 
 class ItemNames:

@@ -48,7 +48,7 @@ class RankPadding(HoldingTransform):
         self, upstream: Node, items: Callable[[], int], keep: int, *, apart: bool = False
     ) -> None:
         super().__init__(upstream)
-        self._is_apart = apart
+        self._is_shared = apart
         self._items = items
         self._latest: deque[Row] = deque(maxlen=keep)
         self._seen = 0
@@ -56,19 +56,19 @@ class RankPadding(HoldingTransform):
         self._kept = 0  # after a restore: how many of the rows that come back are the latest
         # Without order, after a restore: rows that were given out before. They come once more, only
         # to be kept as the latest.
-        self._again: set[Id] = set()
+        self._replayed: set[Id] = set()
         # The counts of the epoch before, until the first row of this one is given out.
         self._before: _Counts | None = None
 
     def begin(self, epoch: int) -> None:
         self._seen = self._extra = 0
         self._latest.clear()  # an epoch never repeats examples of another
-        self._again.clear()
+        self._replayed.clear()
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        self._latest.extend(self._kept_apart(rows))
-        if self._again:
-            rows = [row for row in rows if not self._has_come(row)]
+        self._latest.extend(self._copied_if_shared(rows))
+        if self._replayed:
+            rows = [row for row in rows if not self._is_replayed(row)]
         self._seen += len(rows)
         return rows
 
@@ -87,10 +87,10 @@ class RankPadding(HoldingTransform):
                 " no examples to repeat, and the other ranks would wait for ever"
             )
         latest = list(self._latest)
-        return self._kept_apart([latest[place % len(latest)] for place in range(missing)])
+        return self._copied_if_shared([latest[place % len(latest)] for place in range(missing)])
 
-    def _kept_apart(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return [(_copy(value), *rest) for value, *rest in rows] if self._is_apart else rows
+    def _copied_if_shared(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return [(_copy(value), *rest) for value, *rest in rows] if self._is_shared else rows
 
     def clear(self) -> None:
         self._latest.clear()
@@ -111,12 +111,12 @@ class RankPadding(HoldingTransform):
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 
-    def _has_come(self, row: Row) -> bool:
+    def _is_replayed(self, row: Row) -> bool:
         """Whether a row was given out before a restart, and comes again only to be kept."""
         (one,) = self._ids([row])
-        if one not in self._again:
+        if one not in self._replayed:
             return False
-        self._again.remove(one)
+        self._replayed.remove(one)
         return True
 
     def state(self, held: Sequence[Id] = ()) -> State:
@@ -154,7 +154,7 @@ class RankPadding(HoldingTransform):
         return {"buffer": buffer, "log": self._log.state_with([*of_items, *latest], end)}
 
     def _counts(self) -> _Counts:
-        again = self._again.difference(latest := self._ids(self._latest))
+        again = self._replayed.difference(latest := self._ids(self._latest))
         latest = [*latest, *sorted(again)][: self._latest.maxlen]
         return _Counts(self._epoch, self._seen, self._extra, latest)
 
@@ -172,7 +172,7 @@ class RankPadding(HoldingTransform):
     def _restore_buffer(self, state: State) -> None:
         self._seen, self._extra = state["seen"], state["extra"]
         self._kept = state["latest"]
-        self._again = {id_of(one) for one in state.get("again", ())}
+        self._replayed = {id_of(one) for one in state.get("again", ())}
 
     def _put_back(self, rows: list[Row]) -> None:
         self._latest.extend(rows[: self._kept])
