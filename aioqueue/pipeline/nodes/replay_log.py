@@ -188,6 +188,8 @@ class KnownNames:
         known, before = self._names, self._changed
         changed: list[int] = []
         self._changed = changed
+        # The names belong to the list of changes that began with them. Another list means that too
+        # much has changed, or that a later copy was made whose names nobody has asked for.
         if before is None or known is None or known[0] is not before:
             copy = list(rows)
             return lambda: self._remember(changed, Columns.of(copy))
@@ -222,6 +224,7 @@ class _RowFinder:
         if len(subs):
             ids[2, :count] = subs
         ids[:, count:] = np.reshape(last, (3, 1))
+        # Rows come in the order of their names, while a shuffle holds them in any order.
         # Sort the names and drop duplicates. `_places` leads from each held row to its name.
         order = np.lexsort(ids[::-1])
         ids = ids[:, order]
@@ -325,6 +328,8 @@ class ReplayLog:
             if len(self._marks) > self._prune_at:
                 self._prune()
         taken = yield from self.node.take(n)
+        # No wait comes between the step that takes rows and these lines, so no state can be taken
+        # in which the rows are neither in the node before nor in this one.
         if isinstance(taken, EpochEnd):
             self._last = (taken.epoch, END, 0)
         else:
@@ -348,6 +353,8 @@ class ReplayLog:
 
         If it is interrupted, another call continues: all state is in the log.
         """
+        # The place is in `_at` and the rows in the finder, not in this generator: a cancelled call
+        # is dropped with its generator, and the next one goes on behind the last chunk.
         finder = self._finder
         assert finder is not None
         while self._at < self._last:
@@ -372,6 +379,8 @@ class ReplayLog:
 
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one."""
+        # Also in the middle of a replay: the rows that it would bring back belong to epochs that
+        # nobody wants any more.
         self.node.skip_to(epoch)
         self._marks.clear()
         self._restored = self._finder = None
@@ -425,6 +434,7 @@ class ReplayLog:
     def restore(self, state: State) -> None:
         """Restore a state. If rows were held, call `replay` next."""
         self._last = id_of(state["taken"])
+        # Nothing was held; or the node before is not ordered, and gives held rows again by itself.
         if "held" not in state:
             self.node.restore(state["upstream"])
             return

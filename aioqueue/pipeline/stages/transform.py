@@ -245,9 +245,12 @@ class HoldingTransform(Transform):
                 " and several later stages hold examples; keep the order, or use only one such"
                 " stage"
             )
-        if not self._has_begun:  # the counts are still those of the epoch before
+        # Between two epochs, `begin` has not been called yet: the counts are those of the epoch
+        # before, while the position is that of the next one.
+        if not self._has_begun:
             self._has_begun = True
             self.begin(self._epoch)
+        # Until the rows have come back, the buffer is empty, and the restored state still holds.
         buffer = self._restored if self._log.needs_replay else self._buffer_state()
         if self.is_ordered:
             return {"buffer": buffer, "log": self._log.state()}
@@ -258,7 +261,7 @@ class HoldingTransform(Transform):
         return {"buffer": buffer, "log": self._log.state_with(held, (ended, END, 0))}
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
-        self._has_begun = True
+        self._has_begun = True  # or the first `take` would begin again, and reset the counts
         self._restored = state["buffer"]
         self.begin(self._epoch)
         self._log.restore(state["log"])

@@ -131,6 +131,8 @@ class _Rank(NamedTuple):
     def left(self, epoch: int, source: int) -> State:
         """What this rank has left of an epoch of a source."""
         if self.resume_point.epoch > epoch:  # this rank has finished the epoch, so nothing is left
+            # A rank remembers the counts of the last epochs only (`MOST_APART`); `merge_positions`
+            # has refused ranks that are further apart.
             ledger = self.ledgers[source] if source < len(self.ledgers) else _NOTHING
             count = dict(ledger.get("ended", ())).get(epoch, 0)
             return {"missing": "", "upto": count, "count": count}
@@ -169,6 +171,7 @@ def _ranks_of(positions: Any) -> list[_Rank]:
         counts[one.rank] = count
     if not found:
         raise InvalidArgumentError("positions: got none; expected one position of each rank")
+    # Before the search for missing ranks: two numbers of ranks do not say which ones are missing.
     for rank, count in counts.items():
         other = next(iter(counts))
         if count != counts[other]:
@@ -284,6 +287,7 @@ def _common_layout(
 ) -> Mapping[str, Any] | None:
     """One layout that can hold the examples of all ranks; ``None`` if no rank has fixed one."""
     agreed: Mapping[str, Any] | None = None
+    # `agreed` can hold the examples of all ranks before, so that each rank is compared once.
     for rank, layout in enumerate(layouts):
         if agreed is None or layout is None or layout == agreed:
             agreed = agreed or layout
@@ -388,6 +392,8 @@ def _starting_points(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[
 def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: Cut) -> Cut:
     """The parts of items that were delivered, by place in the whole epoch."""
     cuts = before
+    # An item of a rest may have been delivered in part by several numbers of ranks, one after the
+    # other. So the cuts of all of them are joined.
     for rank, left in enumerate(lefts):
         for number, cut in cut_of(left.get("cut", ())).items():
             place = dealt.place_of(number * len(lefts) + rank)

@@ -66,6 +66,8 @@ class RankPadding(HoldingTransform):
         self._replayed.clear()
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
+        # First all rows, then those that are new: a row that was given out before a restart has to
+        # be among the latest again, but must not reach the user twice.
         self._latest.extend(self._copied_if_shared(rows))
         if self._replayed:
             rows = [row for row in rows if not self._is_replayed(row)]
@@ -86,6 +88,8 @@ class RankPadding(HoldingTransform):
                 f"all {missing} items of epoch {self._epoch} were skipped on this rank, so it has"
                 " no examples to repeat, and the other ranks would wait for ever"
             )
+        # Round robin, so that no example is repeated more often than the others. Each repetition is
+        # a copy of its own, because the user may change that one, too.
         latest = list(self._latest)
         return self._copied_if_shared([latest[place % len(latest)] for place in range(missing)])
 
@@ -100,8 +104,10 @@ class RankPadding(HoldingTransform):
 
     def take_ready(self, n: int) -> list[Row]:
         rows = super().take_ready(n)
-        if rows:
+        if rows:  # a later node has rows of this epoch now, so it holds none of the one before
             self._before = None
+        # `take` gives all rows of items before it asks for more input. So what is ready behind the
+        # end are repeated rows only.
         if not self._has_ended:
             return rows
         first = _EXTRA + self._extra
@@ -150,15 +156,20 @@ class RankPadding(HoldingTransform):
             "latest": 0,
             "again": [id_text(one) for one in latest],
         }
+        # Without order the state names an end of an epoch as the last row that was taken: behind
+        # it all rows come again that are not finished.
         end = (counts.epoch if has_ended else counts.epoch - 1, END, 0)
         return {"buffer": buffer, "log": self._log.state_with([*of_items, *latest], end)}
 
     def _counts(self) -> _Counts:
+        # Right after a restart, some of the latest rows have not come again yet. Their names stay.
         again = self._replayed.difference(latest := self._ids(self._latest))
         latest = [*latest, *sorted(again)][: self._latest.maxlen]
         return _Counts(self._epoch, self._seen, self._extra, latest)
 
     def _go_to(self, epoch: int) -> None:
+        # Later nodes may hold rows of the epoch that ends, until they take one of the next epoch.
+        # If more than one epoch is passed, they have dropped these rows.
         is_next = epoch == self._epoch + 1 and not self.is_ordered
         self._before = self._counts() if is_next else None
         super()._go_to(epoch)
