@@ -16,8 +16,8 @@ from aioqueue.base.public_names import PublicNames as _PublicNames
 if typing.TYPE_CHECKING:
     from aioqueue import sync as sync
     from aioqueue.base.tracebacks import full_tracebacks
-    from aioqueue.batching.batcher import Batcher
-    from aioqueue.batching.batcher_statistics import BatcherStatistics
+    from aioqueue.batcher.batcher import Batcher
+    from aioqueue.batcher.statistics import BatcherStatistics
     from aioqueue.coordination.aio import LooperTask, QueueRunner
     from aioqueue.coordination.faces import Coordinator
     from aioqueue.coordination.restarts import Restart
@@ -101,8 +101,8 @@ _names = _PublicNames(
     __name__,
     {
         "aioqueue.core.attempts": "QueueState Statistics",
-        "aioqueue.batching.batcher": "Batcher",
-        "aioqueue.batching.batcher_statistics": "BatcherStatistics",
+        "aioqueue.batcher.batcher": "Batcher",
+        "aioqueue.batcher.statistics": "BatcherStatistics",
         "aioqueue.coordination.aio": "LooperTask QueueRunner",
         "aioqueue.coordination.faces": "Coordinator",
         "aioqueue.coordination.restarts": "Restart",

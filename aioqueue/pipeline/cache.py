@@ -45,7 +45,7 @@ from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.pipeline.state.checkpoint import fingerprint_of
 from aioqueue.pipeline.write import LeftError, Writing, fill, taken
-from aioqueue.sources.base import BaseSource, Determined
+from aioqueue.sources.base import BaseSource, Determined, PlacedScan, Scan
 from aioqueue.sources.shuffling import derive_seed
 
 _TAG: Final = int.from_bytes(b"cache", "little")
@@ -115,24 +115,16 @@ class CachedSource(BaseSource[Any]):
             return None
         return length_of(self._pipeline)
 
-    def entries(self) -> Iterator[Entry[Any]]:
-        return self.epoch_entries(0)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[Any]:
+        return PlacedScan(partial(self._read, epoch or 0, after))
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[Any]]:
-        with closing_run(self._placed_epoch(epoch)) as run:
-            for placed in run:
-                yield placed.entry
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[Any]]:
+    def _read(self, epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
         begin = 0 if after is None else checked_count(after, "after")
         with closing_run(self._store.rows(begin)) as rows:
             for number, row in enumerate(rows, begin):
                 yield PlacedEntry(Entry(row, epoch, number), number + 1)
 
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[Any]]:
-        return self._placed_epoch(0, place)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[Any]]:
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[Any]]:
         rows, at = self._store.rows(0), 0  # nothing is read yet
         try:
             for place in places:
@@ -142,7 +134,7 @@ class CachedSource(BaseSource[Any]):
                 row = next(islice(rows, place - at, None), _MISSING)
                 if row is _MISSING:
                     raise misplaced(f"example {place} of {self.name}", "one that it has")
-                yield Entry(row, epoch, place)
+                yield Entry(row, epoch or 0, place)
                 at = place + 1
         finally:
             rows.close()

@@ -11,6 +11,7 @@ from typing import Any
 from aioqueue import OutOfRangeError
 from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, EpochEnd
+from aioqueue.items.positions import Place
 from aioqueue.items.provenance import RowOrigin
 from aioqueue.items.quota import ItemQuota
 from aioqueue.pipeline.examples.batch_shape import BatchShape
@@ -23,7 +24,7 @@ from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import KeptItems, StateMarks
 from aioqueue.pipeline.nodes.rows import EpochRange, State
 from aioqueue.pipeline.source_node import _AT_ONCE, _MOST_MARKS, SourceNode, closing_of
-from aioqueue.sources.base import BaseSource
+from aioqueue.sources.base import BaseSource, EntryScan, Scan
 from aioqueue.sources.shards import EpochEntries, EpochStart, aclosed
 from aioqueue.system.locks import synchronized
 
@@ -159,6 +160,9 @@ class StageInput(BaseSource[Any]):
         first, numbers = self._listed
         at = place - first
         return numbers[at] if 0 <= at < len(numbers) else self._earlier_number(place)
+
+    def _scan(self, epoch: int | None, after: Place) -> Scan[Any]:
+        return EntryScan(self.entries)
 
     def entries(self) -> Iterator[Entry[Any]]:
         node = self._node
@@ -319,7 +323,7 @@ class StageInput(BaseSource[Any]):
     def _expect(self) -> None:
         """Tell the node how many of its rows the workers may still be given."""
         if self._quota is not None:
-            self._node.expect(self._quota.left)
+            self._node.expect(self._quota.remaining)
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:

@@ -17,7 +17,7 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import describe_exception
-from aioqueue.processes.messages import failure_of_message, message_of_failure
+from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.coordinator_actor import ActiveWorker, Failure, News, ProgramReport, remote_class
 from aioqueue.ray.coordinator_connection import CoordinatorConnection, place_here, task_here
 from aioqueue.ray.queues import NAMESPACE, checked_name

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.errors import WorkerDiedError, counted
-from aioqueue.processes.messages import failure_of_message, message_of_failure
+from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS
 
 _MAX_CALLS: Final = 100_000

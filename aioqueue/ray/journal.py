@@ -258,4 +258,8 @@ class QueueJournal:
     def _fail(self, error: OSError) -> None:
         with self._lock:
             self._failure = error  # before the callers wake, who look at it
-        self._notify_flushed(self._appended)
+            # Nothing more counts as flushed: a restarted actor reads what the disk has, and asks
+            # producers for the batches that are unfinished there. So they must not drop these.
+            waiting, self._waiting = self._waiting, []
+        for _, wake in waiting:
+            wake()

@@ -24,7 +24,7 @@ from aioqueue.errors import (
     WorkerDiedError,
     describe_exception,
 )
-from aioqueue.processes.messages import failure_of_message, message_of_failure
+from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.client_registry import CallerId, HandleState
 from aioqueue.ray.messages import LEASE_SECONDS, Answer, Description
 from aioqueue.ray.packing import unpacked_answer

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from aioqueue.errors import WorkerDiedError, exception_text, set_cause
-from aioqueue.processes.messages import RemoteTraceback
+from aioqueue.processes.failures import RemoteTraceback
 from aioqueue.ray.coordinator_actor import ActiveWorker
 from aioqueue.ray.coordinator_connection import CoordinatorConnection
 from aioqueue.workers.executors.ray_cluster import is_loss, required_ray, why_lost

@@ -32,7 +32,7 @@ _TURN: Final = 64
 """How many items to take from memory before other tasks get a turn."""
 
 
-class AtHand(Generic[T]):
+class InMemoryIterator(Generic[T]):
     """An async iterator over items in memory. Now and then it lets other tasks run.
 
     A cancelled ``__anext__`` loses nothing.
@@ -47,7 +47,7 @@ class AtHand(Generic[T]):
         self._iterator = iterator
         self._taken = 0
 
-    def __aiter__(self) -> AtHand[T]:
+    def __aiter__(self) -> InMemoryIterator[T]:
         return self
 
     async def __anext__(self) -> T:

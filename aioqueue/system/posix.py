@@ -2,7 +2,7 @@
 
 No other module of the core uses these. Features that need them import this module when they are
 used, and say so on a system without them (`missing`). Worker processes have two further modules of
-this kind, which start a fork server (`aioqueue.processes.forkserver`) and run in it (`server`).
+this kind, which start a fork server (`fork_server.client`) and run in it (`fork_server.server`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from aioqueue import (
 )
 from aioqueue.base.global_generators import DrawsFinder
 from aioqueue.errors import add_note
-from aioqueue.processes.worker import UnknownToOthersError, dumped
+from aioqueue.processes.function_pickles import UnknownToOthersError, dumped
 from aioqueue.torch.batch_pickle import SharingPickler, packed
 from aioqueue.torch.collate import BatchMemory
 from aioqueue.torch.dataset_copies import copy_for_thread

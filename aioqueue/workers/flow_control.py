@@ -75,7 +75,7 @@ class InFlightWindow:
 
     def has_room(self) -> bool:
         """Return whether another item may come in."""
-        if self.quota is not None and not self.quota.left:
+        if self.quota is not None and not self.quota.remaining:
             return False
         items = self.items
         if items == 0:
@@ -160,7 +160,7 @@ class InFlightWindow:
         """
         n = max(1, min(wanted, self._max_in_flight - self.items))
         if self.quota is not None:
-            n = min(n, self.quota.left)
+            n = min(n, self.quota.remaining)
         self._came += n
         return n
 

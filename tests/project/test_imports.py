@@ -77,7 +77,7 @@ def test_an_import_loads_what_it_needs() -> None:
         "inputs.devices",
         "inputs.batches",
     }
-    assert not {part.split(".")[0] for part in parts} & {"batching", "processes", "torch", "ray"}
+    assert not {part.split(".")[0] for part in parts} & {"batcher", "processes", "torch", "ray"}
 
 
 @pytest.mark.slow

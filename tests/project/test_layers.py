@@ -26,7 +26,7 @@ ROOMS = (
     ("telemetry",),
     ("coordination",),
     ("processes",),
-    ("batching", "latest"),
+    ("batcher", "latest"),
     ("sync",),
     ("",),  # the package itself
     ("testing", "preemption"),
@@ -353,9 +353,9 @@ CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE and name no
 
 def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:
     users = {part(module) for module in CORE if "anyio" in outside(module)}
-    assert users == {"errors", "worlds", "coordination", "batching"}  # worlds: their scopes
+    assert users == {"errors", "worlds", "coordination", "batcher"}  # worlds: their scopes
     users = {part(module) for module in CORE if "asyncio" in outside(module)}
-    assert users == {"errors", "worlds", "coordination", "batching"}
+    assert users == {"errors", "worlds", "coordination", "batcher"}
 
 
 def test_trio_is_imported_by_its_own_module_only() -> None:
@@ -461,7 +461,7 @@ OF_ITS_OWN_SCOPE = {
     ("aioqueue.worlds.asyncio", "uncancel"),
     ("aioqueue.worlds.asyncio", "_must_cancel"),
     ("aioqueue.worlds.asyncio", "current_effective_deadline"),
-    ("aioqueue.batching.batch_workers", "cancelled_caught"),
+    ("aioqueue.batcher.workers", "cancelled_caught"),
     ("aioqueue.workers.executors.tasks", "cancel_called"),
 }
 """Who asks the timeout that it has itself entered just before; and the pause of a call, which

@@ -144,6 +144,32 @@ async def test_a_full_disk_is_reported(path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @looped
+async def test_nothing_is_freed_after_the_disk_has_failed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restarted actor reads what the disk has, and asks for what is unfinished there."""
+    journal = QueueJournal(path, is_new=True)
+    await filled(journal)
+    journal.append("lease", "c", 0, [["p", 0, [0, 2]]])
+    await journal.flushed()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal, "_write_lines", full)
+    journal.append("used", "c", [0])
+    for _ in range(2):
+        with pytest.raises(WorkerDiedError, match="cannot be written"):
+            await journal.flushed()
+        assert journal.freed("p") == []
+        assert journal.droppable_of("p", [0, 1, 2]) == []
+    journal.end(remove=False)
+    restarted = QueueJournal(path, is_new=False)
+    assert ("p", 0) in restarted.ledger.batches
+    restarted.end(remove=True)
+
+
+@looped
 async def test_it_is_rewritten_when_most_records_are_obsolete(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,9 +208,9 @@ class TestWhatIsPrivateInTheStandardLibrary:
             # The others make such locks.
             ("_is_owned", {"system/locks.py", "system/forks.py"}),
             ("_get_running_loop", {"worlds/waker.py"}),
-            ("popen_forkserver", {"processes/forkserver.py"}),
-            ("resource_tracker", {"processes/program.py"}),
-            ("_children", {"processes/start.py"}),
+            ("popen_forkserver", {"processes/fork_server/client.py"}),
+            ("resource_tracker", {"processes/fork_server/bootstrap.py"}),
+            ("_children", {"processes/fork_server/spawn.py"}),
         ],
     )
     def test_it_is_used_in_one_place(self, name: str, places: set[str]) -> None:

@@ -18,7 +18,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.inputs import prepare
-from tests.batching.models import NEVER
+from tests.batcher.models import NEVER
 from tests.kit.worlds import PATIENCE, spin_until
 
 
