@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 from aioqueue import AsyncQueue, sync
-from aioqueue.base.arguments import function_name, makes_several, name_of_work
+from aioqueue.base.arguments import function_name, name_of_work
 from aioqueue.items.positions import refusing_wrong_values
 from aioqueue.items.quarantined import Quarantined
 from aioqueue.pipeline.delivery_node import DeliveryNode
@@ -26,18 +27,11 @@ from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.source_node import SourceNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
-from aioqueue.pipeline.stages.chain import _built_stages, is_elastic, sources_of, told_stage
+from aioqueue.pipeline.stages.chain import _built_stages, is_elastic, sources_of
 from aioqueue.pipeline.stages.combining import CombiningNode
-from aioqueue.pipeline.stages.enumerate import Enumerate
-from aioqueue.pipeline.stages.filter import Filter, FilterNode
-from aioqueue.pipeline.stages.flat import Flat
+from aioqueue.pipeline.stages.filter import FilterNode
 from aioqueue.pipeline.stages.lengths import length_behind
-from aioqueue.pipeline.stages.map_batches import MapBatches
-from aioqueue.pipeline.stages.prefetch import Read
-from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shard import rank_of
-from aioqueue.pipeline.stages.shuffle import Shuffle
-from aioqueue.pipeline.stages.take_skip import Skip, Take
 from aioqueue.pipeline.stages.transform import MakingTransform, Transform
 from aioqueue.pipeline.state.ranks.ledger import ItemNames, RankLedger, RunItemNames, RunLedgers
 from aioqueue.pipeline.state.ranks.padding import RankPadding
@@ -192,11 +186,11 @@ class Builder:
             self._stage_index = place
             node = stage.node(node, self)
             if isinstance(node, CombiningNode):
-                node.stage = told_stage(stage)
+                node.stage = stage.describe()
                 if node.measured:
                     self._add_part(node, stage.function_name(), stage.name, node.measured)
             if isinstance(node, Transform) and not node.stage:
-                node.stage = told_stage(stage)
+                node.stage = stage.describe()
                 self._add_part(node, stage.function_name(), stage.name, node.measured)
                 if isinstance(node, MakingTransform):
                     self._add_row_maker(node)
@@ -227,7 +221,7 @@ class Builder:
 
     def _items_of(self, place: int) -> Callable[[int], int | None]:
         """Returns a function: how many items a stage surely receives in an epoch, or ``None``."""
-        if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):
+        if any(stage.may_skip() for stage in self._stages[:place]):
             return lambda epoch: None
         # A partial and no bound method: a node keeps it, and we keep the node, so a reference back
         # to us would be a cycle.
@@ -236,8 +230,8 @@ class Builder:
     def largest_batch(self) -> int:
         """How many rows of this stage the later stages need for one row, up to the next workers."""
         after = self._stages[self._stage_index + 1 :]
-        stop = next((at for at, stage in enumerate(after) if isinstance(stage, Prepare)), None)
-        return prod(stage.needs() for stage in after[:stop])
+        before_workers = takewhile(lambda stage: stage.worker_function() is None, after)
+        return prod(stage.rows_per_output() for stage in before_workers)
 
     def workers(
         self,
@@ -267,7 +261,8 @@ class Builder:
         # know whether an element goes back to its queue instead.
         if fed_by is not None and self.loans is None:
             runner._finishes(fed_by)
-        called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
+        work = stage.worker_function()
+        called = stage.name if work is None else function_name(work)
         runner.is_part(self._watch, name, called, self._last_queue)
         # The nodes since the last queue run in these workers: what they cost is time of this stage.
         for part in self._parts_since_queue:
@@ -286,7 +281,7 @@ class Builder:
             is_traced=self._item_records is not None,
         )
         self._built_workers.append(WorkerStage(stage, runner, queue, node))
-        if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
+        if self._rank.ranks == 1 or self._rank.uneven == "allow" or stage.worker_function() is None:
             return node  # only user functions skip items, so no other stage needs padding
         return RankPadding(
             node,
@@ -298,7 +293,7 @@ class Builder:
     def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
         """The queue whose elements are the rows before this stage, one for one, or none."""
         before = self._stages[: self._stage_index]
-        if all(map(_keeps_rows_apart, before)):
+        if all(stage.keeps_rows_apart() for stage in before):
             return self._entries.source._fed_by
         return None
 
@@ -308,10 +303,10 @@ class Builder:
         That needs two things: items of the stage may be skipped, so that others are repeated. And
         the user receives the examples themselves, and not copies that a later stage makes.
         """
-        if isinstance(stage, Prepare) and not stage.may_skip():
+        if stage.worker_function() is not None and not stage.may_skip():
             return False
         after = self._stages[self._stage_index + 1 :]
-        handed = next((one for one in after if not one.passes_on()), None)
+        handed = next((one for one in after if not one.is_passthrough()), None)
         return handed is None or not handed.copies()
 
     def _queue_name(self, stage: BaseStage) -> str:
@@ -319,7 +314,7 @@ class Builder:
 
         It is the name of the stage or its function; the second of one name is ``decode-2``.
         """
-        function = stage.function if isinstance(stage, Prepare) else None
+        function = stage.worker_function()
         name = stage.name if function is None else name_of_work(function, stage.name)
         self._queue_names[name] += 1
         number = self._queue_names[name]
@@ -399,20 +394,12 @@ class WorkerStage(NamedTuple):
         return [self.runner]
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        name = told_stage(self.stage)
+        name = self.stage.describe()
         counts = vars(self.runner.statistics())
         return (StageStatistics(name, self.queue.statistics().size, **counts),)
 
     def quarantine(self) -> list[Quarantined]:
         return self.runner.quarantine
-
-
-def _keeps_rows_apart(stage: BaseStage) -> bool:
-    """Whether each row that a stage gives is one of those that it receives, or made of one alone,
-    and of each at most one is."""
-    if isinstance(stage, Prepare):
-        return not (isinstance(stage, Flat | MapBatches) or makes_several(stage.function))
-    return isinstance(stage, Read | Filter | Shuffle | Take | Skip | Enumerate)
 
 
 def _length_after(entries: EpochEntries, stages: Sequence[BaseStage], epoch: int) -> int | None:

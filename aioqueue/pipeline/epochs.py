@@ -28,7 +28,7 @@ from aioqueue.pipeline.nodes.stepping import RunLock
 from aioqueue.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.pipeline.stages.base import BasePipeline, watch_of
 from aioqueue.pipeline.stages.chain import most_empty, once_only
-from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing
+from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_resume_point
 from aioqueue.system.forks import inherited_object, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.stacks import forget_locals
@@ -259,7 +259,7 @@ class Epochs(Generic[T]):
                 "load_state_dict was called after the first epoch had begun: make new epochs with"
                 " pipeline.epochs(count, resume=state)"
             )
-        self._pipeline, resume_point = checked_standing(self._pipeline, state)
+        self._pipeline, resume_point = checked_resume_point(self._pipeline, state)
         self._positions = None
         stop = self._span.stop
         if stop is not None and resume_point.epoch > stop:

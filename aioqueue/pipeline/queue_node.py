@@ -250,6 +250,8 @@ class QueueNode(Node):
                 " another item would come in its place after a resume; keep the order there, or"
                 " take the state between two items"
             )
+        # Items behind `number` that have arrived already are not in the state: a resumed run
+        # prepares them again, with the same generators and so with the same result.
         begin, upstream = self._source.state_before(self._epoch, number)
         return {
             "epoch": self._epoch,
@@ -267,6 +269,8 @@ class QueueNode(Node):
             again.setdefault(number, set()).add(sub)
         if held and {epoch for epoch, _, _ in held} != {self._epoch}:
             return self._ended_state(held[0][0], again)
+        # An item that was given out in part comes again as a whole, but only the examples in
+        # `partial` are wanted of it: those that are ready here, and those that later nodes hold.
         missing, upto = self._done.missing(again)
         for number in self._done.cut():
             again.setdefault(number, set())

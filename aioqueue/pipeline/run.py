@@ -39,7 +39,7 @@ from aioqueue.pipeline.nodes.rows import EpochRange, Row
 from aioqueue.pipeline.nodes.stepping import Stepping
 from aioqueue.pipeline.queue_loans import RunLoans
 from aioqueue.pipeline.stages.base import BasePipeline
-from aioqueue.pipeline.state.checkpoint import rest_from
+from aioqueue.pipeline.state.checkpoint import rest_from_epoch
 from aioqueue.preemption import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
@@ -199,7 +199,7 @@ class _Run(ABC):
             state["given"],
             self._steps.skip,
             state,
-            rest=rest_from(self._begin_point.rest, state["epoch"]),
+            rest=rest_from_epoch(self._begin_point.rest, state["epoch"]),
             stages=[] if self._builder is None else self._builder.tallies(),
             handed=self._delivered.count,
             run=self._begin_point.run,

@@ -23,13 +23,17 @@ from aioqueue.pipeline.nodes.flow import drive, drive_async
 from aioqueue.pipeline.nodes.node import Taken
 from aioqueue.pipeline.nodes.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange
+from aioqueue.pipeline.nodes.state_fields import WORKERS
 from aioqueue.pipeline.nodes.stepping import RunLock, Stepping
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.chain import _built_stages, most_empty, once_only, sources_of
-from aioqueue.pipeline.stages.prefetch import Prefetch, Read
 from aioqueue.pipeline.stages.prepare import Prepare
-from aioqueue.pipeline.stages.to_device import ToDevice
-from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing, rest_from
+from aioqueue.pipeline.stages.read import Read
+from aioqueue.pipeline.state.checkpoint import (
+    PipelinePositions,
+    checked_resume_point,
+    rest_from_epoch,
+)
 from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
@@ -138,7 +142,7 @@ class StartedPipeline(Generic[StatisticsT]):
         Raises:
             InvalidArgumentError: it does not belong to it.
         """
-        pipeline, point = checked_standing(pipeline, position)
+        pipeline, point = checked_resume_point(pipeline, position)
         if self._stop is not None and point.epoch > self._stop:
             raise misplaced(f"epoch {point.epoch}", f"at most {self._stop}, where the stream ends")
         return pipeline, point
@@ -294,7 +298,7 @@ class StartedPipeline(Generic[StatisticsT]):
             state["given"],
             self._steps.skip,
             state,
-            rest=rest_from(begun.rest, state["epoch"]),
+            rest=rest_from_epoch(begun.rest, state["epoch"]),
             stages=self._builder.tallies(),
             handed=self._delivered.count,
             run=begun.run,
@@ -362,7 +366,8 @@ def _check_can_start(pipeline: BasePipeline[Any]) -> None:
 
 
 def _has_workers(stage: BaseStage) -> bool:
-    return isinstance(stage, Prepare | Prefetch | Read | ToDevice)
+    # Those with workers have their counts of items in positions; `Read` is in no position.
+    return isinstance(stage, Read) or WORKERS.keys() <= stage.state_fields.keys()
 
 
 def _close(queues: list[AnyQueue]) -> None:

@@ -28,9 +28,9 @@ from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry
 from aioqueue.items.positions import digest_of
 from aioqueue.sources.base import Determined
-from aioqueue.sources.iterables import OfIterable, Replay
-from aioqueue.sources.sequences import Sequential, Shard
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.iterables import OfIterable, Replay
+from aioqueue.sources.kinds.sequences import Sequential, Shard
+from aioqueue.sources.kinds.source import Source
 
 _GROUP: Final = 64
 """The rows that are read together."""

@@ -24,7 +24,7 @@ from aioqueue.coordination.cancellations import shielded
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, misplaced
 from aioqueue.sources.base import Scan
-from aioqueue.sources.source import BuiltinSource
+from aioqueue.sources.kinds.source import BuiltinSource
 from aioqueue.worlds.waker import running_loop
 
 Offsets: TypeAlias = dict[int, int]

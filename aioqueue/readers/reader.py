@@ -49,9 +49,9 @@ from aioqueue.readers.files import (
     times_of,
 )
 from aioqueue.sources.base import ENTRIES, PLACED, VALUES, Determined, Form, Scan
-from aioqueue.sources.mixture import Interleaved
-from aioqueue.sources.sequences import Sequential
-from aioqueue.sources.source import BuiltinSource, Source
+from aioqueue.sources.kinds.mixture import Interleaved
+from aioqueue.sources.kinds.sequences import Sequential
+from aioqueue.sources.kinds.source import BuiltinSource, Source
 from aioqueue.system.forks import PROCESS, inherited_error
 
 T = TypeVar("T")

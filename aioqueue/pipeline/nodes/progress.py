@@ -514,13 +514,13 @@ class ResumePoint(NamedTuple):
     """How many examples a stream has delivered."""
 
 
-def first_epoch_of(standing: ResumePoint) -> int:
+def first_epoch_of(resume_point: ResumePoint) -> int:
     """The earliest epoch in which a node begins when the run resumes.
 
     A node that has to give rows again goes back to make them. That may lead into an earlier epoch
     than the one in which the run stands.
     """
-    return min(_epochs_in(standing.node), default=standing.epoch)
+    return min(_epochs_in(resume_point.node), default=resume_point.epoch)
 
 
 def _epochs_in(state: Any) -> Iterator[int]:

@@ -65,6 +65,8 @@ class Stepping:
             taken = yield from node.take(n)
             if isinstance(taken, EpochEnd):
                 return taken
+            # In the step that takes these rows: a state in between would drop as many of the next
+            # rows once more.
             if self.skip:
                 dropped = min(self.skip, len(taken))
                 self.skip -= dropped
@@ -76,6 +78,7 @@ class Stepping:
                 return taken
 
     def _take_ready(self, node: Node) -> list[Row]:
+        # While rows are to be dropped, only `taking` takes some.
         rows = [] if self.skip else node.take_ready(1)
         if rows:
             self._hand_out(node, rows)
@@ -91,6 +94,8 @@ class Stepping:
         return call_with_lock(self._lock, self._between, ask)
 
     def _between(self, ask: Callable[[], T]) -> T:
+        # The lock is reentrant, so a signal handler that interrupts a step of its own thread gets
+        # here. In the middle of a step, rows may be in no node.
         if self._is_moving:
             raise RuntimeError(
                 "a signal handler asked for the state in the middle of a step; set a flag in the"
@@ -110,6 +115,8 @@ class Stepping:
         except BaseException as error:
             failure = failure_of_step(error)
             is_failure = isinstance(failure, Exception)
+            # Some nodes may have given rows that others have not taken yet. Nobody can tell which,
+            # so that a state from now on would lose them.
             self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
             try:
                 if failure is error:

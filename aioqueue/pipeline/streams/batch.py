@@ -16,6 +16,7 @@ from aioqueue.errors import counted, describe_exception
 from aioqueue.pipeline.examples.collation import Collator, examples_in
 from aioqueue.pipeline.examples.layout import Objects, checked_objects
 from aioqueue.pipeline.stages.batch import Batch
+from aioqueue.pipeline.stages.draw import Draw
 from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
@@ -35,7 +36,7 @@ from aioqueue.pipeline.streams.forward import (
     is_queue,
     start_worker,
 )
-from aioqueue.pipeline.streams.resumable import DrawStage, Fitting, resumable
+from aioqueue.pipeline.streams.resumable import Fitting, resumable
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.options import PrepareOptions, UnseededOptions
 from aioqueue.workers.statistics import BatchStatistics
@@ -428,7 +429,7 @@ def shuffle_batch(
         stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting, kept)
         return resumable(
             source,
-            [DrawStage(keep, _checked_seed(seed)), stacking],
+            [Draw(keep, _checked_seed(seed)), stacking],
             coord=coord,
             function=function,
             options=options,

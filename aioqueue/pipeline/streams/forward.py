@@ -32,7 +32,7 @@ from aioqueue.pipeline.stream import (
     AnyQueue,
     PreparationInfo,
 )
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.source_reader import aclose, close, failure_of_clean_up, next_of
 from aioqueue.sources.stream_base import BaseStream
 from aioqueue.workers.options import UnseededOptions

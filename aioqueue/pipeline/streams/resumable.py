@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.core.elements.philox import PhiloxWords, Seed, resolve_seed
 from aioqueue.items.positions import misplaced
 from aioqueue.pipeline.build import AnyRunner, Builder
 from aioqueue.pipeline.examples.buckets import log_skipped
@@ -24,10 +22,10 @@ from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import DeliveredRows, ResumePoint
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange, Row
 from aioqueue.pipeline.stage_input import StageInput
-from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
+from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.bucket import BucketNode
+from aioqueue.pipeline.stages.carry import Carry
 from aioqueue.pipeline.stages.prepare import Prepare
-from aioqueue.pipeline.stages.shuffle import ShuffleNode
 from aioqueue.pipeline.started import StartedPipeline, StreamBuilder
 from aioqueue.pipeline.stream import (
     AnyCoordinator,
@@ -38,8 +36,8 @@ from aioqueue.pipeline.stream import (
 )
 from aioqueue.pipeline.streams.forward import is_queue, refuse_options
 from aioqueue.pipeline.whole_run import WholeRunNode, whole_run
-from aioqueue.sources.sequences import items
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.sequences import items
+from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.stream_base import BaseStream
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.options import UnseededOptions
@@ -80,7 +78,7 @@ def resumable(
     first: BaseStage
     if function is None:
         refuse_options(options)
-        first = CarryStage(buffer_size)
+        first = Carry(buffer_size)
     else:
         first = Prepare(function, buffer_size, {"ordered": False, **options})
     pipeline: BasePipeline[Any] = BasePipeline(whole_run(repeatable), (first, *stages))
@@ -195,52 +193,6 @@ class _ExampleBuilder(StreamBuilder):
         return prepare_items(feeding, function, into=into, fit=self._fit, **options)
 
 
-@dataclass(frozen=True)
-class CarryStage(BaseStage):
-    """Reads the source on a worker, for a stream without a function."""
-
-    name: ClassVar[str] = "carry"
-    buffer_size: int
-
-    def details(self) -> str:
-        return ""
-
-    def node(self, upstream: Node, building: BuildContext) -> Node:
-        options = {"workers": 1, "ordered": True}
-        return building.workers(upstream, _itself, buffer_size=self.buffer_size, options=options)
-
-
-@dataclass(frozen=True)
-class DrawStage(BaseStage):
-    """Draws rows as a full `RandomShuffleQueue` does."""
-
-    name: ClassVar[str] = "draw"
-    min_after_dequeue: int
-    seed: Seed
-
-    def details(self) -> str:
-        return f"from {self.min_after_dequeue + 1}"
-
-    def node(self, upstream: Node, building: BuildContext) -> Node:
-        seed = building.seed("shuffle")
-        return _Drawing(upstream, self.min_after_dequeue, seed if self.seed is None else self.seed)
-
-    def fingerprint(self) -> dict[str, Any]:
-        pair = None if self.seed is None else list(resolve_seed(self.seed))
-        return {"min_after_dequeue": self.min_after_dequeue, "seed": pair}
-
-
-class _Drawing(ShuffleNode):
-    """A shuffle that draws like a queue, which would hold the buffer and the newcomer."""
-
-    def __init__(self, upstream: Node, size: int, seed: Seed) -> None:
-        self._pair = resolve_seed(seed)
-        super().__init__(upstream, size, 0)
-
-    def _words_of(self, epoch: int) -> PhiloxWords:
-        return PhiloxWords(self._pair)
-
-
 class Fitting:
     """Converts examples and batches as a queue with dtypes and shapes does. Thread-safe.
 
@@ -290,7 +242,3 @@ def _with_positions(source: Any, options: Mapping[str, Any]) -> Source[Any]:
             " reader of files, or a mixture of these"
         )
     raise InvalidArgumentError(f"source: got {source!r} with resume, {why}")
-
-
-def _itself(item: Any) -> Any:
-    return item

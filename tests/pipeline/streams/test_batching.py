@@ -17,7 +17,7 @@ from aioqueue.inputs import items
 from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
 from aioqueue.pipeline.streams.batch import batch, shuffle_batch
-from aioqueue.sources.sequences import numbers
+from aioqueue.sources.kinds.sequences import numbers
 from aioqueue.workers.statistics import BatchStatistics
 from tests.kit.pipelines import (
     StreamEndedError,

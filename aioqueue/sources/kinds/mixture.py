@@ -20,8 +20,8 @@ from aioqueue.core.elements.philox import PhiloxWords, Seed
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
 from aioqueue.sources.base import ENTRIES, PLACED, Form, PlacedScan, Scan
+from aioqueue.sources.kinds.source import BuiltinSource, Source
 from aioqueue.sources.shuffling import bounds_of, checked_weights, derive_seed
-from aioqueue.sources.source import BuiltinSource, Source
 
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")

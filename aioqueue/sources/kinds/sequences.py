@@ -20,8 +20,8 @@ from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
 from aioqueue.sources.base import Determined, Scan
+from aioqueue.sources.kinds.source import BuiltinSource, checked_split_seed, parts_of
 from aioqueue.sources.shuffling import LONGEST_TABLE, indices, indices_at
-from aioqueue.sources.source import BuiltinSource, checked_split_seed, parts_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -36,8 +36,8 @@ from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, checked_numbers, misplaced, refusing_wrong_values
 from aioqueue.sources.base import Determined, Scan
-from aioqueue.sources.sequences import rows_of_table
-from aioqueue.sources.source import BuiltinSource, Source
+from aioqueue.sources.kinds.sequences import rows_of_table
+from aioqueue.sources.kinds.source import BuiltinSource, Source
 from aioqueue.system.forks import PROCESS, inherited_error
 
 _log: Final = logging.getLogger("aioqueue")
