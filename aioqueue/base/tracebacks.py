@@ -81,6 +81,11 @@ def is_library_file(name: str) -> bool:
     return name.startswith("<frozen") or os.path.normcase(name).startswith(_LIBRARIES)
 
 
+def is_of_aioqueue(frame: FrameType) -> bool:
+    """Return whether a frame is of our own code."""
+    return frame.f_code.co_filename.startswith(_OURS)
+
+
 def shorten(error: BaseException) -> None:
     """Take our own calls out of the traceback of an exception, and of all that it leads to.
 

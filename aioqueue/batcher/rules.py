@@ -61,17 +61,17 @@ from aioqueue.queues.faces import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
 from aioqueue.system.locks import is_held_here, synchronized
-from aioqueue.telemetry.explanation import (
+from aioqueue.telemetry.explain.explanation import (
     Culprit,
     CulpritKind,
     ExplainedWait,
     Explanation,
     WorkerState,
-    seconds_told,
+    format_seconds,
 )
-from aioqueue.telemetry.registry import note_waits
-from aioqueue.telemetry.stacks import Stack, place_of, stack_of
-from aioqueue.telemetry.wait_graph import explain
+from aioqueue.telemetry.explain.gather import explain
+from aioqueue.telemetry.explain.registry import note_waits
+from aioqueue.telemetry.explain.stacks import Stack, place_of, stack_of
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner, apply_deferred
 
@@ -583,13 +583,13 @@ class BatcherCore:
         callers = counted(waiting, "caller")
         what = f"{'waits' if waiting == 1 else 'wait'} for {self}"
         queued = self.aio.size()
-        step = f"{callers} {what}, for {seconds_told(seconds)}"
+        step = f"{callers} {what}, for {format_seconds(seconds)}"
         if queued:
             step += f"; {queued} more in line behind"
         culprit = Culprit(
             kind,
             f"{self}: {name}{state} has been at a batch of {len(batch)} for"
-            f" {seconds_told(seconds)}{at}",
+            f" {format_seconds(seconds)}{at}",
             (step,),
             queue=self.aio.name,
             stage=function_name(self.function),

@@ -51,13 +51,18 @@ from aioqueue.coordination.workers import (
 from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, without_frames
 from aioqueue.system.locks import call_with_lock, is_held_here, synchronized
-from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
-from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.telemetry.explain.frame_cleanup import forget_locals
+from aioqueue.telemetry.explain.registry import note_coordinator, note_waits
+from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.worlds.scopes import Gate, StopScope
 from aioqueue.worlds.waker import apply_deferred
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
+    from aioqueue.telemetry.explain.explanation import (
+        ExplainedCoordinator,
+        ExplainedWait,
+        Explanation,
+    )
 
 BLOCK_NAME: Final = "the block of the coordinator"
 """The name that reports give to the code inside the block, which is no worker."""
@@ -110,14 +115,14 @@ class CoordinatorCore(WatchdogTarget):
 
     def explain(self) -> Explanation:
         """Return the wait graph: which worker waits for which, and what this coordinator knows."""
-        from aioqueue.telemetry.wait_graph import explain_for
+        from aioqueue.telemetry.explain.gather import explain_for
 
         return explain_for([self])
 
     @synchronized
     def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
         """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
-        from aioqueue.telemetry.explanation import ExplainedCoordinator
+        from aioqueue.telemetry.explain.explanation import ExplainedCoordinator
 
         state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
         workers = [worker for worker in self._workers.values() if worker.is_alive()]

@@ -22,12 +22,12 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.errors import counted, interrupt_of
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
-from aioqueue.telemetry.registry import Watch
+from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.worlds.scopes import end_joins_of
 from aioqueue.worlds.waker import Owner
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import Explanation
+    from aioqueue.telemetry.explain.explanation import Explanation
     from aioqueue.telemetry.monitor import Monitor
 
 

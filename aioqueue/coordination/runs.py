@@ -57,7 +57,7 @@ from aioqueue.core.meters import Meter, current_meter
 from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.system.locks import synchronized
-from aioqueue.telemetry.registry import StagePart, Watch
+from aioqueue.telemetry.metrics.watch import StagePart, Watch
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import (
@@ -68,7 +68,7 @@ from aioqueue.worlds.waker import (
 )
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
+    from aioqueue.telemetry.explain.explanation import ExplainedStage, ExplainedWorker
 
 _CLOSING: Final = "that closes the queue"  # after "worker", in reports
 
@@ -634,7 +634,7 @@ class RunnerFace:
         return self._run
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
-        from aioqueue.telemetry.explanation import ExplainedStage
+        from aioqueue.telemetry.explain.explanation import ExplainedStage
 
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
         return ExplainedStage(

@@ -52,7 +52,7 @@ from aioqueue.errors import StillRunningError, UndeliveredError, copy_exception,
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.system.forks import living_queues
 from aioqueue.system.locks import call_with_lock, synchronized
-from aioqueue.telemetry.registry import forget_run, note_run
+from aioqueue.telemetry.explain.registry import forget_run, note_run
 from aioqueue.worlds.scopes import StopScope, registered_waits, watch
 from aioqueue.worlds.waker import in_event_loop
 

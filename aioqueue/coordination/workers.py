@@ -25,12 +25,12 @@ from aioqueue.errors import (
     exception_text,
 )
 from aioqueue.system.locks import call_with_lock, synchronized
-from aioqueue.telemetry import stacks
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.telemetry.explain import stacks
+from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.worlds.waker import Owner, in_event_loop, loaded_trio, running_loop
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
+    from aioqueue.telemetry.explain.explanation import ExplainedWorker, WorkerState
 
 
 class Worker(Protocol):
@@ -300,7 +300,7 @@ class StartedTask:
 
 
 def _running(name: str, thing: object) -> ExplainedWorker:
-    from aioqueue.telemetry.explanation import ExplainedWorker
+    from aioqueue.telemetry.explain.explanation import ExplainedWorker
 
     return ExplainedWorker(name, "running", stack=stack_of(thing), key=id(thing))
 
@@ -331,9 +331,9 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
 
 def format_with_places(workers: Iterable[Worker]) -> LogLines:
     """Format one line per worker: its name, the item that it prepares, and where it is."""
-    from aioqueue.telemetry.wait_graph import items_in_hand
+    from aioqueue.telemetry.explain.gather import items_in_progress
 
-    items = items_in_hand()
+    items = items_in_progress()
     found = (
         worker.name
         + (f" at {item}" if (item := items.get(worker.key)) else "")
@@ -510,7 +510,7 @@ class WorkerPlan:
         self.has_ended: bool = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
-        from aioqueue.telemetry.explanation import ExplainedWorker
+        from aioqueue.telemetry.explain.explanation import ExplainedWorker
 
         owner = self.owner
         if owner is None or self.has_ended:

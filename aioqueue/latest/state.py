@@ -19,8 +19,8 @@ from aioqueue.core.attempts import DEQUEUE, DONE, PENDING, WITHDRAWN, Attempt, W
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.system.locks import is_held_here, not_reentrant, synchronized
-from aioqueue.telemetry.explanation import ExplainedWait
-from aioqueue.telemetry.registry import note_waits
+from aioqueue.telemetry.explain.explanation import ExplainedWait
+from aioqueue.telemetry.explain.registry import note_waits
 from aioqueue.worlds.scopes import register_wait, unregister_wait
 from aioqueue.worlds.waker import Owner, apply_deferred, deliver
 

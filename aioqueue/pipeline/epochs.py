@@ -31,7 +31,7 @@ from aioqueue.pipeline.stages.chain import most_empty, once_only
 from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_resume_point
 from aioqueue.system.forks import inherited_object, note_for_forks
 from aioqueue.system.locks import call_with_lock
-from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.telemetry.explain.frame_cleanup import forget_locals
 from aioqueue.workers.statistics import StageStatistics
 from aioqueue.worlds.waker import in_event_loop
 

@@ -42,8 +42,12 @@ from aioqueue.pipeline.stages.base import BasePipeline
 from aioqueue.pipeline.state.checkpoint import rest_from_epoch
 from aioqueue.preemption import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
-from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
-from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
+from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
+from aioqueue.telemetry.explain.frame_cleanup import (
+    forget_locals,
+    interrupts_aioqueue,
+    without_outermost,
+)
 from aioqueue.workers.statistics import StageStatistics
 from aioqueue.worlds.waker import current_loops, in_event_loop, running_loop
 
@@ -263,7 +267,7 @@ class _Run(ABC):
             return
         self._end(_DROPPED)
         if self.steps is not None:
-            self.steps.gives_up(self.loop)
+            self.steps.stop(self.loop)
         # A fork has no threads to stop, nor an event loop that would run on.
         if self._process == os.getpid():
             self._stop_quietly()
@@ -477,7 +481,7 @@ class ThreadRun(_Run):
         # loop. But the garbage collector may drop the run in any thread: one that must not wait, a
         # worker, or one that holds a lock which workers need. Then a thread of its own waits.
         is_here = self._taker == threading.get_ident() and not in_event_loop()
-        if is_here and not has_struck_ours():
+        if is_here and not interrupts_aioqueue():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
                 return

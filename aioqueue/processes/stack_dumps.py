@@ -18,8 +18,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
-from aioqueue.telemetry.explanation import WorkerState
-from aioqueue.telemetry.stacks import Stack, stack_of_dump
+from aioqueue.telemetry.explain.explanation import WorkerState
+from aioqueue.telemetry.explain.stacks import Stack, stack_of_dump
 
 _REAL_TIME: Final = getattr(signal, "SIGRTMIN", None)
 SIGNAL: Final[int | None] = (

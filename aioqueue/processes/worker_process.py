@@ -25,8 +25,8 @@ from aioqueue.processes.fork_server.bootstrap import (
 from aioqueue.processes.fork_server.spawn import StartedProcess, one_at_a_time
 from aioqueue.processes.respawning import why_not_begun
 from aioqueue.processes.stack_dumps import DumpReader, DumpWriter, dump_pair, state_of
-from aioqueue.telemetry.explanation import WorkerState
-from aioqueue.telemetry.stacks import Stack
+from aioqueue.telemetry.explain.explanation import WorkerState
+from aioqueue.telemetry.explain.stacks import Stack
 
 _ENDING: Final = 1.0
 """How many seconds a process has to end after it was asked to."""

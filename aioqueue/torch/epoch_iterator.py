@@ -27,7 +27,7 @@ from aioqueue.base.tracebacks import shorten
 from aioqueue.system.forks import PROCESS, inherited_error
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import note_waits
-from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
+from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
 from aioqueue.torch.collate import BatchMemory
 from aioqueue.torch.fetchers import DatasetStart, DatasetState, Exhausted, Recipe, fetcher_of
 from aioqueue.torch.loader_state import LoaderKind, LoaderPosition, index_checksum

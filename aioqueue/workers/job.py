@@ -27,7 +27,7 @@ from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.items.reordering import Reordering
 from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.system.locks import release_if_held, synchronized
-from aioqueue.telemetry.stacks import Stack, place_of
+from aioqueue.telemetry.explain.stacks import Stack, place_of
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer, ReadPace, Tally

@@ -23,7 +23,7 @@ from aioqueue.core.meters import BOUNDS, Counted, Durations, LockSamples, Meter,
 from aioqueue.items.item import EpochEnd, Item
 from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.stacks import locks_of
+from aioqueue.telemetry.explain.lock_waits import locks_of
 from aioqueue.workers.flow_control import Pending
 
 
@@ -555,7 +555,7 @@ class Clocked(Generic[T]):
     __slots__ = ("_coroutine", "cpu")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
+        self._coroutine = coroutine  # `aioqueue.telemetry.explain.stacks` looks for this name
         self.cpu: float = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:

@@ -71,11 +71,11 @@ coordination/test_leaving.py coordination/test_requests.py coordination/test_wok
 coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordination/test_turns.py
 coordination/test_call_when_over.py coordination/test_exits.py coordination/test_loops.py
 queues/test_elsewhere.py queues/test_trees.py batcher/test_batcher.py batcher/test_batcher_ends.py
-test_tracebacks.py test_testing.py telemetry/test_waits.py coordination/test_watchdog.py
-telemetry/test_stacks.py telemetry/test_culprits.py telemetry/test_words.py
-inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/test_merging.py
-inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py inputs/pipeline/test_runs.py
-inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py
+test_tracebacks.py test_testing.py telemetry/metrics/test_queue_samples.py
+coordination/test_watchdog.py telemetry/explain/test_stacks.py telemetry/explain/test_root_causes.py
+telemetry/test_words.py inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py
+inputs/pipeline/test_merging.py inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py
+inputs/pipeline/test_runs.py inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py
 queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
 inputs/test_draining.py test_latest.py batcher/test_watching.py
 """

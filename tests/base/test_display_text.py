@@ -24,12 +24,12 @@ from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.base.display_text import LogLines, on_one_line, without_secrets
 from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
 from aioqueue.items.value_text import format_value
-from aioqueue.telemetry.bottleneck import verdict_of
-from aioqueue.telemetry.exporters import RunCollector
-from aioqueue.telemetry.html_page import page
-from aioqueue.telemetry.intervals import recorded
-from aioqueue.telemetry.table import line_of
-from tests.telemetry.fluid import Stage, Watching, history
+from aioqueue.telemetry.export.prometheus import RunCollector
+from aioqueue.telemetry.metrics.intervals import recorded
+from aioqueue.telemetry.verdict.bottleneck import verdict_of
+from aioqueue.telemetry.views.html_page import page
+from aioqueue.telemetry.views.table import status_line
+from tests.telemetry.fluid_model import Stage, Watching, history
 
 SECRET = "hunter2"
 URLS = [
@@ -245,13 +245,13 @@ def test_names_do_no_harm_in_drawings_pages_and_tables(name: str) -> None:
     html.encode()
     assert "<script" not in html
     assert all(line.isprintable() for line in html.split("\n"))
-    assert line_of(watching, 5.0).isprintable()
+    assert status_line(watching, 5.0).isprintable()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_do_no_harm_in_a_table(name: str) -> None:
     console = pytest.importorskip("rich.console", reason="pip install '.[rich]'")
-    from aioqueue.telemetry.table import RunTable
+    from aioqueue.telemetry.views.table import RunTable
 
     watching = Watching(history((Stage(name, workers=2, service=0.004, capacity=4),), seconds=5))
     shown = console.Console(width=120, color_system=None, record=True, file=io.StringIO())
@@ -292,7 +292,7 @@ def test_names_do_no_harm_in_what_is_exported(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_do_no_harm_in_a_picture(name: str) -> None:
     pytest.importorskip("matplotlib", reason="pip install '.[pictures]'")
-    from aioqueue.telemetry.matplotlib_picture import picture
+    from aioqueue.telemetry.views.matplotlib_picture import picture
 
     watching = Watching(history((Stage(name, workers=2, service=0.004, capacity=4),), seconds=5))
     snapshots = recorded(watching.history, watching.now)

@@ -73,7 +73,8 @@ def test_an_import_loads_what_it_needs() -> None:
     assert "inputs.sources" in parts
     assert not parts & {
         "telemetry.monitor",
-        "telemetry.html_page",
+        "telemetry.views",
+        "telemetry.export",
         "inputs.devices",
         "inputs.batches",
     }

@@ -156,6 +156,35 @@ def test_folders_point_one_way(is_compat: bool) -> None:
     assert not missing, "no such module"
 
 
+TELEMETRY_LAYERS = (
+    ("metrics",),
+    ("explain", "verdict"),
+    ("views", "export"),
+    ("monitor", "autotune", ""),
+)
+"""From the bottom to the top: folders of one layer do without each other; "" is the package."""
+
+
+def test_folders_of_telemetry_point_one_way() -> None:
+    def folder(module: str) -> str:
+        return module.split(".")[2] if module.count(".") > 1 else ""
+
+    def height(module: str) -> int:
+        return next(i for i, names in enumerate(TELEMETRY_LAYERS) if folder(module) in names)
+
+    modules = [name for name in MODULES if part(name) == "telemetry"]
+    assert not [
+        f"{module} imports {imported}"
+        for module in modules
+        for imported in imports(MODULES[module])
+        if imported in modules
+        and folder(imported) != folder(module)
+        and "" not in (folder(imported), folder(module))
+        and height(imported) >= height(module)
+        and height(module) < len(TELEMETRY_LAYERS) - 1
+    ]
+
+
 def test_folders_of_one_height_do_without_each_other() -> None:
     """`errors` is a file that all rooms may name, and that needs what texts are."""
     found = [
@@ -336,8 +365,10 @@ PIPELINES = {
 
 OUTER = PIPELINES | {"compat", "prometheus", "torch", "asgi"}
 SENDERS = {
-    f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "matplotlib_picture", "side_by_side", "table", "terminal")
+    name
+    for name in MODULES
+    if name.startswith(("aioqueue.telemetry.export", "aioqueue.telemetry.views"))
+    or name == "aioqueue.telemetry.monitor"
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -413,9 +444,12 @@ RULES = {
     "aioqueue.core.elements.trees",
     "aioqueue.core.storage.sized",
     "aioqueue.core.elements.structure",
-    "aioqueue.telemetry.explanation",
-    "aioqueue.telemetry.side_by_side",
-    "aioqueue.telemetry.stacks",
+    "aioqueue.telemetry.explain.explanation",
+    "aioqueue.telemetry.export.numbering",
+    "aioqueue.telemetry.export.shared_collector",
+    "aioqueue.telemetry.explain.frame_cleanup",
+    "aioqueue.telemetry.explain.lock_waits",
+    "aioqueue.telemetry.explain.stacks",
     "aioqueue.base.tracebacks",
     "aioqueue.worlds.waker",
 }

@@ -405,7 +405,7 @@ def watch_of(pipeline: BasePipeline[Any]) -> Watch:
 def _watch_of(pipeline: BasePipeline[Any]) -> Watch:
     watch = _watches.get(pipeline)
     if watch is None:
-        watch = _watches[pipeline] = Watch(comes_again=True)
+        watch = _watches[pipeline] = Watch(is_repeatable=True)
     return watch
 
 

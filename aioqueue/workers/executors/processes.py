@@ -34,7 +34,7 @@ from aioqueue.processes.worker_process import (
     end_at_exit,
 )
 from aioqueue.system.locks import synchronized
-from aioqueue.telemetry.explanation import ExplainedWorker
+from aioqueue.telemetry.explain.explanation import ExplainedWorker
 from aioqueue.workers.executors.chunks import (
     Assignments,
     ChunkExecutor,

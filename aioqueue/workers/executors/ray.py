@@ -27,7 +27,7 @@ from aioqueue.items.item import Item, Prepared
 from aioqueue.processes.failures import failure_of_message
 from aioqueue.processes.respawning import MOST_USELESS
 from aioqueue.system.locks import synchronized
-from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
+from aioqueue.telemetry.explain.explanation import ExplainedWorker, WorkerState
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executors.chunks import (
     Assignments,

@@ -14,7 +14,7 @@ from time import perf_counter, thread_time
 from typing import Any, Final, NamedTuple
 
 from aioqueue.processes.failures import message_of_failure
-from aioqueue.telemetry.stacks import Stack, stack_of
+from aioqueue.telemetry.explain.stacks import Stack, stack_of
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executors.process_child import Sent, prepared
 

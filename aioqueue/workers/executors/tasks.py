@@ -29,7 +29,7 @@ from aioqueue.sources.source_reader import (
     next_of,
     next_without_waiting,
 )
-from aioqueue.telemetry.stacks import Stack, stack_of_traceback
+from aioqueue.telemetry.explain.stacks import Stack, stack_of_traceback
 from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending
 from aioqueue.workers.job import Dismissed, Job
 from aioqueue.workers.key_limits import Inbox
