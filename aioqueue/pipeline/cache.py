@@ -110,6 +110,9 @@ class CachedSource(BaseSource[Any]):
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.{self._name}, of {self._pipeline!r}>"
 
+    def _details(self) -> str:
+        return f", of {self._pipeline._described()}"
+
     def items_per_epoch(self) -> int | None:
         if any(one.may_skip() for one in _stages_of(self._pipeline)):
             return None

@@ -378,6 +378,10 @@ class BasePipeline(Generic[T_co]):
         self.source = source
         self.stages: tuple[BaseStage, ...] = tuple(stages)
 
+    def _described(self) -> str:
+        parts = [self.source._described(), *(stage.describe() for stage in self.stages)]
+        return f"Pipeline of {' | '.join(parts)}"
+
     def __repr__(self) -> str:
         parts = " | ".join([repr(self.source), *(stage.describe() for stage in self.stages)])
         return on_one_line(f"<aioqueue.inputs.Pipeline of {parts}>")

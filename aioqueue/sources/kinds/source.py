@@ -349,6 +349,9 @@ class Resumed(BuiltinSource[T]):
     def __repr__(self) -> str:
         return f"<{repr(self._source).strip('<>')}, after {self._beginning}>"
 
+    def _details(self) -> str:
+        return f"{self._source._details()}, after {self._beginning}"
+
     def __len__(self) -> int:
         """How many items are left: of the run, or of the epoch if the run has no end.
 
@@ -496,6 +499,9 @@ class _OneEpoch(_Derived[T]):
     def __repr__(self) -> str:
         return f"{self._source!r}.epoch({self._number})"
 
+    def _details(self) -> str:
+        return f"{self._source._details()}.epoch({self._number})"
+
     @property
     def _stage_seed(self) -> int:
         # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
@@ -528,6 +534,9 @@ class _Repeated(_Derived[T]):
 
     def __repr__(self) -> str:
         return f"{self._source!r}.repeat({self._times})"
+
+    def _details(self) -> str:
+        return f"{self._source._details()}.repeat({self._times})"
 
     @property
     def _inner_sources(self) -> Sequence[BaseSource[Any]]:
@@ -639,6 +648,9 @@ class _Part(_Derived[T]):
 
     def __repr__(self) -> str:
         return f"<{repr(self._source).strip('<>')}, part {self._part} of {len(self._bounds)}>"
+
+    def _details(self) -> str:
+        return f"{self._source._details()}, part {self._part} of {len(self._bounds)}"
 
     @property
     def _is_in_memory(self) -> bool:
