@@ -15,8 +15,8 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs import items
 from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
 from aioqueue.pipeline.streams.batch import batch, shuffle_batch
-from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
 from aioqueue.sources.kinds.sequences import numbers
 from aioqueue.workers.statistics import BatchStatistics
 from tests.kit.pipelines import (
@@ -353,7 +353,7 @@ class TestExamples:
                 assert await rest(stream) == []
         (failure,) = raised.value.exceptions
         assert "of shape [1]; expected shape [2]" in str(failure)
-        assert any("worker aioqueue-pour" in note for note in failure.__notes__), failure.__notes__
+        assert any("worker aioqueue-pairs" in note for note in failure.__notes__), failure.__notes__
 
     async def test_typed_examples_have_names_and_padding(self, world: World) -> None:
         async with coordinated(world) as coord:

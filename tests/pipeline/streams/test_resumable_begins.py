@@ -27,8 +27,8 @@ from aioqueue.inputs import (
 from tests.kit.exact import Exact
 from tests.kit.going import plain
 from tests.kit.pipelines import take
+from tests.kit.resumable_streams import go, ordered_streams, shuffling, undisturbed
 from tests.kit.resuming import How, noisy, through_json
-from tests.kit.streaming import go, ordered_streams, shuffling, undisturbed
 from tests.kit.worlds import ThreadWorld, World
 
 

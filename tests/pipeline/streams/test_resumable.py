@@ -29,8 +29,7 @@ from aioqueue.workers.flow_control import ReadPace
 from tests.kit.exact import Exact
 from tests.kit.going import Counting, plain
 from tests.kit.pipelines import coordinated, rest, rest_until_failure, take
-from tests.kit.resuming import How, examples, noisy, through_json, write_files
-from tests.kit.streaming import (
+from tests.kit.resumable_streams import (
     go,
     ordered_streams,
     shuffling,
@@ -38,6 +37,7 @@ from tests.kit.streaming import (
     undisturbed,
     unordered_streams,
 )
+from tests.kit.resuming import How, examples, noisy, through_json, write_files
 from tests.kit.worlds import TaskWorld, ThreadWorld, World, ctrl_c
 
 
