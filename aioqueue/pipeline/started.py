@@ -206,7 +206,7 @@ class StartedPipeline(Generic[StatisticsT]):
         node, steps = self._node, self._steps
         try:
             while True:
-                taken: Taken = steps.at_hand(node) or drive(steps.taking(node), steps.step)
+                taken: Taken = steps.ready_row(node) or drive(steps.taking(node), steps.step)
                 if not isinstance(taken, EpochEnd):
                     return taken[0][ROW_VALUE]
                 self._end_epoch(taken)
