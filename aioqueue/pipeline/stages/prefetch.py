@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """`prefetch`: a thread makes the next rows ahead."""
-=======
-"""`prefetch`: a thread makes the next rows ahead. `Read` does so for a source alone."""
->>>>>>> main
 
 from __future__ import annotations
 
