@@ -167,7 +167,7 @@ class Builder:
             working.restore_counts(tally)
         for node, layout in zip(self._row_makers if layouts else (), layouts, strict=True):
             if node.collator is not None:
-                node.collator.go_on(layout)
+                node.collator.restore_layout(layout)
 
     @property
     def loans(self) -> RunLoans | None:

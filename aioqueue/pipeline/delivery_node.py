@@ -32,7 +32,7 @@ class DeliveryNode(Node):
 
     def take(self, n: int) -> Flow[Taken]:
         taken = yield from self._upstream.take(n)
-        self._ledgers.hand_out(taken)  # in the same step, so that no state can be taken in between
+        self._ledgers.deliver(taken)  # in the same step, so that no state can be taken in between
         if isinstance(taken, EpochEnd):
             self._epoch = taken.epoch + 1
         return taken
@@ -40,7 +40,7 @@ class DeliveryNode(Node):
     def take_ready(self, n: int) -> list[Row]:
         rows = self._upstream.take_ready(n)
         if rows:
-            self._ledgers.hand_out(rows)
+            self._ledgers.deliver(rows)
         return rows
 
     def _skip_to(self, epoch: int) -> None:

@@ -227,7 +227,7 @@ class QueueNode(Node):
         counts = ItemCounts(*(found[field] for field in ItemCounts._fields))
         above = frozenset(unpacked(found.get("beyond", "")))
         before = ArrivedItems(epoch, low, above)
-        self._tally.go_on(counts, before)
+        self._tally.restore(counts, before)
         number_of = self._source.number_of
         return counts, lambda item: before.has(item.epoch, number_of(item.number))
 

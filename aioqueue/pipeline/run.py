@@ -154,7 +154,7 @@ class _Run(ABC):
         )
         self._loans = self._builder.loans
         if self._loans is not None:
-            self._delivered.hand_out = self._loans.hand_out
+            self._delivered.deliver = self._loans.deliver
         self._node = self._builder.run(resume_point.node, resume_point.stages, resume_point.layouts)
         self._note_last_queue()
         coord._core.start_watchdog()
@@ -419,7 +419,7 @@ class ThreadRun(_Run):
             if self._node is None or self._why_over is not None:
                 return RunOver()
             node = self._node
-            return (n == 1 and self._steps.at_hand(node)) or self._take_waiting(node, n)
+            return (n == 1 and self._steps.ready_row(node)) or self._take_waiting(node, n)
         except Exception as error:
             return error
         except BaseException:
@@ -551,7 +551,7 @@ class AsyncRun(_Run):
         """The next row in a list, if it is ready; otherwise an empty list."""
         if self._node is None or self.is_over:
             return []
-        return self._steps.at_hand(self._node)
+        return self._steps.ready_row(self._node)
 
     async def take(self, n: int = 1) -> Taken:
         """The next rows of the epoch, 1 to n of them; or its end.

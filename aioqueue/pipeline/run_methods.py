@@ -150,10 +150,10 @@ class RunMethods(ABC, Generic[T_co]):
                 nothing to start: add `prefetch`; or the source is a queue: pass it to `batch`.
             RuntimeError: the coordinator's block has not been entered.
         """
-        from aioqueue.pipeline import started
+        from aioqueue.pipeline.started import start
 
         stop = None if epochs is None else checked_count(epochs, "epochs")
-        return started.start(self._pipeline(), coord, stop, resume=resume, name=name)
+        return start(self._pipeline(), coord, stop, resume=resume, name=name)
 
     def peek(self, count: int = 1) -> list[T_co]:
         """Look at the first elements of the first epoch, which stay where they are.

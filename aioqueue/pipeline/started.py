@@ -23,12 +23,9 @@ from aioqueue.pipeline.nodes.flow import drive, drive_async
 from aioqueue.pipeline.nodes.node import Taken
 from aioqueue.pipeline.nodes.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange
-from aioqueue.pipeline.nodes.state_fields import WORKERS
 from aioqueue.pipeline.nodes.stepping import RunLock, Stepping
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.chain import _built_stages, most_empty, once_only, sources_of
-from aioqueue.pipeline.stages.prepare import Prepare
-from aioqueue.pipeline.stages.read import Read
 from aioqueue.pipeline.state.checkpoint import (
     PipelinePositions,
     checked_resume_point,
@@ -191,7 +188,7 @@ class StartedPipeline(Generic[StatisticsT]):
         self._positions: PipelinePositions | None = None
         self._queues = queues
         self.queue = queues[-1]
-        preparing = [one.runner for one in working if isinstance(one.stage, Prepare)]
+        preparing = [one.runner for one in working if one.stage.worker_function() is not None]
         self.runner = preparing[-1] if preparing else None
 
     # Taking.
@@ -209,7 +206,7 @@ class StartedPipeline(Generic[StatisticsT]):
         node, steps = self._node, self._steps
         try:
             while True:
-                taken: Taken = steps.at_hand(node) or drive(steps.taking(node), steps.step)
+                taken: Taken = steps.ready_row(node) or drive(steps.taking(node), steps.step)
                 if not isinstance(taken, EpochEnd):
                     return taken[0][ROW_VALUE]
                 self._end_epoch(taken)
@@ -330,7 +327,7 @@ class StreamBuilder(Builder):
         self._last_name = queue_name
 
     def _queue_name(self, stage: BaseStage) -> str:
-        is_last = not any(map(_has_workers, self._stages[self._stage_index + 1 :]))
+        is_last = not any(one.has_workers() for one in self._stages[self._stage_index + 1 :])
         if self._last_name is not None and is_last:
             return self._last_name
         return super()._queue_name(stage)
@@ -344,7 +341,7 @@ def _check_can_start(pipeline: BasePipeline[Any]) -> None:
     """
     after: str | None = None
     for stage in reversed(_built_stages(pipeline)):
-        if _has_workers(stage):
+        if stage.has_workers():
             break
         if stage.combines:  # it takes from the queues of its branches, not from one
             after = stage.name
@@ -363,11 +360,6 @@ def _check_can_start(pipeline: BasePipeline[Any]) -> None:
             f"start: got {pipeline!r}, which takes from a queue, and gives back what was not used;"
             " expected another source: use epochs(), or batch(queue, size, coord=coord)"
         )
-
-
-def _has_workers(stage: BaseStage) -> bool:
-    # Those with workers have their counts of items in positions; `Read` is in no position.
-    return isinstance(stage, Read) or WORKERS.keys() <= stage.state_fields.keys()
 
 
 def _close(queues: list[AnyQueue]) -> None:

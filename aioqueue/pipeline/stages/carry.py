@@ -1,4 +1,4 @@
-"""`Carry`: a worker reads the source of a stream that has no function."""
+"""`carry`: a worker reads the source of a stream that has no function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Draw`: the shuffle of `shuffle_batch`, which gives the examples that its queue would give."""
+"""`draw`: the shuffle of a stream, which draws as a full `RandomShuffleQueue` does."""
 
 from __future__ import annotations
 
