@@ -457,7 +457,7 @@ class Writing:
         if self._positions is None:
             return _Place(None)
         try:
-            return _Place(run._standing if run._run is None else run._run.standing())
+            return _Place(run._resume_point if run._run is None else run._run.resume_point())
         except NoPositionError:
             return _Place(None)
 
@@ -612,7 +612,7 @@ async def _ataken(epoch: Epoch[Any], n: int) -> list[Any] | None:
 def _measured(epoch: Epoch[Any]) -> AbstractContextManager[None]:
     """Lets monitors see how long the elements are waited for."""
     steps = epoch._watch.steps
-    return nullcontext() if steps is None else steps.step(epoch._turns)
+    return nullcontext() if steps is None else steps.step(epoch._run_lock)
 
 
 def _values_of(epoch: Epoch[Any], taken: Taken) -> list[Any] | None:
