@@ -261,7 +261,7 @@ class TestEnding:
             assert len(await rest(stream)) >= 6
 
     @each_pipeline
-    async def test_a_closed_stream_takes_its_workers_along(self, world: World, make: Any) -> None:
+    async def test_closing_a_stream_ends_its_workers(self, world: World, make: Any) -> None:
         async with coordinated(world) as coord:
             stream = make().start(coord, epochs=None)
             await take(stream)

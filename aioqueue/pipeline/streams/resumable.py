@@ -242,7 +242,3 @@ def _with_positions(source: Any, options: Mapping[str, Any]) -> Source[Any]:
             " reader of files, or a mixture of these"
         )
     raise InvalidArgumentError(f"source: got {source!r} with resume, {why}")
-
-
-def _itself(item: Any) -> Any:
-    return item

@@ -162,7 +162,7 @@ class TestBatch:
             [[6, 7], [8, 9], [10, 11]],
         ]
 
-    async def test_it_tells_what_it_is(self, world: World) -> None:
+    async def test_its_repr_names_size_and_queue(self, world: World) -> None:
         async with coordinated(world) as coord:
             stream = batch([], 4, coord=coord, name="digits")
             assert stream.name == "digits"
@@ -427,7 +427,7 @@ class TestEnding:
             assert end.value.__cause__ is failure
 
     @pytest.mark.parametrize("function", [None, lambda number: number], ids=["plain", "prepared"])
-    async def test_a_consumer_that_leaves_takes_its_workers_along(
+    async def test_closing_a_stream_ends_its_workers(
         self, world: World, function: Callable[[int], int] | None
     ) -> None:
         async with coordinated(world) as coord:
@@ -543,9 +543,7 @@ class TestShuffleBatch:
             assert sorted(taken) == list(range(100))
 
     @pytest.mark.slow(every=3)
-    async def test_the_same_seed_gives_the_same_batches_whoever_is_faster(
-        self, world: World
-    ) -> None:
+    async def test_the_same_seed_gives_the_same_batches_at_any_speed(self, world: World) -> None:
         pause = threading.Event()
 
         def augment(number: int, rng: np.random.Generator) -> int:

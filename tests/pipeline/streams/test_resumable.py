@@ -1,4 +1,4 @@
-"""Streams made by hand go on behind a position with what would have come, and all of it."""
+"""Resumable streams continue behind a position with the batches that would have followed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def any_how(chance: random.Random) -> How:
 
 
 def in_pieces(shape: Any, chance: random.Random, most: int) -> list[Any]:
-    """All batches, by many streams each of which goes on where the one before was left."""
+    """All batches, from many streams, each of which resumes where the one before was left."""
     taken: list[Any] = []
     state = None
     while True:
