@@ -34,11 +34,14 @@ from aioqueue.pipeline.fingerprint import options_of
 from aioqueue.pipeline.nodes.node import NoPositionError, Taken
 from aioqueue.pipeline.nodes.progress import ResumePoint
 from aioqueue.pipeline.nodes.rows import EpochRange, LazyRows, value_of
+from aioqueue.pipeline.part_folder import PartFolder
+from aioqueue.pipeline.progress_bar import ProgressBar
 from aioqueue.pipeline.run import AsyncRun, ThreadRun
-from aioqueue.pipeline.sink import Job, PartFolder, ProgressBar, RowWriter, Sink, WriteThread
+from aioqueue.pipeline.sink import RowWriter, Sink
 from aioqueue.pipeline.stages.base import BasePipeline, gives_batches, refuse_in_loop
 from aioqueue.pipeline.stages.shard import rank_of
 from aioqueue.pipeline.state.checkpoint import PipelinePositions
+from aioqueue.pipeline.write_thread import Job, WriteThread
 
 Existing: TypeAlias = Literal["resume", "replace", "fail"]
 
