@@ -29,7 +29,6 @@ from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_er
 from aioqueue.system.locks import guarded, release_if_held
 from aioqueue.telemetry.stacks import Stack, place_of
 from aioqueue.workers.calls import ItemCall
-from aioqueue.workers.executor import Executor
 from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer, ReadPace, Tally
 from aioqueue.workers.key_limits import KeyLimit
 from aioqueue.workers.retries import PrepareProgress
@@ -53,6 +52,18 @@ class RunOfJob(Protocol):
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
         """Call back when the run is stopped, or its queue closed."""
+
+
+class JobExecutor(Protocol):
+    """What a job calls of its `Executor`."""
+
+    def stop(self) -> None: ...
+
+    def room_came(self) -> None: ...
+
+    def resized(self) -> None: ...
+
+    def end(self) -> BaseException | None: ...
 
 
 class WorkerRoster:
@@ -142,7 +153,7 @@ class Job:
         self.source_ended: bool = False  # nothing more is taken from the source
         self.is_halted: bool = False
         self.is_room_awaited = False  # the executor sets it, to be woken when there is room
-        self._executor: Executor | None = None
+        self._executor: JobExecutor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
         self.line: OutputBuffer | None = None
@@ -178,7 +189,7 @@ class Job:
 
     # Begin and end.
 
-    def begin(self, run: RunOfJob, executor: Executor) -> None:
+    def begin(self, run: RunOfJob, executor: JobExecutor) -> None:
         """Prepare to begin as part of a run.
 
         The job refers to its run and executor only from here until it has ended. Otherwise the
@@ -196,7 +207,7 @@ class Job:
         if self.feed.leases is not None:
             self.feed.leases.give_back()
 
-    def let_go(self) -> Executor | None:
+    def let_go(self) -> JobExecutor | None:
         """Drop the run and the executor, at the end or if it never begins; return the executor."""
         executor, self._executor, self._run = self._executor, None, None
         if self.line is not None:

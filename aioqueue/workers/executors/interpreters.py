@@ -13,11 +13,12 @@ from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import EnqueueOp, function_name
 from aioqueue.items.item import Item
 from aioqueue.workers.calls import ItemCall, takes_rng
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.threads import _MOST, ThreadExecutor
 from aioqueue.workers.job import Job
 
 
-class InterpreterExecutor:
+class InterpreterExecutor(Executor):
     """Calls the function in subinterpreters, with threads that wait for the results.
 
     Args:
@@ -27,7 +28,18 @@ class InterpreterExecutor:
         InvalidArgumentError: this Python has no subinterpreters, or they cannot run the function.
     """
 
+    where = "interpreter"
+    worker_name = "interpreter"
+    worker_plural = "interpreters"
+    per_worker = 16
+    limit_bytes = None
+    most_workers = None
+    is_async = False
+    is_timed = None
+    takes_ray = False
+
     def __init__(self, job: Job) -> None:
+        super().__init__(job)
         function = job.call.function
         pool_class = getattr(concurrent.futures, "InterpreterPoolExecutor", None)
         if pool_class is None:

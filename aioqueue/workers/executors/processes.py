@@ -41,6 +41,7 @@ from aioqueue.processes.worker import (
 )
 from aioqueue.system.locks import guarded
 from aioqueue.telemetry.explanation import ExplainedWorker
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_process import (
     Assignments,
     Outcome,
@@ -204,7 +205,7 @@ class PreparingProcess(WorkerProcess):
         return exitcode
 
 
-class ProcessExecutor:
+class ProcessExecutor(Executor):
     """Calls the function in processes. Each process has a thread here that feeds it.
 
     Args:
@@ -214,8 +215,18 @@ class ProcessExecutor:
         InvalidArgumentError: the function cannot be pickled.
     """
 
+    where = "process"
+    worker_name = "process"
+    worker_plural = "processes"
+    per_worker = 128
+    limit_bytes = 64 * 2**20
+    most_workers = None
+    is_async = False
+    is_timed = None
+    takes_ray = False
+
     def __init__(self, job: Job) -> None:
-        self._job = job
+        super().__init__(job)
         self._lock = job.lock  # guards all below
         self._payload = pickled(job.call, job.call.function)
         self._source = ThreadSource(job, waits_till_low=True)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.base.arguments import EnqueueOp, function_name
@@ -30,6 +30,7 @@ from aioqueue.processes.messages import MOST_IN_VAIN, failure_of_message
 from aioqueue.system.locks import guarded
 from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
 from aioqueue.workers.calls import ItemCall
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.ray_cluster import (
     ActorReport,
     Doing,
@@ -173,7 +174,7 @@ class _Late(Exception):  # noqa: N818  # it becomes the failure of an item
     """An actor takes too long for an item."""
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Calls the function in actors. Each actor has a thread here that feeds it.
 
     Args:
@@ -185,8 +186,18 @@ class RayExecutor:
         InvalidArgumentError: the function cannot be pickled, or there is no such option.
     """
 
+    where = "ray"
+    worker_name = "actor"
+    worker_plural = "actors"
+    per_worker = 128
+    limit_bytes = 256 * 2**20
+    most_workers = 64
+    is_async = False
+    is_timed = None
+    takes_ray = True
+
     def __init__(self, job: Job, options: Mapping[str, Any] | None = None) -> None:
-        self._job = job
+        super().__init__(job)
         self._lock = job.lock  # guards all below
         self._options = checked_options(options)
         self._ray = required_ray()
@@ -200,6 +211,10 @@ class RayExecutor:
         self._pace = SendPace(_CHUNK_SECONDS, _LONG)
         self._sleepers: set[threading.Condition] = set()  # for threads that wait for a reply
         self._none_can_work = False
+
+    @classmethod
+    def build(cls, job: Job, ray: Mapping[str, Any] | None) -> Self:
+        return cls(job, ray)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         return [

@@ -25,6 +25,7 @@ from aioqueue.errors import add_note
 from aioqueue.items.item import Item, Prepared
 from aioqueue.sources.source_reader import close_items, combine_errors, next_at_hand, next_of
 from aioqueue.telemetry.stacks import Stack, stack_of_traceback
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending
 from aioqueue.workers.job import Dismissed, Job
 from aioqueue.workers.key_limits import Inbox
@@ -32,15 +33,25 @@ from aioqueue.workers.timing import Clocked, InProgress, WorkerGauge
 from aioqueue.worlds.waker import current_worker
 
 
-class TaskExecutor:
+class TaskExecutor(Executor):
     """Awaits the function in the workers themselves, which are tasks of one event loop.
 
     Args:
         job: the job.
     """
 
+    where = "task"
+    worker_name = "task"
+    worker_plural = "tasks"
+    per_worker = 16
+    limit_bytes = None
+    most_workers = 64
+    is_async = True
+    is_timed = None
+    takes_ray = False
+
     def __init__(self, job: Job) -> None:
-        self._job = job
+        super().__init__(job)
         self._source = _TaskSource(job)
         self._delivery = _TaskDelivery(job)
         self._inbox: _TaskInbox | None = None

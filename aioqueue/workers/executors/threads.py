@@ -10,6 +10,7 @@ from typing import Any, Final
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.items.item import Item, Prepared
 from aioqueue.sources.source_reader import combine_errors
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_threads import (
     LineDelivery,
     ThreadDelivery,
@@ -27,7 +28,7 @@ class LeftBehind(BaseException):  # not a failure
     """Ends an abandoned thread, which was too slow with an item; see `TimedThreadExecutor`."""
 
 
-class ThreadExecutor:
+class ThreadExecutor(Executor):
     """Calls the function in the workers themselves.
 
     Workers read the source one at a time. With a key limit, a separate thread reads it, so that a
@@ -39,8 +40,18 @@ class ThreadExecutor:
             function there.
     """
 
+    where = "thread"
+    worker_name = "thread"
+    worker_plural = "threads"
+    per_worker = 16
+    limit_bytes = None
+    most_workers = 64
+    is_async = False
+    is_timed = False
+    takes_ray = False
+
     def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
-        self._job = job
+        super().__init__(job)
         self._streams = job.streams
         self._is_here = examples is None  # otherwise its processor time cannot be measured
         self._examples = job.call.examples if examples is None else examples

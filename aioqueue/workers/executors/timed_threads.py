@@ -36,6 +36,8 @@ class TimedThreadExecutor(ThreadExecutor):
         job: the job, which has an ``item_timeout``.
     """
 
+    is_timed = True
+
     def __init__(self, job: Job) -> None:
         super().__init__(job, partial(_in_time, job.call.examples))
         assert job.item_timeout is not None
