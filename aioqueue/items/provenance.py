@@ -44,7 +44,7 @@ class ItemLabel:
         self.item: Origin = item
 
 
-class LoanKeeper(Protocol):
+class LoanListener(Protocol):
     """Knows what is on lease from a queue."""
 
     lock: threading.RLock
@@ -73,7 +73,7 @@ class ItemLoan(ItemLabel):
 
     __slots__ = ("_is_whole", "_keeper", "_left")
 
-    def __init__(self, item: Origin, keeper: LoanKeeper) -> None:
+    def __init__(self, item: Origin, keeper: LoanListener) -> None:
         super().__init__(item)
         self._keeper = keeper
         self._left = 1  # the parts that are on their way
@@ -136,13 +136,13 @@ class ItemTicket:
         return Origin(self.keeper.source, self.keeper.epoch, self._index)
 
     def split(self, count: int) -> list[RowOrigin]:
-        """Split into parts. Returns the origin of each; `GONE` for parts that are dropped."""
+        """Split into parts. Returns the origin of each; `DROPPED` for parts that are dropped."""
         # A part is left unless all of it is gone. A cut in `gone` means that only parts of it are.
         self._left = {
             part for part in range(count) if part not in self.gone or self.gone[part] is not None
         }
         self._parts: dict[int, ItemTicket] = {}
-        origins = [self._part(part) if part in self._left else GONE for part in range(count)]
+        origins = [self._part(part) if part in self._left else DROPPED for part in range(count)]
         if self._above is None:  # the keeper asks the ticket for its `cut` when a state is taken
             self.keeper.was_split(self._name, self)
         if not self._left:  # no examples, or all of them gone: nothing will finish it later
@@ -205,14 +205,14 @@ class _Loans(tuple[ItemTicket | ItemLabel, ...]):
     rows: Sequence[RowOrigin]
 
 
-class _Gone:
+class _Dropped:
     """The origin of a part that is dropped."""
 
 
-GONE: Final = _Gone()
+DROPPED: Final = _Dropped()
 
 
-RowOrigin: TypeAlias = ItemTicket | ItemLabel | tuple[ItemTicket | ItemLabel, ...] | _Gone | None
+RowOrigin: TypeAlias = ItemTicket | ItemLabel | tuple[ItemTicket | ItemLabel, ...] | _Dropped | None
 """The items that a row was made from. ``None`` if they are not recorded."""
 
 

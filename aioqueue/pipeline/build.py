@@ -257,7 +257,7 @@ class Builder:
             is_one_to_one=is_one_to_one,
             keeps_order=options["ordered"],
             at_once=at_once,
-            line=runner.line,
+            line=runner.output_buffer,
             is_traced=self._books is not None,
         )
         self._working.append(WorkerStage(stage, runner, queue, node))
@@ -368,7 +368,7 @@ class WorkerStage(NamedTuple):
         return {**self.node.tally(), "quarantine": self.runner._sign}
 
     def go_on(self, tally: State) -> None:
-        self.runner._go_on(*self.node.go_on(tally), sign=tally["quarantine"])
+        self.runner._restore(*self.node.go_on(tally), sign=tally["quarantine"])
 
     def runners(self) -> list[Any]:
         return [self.runner]

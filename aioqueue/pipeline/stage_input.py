@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any
 
 from aioqueue import OutOfRangeError
-from aioqueue.items.index import told_apart
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, EpochEnd
 from aioqueue.items.provenance import RowOrigin
 from aioqueue.items.quota import ItemQuota
@@ -344,7 +344,7 @@ class StageInput(BaseSource[Any]):
                 self._go_on_at(self._number)
                 if origin is not None:
                     self._remember(origin)
-                entries.append(Entry(value, epoch, told_apart(index, sub)))
+                entries.append(Entry(value, epoch, derive_index(index, sub)))
                 self._yielded += 1
             self._number += 1
         if not self.is_ordered:  # now, because a state may be taken before the next row is

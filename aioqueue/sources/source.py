@@ -23,7 +23,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import hint_attributes, hint_methods
 from aioqueue.base.public_names import public
-from aioqueue.items.index import told_apart
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, checked_place, fingerprint_in, refusing_wrong_values
 from aioqueue.items.quarantined import Quarantined
@@ -482,7 +482,7 @@ class _Repeated(_Derived[T]):
         return epoch * self._times + one
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
-        return Entry(entry.value, epoch, told_apart(entry.index, one, self._times))
+        return Entry(entry.value, epoch, derive_index(entry.index, one, self._times))
 
 
 class _Part(_Derived[T]):

@@ -51,9 +51,9 @@ class Executor(ABC):
 
     **Every item once.** ``Window.enter`` counts an item before it is taken from the source. From
     then on the executor keeps track of the item until it has become a `Prepared`. It passes that to
-    `Job.made` and, when its examples are in the queue, to `Job.left`: exactly once, even if a
-    process or machine with the item is lost and the item is prepared again. It enqueues no example
-    as long as the item might be prepared once more.
+    `Job.item_prepared` and, when its examples are in the queue, to `Job.item_delivered`: exactly
+    once, even if a process or machine with the item is lost and the item is prepared again. It
+    enqueues no example as long as the item might be prepared once more.
 
     **Failures.** If the function raises, the executor calls `Job.failure_of_item` and then
     `Progress.failed`, which decides whether and when to retry the item. If the source raises, it
@@ -70,9 +70,9 @@ class Executor(ABC):
     the queue, for an answer) end at once, with `Job.nothing_more`, and so do remote calls that can
     be ended. Only a plain function that runs on one of our threads is waited for. Nothing polls.
 
-    **The drain.** For the job, the source ends at once (``job.source_ended``). `room_came` then
+    **The drain.** For the job, the source ends at once (``job.source_ended``). `notify_room` then
     makes the worker that waits for room look again. If the workers are tasks of a loop, which not
-    every thread may wake, the executor sets ``job.soon`` before they take anything.
+    every thread may wake, the executor sets ``job.call_soon`` before they take anything.
 
     **Per-key limits.** If the job has a ``key_limit``, every item that is sent out was admitted by
     it, one item at a time for each worker, and gives its place back when its outcome has arrived.
@@ -148,15 +148,15 @@ class Executor(ABC):
         more than once. It neither waits nor raises."""
 
     @abstractmethod
-    def room_came(self) -> None:
+    def notify_room(self) -> None:
         """Wake the worker that waits for room, if ``job.is_room_awaited``.
 
         Another item may come in now, or none ever will; or an item has left after the end of the
-        source, perhaps the last one. A worker calls it, or ``job.soon``, under the job's lock. It
-        does not wait."""
+        source, perhaps the last one. A worker calls it, or ``job.call_soon``, under the job's lock.
+        It does not wait."""
 
     @abstractmethod
-    def resized(self) -> None:
+    def notify_resize(self) -> None:
         """Wake the workers that wait for an item or for room, because their number (``job.count``)
         has changed: they call `Job.dismiss`, or there is room now. Any thread may call it, under
         the job's lock. It does not wait."""

@@ -9,6 +9,7 @@ several at once.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence, Sized
 from time import perf_counter
@@ -217,13 +218,13 @@ class Tally:
         holding(self._lock, self._window.close_tally, self)
 
 
-_CHEAP: Final = 5e-5
+_QUICK_SECONDS: Final = 5e-5
 """Items that take a worker longer than this many seconds are not read together."""
 
-_AHEAD: Final = 5e-4
+_READ_AHEAD_SECONDS: Final = 5e-4
 """The approximate seconds of work in the items that are read together."""
 
-_MOST: Final = 64
+_MAX_READ_AHEAD: Final = 64
 
 
 class ReadPace:
@@ -253,10 +254,10 @@ class ReadPace:
         now = perf_counter()
         each = max(1e-9, now - self._since) / self._n
         self._since = now
-        if each * workers > _CHEAP:
+        if each * workers > _QUICK_SECONDS:
             self._n = 1
         else:
-            self._n = max(1, min(2 * self._n, int(_AHEAD / each), _MOST))
+            self._n = max(1, min(2 * self._n, int(_READ_AHEAD_SECONDS / each), _MAX_READ_AHEAD))
         return self._n
 
 
@@ -292,18 +293,18 @@ class Pending:
         return self.key is not _NO_KEY
 
 
-_HELD: Final = 32
+_MAX_BUFFERED: Final = 32
 """The number of items at which the buffer is enqueued although no consumer wants them."""
 
 _NONE: Final[Sequence[Prepared]] = ()
 
 
-class LeavingItems(Protocol):
+class DeliveryCounter(Protocol):
     """Counts the items that have left; see `PrepareProgress`."""
 
     lock: threading.RLock
 
-    def left(self, prepared: Prepared) -> None:
+    def item_delivered(self, prepared: Prepared) -> None:
         """Count an item whose last example is in the queue. Called under the lock."""
 
 
@@ -331,16 +332,16 @@ class OutputBuffer:
         ordered: whether to keep the order of the source.
 
     Attributes:
-        left: called, with the lock held, when there may be room for more items.
+        on_room: called, with the lock held, when there may be room for more items.
     """
 
-    left: Callable[[], None] | None = None
+    on_room: Callable[[], None] | None = None
 
     def __init__(
         self,
         queue: sync.BlockingQueue,
         window: InFlightWindow,
-        progress: LeavingItems,
+        progress: DeliveryCounter,
         pace: ReadPace,
         *,
         ordered: bool,
@@ -351,7 +352,8 @@ class OutputBuffer:
         self._progress = progress
         self._pace = pace
         self._is_ordered = ordered
-        self._most = _HELD if queue.capacity is None else min(_HELD, queue.capacity // 2)
+        most = sys.maxsize if queue.capacity is None else queue.capacity // 2
+        self._most = min(_MAX_BUFFERED, most)
         self._ready: list[Prepared] = []  # the next to enqueue, in order
         self._early: dict[int, Prepared] = {}  # items that wait for an earlier one
         self._next = 0  # the number after the ready ones
@@ -367,11 +369,11 @@ class OutputBuffer:
 
     # For workers.
 
-    def bring(self, prepared: Prepared) -> Sequence[Prepared]:
+    def add(self, prepared: Prepared) -> Sequence[Prepared]:
         """Hand in an item.
 
         Returns:
-            The items that the caller must enqueue now, followed by a call of `entered`.
+            The items that the caller must enqueue now, followed by a call of `enqueued`.
         """
         lock = self._lock
         try:  # as `guarded`, inlined for speed
@@ -384,8 +386,8 @@ class OutputBuffer:
                 self._next = number + 1
                 self._ready.append(prepared)
                 if self._early:
-                    self._close_up()
-                run = self._all() if self._is_due() else _NONE
+                    self._move_early()
+                run = self._take_ready() if self._is_due() else _NONE
             lock.release()
         except BaseException:
             release_if_held(lock)
@@ -393,7 +395,7 @@ class OutputBuffer:
         return run
 
     @guarded
-    def entered(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
+    def enqueued(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
         """Note that items are in the queue.
 
         Returns:
@@ -401,17 +403,17 @@ class OutputBuffer:
         """
         self._count(run)
         self._is_busy = False
-        return self._all() if self._is_due() else _NONE
+        return self._take_ready() if self._is_due() else _NONE
 
     @guarded
-    def rest(self) -> Sequence[Prepared]:
+    def take_rest(self) -> Sequence[Prepared]:
         """Let a worker end.
 
         Returns:
             The items that it must enqueue first: all that are here, unless another worker is
             enqueuing some and will continue.
         """
-        return self._all() if self._ready and not self._is_busy else _NONE
+        return self._take_ready() if self._ready and not self._is_busy else _NONE
 
     # For the consumer.
 
@@ -456,13 +458,13 @@ class OutputBuffer:
             return True
         return n >= self._most or 2 * n >= self._window.max_in_flight or not self._pace.is_quick
 
-    def _all(self) -> Sequence[Prepared]:
+    def _take_ready(self) -> Sequence[Prepared]:
         """Return all ready items, for the worker that enqueues them."""
         self._is_busy = True
         run, self._ready = self._ready, []
         return run
 
-    def _close_up(self) -> None:
+    def _move_early(self) -> None:
         """Move items from early to ready, if their turn has come."""
         early, at = self._early, self._next
         while (following := early.pop(at, None)) is not None:
@@ -472,8 +474,8 @@ class OutputBuffer:
 
     def _count(self, run: Sequence[Prepared]) -> None:
         for prepared in run:
-            self._progress.left(prepared)
+            self._progress.item_delivered(prepared)
         self._entered += len(run)
         self._window.leave(len(run))
-        if self.left is not None:
-            self.left()
+        if self.on_room is not None:
+            self.on_room()

@@ -107,8 +107,8 @@ class _Preparing:
 
     def _ended(self, run: Any) -> None:
         self._tuner = None
-        self._job.let_go()
-        self._job.give_back()
+        self._job.detach()
+        self._job.return_leased()
         super()._ended(run)  # type: ignore[misc]
 
     def _resize_quietly(self, workers: int) -> None:
@@ -136,9 +136,9 @@ class _Preparing:
             self._description = f"of {name}{on}{workers}"
 
     @property
-    def line(self) -> OutputBuffer | None:
+    def output_buffer(self) -> OutputBuffer | None:
         """Return the buffer that collects items to enqueue together, if there is one."""
-        return self._job.line
+        return self._job.output_buffer
 
     def _stages(self, run: Any) -> list[Any]:
         return [self._stage]
@@ -150,7 +150,7 @@ class _Preparing:
         return self._job.in_flight()
 
     def _truncation_cause(self) -> BaseException | None:
-        return self._job.what_cut_it_short()
+        return self._job.truncation_cause()
 
     @property
     def quarantine(self) -> list[Quarantined]:
@@ -211,7 +211,7 @@ class _Preparing:
         """
         self._job.progress.finish = queue.task_done
 
-    def _go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool], sign: str) -> None:
+    def _restore(self, counts: ItemCounts, is_known: Callable[[Item], bool], sign: str) -> None:
         """Continue from an earlier run, for a pipeline.
 
         Args:
@@ -222,8 +222,8 @@ class _Preparing:
         Raises:
             OSError: that file cannot be read.
         """
-        self._job.progress.go_on(counts, is_known)
-        self._job.progress.quarantine.go_on(sign)
+        self._job.progress.restore_counts(counts, is_known)
+        self._job.progress.quarantine.resume(sign)
 
     @property
     def _sign(self) -> str:

@@ -25,9 +25,9 @@ class _Complete(Executor, registered=False):
 
     def stop(self) -> None: ...
 
-    def room_came(self) -> None: ...
+    def notify_room(self) -> None: ...
 
-    def resized(self) -> None: ...
+    def notify_resize(self) -> None: ...
 
     def end(self) -> BaseException | None:
         return None
@@ -66,7 +66,7 @@ def test_an_executor_cannot_run_the_other_kind_of_function() -> None:
 
 
 def test_a_class_that_lacks_an_attribute_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match="Incomplete lacks the attributes where, .*takes_ray"):
+    with pytest.raises(TypeError, match=r"Incomplete lacks the attributes where, .*takes_ray"):
 
         class Incomplete(_Complete):
             pass

@@ -34,24 +34,24 @@ def goes_round(
         seconds: of each turn, all of them in the function.
         look_after: after how many turns somebody looks; ``None``: nobody does.
     """
-    passed_over = 0
-    for passed_over in worker.passed_over():
+    skipped = 0
+    for skipped in worker.skipped_turns():
         clock.now += seconds
-        if passed_over == look_after:
-            worker.look(clock.now)
-    worker.asks(passed_over)
-    worker.got(Item(0, 0, 0, 0))
+        if skipped == look_after:
+            worker.sample(clock.now)
+    worker.wait_started(skipped)
+    worker.item_received(Item(0, 0, 0, 0))
     clock.now += seconds
-    worker.made()
-    worker.delivered(as_made=False)
-    return passed_over + 1
+    worker.call_finished()
+    worker.delivery_finished(as_made=False)
+    return skipped + 1
 
 
 class TestQuickTurns:
     def test_one_stands_for_many_and_all_are_counted(self, clock: StillClock) -> None:
         worker = gauge.WorkerGauge("one")
         began = clock.now
-        worker.begins()
+        worker.start_measuring()
         turns = [goes_round(worker, clock, 1e-5) for _ in range(50)]
         assert turns[0] == 1
         assert 100 < max(turns) <= 512
@@ -62,7 +62,7 @@ class TestQuickTurns:
 
     def test_who_looks_has_the_next_one_measured(self, clock: StillClock) -> None:
         worker = gauge.WorkerGauge("one")
-        worker.begins()
+        worker.start_measuring()
         while goes_round(worker, clock, 1e-5) < 100:
             pass
         assert goes_round(worker, clock, 1.0, look_after=3) == 4
@@ -72,7 +72,7 @@ class TestQuickTurns:
     def test_the_mean_is_true_where_turns_differ(self, clock: StillClock) -> None:
         """Every third takes ten times as long; looks come whenever they come."""
         worker = gauge.WorkerGauge("one")
-        worker.begins()
+        worker.start_measuring()
         began, turns = clock.now, 0
         for number in range(3000):
             look_after = 7 if number % 5 == 0 else None
@@ -85,7 +85,7 @@ class TestQuickTurns:
 
 def test_slow_turns_are_measured_one_by_one(clock: StillClock) -> None:
     worker = gauge.WorkerGauge("one")
-    worker.begins()
+    worker.start_measuring()
     assert [goes_round(worker, clock, 0.01) for _ in range(5)] == [1] * 5
     assert worker.service.longest == pytest.approx(0.01)
 
@@ -96,8 +96,8 @@ class TestFullWindow:
     def test_what_goes_on_is_no_starving_either(self, clock: StillClock) -> None:
         job = gauge.Gauge()
         worker = job.worker("one")
-        worker.begins()
-        worker.asks(0, job.seconds_full)
+        worker.start_measuring()
+        worker.wait_started(0, job.seconds_full)
         clock.now += 1.0  # the source takes its time
         job.is_full()
         told = [job.sum(clock.now).starved]
@@ -107,7 +107,7 @@ class TestFullWindow:
         job.has_room()
         clock.now += 2.0
         told.append(job.sum(clock.now).starved)
-        worker.got(Item(0, 0, 0, 0), job.seconds_full)
+        worker.item_received(Item(0, 0, 0, 0), job.seconds_full)
         told.append(job.sum(clock.now).starved)
         assert told == [1.0, 1.0, 1.0, 1.0, 3.0, 3.0]
 
@@ -117,10 +117,10 @@ class TestFullWindow:
         worker = job.worker("one")
         job.is_full()
         clock.now += 1.0
-        worker.asks()
+        worker.wait_started()
         clock.now += 4.0
         assert job.sum(clock.now).starved == 4.0
-        worker.got(Item(0, 0, 0, 0))
+        worker.item_received(Item(0, 0, 0, 0))
         assert job.sum(clock.now).starved == 4.0
 
 
@@ -229,7 +229,7 @@ def test_deaths_of_workers_that_have_ended_are_counted(clock: StillClock) -> Non
     workers = [job.worker(name) for name in ("one", "two")]
     for number, worker in enumerate(workers):
         worker.deaths = number + 1
-    job.left(workers[0])
+    job.worker_ended(workers[0])
     assert job.sum(clock.now).deaths == 3
-    job.left(workers[1])
+    job.worker_ended(workers[1])
     assert job.sum(clock.now).deaths == 3

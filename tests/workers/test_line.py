@@ -40,7 +40,7 @@ class Lines:
             self.pace,  # type: ignore[arg-type]
             ordered=ordered,
         )
-        self.line.left = lambda: self.rooms.append(self.window.items)
+        self.line.on_room = lambda: self.rooms.append(self.window.items)
 
     def bring(self, *numbers: int) -> list[int]:
         """Bring items; returns the numbers of those that the last one says to enqueue."""
@@ -50,7 +50,7 @@ class Lines:
             self.window.enter()
             prepared = Prepared(Item(number, number, 0, number), (number,))
             prepared.count = 1
-            run = self.line.bring(prepared)
+            run = self.line.add(prepared)
         self.run = run
         return self.numbers_in(run)
 
@@ -58,7 +58,7 @@ class Lines:
         """Do what was said; returns what is to follow."""
         for prepared in self.run:
             self.queue.enqueue(*prepared.examples)
-        self.run = self.line.entered(self.run)
+        self.run = self.line.enqueued(self.run)
         return self.numbers_in(self.run)
 
     def numbers_in(self, run: Sequence[Prepared]) -> list[int]:
@@ -198,20 +198,20 @@ class TestAWorkerThatEnds:
     def test_has_all_enqueued(self) -> None:
         lines = Lines()
         lines.bring(0, 1, 3)
-        lines.run = lines.line.rest()
+        lines.run = lines.line.take_rest()
         assert lines.numbers_in(lines.run) == [0, 1]
         lines.enqueue()
-        assert not lines.line.rest()
+        assert not lines.line.take_rest()
 
     def test_but_for_what_another_one_will(self) -> None:
         lines = Lines(max_in_flight=4)
         lines.bring(0, 1)
         first = lines.run
         lines.bring(2)
-        assert not lines.line.rest()
+        assert not lines.line.take_rest()
         lines.run = first
         lines.enqueue()
-        assert lines.numbers_in(lines.line.rest()) == [2]
+        assert lines.numbers_in(lines.line.take_rest()) == [2]
 
 
 QUICK = 2_000  # items, after which they are read ahead, and go in together

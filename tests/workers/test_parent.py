@@ -48,7 +48,7 @@ class Acted:
         self.sent: list[bytes] = []  # the function, and then chunks
         self.chunks: deque[list[tuple[int, Any]]] = deque()  # those that are to be prepared
         self.events: list[str] = []
-        self._life = life(self)
+        self._run_worker = life(self)
         self._exitcode = exitcode
 
     def send(self, message: bytes) -> None:
@@ -58,7 +58,7 @@ class Acted:
         self.sent.append(message)
 
     def receive(self) -> WorkerReport | None:
-        return next(self._life, None)
+        return next(self._run_worker, None)
 
     def exitcode(self) -> int:
         self.events.append("exit code")

@@ -103,8 +103,8 @@ class TestPlaces:
         for one in pendings:
             limit.note_key(one)
         assert [limit.admit(one) for one in pendings] == [True, False, False]
-        assert limit.give_back(pendings[0]) is pendings[1]
-        assert "all 1 of key 0 are in preparation" in limit.told()[0]
+        assert limit.release_place(pendings[0]) is pendings[1]
+        assert "all 1 of key 0 are in preparation" in limit.describe_waiting()[0]
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[Hashable, list[float]]:

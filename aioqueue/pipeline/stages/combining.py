@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from aioqueue import InvalidArgumentError
-from aioqueue.items.index import told_apart
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.examples.batch_shape import AnyOf, BatchShape
 from aioqueue.pipeline.nodes.flow import Flow
@@ -121,7 +121,7 @@ class CombiningNode(Node):
         first, count = self._given, len(self._branches)
         self._given += len(rows)
         return [  # new numbers and indices, because those of different branches may be the same
-            (value, number, told_apart(index, branch, count), sub, origin)
+            (value, number, derive_index(index, branch, count), sub, origin)
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 

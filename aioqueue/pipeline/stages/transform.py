@@ -11,7 +11,7 @@ from aioqueue.base.tracebacks import FailureNote
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
 from aioqueue.items.provenance import RowOrigin
-from aioqueue.items.value_text import value_told
+from aioqueue.items.value_text import format_value
 from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.nodes.flow import Flow, failure_of_step
@@ -295,7 +295,7 @@ def _described(rows: Sequence[Row], epoch: int) -> str:
     """Name rows for a failure, in the words of `Item.describe`, and with bounded length."""
     if len(rows) == 1:
         value, _, index, _, _ = rows[0]
-        return f"the example {value_told(value)} (epoch {epoch}, index {index})"
+        return f"the example {format_value(value)} (epoch {epoch}, index {index})"
     indices = ", ".join(str(row[ROW_INDEX]) for row in rows[:_TOLD])
     more = ", ..." if len(rows) > _TOLD else ""
     return f"{len(rows)} examples (epoch {epoch}, index {indices}{more})"

@@ -171,7 +171,7 @@ class PreparingProcess(WorkerProcess):
         self.gauge = gauge
         super().__init__(name, arena_size, work)
         gauge.name = self.name
-        gauge.tell_item = self._item
+        gauge.get_item = self._item
 
     def explained(self, seconds: float) -> ExplainedWorker:
         """Return what it does now. Any thread may call it.
@@ -273,13 +273,13 @@ class ProcessExecutor(Executor):
         for process in self._all():
             process.kill()
 
-    def room_came(self) -> None:
-        self._source.room_came()
-        self._inbox.room_came()
+    def notify_room(self) -> None:
+        self._source.notify_room()
+        self._inbox.notify_room()
 
-    def resized(self) -> None:
-        self._source.resized()
-        self._inbox.resized()
+    def notify_resize(self) -> None:
+        self._source.notify_resize()
+        self._inbox.notify_resize()
 
     def end(self) -> BaseException | None:
         if self._clock is not None:
@@ -293,7 +293,7 @@ class ProcessExecutor(Executor):
         stack = process.stack(_SAYS)
         if pending is None or process.arena.item != number:
             return
-        process.books.overdue = number, job.overdue(pending.item, stack)
+        process.books.overdue = number, job.timeout_error(pending.item, stack)
         process.kill()
 
     def start_no_more(self) -> None:
@@ -316,14 +316,14 @@ class ProcessExecutor(Executor):
     def _work(self, worker: WorkerGauge) -> None:
         """Do the work of one worker's thread, until no work is left."""
         succession = Succession()
-        worker.is_starting()
+        worker.process_starting()
         while True:
             process = self._started_process(worker)
-            worker.hand.process = process
+            worker.in_progress.process = process
             try:
                 exitcode = self._work_till_its_end(process)
             finally:
-                worker.hand.process = worker.tell_item = None  # break the reference cycle
+                worker.in_progress.process = worker.get_item = None  # break the reference cycle
             worker.deaths += 1
             why = succession.why_the_last(process.name, process.books, exitcode)
             if why is not None:
@@ -379,7 +379,7 @@ class ProcessExecutor(Executor):
         if report is None:
             return self._recover(process)
         process.books.is_ready = True
-        process.gauge.is_there()
+        process.gauge.process_ready()
         if report.refusal is not None:
             error = not_importable(self._job.call.function)
             error.__cause__ = failure_of_message(report.refusal)
@@ -426,7 +426,7 @@ class ProcessExecutor(Executor):
         if report.outcomes:
             calls = len(report.outcomes)
             self._pace.note(report.seconds, calls)
-            process.gauge.reported(report.seconds, report.cpu, report.cpu_sampled, calls)
+            process.gauge.calls_reported(report.seconds, report.cpu, report.cpu_sampled, calls)
         for outcome in report.outcomes:
             number, message, _, has_failed = outcome
             pending = process.books.take_off(number)
@@ -446,14 +446,14 @@ class ProcessExecutor(Executor):
             add_note(error, "while unpickling what the function returned")
             self._failed(pending, error)
             return
-        self._inbox.give_back(pending)
+        self._inbox.release_place(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures, release=release)
         if examples:  # an item without examples has no size
             prepared.size = len(message) + sum([size for _, size in blocks])
         self._delivery.deliver(prepared)
 
     def _failed(self, pending: Pending, error: Exception) -> None:
-        self._inbox.give_back(pending)
+        self._inbox.release_place(pending)
         self._inbox.failed(pending, error)
 
     def _recover(self, process: PreparingProcess) -> int:
@@ -496,7 +496,7 @@ class ProcessExecutor(Executor):
 
     def _give_up(self, culprit: Pending, exitcode: int) -> None:
         """Fail an item that too many processes have died of."""
-        self._inbox.give_back(culprit)
+        self._inbox.release_place(culprit)
         error = WorkerDiedError(
             f"{culprit.deaths} worker processes have died of one item; the last one"
             f" {how_it_ended(exitcode)}",

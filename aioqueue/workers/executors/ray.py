@@ -111,7 +111,7 @@ class _Worker:
         self.handle = handle
         self._connected = connected
         self.gauge = gauge
-        gauge.tell_item = self._item
+        gauge.get_item = self._item
         self.place = "which has not begun"
         self.was_of_use = False
         self.chunks: deque[_Chunk] = deque()  # sent but not answered, in order
@@ -245,13 +245,13 @@ class RayExecutor(Executor):
     def _wake_one(self, sleeper: threading.Condition, _: object) -> None:
         sleeper.notify()
 
-    def resized(self) -> None:
-        self._source.resized()
-        self._inbox.resized()
+    def notify_resize(self) -> None:
+        self._source.notify_resize()
+        self._inbox.notify_resize()
 
-    def room_came(self) -> None:
-        self._source.room_came()
-        self._inbox.room_came()
+    def notify_room(self) -> None:
+        self._source.notify_room()
+        self._inbox.notify_room()
         if self._job.source_ended:
             self._wake_all()
 
@@ -262,13 +262,13 @@ class RayExecutor(Executor):
     def _work(self, gauge: WorkerGauge) -> None:
         """Do the work of one worker's thread, until no work is left."""
         in_vain = 0  # consecutive actors that prepared nothing
-        gauge.is_starting()
+        gauge.process_starting()
         while True:
-            worker = gauge.hand.process = _Worker(self._new_actor(), gauge, self._connected)
+            worker = gauge.in_progress.process = _Worker(self._new_actor(), gauge, self._connected)
             try:
                 why = self._work_with(worker)
             finally:
-                gauge.hand.process = gauge.tell_item = None
+                gauge.in_progress.process = gauge.get_item = None
                 worker.end()
             gauge.deaths += 1
             in_vain = 0 if worker.was_of_use else in_vain + 1
@@ -305,7 +305,7 @@ class RayExecutor(Executor):
         """
         try:
             worker.place = self._until_it_is_there(worker)
-            worker.gauge.is_there()
+            worker.gauge.process_ready()
             worker.gauge.name = f"Ray actor ({worker.place})"
             while True:
                 self._feed_worker(worker)
@@ -323,7 +323,9 @@ class RayExecutor(Executor):
         doing = worker.doing(_SAYS)
         worker.was_of_use = True
         self._job.progress.timed_out()
-        self._failed(pending, self._job.overdue(pending.item, () if doing is None else doing.stack))
+        self._failed(
+            pending, self._job.timeout_error(pending.item, () if doing is None else doing.stack)
+        )
 
     def _until_it_is_there(self, worker: _Worker) -> str:
         """Wait until an actor has begun, for as long as the cluster has no place for it."""
@@ -478,7 +480,7 @@ class RayExecutor(Executor):
         worker.was_of_use = True
         calls = len(report.outcomes)
         self._pace.note(report.seconds, calls)
-        worker.gauge.reported(report.seconds, report.cpu, report.seconds, calls)
+        worker.gauge.calls_reported(report.seconds, report.cpu, report.seconds, calls)
         for pending, outcome in zip(chunk.pendings, report.outcomes, strict=True):
             self._ended(worker, pending, outcome)
 
@@ -488,7 +490,7 @@ class RayExecutor(Executor):
             loads = self._ray.cloudpickle.loads
             self._failed(pending, failure_of_message(outcome.failure, where, loads))
             return
-        self._inbox.give_back(pending)
+        self._inbox.release_place(pending)
         self._delivery.deliver(Prepared(pending.item, outcome.examples, failures=pending.failures))
 
     def _not_returned(self, chunk: _Chunk, error: Exception) -> None:
@@ -508,7 +510,7 @@ class RayExecutor(Executor):
         self._inbox.put_back(chunk.pendings)
 
     def _failed(self, pending: Pending, error: Exception) -> None:
-        self._inbox.give_back(pending)
+        self._inbox.release_place(pending)
         self._inbox.failed(pending, error)
 
     def _recover(self, worker: _Worker, loss: _Lost) -> None:
@@ -543,7 +545,7 @@ class RayExecutor(Executor):
 
     def _give_up(self, culprit: Pending, why: str) -> None:
         """Fail an item that too many actors have died of."""
-        self._inbox.give_back(culprit)
+        self._inbox.release_place(culprit)
         error = WorkerDiedError(
             f"{culprit.deaths} Ray actors have died of one item; the last one {why}"
         )
