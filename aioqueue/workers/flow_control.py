@@ -85,7 +85,7 @@ class InFlightWindow:
             return False
         if self.limit_bytes is None:
             return True
-        coming = items - self._waiting + 1
+        coming = items - self._waiting + 1  # the items in preparation, and the next one
         if not self._mean:
             return coming <= self._at_once
         return self._bytes + coming * self._mean <= self.limit_bytes
@@ -402,6 +402,7 @@ class OutputBuffer:
             The items that the caller must enqueue next.
         """
         self._count(run)
+        # What was added meanwhile was left to this worker, whatever number the consumer wants.
         self._is_busy = False
         return self._take_ready() if self._is_due() else _NONE
 
@@ -423,6 +424,8 @@ class OutputBuffer:
         Args:
             n: >= 1, and at most as many as are sure to arrive.
         """
+        # Without the lock, for speed. The total may grow meanwhile; then `_want` finds that nothing
+        # is due. It never falls, so a consumer that has enough announces nothing.
         wanted = self._taken + n
         if self._entered < wanted:
             self._want(wanted)
@@ -433,9 +436,12 @@ class OutputBuffer:
 
     @guarded
     def _want(self, wanted: int) -> None:
+        # Under the lock, like `add`: either this finds the item there, or `add` finds the number.
         self._wanted = wanted
         if not self._is_due():
             return
+        # Nobody else is enqueuing (see `_is_due`), and nobody can begin while the lock is held. So
+        # the order is kept.
         n = 0
         try:
             for prepared in self._ready:
@@ -454,8 +460,11 @@ class OutputBuffer:
         n = len(self._ready)
         if not n or self._is_busy:
             return False
+        # Not before all that the consumer wants is here: it would wake, and wait again.
         if self._entered < self._wanted <= self._entered + n:
             return True
+        # Otherwise when it has many, when it would soon hold back the source, or when items are so
+        # slow that collecting them does not pay.
         return n >= self._most or 2 * n >= self._window.max_in_flight or not self._pace.is_quick
 
     def _take_ready(self) -> Sequence[Prepared]:

@@ -238,8 +238,10 @@ class Job:
         try:
             run = self._count_in()
         except RuntimeError:
+            # No worker will ever read the source, so helpers must not wait for room.
             self.end_source(None)
             raise
+        # Not under the lock: if the run is over already, it calls `stop` at once.
         if run is not None:
             run.call_when_over(self.stop)
 
@@ -256,6 +258,7 @@ class Job:
         if self._has_ended:
             raise self.nothing_more()
         self._has_begun = True
+        # Only the first worker takes the run, so `stop` is registered once, and before any item.
         run, self._run = self._run, None
         if run is not None and not run.began_in_time:
             self._has_ended = True
@@ -293,7 +296,9 @@ class Job:
         change, self.count = count - self.count, count
         if self.roster.per_worker is not None:
             self.window.resize(count * self.roster.per_worker, at_once=count)
-        stay = max(0, min(change, self.roster.surplus))  # surplus workers that may stay after all
+        # More workers are wanted again before all surplus ones have noticed: these stay, and only
+        # the rest is started.
+        stay = max(0, min(change, self.roster.surplus))
         self.roster.surplus += max(0, -change) - stay
         start = max(0, change - stay)
         self.roster.launched += start
@@ -337,6 +342,8 @@ class Job:
         """
         errors = [_as_own_end(error) for error in raised if error is not None]
         came_to_the_end = all(isinstance(error, NothingMore) for error in errors)
+        # First the stop, then the count: if this is the last worker, `_count_out` has to find that
+        # nothing more is taken from the source, or nobody would end the job.
         if not came_to_the_end:
             self.stop()
         if self._count_out(any(isinstance(error, Dismissed) for error in errors)):
@@ -379,6 +386,7 @@ class Job:
         The run calls it back when it is over, and so does a worker that must end all others. Every
         step may run twice, because Ctrl-C may interrupt the first call.
         """
+        # First the mark, then the wake: a worker that wakes, or begins to wait only now, reads it.
         self._halt()
         executor = self._executor
         if executor is not None:
@@ -454,7 +462,7 @@ class Job:
         Returns:
             What the worker must raise: an end, a stop, or the failure of the source.
         """
-        self._abort()  # this item will not come
+        self._abort()  # it was counted before the source was asked, and will not come
         # The exception of another queue that ended is a failure of the source, not its end.
         if isinstance(error, StopIteration if owner is None else StopAsyncIteration):
             self._is_exhausted = True
@@ -550,6 +558,8 @@ class Job:
             BaseException: what ends the worker, unless only the item has failed.
         """
         if isinstance(error, QueueClosedError) and self.into.is_closed():
+            # Some examples are in the queue, where others may have taken them already. If the item
+            # went back to its queue, they would come twice.
             if prepared.entered:
                 self._commit_lease(prepared)
             raise self.nothing_more() from None
@@ -603,6 +613,7 @@ class Job:
     @guarded
     def _record_prepared(self, prepared: Prepared) -> Prepared | None:
         window = self.window
+        # Until the first size is known, only one item per worker was let in.
         if window.limit_bytes is not None and window.mark_ready(prepared.size):
             self._notify_room()
         if not self.is_ordered:
@@ -626,6 +637,7 @@ class Job:
         Returns:
             What the caller is to enqueue next: the following item, if the order is kept.
         """
+        # Before the job's lock is taken: both call code that has locks of its own.
         if prepared.release is not None:
             prepared.release()
         if self.feed.leases is not None:

@@ -85,8 +85,9 @@ class KeyLimit:
     def admit(self, pending: Pending) -> bool:
         """Give an item a place and return ``True``; or put it aside, if none is free."""
         if pending.has_place:
-            return True
+            return True  # `due` or `release_place` has given it one
         key = pending.key
+        # Items that were put aside go first, even if there is a place by now.
         if key not in self._aside and self._has_place_for(pending):
             return True
         self._aside.setdefault(key, deque()).append(pending)
@@ -101,8 +102,12 @@ class KeyLimit:
             del self._due[key]
             while len(found) < most and (next_pending := self._admit_next(key)) is not None:
                 found.append(next_pending)
-            if key in self._aside and key not in self._due:
-                self._due[key] = now  # there may be more, for another worker
+            # If the loop has ended because this worker has enough, another one may get the next item
+            # now. If the rate has refused the next item, `_has_place_for` has noted a new time. If
+            # all places are taken, no time helps: `release_place` continues. (A time that has come
+            # would keep idle workers awake until then.)
+            if len(found) >= most and key in self._aside and key not in self._due:
+                self._due[key] = now
                 self.is_newly_due = True
         return found
 
@@ -185,6 +190,7 @@ class KeyLimit:
         inside = self._inside.pop(key) - 1
         if inside:
             self._inside[key] = inside
+        # The rate still forbids the next item of this key: `due` gives it the place in time.
         return None if key in self._due else self._admit_next(key)
 
 
@@ -214,6 +220,7 @@ class TokenBuckets:
         full_at = self._full_at.get(key, now)
         if full_at - self._tolerance > now:
             return False
+        # Each call moves the time at which all of the burst is there again by one interval.
         self._full_at[key] = max(full_at, now) + self._each
         if len(self._full_at) > self._most:
             self._forget(now)
@@ -226,6 +233,7 @@ class TokenBuckets:
     def _forget(self, now: float) -> None:
         """Forget the keys that are as if they had never been used."""
         self._full_at = {key: at for key, at in self._full_at.items() if at > now}
+        # Only when there are twice as many again, so that the cost per call stays constant.
         self._most = max(_KEYS_BEFORE_CLEANUP, 2 * len(self._full_at))
 
 

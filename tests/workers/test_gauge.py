@@ -130,9 +130,9 @@ class TestRuns:
     @pytest.fixture
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> StillClock:
         clock = StillClock()
-        rooms = ("worker_timing", "executors", "task_executor", "thread_common", "key_limits")
-        for name in rooms:
-            module = importlib.import_module(f"aioqueue.inputs.prepare.{name}")
+        executors = [f"executors.{name}" for name in ("threads", "tasks", "worker_threads")]
+        for name in ("timing", "key_limits", *executors):
+            module = importlib.import_module(f"aioqueue.workers.{name}")
             monkeypatch.setattr(module, "perf_counter", clock)
         return clock
 

@@ -106,6 +106,22 @@ class TestPlaces:
         assert limit.release_place(pendings[0]) is pendings[1]
         assert "all 1 of key 0 are in preparation" in limit.describe_waiting()[0]
 
+    def test_idle_workers_sleep_while_all_places_are_taken(self, clock: StillClock) -> None:
+        """The rate gives the second item its place late, and the third one finds none free."""
+        limit = KeyLimit(lambda value: 0, 2, TokenBuckets(per_second(1), 1))
+        inbox = Inbox(limit)
+        pendings = [Pending(Item(number, number, 0, number)) for number in range(3)]
+        for one in pendings:
+            limit.note_key(one)
+        assert [inbox.admit(one) for one in pendings] == [True, False, False]
+        clock.now += 10
+        assert inbox.take(1) == [pendings[1]]
+        assert inbox.take(1) == []
+        assert inbox.seconds() is None, "no time helps, only a place"
+        assert not inbox.release_place(pendings[0]), "the rate forbids it until its time"
+        assert inbox.take(1) == []
+        assert inbox.seconds() == 1.0
+
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[Hashable, list[float]]:
     """When calls of each key were let begin."""

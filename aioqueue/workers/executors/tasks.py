@@ -77,7 +77,9 @@ class TaskExecutor(Executor):
         job.gauge.worker_ended(worker)
         closing = None
         is_dismissed = isinstance(ended, Dismissed)
-        # Otherwise the loop no longer runs us, others continue, or a helper reads the source.
+        # The last worker closes the source. After a dismissal others continue, and with a key limit
+        # the helper that reads the source closes it. If the loop was closed, this code runs outside
+        # of the task, where nothing can be awaited.
         is_last = job.is_last_inside and self._inbox is None and not is_dismissed
         if whole.task is running_task() and is_last:
             closing = await self._source.close()
@@ -113,6 +115,8 @@ class TaskExecutor(Executor):
         try:
             await work(Call())
         except BaseException as error:
+            # Our stop cancels the scope. But the user may have cancelled the task as well, or the
+            # whole program: then the cancellation must leave the worker as it is.
             is_stop = self._job.is_halted and is_cancellation(error)
             if not is_stop or classify(error, owner=whole) is not Classification.STOP:
                 return error
@@ -125,6 +129,7 @@ class TaskExecutor(Executor):
             self._call_soon(self._cancel)
 
     def _cancel(self) -> None:
+        # A copy: a cancelled worker removes its scope.
         scopes = list(self._scopes)
         for scope in scopes:
             mark_ending(scope.task)
@@ -185,6 +190,8 @@ class TaskExecutor(Executor):
         job = self._job
         failures = 0
         while True:
+            # If the function has swallowed a cancellation in an earlier item, that one must not
+            # count for this item: its failure would be taken for the stop.
             if owner.requests() != owner.known:
                 owner.renew()
             try:
@@ -207,6 +214,9 @@ class TaskExecutor(Executor):
         timeout = self._job.item_timeout
         if timeout is None:
             return await self._made(item, in_progress, failures)
+        # The stack must be read inside the scope, which takes the cancellation and its traceback.
+        # If the function turns the cancellation into an exception of its own, that one leaves the
+        # scope, and fails the item instead.
         stack: Stack = ()
         with anyio.move_on_after(timeout) as scope:
             try:
@@ -268,6 +278,7 @@ class TaskExecutor(Executor):
         as_made = isinstance(examples, AsyncGenerator)
         worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
+        # As for threads: a generator keeps its place until its last example is in the queue.
         if not as_made:
             inbox.release_place(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures)
@@ -302,7 +313,9 @@ class _TaskSource:
         """
         job = self._job
         if self._at_hand is not None:
-            if owner is self._latest:  # it has not waited for anything, so let others run
+            # If the function and the queue never wait either, one worker would take all items, and
+            # the loop would run nothing else.
+            if owner is self._latest:
                 await anyio.lowlevel.checkpoint()
             self._latest = owner
             if self._is_free():
@@ -330,6 +343,8 @@ class _TaskSource:
     def _is_free(self) -> bool:
         """Return whether an item can be taken without the lock: the source never waits, and no
         other task holds the lock."""
+        # There is no await between this check and the item, so no other task can come in between.
+        # A task that holds the lock waits for room: it was first, so nobody may overtake it.
         job, lock = self._job, self._read_lock
         return (
             (lock is None or not lock.locked())
@@ -358,8 +373,11 @@ class _TaskSource:
         job.gauge.is_full(by_bytes=job.window.is_full_of_bytes)
         try:
             while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
+                # No await between the check for room and the wait, and all that gives room runs in
+                # this loop (see `Job.call_soon`). So no notification is lost. Only one task waits,
+                # as it holds the lock.
                 self._room = anyio.Event()
-                job.is_room_awaited = True  # only one task waits, as it holds the lock
+                job.is_room_awaited = True
                 await self._room.wait()
         finally:
             job.gauge.has_room()
@@ -395,10 +413,10 @@ class _TaskDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        turn = self._job.item_prepared(prepared) if self._job.records_prepared else prepared
+        due = self._job.item_prepared(prepared) if self._job.records_prepared else prepared
         del prepared  # keep nothing that is in the queue
-        while turn is not None:
-            turn = await self._put(turn, owner)
+        while due is not None:  # with a kept order, the next items too: see `ThreadDelivery`
+            due = await self._put(due, owner)
 
     async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
         """Enqueue the examples of an item; return the item to enqueue next."""
@@ -480,13 +498,15 @@ class _TaskInbox:
             for pending in taken:
                 if await self._is_admitted(pending, owner):
                     return pending
-                break
+                break  # it was put aside, or has failed: try the next one
             else:
                 await self._wait()
 
     async def _wait(self) -> None:
         if self._job.source_ended and self._job.window.items == 0:
             raise self._job.nothing_more()
+        # All idle workers wait for one event. An event cannot be reset, so the first one that
+        # waits after it was set makes the next.
         if self._work_came is None or self._work_came.is_set():
             self._work_came = anyio.Event()
         keys = self._job.key_limit

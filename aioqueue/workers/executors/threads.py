@@ -60,12 +60,15 @@ class ThreadExecutor(Executor):
         self._inbox: ThreadInbox | None = None
         self._is_buffered = buffer is not None
         is_simple = buffer is None and not job.records_prepared and job.feed.leases is None
-        # Whether to count examples by a `Tally`: who waits for room could miss one without a GIL.
+        # Whether to count examples by a `Tally`. Without a GIL, the thread that waits for room
+        # could miss a count: see `ThreadSource._sleep`.
         self._is_plain = is_simple and not runs_free()
         if buffer is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
         dtypes = job.into.dtypes
         copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
+        # A queue of typed components copies the example into its own memory, and a worker of a
+        # simple job enqueues it at once. So nothing can change it before it is copied.
         if copies and is_simple:
             job.call.make_no_copies()
         self._threads = WorkerThreads(job, self._source)
@@ -116,7 +119,7 @@ class ThreadExecutor(Executor):
         take, turn = self._source.take, self._prepare_and_deliver
         gauge, in_progress = self._job.gauge, worker.in_progress
         while True:
-            while not gauge.is_on:
+            while not gauge.is_on:  # without a monitor, a turn costs no more than this
                 turn(take(None), in_progress, tally)
             worker.start_measuring()
             while gauge.is_on:
@@ -132,7 +135,8 @@ class ThreadExecutor(Executor):
             self._delivery.deliver_single(item, made[0], tally)
         else:
             self._delivery.deliver(made if type(made) is Prepared else Prepared(item, made))
-            in_progress.item = None  # if a generator was still making it
+            # A generator has made the examples during the delivery, so the item was in progress.
+            in_progress.item = None
 
     def _work_buffered(self, worker: WorkerGauge) -> None:
         """Do the same with an output buffer, which the worker may have to flush at its end."""
@@ -194,6 +198,8 @@ class ThreadExecutor(Executor):
                 if type(examples) is tuple:
                     in_progress.item = None
                 elif not self._streams:
+                    # No example may be in the queue before the last one is made: the item may be
+                    # retried, say. See `Job.streams`.
                     examples = tuple(examples)
                     in_progress.item = None
                 return examples if is_plain and not failures else Prepared(item, examples, failures)
@@ -237,16 +243,20 @@ class ThreadExecutor(Executor):
             worker.call_finished()
             worker.item = None
             in_progress.clear()
+            # First the place: `failed` may end this worker, and the others wait for the place.
             inbox.release_place(pending)
             inbox.failed(pending, self._job.failure_of_item(raised))
             return False
         is_made = type(examples) is tuple
         worker.call_finished(thread_time() - cpu if self._is_here and is_made else None)
         worker.item = None
+        # The delivery may wait for a full queue. If the function has returned, another item of the
+        # key can be prepared meanwhile. A generator still runs, so it keeps the place until its
+        # last example is in the queue. (To release a place twice changes nothing.)
         if is_made:
             in_progress.clear()
             inbox.release_place(pending)
         self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
-        in_progress.clear()  # if a generator was still making it
+        in_progress.clear()
         inbox.release_place(pending)
         return not is_made

@@ -97,11 +97,11 @@ class TimedThreadExecutor(ThreadExecutor):
     def _work_in_time(
         self, gauge: WorkerGauge, retry: _Retry | None, in_progress: InProgress
     ) -> None:
-        # The stop cancels what waits within the scope of the thread that waits. The worker's own
-        # thread waits at no queue, so it is this thread that needs the scope.
+        # The stop ends the waits of the threads that have entered the scope. That its worker has
+        # does not count for this thread.
         with self._threads.scope:
             if retry is not None:
-                # Here and not in the worker, which would not notice that the retry is slow, too.
+                # Not in the worker, which has to watch that the retry is in time, too.
                 self._threads.pause(retry.delay)
                 self._delivery.deliver(self._prepare(retry.item, in_progress, retry.failures))
             super()._run_worker(gauge)
@@ -128,13 +128,12 @@ class TimedThreadExecutor(ThreadExecutor):
         job.progress.timed_out(len(still))
         error = job.timeout_error(item, stack_of(timed))
         _log.warning("%s; its thread %s is left behind", error, timed.name)
-        # After the stop, nobody wants the outcome of the item: to retry it, or to report its
-        # failure as one of the run, would only delay the end.
+        # After the stop, nobody wants the outcome of the item: no retry, no failure of the run.
         if job.is_stopping:
             raise job.nothing_more()
-        # Every abandoned thread may hold memory, files and a processor for ever. A function that
-        # hangs on each item would start a thread for each, so beyond one for each worker the item
-        # fails for good, whatever ``on_error`` says.
+        # An abandoned thread may hold memory, files and a processor for ever, and a function that
+        # hangs on every item would leave one for each. So the run fails when more of them are
+        # running than there are workers, whatever ``on_error`` says.
         if len(still) > job.count:
             failure = failure_of(item, error, self._job.progress.name)
             threads = counted(len(still), "thread")

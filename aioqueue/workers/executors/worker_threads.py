@@ -83,6 +83,8 @@ class ThreadSource:
             BaseException: the failure of the source.
         """
         job, ahead = self._job, self._ahead
+        # Without the lock: `popleft` is atomic, so each item goes to one worker. A worker that has
+        # to leave must not take this way: it is dismissed below.
         if worker is None and ahead and not (job.is_halted or job.roster.surplus):
             try:  # as `_read_already`, inlined for speed
                 return ahead.popleft()
@@ -90,6 +92,8 @@ class ThreadSource:
                 pass  # other workers were faster
         while True:
             with self._read_lock:
+                # While this worker waited for the lock, the one that held it may have read ahead.
+                # The item may still go to a faster worker without the lock; then this one reads.
                 if ahead and (item := self._read_already()) is not None:
                     if worker is not None:
                         job.gauge.source_waits.add(self._seconds_each, worker.weight)
@@ -107,6 +111,8 @@ class ThreadSource:
                     else:
                         return self._measured(worker.weight)
                 except BaseException as error:
+                    # Still under the lock, so that the next worker finds the source ended and
+                    # does not ask it again.
                     raise job.source_raised(error)  # noqa: B904  # the user's own cause matters
 
     def _read_already(self) -> Item | None:
@@ -114,6 +120,7 @@ class ThreadSource:
         job = self._job
         if job.is_halted:
             return None
+        # Before the item is taken: a worker that leaves must hold none.
         if job.roster.surplus and self.is_for_workers:
             job.dismiss()
         try:
@@ -127,6 +134,7 @@ class ThreadSource:
         with self._lock:
             if not self._window.has_room():
                 self._wait_for_room()
+            # Room is not the only end of that wait: the stop, a drain and a resize end it, too.
             if job.source_ended:
                 raise job.nothing_more()
             if job.roster.surplus and self.is_for_workers:
@@ -156,8 +164,11 @@ class ThreadSource:
                 raise StopIteration
         except BaseException as error:
             if not read:
+                # `take` passes the error to `Job.source_raised`, which uncounts one item.
                 self._uncount(n - 1)
                 raise
+            # The items before the failure are prepared as if they had been read one by one. The
+            # next read raises the error.
             self._items = _raising(error)
         self._uncount(n - len(read))
         self._seconds_each = (perf_counter() - began) / len(read)
@@ -186,8 +197,11 @@ class ThreadSource:
             job.gauge.has_room()
 
     def _sleep(self, job: Job, window: InFlightWindow) -> None:
-        # Only one thread waits, as it has the turn. It says so before it looks; a worker with a
-        # tally first counts and then looks whether somebody waits. So one of them sees the other.
+        # Only one thread waits here, as it holds the read lock. A worker with a `Tally` takes no
+        # lock of the job, so it could deliver an item after the check for room and before the wait.
+        # Therefore this thread first announces that it waits and then checks. The worker first
+        # counts its item and then reads the announcement. Whatever the order, one of them sees the
+        # other. (This needs the GIL, which orders the two writes.)
         job.is_room_awaited = True
         while not (job.source_ended or window.has_room() or self._is_to_dismiss()):
             self._room.wait()
@@ -227,6 +241,8 @@ class ThreadSource:
 
     def _discard_ahead(self) -> None:
         """Drop items that were read ahead and are not wanted; they stay counted."""
+        # The window subtracts them from the items that workers have taken, which the statistics
+        # report. So they must remain in its ``ahead``, but only as a number: the items are freed.
         dropped = 0
         with suppress(IndexError):
             while True:
@@ -243,6 +259,8 @@ class ThreadSource:
         """
         if self._reader is not None:
             self._reader.close()  # it may wait until its items are taken
+        # A thread that is inside the source may stay there for any time, so this one does not wait.
+        # After the stop, each worker calls this method as it leaves, the one inside included.
         if not self._read_lock.acquire(blocking=False):
             return None
         try:
@@ -271,7 +289,7 @@ class ThreadDelivery:
         self._job = job
         # Bound once, because every item uses them.
         self._enqueue = job.into.sync.enqueue
-        self._notes_made = job.records_prepared
+        self._records_prepared = job.records_prepared
 
     def deliver(self, prepared: Prepared) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
@@ -279,10 +297,12 @@ class ThreadDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        turn = self._job.item_prepared(prepared) if self._notes_made else prepared
+        due = self._job.item_prepared(prepared) if self._records_prepared else prepared
         del prepared  # keep nothing that is in the queue
-        while turn is not None:
-            turn = self._put(turn)
+        # With a kept order, `_put` returns the next item as long as it is there. Meanwhile other
+        # workers leave theirs to this one, so that examples are enqueued by one thread at a time.
+        while due is not None:
+            due = self._put(due)
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         """Do the same with the only example of an item that has never failed, if no order, bytes or
@@ -303,6 +323,7 @@ class ThreadDelivery:
             self._job.not_enqueued(prepared, error)
             self._job.item_delivered(prepared)
         else:
+            # First the count, then the check: see `ThreadSource._sleep`.
             tally.count += 1
             if self._job.is_room_awaited:
                 self._job.notify_room()
@@ -322,6 +343,8 @@ class ThreadDelivery:
                     break
                 prepared.entered += 1
         except BaseException:
+            # This ends the worker before the item is complete. The examples that are in the queue
+            # count nevertheless.
             self._job.progress.entered(prepared.entered)
             raise
         return self._job.item_delivered(prepared)
@@ -368,6 +391,7 @@ class BufferedDelivery(ThreadDelivery):
         """
         run = self._output_buffer.take_rest()
         while run:
+            # Other workers may have added items meanwhile, and have left already.
             run = self._put_run(run) or self._output_buffer.take_rest()
 
     def _put_run(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
@@ -423,6 +447,8 @@ class WorkerThreads:
             ended = job.nothing_more() if is_stop else error
         job.in_progress.remove(thread)
         job.gauge.worker_ended(worker)
+        # After a stop, the thread that was inside the source has to close it. Without one, the
+        # last worker does, in `Executor.end`; until then others still read.
         closing = self._source.close() if job.is_halted else None
         try:
             raise job.leave(ended, closing)
@@ -540,16 +566,20 @@ class ThreadInbox:
     def _next(self, n: int, wait: bool) -> list[Pending]:
         with self._lock:
             while not self._job.is_halted:
+                # Before items are taken: a worker that leaves must hold none.
                 if self._job.roster.surplus:
                     if not wait:
                         return []  # end after the current work
                     self._job.dismiss()
                 share = self._inbox.share(self._job.count)
                 pendings = self._inbox.take(max(1, min(n, share)))
+                # The others sleep until a time that they computed before this one was known.
                 if self._inbox.is_newly_due():
                     self._work_came.notify_all()
                 if pendings or not wait:
                     return pendings
+                # As long as one item is in flight, it may come back: to be retried, or from a
+                # worker that was lost. So the end of the source alone is not the end of the work.
                 if self._job.source_ended and self._job.window.items == 0:
                     break
                 self._sleep()
@@ -570,6 +600,7 @@ class ThreadInbox:
         """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
         assert self._job.key_limit is not None
         try:
+            # Without the lock: this calls the user's function, which may take its time.
             self._job.key_limit.note_key(pending)
         except BaseException as error:
             add_note(error, NOTE_OF_KEY)
@@ -593,6 +624,7 @@ class ThreadInbox:
     def put_back(self, pendings: list[Pending]) -> None:
         """Put back the items of a lost worker, to be prepared once more."""
         with self._lock:
+            # They are admitted once more when a worker takes them, in the same order as before.
             for pending in pendings:
                 self._inbox.release_place(pending)
             self._inbox.put_back(pendings)
