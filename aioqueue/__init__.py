@@ -16,8 +16,8 @@ from aioqueue.base.public_names import PublicNames as _PublicNames
 if typing.TYPE_CHECKING:
     from aioqueue import sync as sync
     from aioqueue.base.tracebacks import full_tracebacks
-    from aioqueue.batching.batcher import Batcher
-    from aioqueue.batching.batcher_statistics import BatcherStatistics
+    from aioqueue.batcher.batcher import Batcher
+    from aioqueue.batcher.statistics import BatcherStatistics
     from aioqueue.coordination.aio import LooperTask, QueueRunner
     from aioqueue.coordination.faces import Coordinator
     from aioqueue.coordination.restarts import Restart
@@ -45,10 +45,10 @@ if typing.TYPE_CHECKING:
     from aioqueue.queues.fifo import FIFOQueue, PaddingFIFOQueue
     from aioqueue.queues.priority import PriorityQueue
     from aioqueue.queues.shuffle import RandomShuffleQueue
-    from aioqueue.telemetry.explain_socket import explain_on_signal
-    from aioqueue.telemetry.explanation import Culprit, Explanation
+    from aioqueue.telemetry.explain.explain_socket import explain_on_signal
+    from aioqueue.telemetry.explain.explanation import Culprit, Explanation
+    from aioqueue.telemetry.explain.gather import explain
     from aioqueue.telemetry.monitor import Monitor
-    from aioqueue.telemetry.wait_graph import explain
 
 __all__ = (
     "AioQueueError",
@@ -101,8 +101,8 @@ _names = _PublicNames(
     __name__,
     {
         "aioqueue.core.attempts": "QueueState Statistics",
-        "aioqueue.batching.batcher": "Batcher",
-        "aioqueue.batching.batcher_statistics": "BatcherStatistics",
+        "aioqueue.batcher.batcher": "Batcher",
+        "aioqueue.batcher.statistics": "BatcherStatistics",
         "aioqueue.coordination.aio": "LooperTask QueueRunner",
         "aioqueue.coordination.faces": "Coordinator",
         "aioqueue.coordination.restarts": "Restart",
@@ -121,10 +121,10 @@ _names = _PublicNames(
         "aioqueue.queues.priority": "PriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue",
         "aioqueue.sync": "",
-        "aioqueue.telemetry.explain_socket": "explain_on_signal",
-        "aioqueue.telemetry.explanation": "Culprit Explanation",
+        "aioqueue.telemetry.explain.explain_socket": "explain_on_signal",
+        "aioqueue.telemetry.explain.explanation": "Culprit Explanation",
         "aioqueue.telemetry.monitor": "Monitor",
-        "aioqueue.telemetry.wait_graph": "explain",
+        "aioqueue.telemetry.explain.gather": "explain",
         "aioqueue.base.tracebacks": "full_tracebacks",
     },
 )
@@ -139,6 +139,6 @@ def __dir__() -> list[str]:
 
 
 if _environ.get("AIOQUEUE_EXPLAIN"):
-    from aioqueue.telemetry.explain_socket import prepare_as_asked as _prepare_as_asked
+    from aioqueue.telemetry.explain.explain_socket import listen_if_enabled as _listen_if_enabled
 
-    _prepare_as_asked()
+    _listen_if_enabled()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from aioqueue import inspection
 from aioqueue.base.display_text import print_to
 from aioqueue.items import journal
-from aioqueue.telemetry import explain_socket
+from aioqueue.telemetry.explain import explain_socket
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

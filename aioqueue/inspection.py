@@ -36,7 +36,7 @@ from aioqueue.errors import AioQueueError, with_article
 from aioqueue.items.value_text import format_value
 from aioqueue.pipeline.array_spec import ArraySpec, spec_of_all
 from aioqueue.pipeline.run_methods import RunMethods
-from aioqueue.telemetry.intervals import Interval
+from aioqueue.telemetry.metrics.intervals import Interval
 
 _DESCRIPTION: Final = """\
 Runs a pipeline, and shows its stages, the spec of its elements, the first of them, the rates of
@@ -343,16 +343,17 @@ class _Inspection:
         write(f"\nrates over {seconds:.1f} s, with nothing done to the {self._unit}")
         rows = [(self._unit, f"{count(interval.step.rate)} per second")]
         for stage in interval.stages:
-            who = workers(len(stage.stage.workers), stage.stage.where)
+            who = workers(len(stage.now.workers), stage.now.where)
             mean = stage.service.mean
             each = "" if not mean else f", {duration(mean)} each"
             rows.append(
                 (
-                    stage.stage.name,
+                    stage.now.name,
                     f"{count(stage.rate)} items per second, {who}, busy {share(stage.busy)}{each}",
                 )
             )
-        rows += [(str(one.function), f"busy {share(one.busy)}") for one in interval.functions]
+        functions = interval.busiest_functions()
+        rows += [(str(one.now), f"busy {share(one.busy)}") for one in functions]
         if skipped := epochs.quarantine:
             rows.append(("skipped", f"{len(skipped):,}; the first: {skipped[0].error}"))
         for line in _columns(rows):

@@ -38,8 +38,8 @@ from aioqueue.base.display_text import on_one_line
 from aioqueue.base.json_files import parsed
 from aioqueue.base.public_names import public
 from aioqueue.errors import describe_exception
-from aioqueue.system.forks import LivingThings
-from aioqueue.system.locks import guarded
+from aioqueue.system.forks import LivingObjects
+from aioqueue.system.locks import synchronized
 
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector
@@ -272,7 +272,7 @@ class PreemptionAlarm:
     """
 
     def __init__(self) -> None:
-        self.sleepers: LivingThings = LivingThings()
+        self.sleepers: LivingObjects = LivingObjects()
         """What may wait for a batch: a `PreemptionSleeper` adds itself. If the alarm rings already,
         it then has itself woken."""
         self.reasons: dict[object, str] = {}
@@ -509,7 +509,7 @@ class Preemption:
     async def __aexit__(self, *exc_info: object) -> None:
         self.__exit__(*exc_info)
 
-    @guarded
+    @synchronized
     def _set(self, reason: str, seconds: float | None) -> bool:
         """Set the flag; return whether this was the first time."""
         if self._reason is not None:

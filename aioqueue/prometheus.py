@@ -15,7 +15,8 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.base import extras
 from aioqueue.base.display_text import on_one_line
-from aioqueue.telemetry.side_by_side import SharedCollector, Shown
+from aioqueue.telemetry.export.numbering import Exported
+from aioqueue.telemetry.export.shared_collector import SharedCollector
 
 __all__ = ("BatcherCollector",)
 
@@ -67,9 +68,9 @@ class BatcherCollector(SharedCollector):
             )
         self._batchers = batchers
 
-    def _shows(self) -> list[Shown]:
+    def _exported(self) -> list[Exported]:
         return [
-            Shown(batcher.name, batcher._core, partial(_is_over, batcher))
+            Exported(batcher.name, batcher._core, partial(_is_over, batcher))
             for batcher in self._batchers
         ]
 

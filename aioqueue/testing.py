@@ -19,8 +19,8 @@ from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.core.attempts import Statistics
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.queues.core import QueueFace
-from aioqueue.system.locks import holding
-from aioqueue.telemetry import stacks
+from aioqueue.system.locks import call_with_lock
+from aioqueue.telemetry.explain import stacks
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import in_event_loop
@@ -202,11 +202,11 @@ class _WaitingCallers:
     @contextmanager
     def observed_queue(self) -> Iterator[None]:
         """Watch the queue in this context: its machine reports each change of its lines."""
-        holding(self._machine._lock, self._begin)
+        call_with_lock(self._machine._lock, self._begin)
         try:
             yield
         finally:
-            holding(self._machine._lock, self._end)
+            call_with_lock(self._machine._lock, self._end)
 
     def check(self) -> None:
         """Count the callers in line. Called with the lock of the machine held."""
@@ -217,12 +217,12 @@ class _WaitingCallers:
             self.reached.open()  # safe under the lock: the wake never takes it
 
     def _begin(self) -> None:
-        self._machine.onlookers += (self.check,)
+        self._machine.observers += (self.check,)
         self.check()
 
     def _end(self) -> None:
-        others = [check for check in self._machine.onlookers if check != self.check]
-        self._machine.onlookers = tuple(others)
+        others = [check for check in self._machine.observers if check != self.check]
+        self._machine.observers = tuple(others)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ("PICTURES", "draw")
 
-IMAGES = Path(__file__).parents[0] / "docs" / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PICTURES = {scheme: IMAGES / f"benchmarks-{scheme}.svg" for scheme in ("light", "dark")}
 
 PEERS = {

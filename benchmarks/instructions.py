@@ -47,7 +47,7 @@ from typing import Any
 __all__ = ("PATHS", "Record", "compare", "counted", "table")
 
 RECORDS = Path(__file__).with_suffix(".json")
-PAGE = Path(__file__).parents[0] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- instructions: begin -->", "<!-- instructions: end -->"
 YARDSTICK = "one loop, capacity 50: asyncio.Queue"
 SLOWER = 50

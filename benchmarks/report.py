@@ -17,7 +17,7 @@ from benchmarks.harness import Comparison, Row
 
 __all__ = ("read", "redraw", "render", "update", "write")
 
-PAGE = Path(__file__).parents[0] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 """What users read: ratios and conditions."""
 AIMS = PAGE.with_name("aims.md")
 """What the project reads: aims, and what falls short."""

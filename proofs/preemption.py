@@ -29,7 +29,7 @@ __all__ = ("PLACES", "SIGNALS", "Preempted", "batches", "main", "preempt")
 PLACES = ("thread", "process")
 SIGNALS = ("SIGTERM", "SIGUSR1", "SIGINT")
 
-_ROOT = Path(__file__).resolve().parents[0]
+_ROOT = Path(__file__).resolve().parents[1]
 _WORKERS = 2
 _FAMILY = {"thread": 1, "process": 3 + _WORKERS}
 """How many processes there are: with workers also a fork server and the resource tracker."""

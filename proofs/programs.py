@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 )
 
 from aioqueue.system.locks import COMPILED
-from aioqueue.telemetry.registry import QueuePart
+from aioqueue.telemetry.metrics.queue_samples import QueuePart
 from proofs.codec import KINDS, MAX_BYTES, Codec, weight_of
 from proofs.effort import IS_LONG
 from proofs.model import Call, Outcome, Reference, Rules, follow

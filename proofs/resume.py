@@ -54,7 +54,7 @@ from tests.kit.resuming import NOT_ELASTIC, How, write_files
 
 __all__ = ("Outcome", "Runs", "judge", "main", "names", "prove", "runs")
 
-_ROOT = Path(__file__).resolve().parents[0]
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 class Outcome:

@@ -169,7 +169,7 @@ class Scheduler:
         self.at_end: list[Callable[[], object]] = []
         self._choices = choices
         self._preemptions = preemptions
-        self._lines = lines
+        self._wait_lists = lines
         self._actors: list[_Actor] = []
         self._here = threading.local()
         self._is_quiet = threading.Semaphore(0)
@@ -219,7 +219,7 @@ class Scheduler:
             patches.enter_context(patch.object(core, "machine_lock", locks.RLock))
             patches.enter_context(patch.object(blocking, "perf_counter", lambda: self.now))
             # Kept in each thread, and there are new ones for each run.
-            patches.enter_context(patch.object(asyncio_waiting, "_here", threading.local()))
+            patches.enter_context(patch.object(asyncio_waiting, "_thread_local", threading.local()))
             # Explanations look at all queues, and a lock of these may stay taken for ever.
             patches.enter_context(patch.object(forks, "_queues", WeakSet()))
             yield self
@@ -254,7 +254,7 @@ class Scheduler:
     def _live(self, actor: _Actor) -> None:
         self._here.actor = actor
         actor.baton.acquire()
-        if self._lines:
+        if self._wait_lists:
             sys.settrace(self._trace)
         try:
             actor.work()
@@ -296,7 +296,7 @@ class Scheduler:
         return following
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        if not str(frame.f_globals.get("__name__")).startswith(self._lines):
+        if not str(frame.f_globals.get("__name__")).startswith(self._wait_lists):
             return None
         if event == "line":
             self.point()

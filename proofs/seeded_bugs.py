@@ -28,7 +28,7 @@ from pathlib import Path
 
 __all__ = ("BUGS", "Bug", "main")
 
-ROOT = Path(__file__).resolve().parents[0]
+ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("test_model", "test_linearizability", "test_scheduling")
 OWN_TESTS = (
     "not TestAFailure and not TestTheReference and not TestTheChecker and not TestTheExplorers"
@@ -102,21 +102,21 @@ BUGS = (
         "memory used too early",  # of a batch, while others have still to copy from it
         "core/storage/blocks.py",
         """        block.uses -= 1
-        if block.uses or not block.is_ours:
+        if block.uses or not block.is_private:
 """,
         """        block.uses -= 1
-        if not block.is_ours:
+        if not block.is_private:
 """,
     ),
     Bug(
         "written before it is taken",  # a caller's arrays are what its rows come back from
         "core/storage/blocks.py",
-        """        self._bring_back(held.parts)
+        """        self._reinsert(held.parts)
         held.clear()""",
         """        if held.out is not None:
             block = Block(held.out, held.count)
             held.parts = [_Segment(block, 0, held.count, held.parts[0].origin)]
-        self._bring_back(held.parts)
+        self._reinsert(held.parts)
         held.clear()""",
     ),
     Bug(
@@ -132,14 +132,14 @@ BUGS = (
     Bug(
         "skipped fairness",  # who comes now is served before those who wait
         "core/machine.py",
-        "            if line:\n",
+        "            if wait_list:\n",
         "            if False:\n",
     ),
     Bug(
         "wrong waiter woken",  # the last in line is woken instead of the one that was granted
         "core/machine.py",
         "            wakers[attempt.waker] = None\n",
-        """            last = next(reversed(self._lines.line_of(attempt)), attempt)
+        """            last = next(reversed(self._wait_lists.list_of(attempt)), attempt)
             wakers[last.waker or attempt.waker] = None
 """,
     ),
@@ -152,7 +152,7 @@ BUGS = (
     Bug(
         "forgotten while it stands by",  # a close, or the next caller, does not see the task
         "core/fast_path.py",
-        """        both = self._standing_by()
+        """        both = self._standby_attempts()
         self._standby_put = self._standby_take = None
 """,
         """        both: list[Attempt] = []

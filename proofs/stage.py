@@ -210,7 +210,9 @@ class Stage:
         self._exits.enter_context(
             patch.object(blocking, "ThreadWaker", lambda: SleepingWaker(self.clock))
         )
-        for method, told in {"is_due": True, "allowance": 0, "renew": 0}.items() if in_turn else ():
+        for method, told in (
+            {"spend": True, "allowance": 0, "renew_budget": 0}.items() if in_turn else ()
+        ):
             always = patch.object(AsyncioWaker, method, lambda *_, told=told: told)
             self._exits.enter_context(always)
         for waker in LANES[name]:

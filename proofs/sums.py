@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from aioqueue import sync
 from aioqueue.inputs import numbers
 from aioqueue.telemetry import Monitor, QueueNumbers, Snapshot, StageNumbers
-from aioqueue.telemetry.registry import QueuePart
+from aioqueue.telemetry.metrics.queue_samples import QueuePart
 from tests.kit.worlds import core_of
 
 __all__ = ("Checker", "problems", "waits_of_a_consumer")

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aioqueue.telemetry import Monitor
-from tests.telemetry.real import Function, Real
-from tests.telemetry.tuned import TunedRun, best_fixed, fixed_rate, random_tunable
+from tests.telemetry.real_pipelines import Function, Real
+from tests.telemetry.tuned_runs import TunedRun, best_fixed, fixed_rate, random_tunable
 
 __all__ = ("ENOUGH", "PIPELINES", "judge_simulated")
 

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Mapping
 
 from aioqueue.telemetry import Verdict
-from aioqueue.telemetry.bottleneck import verdict_of
-from tests.telemetry.advised import Advised, random_case
-from tests.telemetry.real import REAL, Real, measured
+from aioqueue.telemetry.verdict.bottleneck import verdict_of
+from tests.telemetry.advised_pipelines import Advised, random_case
+from tests.telemetry.real_pipelines import REAL, Real, measured
 from tests.telemetry.simulation import random_shape, rates, simulated
 
 __all__ = ("accused", "is_true")

@@ -59,7 +59,7 @@ HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "proofs/oracle/test_*.py"]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
-RAY = ["workers/ray", "ray/cluster", "ray/test_nodes.py"]
+RAY = ["workers/ray", "ray/cluster", "ray/test_node_failures.py"]
 # Folders of tests that need what may not be installed.
 NEED_MORE = {"devices", "oracle", "ray", "torch"}
 collect_ignore_glob = [

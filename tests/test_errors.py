@@ -249,7 +249,7 @@ def foreign_errors() -> list[BaseException]:
 def kinds_of_errors() -> list[type[AioQueueError]]:
     """Every error class of the package, private ones included."""
     import aioqueue.inputs
-    import aioqueue.telemetry.explain_socket  # noqa: F401  # for their classes
+    import aioqueue.telemetry.explain.explain_socket  # noqa: F401  # for their classes
 
     found, waiting = [], [AioQueueError]
     while waiting:

@@ -11,7 +11,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.prometheus import BatcherCollector
-from tests.batching.models import Model
+from tests.batcher.models import Model
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
 

@@ -53,16 +53,16 @@ class TestUntilWaiting:
         await queue.enqueue_many([1, 2])
         for operation in operations:
             await operation.result()
-        assert not core_of(queue).machine.onlookers
+        assert not core_of(queue).machine.observers
 
     async def test_a_cancelled_call_leaves_nothing(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(1)
         looker = task_world.spawn(until_waiting, queue, dequeues=1)
-        await task_world.until(lambda: bool(core_of(queue).machine.onlookers))
+        await task_world.until(lambda: bool(core_of(queue).machine.observers))
         looker.cancel()
         with pytest.raises(CancelledError):
             await looker.result()
-        assert not core_of(queue).machine.onlookers
+        assert not core_of(queue).machine.observers
 
     async def test_threads_wait_for_a_task_and_tasks_for_a_thread(
         self, task_world: TaskWorld

@@ -47,22 +47,22 @@ import numpy as np
 
 _log: Final = logging.getLogger("aioqueue")
 
-_SURE: Final = {"random": 1, "numpy.random": 3, "torch": 8}
+_MIN_DRAWS: Final = {"random": 1, "numpy.random": 3, "torch": 8}
 """How often one place in the code must have drawn."""
 
-_ALWAYS: Final = {"random": 0.0, "numpy.random": 0.4, "torch": 1.0}
+_MIN_SHARE: Final = {"random": 0.0, "numpy.random": 0.4, "torch": 1.0}
 """In which part of the times that it might have. A line is also passed where a loop ends."""
 
-_TRIES: Final = 24
+_MAX_WATCHED: Final = 24
 """The number of calls that are watched by a profiler before a suspicion is dropped."""
 
-_LONGEST: Final = 1024
-"""The most calls of a thread between two comparisons; at first, each is looked at."""
+_MAX_STRIDE: Final = 1024
+"""The most calls of a thread between two comparisons; at first, each is compared."""
 
 _MEMORY_OF_MT19937: Final = 624 * 4 + 4
 """Bytes: its words, and the place in them."""
 
-_END: Final = object()
+_EXHAUSTED: Final = object()
 
 _warned: Final[set[tuple[str, str]]] = set()
 """The functions that were reported, each with the generator: once in a process."""
@@ -81,7 +81,7 @@ def _state_of_numpy() -> Any:
 
 
 def _state_of_torch() -> Any:
-    torch = _torch()
+    torch = _imported_torch()
     return None if torch is None else torch.get_rng_state().numpy().tobytes()
 
 
@@ -97,7 +97,7 @@ def _whole_state_of_numpy() -> Any:
     return pickle.dumps(np.random.get_state(legacy=False))
 
 
-def _torch() -> Any:
+def _imported_torch() -> Any:
     """PyTorch, if the program has imported it, all of it."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "default_generator") else None
@@ -120,20 +120,19 @@ class DrawsFinder:
     def __init__(self, name: str, cure: str) -> None:
         self._name = name
         self._cure = cure
-        self._here = threading.local()
+        self._local = threading.local()
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a function, which is looked at if that is due in this thread."""
-        return self.here().call(function, arguments, named)
+        """Call a function, and check the call if that is due in this thread."""
+        return self.of_this_thread().call(function, arguments, named)
 
-    def here(self) -> _Watch:
-        """The calls of this thread."""
-        watch: _Watch | None = getattr(self._here, "watch", None)
+    def of_this_thread(self) -> _Watch:
+        watch: _Watch | None = getattr(self._local, "watch", None)
         if watch is None:
-            watch = self._here.watch = _Watch(self)
+            watch = self._local.watch = _Watch(self)
         return watch
 
-    def tell(self, generator: str, draw: str) -> None:
+    def warn(self, generator: str, draw: str) -> None:
         """Warn, once in a process for this function.
 
         Args:
@@ -154,7 +153,6 @@ class DrawsFinder:
         )
 
     def has_warned(self, generator: str) -> bool:
-        """Whether a warning about this generator was given."""
         return (self._name, generator) in _warned
 
 
@@ -165,42 +163,42 @@ class _Watch:
         suspects: the generators that have changed during the last call that was compared.
     """
 
-    __slots__ = ("_finder", "_is_first", "_left", "_places", "_stride", "_tries", "suspects")
+    __slots__ = ("_calls_left", "_finder", "_is_first", "_places", "_stride", "_tries", "suspects")
 
     def __init__(self, finder: DrawsFinder) -> None:
         self._finder = finder
         self._is_first = True
         self._stride = 1
-        self._left = 1
-        self._tries = _TRIES
+        self._calls_left = 1
+        self._tries = _MAX_WATCHED
         self._places: Places = {}
         self.suspects: list[str] = []
 
     def call(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """Call a function; look at the call if that is due."""
-        self._left -= 1
-        if self._left > 0:
+        """Call a function; check the call if that is due."""
+        self._calls_left -= 1
+        if self._calls_left > 0:
             return function(*arguments, **named)
-        self._left = self._stride
-        self._stride = min(_LONGEST, self._stride + 1 + self._stride // 2)
-        return self.look(function, arguments, named)
+        self._calls_left = self._stride
+        self._stride = min(_MAX_STRIDE, self._stride + 1 + self._stride // 2)
+        return self.call_checked(function, arguments, named)
 
-    def look(
+    def call_checked(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
-        """Call a function, and look for draws meanwhile."""
+        """Call a function, and check whether it draws."""
         is_wanted, self._is_first = self._is_first or bool(self.suspects), False
         if is_wanted and sys.getprofile() is None and sys.gettrace() is None:
-            return self._witnessed(function, arguments, named)
+            return self._call_with_witness(function, arguments, named)
         before = _states()
         try:
             return function(*arguments, **named)
         finally:
-            self._compared(before)
+            self._compare_states(before)
 
-    def _compared(self, before: dict[str, Any]) -> None:
+    def _compare_states(self, before: dict[str, Any]) -> None:
         has_warned = self._finder.has_warned
         self.suspects = [
             name
@@ -208,58 +206,58 @@ class _Watch:
             if state != before[name] and before[name] is not None and not has_warned(name)
         ]
         if self.suspects:
-            self._left, self._tries, self._places = 1, _TRIES, {}
+            self._calls_left, self._tries, self._places = 1, _MAX_WATCHED, {}
 
-    def _witnessed(
+    def _call_with_witness(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         suspects = self.suspects or [one for one in _STATES if not self._finder.has_warned(one)]
         witness = _Witness(suspects, self._places)
-        witness.begin()
+        witness.start()
         try:
             return function(*arguments, **named)
         finally:
-            witness.end()
+            witness.stop()
             self._judge(suspects)
 
     def _judge(self, suspects: list[str]) -> None:
-        open_still = set[str]()
-        for (generator, draw), (draws, looks) in self._places.items():
-            if draws < looks * _ALWAYS[generator]:
+        undecided = set[str]()
+        for (generator, draw), (draws, checks) in self._places.items():
+            if draws < checks * _MIN_SHARE[generator]:
                 continue
-            if draws >= _SURE[generator]:
-                self._finder.tell(generator, draw)
+            if draws >= _MIN_DRAWS[generator]:
+                self._finder.warn(generator, draw)
             else:
-                open_still.add(generator)
+                undecided.add(generator)
         self._tries -= 1
         if self.suspects:  # they may draw rarely
-            open_still.update(suspects)
+            undecided.update(suspects)
         warned = self._finder.has_warned
-        self.suspects = [one for one in suspects if one in open_still and not warned(one)]
+        self.suspects = [one for one in suspects if one in undecided and not warned(one)]
         if self._tries <= 0:
             self.suspects = []
         if self.suspects:
-            self._left = 1
+            self._calls_left = 1
         else:
-            self._places, self._tries = {}, _TRIES
+            self._places, self._tries = {}, _MAX_WATCHED
 
 
 class WatchedFunction(Protocol):
-    """The owner of a `FinderInTurn`."""
+    """The owner of a `SamplingFinder`."""
 
     @property
     def function(self) -> Callable[..., Any]:
         """What is called."""
 
-    def step_aside(self) -> None:
+    def remove_finder(self) -> None:
         """Take the finder away."""
 
 
-class FinderInTurn:
+class SamplingFinder:
     """The same for calls that must cost nothing: most are not watched at all.
 
-    It stands before a function for some calls, and then has itself taken away. Its owner puts
-    another one there now and then.
+    It wraps a function for some calls, and then asks its owner to remove it. The owner wraps the
+    function again now and then.
 
     Args:
         finder: for the function.
@@ -272,7 +270,7 @@ class FinderInTurn:
     def __init__(self, finder: DrawsFinder, owner: WatchedFunction) -> None:
         self._finder = finder
         self._owner = weakref.ref(owner)
-        self._left = self._CALLS
+        self._calls_left = self._CALLS
         self._seen: dict[int, _Watch] = {}
 
     def __call__(self, value: Any, **named: Any) -> Any:
@@ -280,19 +278,21 @@ class FinderInTurn:
         assert owner is not None  # it calls us
         watch = self._seen.get(threading.get_ident())
         if watch is not None and not watch.suspects:
-            self._left -= 1
-            if self._left <= 0:
-                owner.step_aside()
+            self._calls_left -= 1
+            if self._calls_left <= 0:
+                owner.remove_finder()
             return owner.function(value, **named)
-        watch = self._seen[threading.get_ident()] = self._finder.here()
-        made = watch.look(owner.function, (value,), named)
-        return self._each(made, watch) if inspect.isgenerator(made) else made
+        watch = self._seen[threading.get_ident()] = self._finder.of_this_thread()
+        made = watch.call_checked(owner.function, (value,), named)
+        return self._check_examples(made, watch) if inspect.isgenerator(made) else made
 
-    def _each(self, made: Generator[Any, Any, Any], watch: _Watch) -> Generator[Any, None, None]:
+    def _check_examples(
+        self, made: Generator[Any, Any, Any], watch: _Watch
+    ) -> Generator[Any, None, None]:
         with closing(made):
             for _ in range(self._EXAMPLES):
-                example = watch.look(next, (made, _END), {})
-                if example is _END:
+                example = watch.call_checked(next, (made, _EXHAUSTED), {})
+                if example is _EXHAUSTED:
                     return
                 yield example
             yield from made
@@ -302,9 +302,9 @@ Places = dict[tuple[str, str], tuple[int, int]]
 """For a generator and a place in the code, how often that has drawn, and how often it might."""
 
 
-def _note(places: Places, place: tuple[str, str], has_drawn: bool, count: int = 1) -> None:
-    draws, looks = places.get(place, (0, 0))
-    places[place] = (draws + count * has_drawn, looks + count)
+def _count_draws(places: Places, place: tuple[str, str], has_drawn: bool, count: int = 1) -> None:
+    draws, checks = places.get(place, (0, 0))
+    places[place] = (draws + count * has_drawn, checks + count)
 
 
 class _Witness:
@@ -320,27 +320,25 @@ class _Witness:
         self._suspects = suspects
         self._drawing: tuple[Any, str, Any] | None = None
 
-    def begin(self) -> None:
-        """Watch from here on."""
+    def start(self) -> None:
         if "numpy.random" in self._suspects:
-            sys.settrace(self._entered)
-        sys.setprofile(self._called)
+            sys.settrace(self._trace_call)
+        sys.setprofile(self._profile)
 
-    def end(self) -> None:
-        """Watch no more."""
+    def stop(self) -> None:
         sys.setprofile(None)
         if "numpy.random" in self._suspects:
             sys.settrace(None)
 
-    def _called(self, frame: FrameType, event: str, function: Any) -> None:
+    def _profile(self, frame: FrameType, event: str, function: Any) -> None:
         """The profiler: a function in C is called, or has returned."""
         if event == "c_call":
             generator = _generator_of(function)
             if generator not in self._suspects or function.__name__ in _READING:
                 return
             if function.__name__ in _SEEDING:  # perhaps with the same seed, in each call
-                place = (generator, _described(frame, generator, function.__name__))
-                _note(self._places, place, True, _SURE[generator])
+                place = (generator, _describe(frame, generator, function.__name__))
+                _count_draws(self._places, place, True, _MIN_DRAWS[generator])
             else:
                 self._drawing = (function, generator, _STATES[generator]())
         elif self._drawing is not None and event in ("c_return", "c_exception"):
@@ -348,10 +346,10 @@ class _Witness:
             if function is drawing or function == drawing:
                 self._drawing = None
                 has_changed = _STATES[generator]() != before
-                place = (generator, _described(frame, generator, function.__name__))
-                _note(self._places, place, has_changed)
+                place = (generator, _describe(frame, generator, function.__name__))
+                _count_draws(self._places, place, has_changed)
 
-    def _entered(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def _trace_call(self, frame: FrameType, event: str, argument: Any) -> Any:
         """The tracer: a frame is entered. Returns who follows its lines, if that is of use."""
         del event, argument
         code, known = frame.f_code, frame.f_globals
@@ -385,8 +383,8 @@ class _Lines:
             self._before = None
             has_changed = _whole_state_of_numpy() != state
             for offset, chain in self._chains[line]:
-                if _is_of_numpys_generator(_resolved(chain, frame)):
-                    draw = _described(frame, "numpy.random", chain[-1], line)
+                if _is_of_numpys_generator(_resolve(chain, frame)):
+                    draw = _describe(frame, "numpy.random", chain[-1], line)
                     # A seed may leave the state as it was. It may also be in a part of its line
                     # that is not run: `if seed is not None: np.random.seed(seed)`.
                     has_drawn = has_changed or (chain[-1] in _SEEDING and offset in self._passed)
@@ -394,7 +392,7 @@ class _Lines:
         self._passed.clear()
         if event == "return":
             for draw, has_drawn in self._seen.items():
-                _note(self._places, ("numpy.random", draw), has_drawn)
+                _count_draws(self._places, ("numpy.random", draw), has_drawn)
         elif frame.f_lineno in self._chains:
             self._before = (frame.f_lineno, _whole_state_of_numpy())
         return self.follow
@@ -453,7 +451,7 @@ def _chains_of(code: CodeType, aliases: frozenset[str]) -> _Chains:
     return found
 
 
-def _resolved(chain: _Chain, frame: FrameType) -> Any:
+def _resolve(chain: _Chain, frame: FrameType) -> Any:
     """What a chain of names is, without running code of the user's; None if that is unknown."""
     name, *attributes = chain
     found = frame.f_locals.get(name, frame.f_globals.get(name))
@@ -478,7 +476,7 @@ def _generator_of(function: Any) -> str | None:
         return "random"
     if owner is not None and owner is _OF_NUMPY:
         return "numpy.random"  # before version 2 of NumPy
-    torch = _torch()
+    torch = _imported_torch()
     if torch is None:
         return None
     if owner is torch.default_generator:
@@ -492,7 +490,7 @@ _OF_PYTHON: Final = random.random.__self__  # type: ignore[attr-defined]
 _OF_NUMPY: Final = np.random.mtrand._rand
 
 _random_names: Final[dict[str, bool]] = {}
-"""Whether PyTorch's operators are random, by name, of those that were asked for."""
+"""Whether PyTorch's operators are random, by name; a cache."""
 
 
 def _is_random(torch: Any, name: str) -> bool:
@@ -509,8 +507,8 @@ _LIBRARIES: Final = ("random", "numpy", "torch")
 """Packages whose own frames are no place that helps."""
 
 
-def _described(frame: FrameType, generator: str, name: str, line: int | None = None) -> str:
-    """What has drawn, and the line that asked for it.
+def _describe(frame: FrameType, generator: str, name: str, line: int | None = None) -> str:
+    """Describe a draw: the function, and the line that called it.
 
     Args:
         frame: that called it.
@@ -518,15 +516,15 @@ def _described(frame: FrameType, generator: str, name: str, line: int | None = N
         name: of the function.
         line: in that frame; None for the current one.
     """
-    asks = frame
-    while asks.f_back is not None:
-        package = str(asks.f_globals.get("__name__")).partition(".")[0]
+    caller = frame
+    while caller.f_back is not None:
+        package = str(caller.f_globals.get("__name__")).partition(".")[0]
         if package not in _LIBRARIES:
             break
         if generator == "random":
-            name = asks.f_code.co_name  # `shuffle`, not the `getrandbits` within it
-        asks, line = asks.f_back, None
-    path = asks.f_code.co_filename
-    with suppress(OSError, ValueError):  # the folder is gone; a name that is no path
+            name = caller.f_code.co_name  # `shuffle`, not the `getrandbits` within it
+        caller, line = caller.f_back, None
+    path = caller.f_code.co_filename
+    with suppress(OSError, ValueError):  # the folder was deleted; a name that is no path
         path = min(os.path.relpath(path), path, key=len)
-    return f"{generator}.{name}, {path}:{asks.f_lineno if line is None else line}"
+    return f"{generator}.{name}, {path}:{caller.f_lineno if line is None else line}"

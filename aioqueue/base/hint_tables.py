@@ -345,7 +345,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "Pipeline": "aioqueue.inputs.Pipeline",
     },
 }
-"""What is written here instead of a name, by the package in which it was looked for."""
+"""Advice for names that a package does not have, by package."""
 
 _WORKERS: Final = ("workers", ".prepare(function, workers=4)")
 _FUNCTION: Final = ("function", ".prepare(function)")

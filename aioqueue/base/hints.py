@@ -1,4 +1,4 @@
-"""What a user types that this library has not: the hint that the error gives.
+"""Hints for names from other libraries.
 
 Unknown attributes, unknown names of our packages and unknown keyword arguments are answered from
 the tables of `aioqueue.base.hint_tables`, which know the names of other libraries.
@@ -49,13 +49,15 @@ class _ForeignName:
     def __get__(self, thing: Any, owner: type) -> Any:
         kind, name = self._kind, self._name
         whose = owner if thing is None else thing
-        behind = super(self._home, whose)  # a user's mix-in may define the name
-        if hasattr(behind, name):
-            return getattr(behind, name)
+        inherited = super(self._home, whose)  # a user's mix-in may define the name
+        if hasattr(inherited, name):
+            return getattr(inherited, name)
         advice = ATTRIBUTES[kind][name]
         if not advice.startswith("aioqueue."):
             advice = f".{advice}"
-        raise AttributeError(f"{kind} has no {name!r}{_here(advice)}", name=name, obj=whose)
+        raise AttributeError(
+            f"{kind} has no {name!r}{_advice_suffix(advice)}", name=name, obj=whose
+        )
 
 
 class _HidingNames(type):
@@ -123,12 +125,12 @@ def refuse_block(statement: str, message: str) -> Callable[[ClassT], ClassT]:
     return refused
 
 
-def no_name(package: str, name: str) -> NoReturn:
-    """Raise what ``__getattr__`` of one of our packages is to raise, which calls this itself.
+def raise_unknown_name(package: str, name: str) -> NoReturn:
+    """Raise the error of a package's ``__getattr__``, which must call this directly.
 
     Args:
         package: its name.
-        name: what was looked for.
+        name: the missing name.
 
     Raises:
         AttributeError: always; but
@@ -140,16 +142,17 @@ def no_name(package: str, name: str) -> NoReturn:
         code = sys._getframe(2)
         if code.f_code.co_code[code.f_lasti] == opcode.opmap["IMPORT_FROM"]:
             raise ImportError(
-                f"cannot import name {name!r} from {package!r}{_here(advice)}", name=package
+                f"cannot import name {name!r} from {package!r}{_advice_suffix(advice)}",
+                name=package,
             )
-    message = f"module {package!r} has no attribute {name!r}{_here(advice)}"
+    message = f"module {package!r} has no attribute {name!r}{_advice_suffix(advice)}"
     raise AttributeError(message, name=name, obj=sys.modules[package])
 
 
 def unexpected_keyword(
     function: str, keyword: str, parameters: Iterable[str], topic: str
 ) -> TypeError:
-    """The error for an argument that a function does not take, with what is written here instead.
+    """Make the error for an unknown keyword argument, with advice.
 
     Args:
         function: its name.
@@ -170,7 +173,7 @@ def unexpected_keyword(
     import difflib
 
     if advice:
-        end = _here(advice)
+        end = _advice_suffix(advice)
     elif similar := difflib.get_close_matches(keyword, names, 1):
         end = f"; did you mean {similar[0]}="
     elif names:
@@ -230,28 +233,28 @@ def _checked(
     function: Callable[..., Any], topic: str, options: Mapping[str, Iterable[str]]
 ) -> Callable[..., Any]:
     """The function, called through a look at the names of its arguments."""
-    shown = function.__name__
+    displayed = function.__name__
     parameters = inspect.signature(function).parameters.values()
     has_options = any(one.kind is one.VAR_KEYWORD for one in parameters)
-    if hasattr(function, "__wrapped__") or (has_options and shown not in options):
+    if hasattr(function, "__wrapped__") or (has_options and displayed not in options):
         return function
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     known = {one.name: None for one in parameters if one.kind in by_name}
     known.pop("self", None)
-    known |= dict.fromkeys(options.get(shown, ()))
+    known |= dict.fromkeys(options.get(displayed, ()))
 
     def refuse(args: tuple[Any, ...], keyword: str) -> TypeError:
-        name = type(args[0]).__name__ if shown == "__init__" else shown
+        name = type(args[0]).__name__ if displayed == "__init__" else displayed
         return unexpected_keyword(name, keyword, known, topic)
 
     return with_known_keywords(function, frozenset(known), refuse)
 
 
-def _here(advice: str) -> str:
+def _advice_suffix(advice: str) -> str:
     return f"; here that is {advice}" if advice else ""
 
 
-def not_searched(thing: object, why: str = "the search would use up what it looks at") -> NoReturn:
+def refuse_search(thing: object, why: str = "the search would use up what it looks at") -> NoReturn:
     """Raise the error of ``in``, for ``__contains__``. Python would iterate over the object.
 
     Args:
@@ -270,7 +273,7 @@ def refuse_overrides(cls: type, kind: str, who: str = "the other face") -> None:
     Both faces, and our own code, call what is behind them. They would bypass the override.
 
     Args:
-        cls: the subclass; one of ours may override what it likes.
+        cls: the subclass. Internal subclasses are exempt.
         kind: what it is a subclass of.
         who: who would bypass the override.
 

@@ -53,9 +53,9 @@ _ERRORS: Final = "aioqueue.errors"
 """A module that needs none of the packages below, so it is imported alone."""
 
 _CORE: Final = "aioqueue.queues"
-"""The package to import before all else; it imports `aioqueue.core.storage` and `aioqueue.worlds`.
+"""The package to import before all else; it imports `aioqueue.worlds`.
 
-These three packages import their own modules. If one thread imports such a package while another
+Both packages import their own modules. If one thread imports such a package while another
 thread imports one of its modules, each waits for what the other has begun, and Python raises
 `_DeadlockError` in one of them.
 """
@@ -94,9 +94,9 @@ class PublicNames:
             AttributeError: there is no such name. The message says what is written here instead.
         """
         if name not in self._homes:
-            from aioqueue.base.hints import no_name
+            from aioqueue.base.hints import raise_unknown_name
 
-            no_name(self._package, name)
+            raise_unknown_name(self._package, name)
         module, attribute = self._homes[name]
         if module != _ERRORS and module not in sys.modules:
             importlib.import_module(_CORE)

@@ -1,4 +1,4 @@
-"""What users read of a failure: their own lines, and one line that says what failed.
+"""Shortens tracebacks to the user's frames, and titles groups of failures.
 
 A traceback that reaches a user's code is shortened: the calls of aioqueue's own code are taken out
 of it, and so are the calls of libraries between them. What is left are the lines of the program
@@ -6,7 +6,7 @@ that asked, and those of the function that failed. `full_tracebacks` shows all o
 
 Python adds a frame to a traceback whenever an exception leaves it; but a frame that catches an
 exception and ends with a bare ``raise`` adds none a second time. So every public call that may
-raise somebody else's failure ends with::
+re-raise a failure of user code ends with::
 
     except BaseException as error:
         shorten(error)
@@ -39,15 +39,17 @@ from typing import Final, NoReturn
 from aioqueue.base.display_text import on_one_line
 from aioqueue.errors import copy_exception, counted, describe_exception
 
-HOUSE: Final = os.path.dirname(os.path.dirname(__file__))
-"""Where our own files are, which tell a user nothing."""
+PACKAGE_FOLDER: Final = os.path.dirname(os.path.dirname(__file__))
+"""The folder of the package, whose frames are left out."""
 
-_OURS: Final = HOUSE + os.sep
+_OURS: Final = PACKAGE_FOLDER + os.sep
 
 # Python's own modules, what is installed, and ours. `sysconfig` reads a large file to know this.
 _LIBRARIES: Final = tuple(
     f"{os.path.normcase(folder)}{os.sep}"
-    for folder in dict.fromkeys((os.path.dirname(os.__file__), *site.getsitepackages(), HOUSE))
+    for folder in dict.fromkeys(
+        (os.path.dirname(os.__file__), *site.getsitepackages(), PACKAGE_FOLDER)
+    )
 )
 
 _is_full = os.environ.get("AIOQUEUE_FULL_TRACEBACKS", "") not in ("", "0")
@@ -74,9 +76,14 @@ def full_tracebacks(show: bool = True) -> None:
     _is_full = bool(show)
 
 
-def is_of_a_library(name: str) -> bool:
+def is_library_file(name: str) -> bool:
     """Whether a file, by the name that its code has, is not the user's own."""
     return name.startswith("<frozen") or os.path.normcase(name).startswith(_LIBRARIES)
+
+
+def is_of_aioqueue(frame: FrameType) -> bool:
+    """Return whether a frame is of our own code."""
+    return frame.f_code.co_filename.startswith(_OURS)
 
 
 def shorten(error: BaseException) -> None:
@@ -91,7 +98,9 @@ def shorten(error: BaseException) -> None:
         return
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
-    with suppress(Exception):  # whatever classes make of being looked at: the failure goes on
+    with suppress(
+        Exception
+    ):  # a class may fail to be inspected: the failure itself must still be raised
         while pending:
             one = pending.pop()
             if one is None or id(one) in seen:
@@ -100,12 +109,12 @@ def shorten(error: BaseException) -> None:
             if isinstance(one, BaseExceptionGroup):
                 pending += one.exceptions
             pending += [one.__cause__, one.__context__]
-            whole = one.__traceback__
-            _clear(whole)
-            short = _shortened(whole, to_the_end=isinstance(one, Exception))
-            if short is None and whole is not None:
-                short = _unless_explained(one, whole)
-            if short is not whole:
+            original = one.__traceback__
+            _clear(original)
+            short = _shortened(original, keeps_last=isinstance(one, Exception))
+            if short is None and original is not None:
+                short = _unless_explained(one, original)
+            if short is not original:
                 BaseException.with_traceback(one, short)
 
 
@@ -138,7 +147,7 @@ SHORTENED: Final = _Shortened()
 """A context for the whole of a public call: what leaves it is shortened, also by its own frame."""
 
 
-def raise_again(error: BaseException, *, is_kept: bool = False) -> NoReturn:
+def reraise(error: BaseException, *, is_kept: bool = False) -> NoReturn:
     """Raise a failure that happened elsewhere, with its own traceback, cause and context.
 
     Args:
@@ -181,12 +190,12 @@ class FailureNote(str):
         return note
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)  # who unpickles it need not have aioqueue
+        return str, (str(self),)  # unpickled where aioqueue may not be installed
 
 
 def text_of(
     error: BaseException,
-    form: Callable[[BaseException], list[str]] = traceback.format_exception,
+    formatter: Callable[[BaseException], list[str]] = traceback.format_exception,
 ) -> str:
     """Return an exception as Python prints it, even if its class fails to be printed.
 
@@ -195,7 +204,7 @@ def text_of(
         form: a function of `traceback` that formats it.
     """
     try:
-        return "".join(form(error))
+        return "".join(formatter(error))
     except Exception:  # Python asks for the truth of exceptions, say, and one has none
         return f"{describe_exception(error)}\n"
 
@@ -207,8 +216,8 @@ def title_of(failures: Iterable[BaseException]) -> str:
     """
     first, *others = failures
     notes = getattr(first, "__notes__", ())
-    said = [note.who for note in notes if isinstance(note, FailureNote)]
-    who = said[0] if said else "a worker failed"
+    titles = [note.who for note in notes if isinstance(note, FailureNote)]
+    who = titles[0] if titles else "a worker failed"
     lines = describe_exception(first).splitlines() or [""]
     what = lines[0][:_LONGEST]
     cut = "..." if what != lines[0] or len(lines) > 1 else ""
@@ -239,13 +248,13 @@ def _clear(traceback: TracebackType | None) -> None:
         entry = entry.tb_next
 
 
-def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> TracebackType | None:
+def _shortened(traceback: TracebackType | None, *, keeps_last: bool) -> TracebackType | None:
     """The calls that are not ours, without those of libraries by which ours have called ours.
 
     Args:
         traceback: all calls.
         to_the_end: whether those of libraries stay that ours have made last. They say nothing of
-            Ctrl-C and cancellations, which struck where ours waited.
+            Ctrl-C and cancellations, which came where ours waited.
     """
     kept: list[TracebackType] = []
     between: list[TracebackType] = []  # calls of libraries that may lead from ours to ours
@@ -256,7 +265,7 @@ def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> Tracebac
         if name.startswith(_OURS):
             has_ours = is_behind_ours = True
             between = []
-        elif is_behind_ours and is_of_a_library(name):
+        elif is_behind_ours and is_library_file(name):
             between.append(entry)
         else:
             kept += [*between, entry]
@@ -265,7 +274,7 @@ def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> Tracebac
         entry = entry.tb_next
     if not has_ours:
         return traceback
-    if to_the_end:
+    if keeps_last:
         kept += between
     made: TracebackType | None = None
     for entry in reversed(kept):
@@ -273,7 +282,7 @@ def _shortened(traceback: TracebackType | None, *, to_the_end: bool) -> Tracebac
     return made
 
 
-def _unless_explained(error: BaseException, whole: TracebackType) -> TracebackType | None:
+def _unless_explained(error: BaseException, original: TracebackType) -> TracebackType | None:
     """What stays where all calls are ours: the innermost one, if that may be a fault of ours.
 
     It returns none if our code raised the error on purpose: then its message says all. A failure
@@ -281,12 +290,12 @@ def _unless_explained(error: BaseException, whole: TracebackType) -> TracebackTy
     """
     if not isinstance(error, Exception) or error.__cause__ is not None:
         return None
-    while whole.tb_next is not None:
-        whole = whole.tb_next
-    code = whole.tb_frame.f_code.co_code
-    if not 0 <= whole.tb_lasti < len(code) or code[whole.tb_lasti] == _RAISE:
+    while original.tb_next is not None:
+        original = original.tb_next
+    code = original.tb_frame.f_code.co_code
+    if not 0 <= original.tb_lasti < len(code) or code[original.tb_lasti] == _RAISE:
         return None
-    return TracebackType(None, whole.tb_frame, whole.tb_lasti, whole.tb_lineno)
+    return TracebackType(None, original.tb_frame, original.tb_lasti, original.tb_lineno)
 
 
 class _LoaderWithSource(ExtensionFileLoader):

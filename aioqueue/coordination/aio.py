@@ -20,7 +20,7 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.base.hints import refuse_block
 from aioqueue.base.public_names import public, with_sections
-from aioqueue.base.tracebacks import SHORTENED, raise_again, shorten
+from aioqueue.base.tracebacks import SHORTENED, reraise, shorten
 from aioqueue.coordination.cancellations import (
     Call,
     WorkerScope,
@@ -56,9 +56,9 @@ from aioqueue.coordination.shutdown import (
 from aioqueue.coordination.tasks import Tasks, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_refusing
+from aioqueue.system.forks import is_inherited
 from aioqueue.worlds import current_waker
-from aioqueue.worlds.waker import defers_ctrl_c, lets_ctrl_c_in
+from aioqueue.worlds.waker import allows_ctrl_c, defers_ctrl_c
 
 
 class Startable(Protocol):
@@ -108,7 +108,7 @@ class AsyncCoordinator(CoordinatorFace):
         worker._start(self)
 
     async def wait_for_stop(self) -> bool:
-        await self._core.stopped.wait(current_waker(), till_stop=True)
+        await self._core.stopped.wait(current_waker(), until_stop=True)
         return True
 
     async def join(
@@ -125,13 +125,13 @@ class AsyncCoordinator(CoordinatorFace):
                 with closing(self._core.joining(workers, grace, ignore_live)) as waits:
                     for gate, seconds in waits:
                         with anyio.move_on_after(seconds):
-                            await gate.wait(current_waker(), till_stop=True)
+                            await gate.wait(current_waker(), until_stop=True)
             except BaseExceptionGroup as group:
                 failure = self._unwrap_if_asked(group)
                 if failure is group:
                     raise
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
         except BaseException as error:
             shorten(error)
             raise
@@ -173,7 +173,7 @@ class AsyncCoordinator(CoordinatorFace):
     async def _leave_block(self, error: BaseException | None) -> bool | None:
         """Stop, join, and report: the body of `__aexit__`."""
         assert self._tasks is not None
-        if is_refusing(self._core) and error is not None:
+        if is_inherited(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         leaving = Call()  # a cancellation from here on is raised when all have been joined
         failed, reraised = self._split_block_error(error)
@@ -293,7 +293,7 @@ class AsyncCoordinator(CoordinatorFace):
             if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
             if reraised is None:
                 return failed is not None  # the group lacks it, so it was a clean stop: swallow it
             if reraised is error:
@@ -540,7 +540,7 @@ class LooperTask:
         finally:
             del coordinator  # it refers to the failure, which refers to this frame
 
-    @lets_ctrl_c_in
+    @allows_ctrl_c
     async def _call_repeatedly(self, coordinator: AsyncCoordinator, call: Call) -> None:
         try:
             next_call = monotonic()

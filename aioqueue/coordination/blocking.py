@@ -20,7 +20,7 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.base.hints import refuse_block
 from aioqueue.base.public_names import public, with_sections
-from aioqueue.base.tracebacks import raise_again, shorten
+from aioqueue.base.tracebacks import reraise, shorten
 from aioqueue.coordination.core import BLOCK_NAME
 from aioqueue.coordination.face import CoordinatorFace
 from aioqueue.coordination.misuse import (
@@ -34,7 +34,7 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.coordination.tasks import new_loop_runner, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, LoopThread, WorkerPlan
 from aioqueue.errors import CancelledError, InvalidArgumentError, interrupt_of
-from aioqueue.system.forks import is_refusing
+from aioqueue.system.forks import is_inherited
 from aioqueue.worlds.scopes import CancelScope, Gate, current_scopes
 from aioqueue.worlds.waker import in_event_loop
 
@@ -91,7 +91,7 @@ class ThreadCoordinator(CoordinatorFace):
                 if failure is group:
                     raise
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
         except BaseException as error:
             shorten(error)
             raise
@@ -119,7 +119,7 @@ class ThreadCoordinator(CoordinatorFace):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:  # not `bool`: type checkers would think that the block swallows exceptions
-        if is_refusing(self._core) and error is not None:
+        if is_inherited(self._core) and error is not None:
             return None  # a fork leaves the block, by `SystemExit` say: it has no workers
         # `SystemExit`, Ctrl-C and the like stop the workers, and leave the block as they are.
         is_failure = isinstance(error, Exception)
@@ -188,7 +188,7 @@ class ThreadCoordinator(CoordinatorFace):
             if isinstance(failure, BaseExceptionGroup):
                 raise failure from None
             if failure is not None:
-                raise_again(failure)
+                reraise(failure)
             return is_failure  # the group lacks it, so it was a clean stop: swallow it
         finally:
             del error, failure, first_interrupt  # breaks reference cycles, as in `__exit__`

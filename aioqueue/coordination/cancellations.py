@@ -259,7 +259,7 @@ class ObservedCoroutine:
     __slots__ = ("_coroutine", "_worker")
 
     def __init__(self, coroutine: Any, worker: WorkerScope) -> None:
-        self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
+        self._coroutine = coroutine  # `aioqueue.telemetry.explain.stacks` looks for this name
         self._worker = worker
 
     def __await__(self) -> Generator[Any, Any, Any]:

@@ -50,14 +50,19 @@ from aioqueue.coordination.workers import (
 )
 from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, without_frames
-from aioqueue.system.locks import guarded, holding, is_held_here
-from aioqueue.telemetry.registry import Watch, note_coordinator, note_waits
-from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.system.locks import call_with_lock, is_held_here, synchronized
+from aioqueue.telemetry.explain.frame_cleanup import forget_locals
+from aioqueue.telemetry.explain.registry import note_coordinator, note_waits
+from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.worlds.scopes import Gate, StopScope
 from aioqueue.worlds.waker import apply_deferred
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedCoordinator, ExplainedWait, Explanation
+    from aioqueue.telemetry.explain.explanation import (
+        ExplainedCoordinator,
+        ExplainedWait,
+        Explanation,
+    )
 
 BLOCK_NAME: Final = "the block of the coordinator"
 """The name that reports give to the code inside the block, which is no worker."""
@@ -110,14 +115,14 @@ class CoordinatorCore(WatchdogTarget):
 
     def explain(self) -> Explanation:
         """Return the wait graph: which worker waits for which, and what this coordinator knows."""
-        from aioqueue.telemetry.wait_graph import explain_for
+        from aioqueue.telemetry.explain.gather import explain_for
 
         return explain_for([self])
 
-    @guarded
+    @synchronized
     def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
         """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
-        from aioqueue.telemetry.explanation import ExplainedCoordinator
+        from aioqueue.telemetry.explain.explanation import ExplainedCoordinator
 
         state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
         workers = [worker for worker in self._workers.values() if worker.is_alive()]
@@ -208,7 +213,7 @@ class CoordinatorCore(WatchdogTarget):
                     error = None
         return first_interrupt
 
-    @guarded
+    @synchronized
     def enter_block(self) -> None:
         """Enter a block. Its exit reports all failures, even after earlier joins inside."""
         self._blocks += 1
@@ -226,7 +231,7 @@ class CoordinatorCore(WatchdogTarget):
         The end of a queue that a failure has closed does so only if that failure was reported.
         """
         is_end = classify(error, self.clean_types) is Classification.END
-        return is_end and holding(self._lock, self._knows_all_causes, error)
+        return is_end and call_with_lock(self._lock, self._knows_all_causes, error)
 
     def _knows_all_causes(self, error: BaseException) -> bool:
         """Return whether the failures that caused the ends in an exception are all known."""
@@ -255,11 +260,11 @@ class CoordinatorCore(WatchdogTarget):
         if error is not None:
             self.report(error, "that drains")
 
-    @guarded
+    @synchronized
     def _known(self) -> list[Worker]:
         return list(self._workers.values())
 
-    @guarded
+    @synchronized
     def clear_stop(self) -> None:
         self.draining.reset()
         self.joined = False
@@ -288,7 +293,7 @@ class CoordinatorCore(WatchdogTarget):
             key: the key of the worker in this coordinator.
             worker: its thread or task.
         """
-        scope = holding(self._lock, self._stop_scope_of, key, worker)
+        scope = call_with_lock(self._lock, self._stop_scope_of, key, worker)
         # The stop opens its gate before it lists the scopes. So either it finds this one, or the
         # gate is seen open here. Both may happen; the second cancellation changes nothing.
         if scope is not None and self.stopped.is_open:
@@ -296,7 +301,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def exempt_from_stop(self, worker: object) -> None:
         """Exempt the calling worker from the stop: from now on it may wait, for its clean-up."""
-        scope = holding(self._lock, self._stop_scopes.pop, id(worker), None)
+        scope = call_with_lock(self._lock, self._stop_scopes.pop, id(worker), None)
         if scope is not None:
             scope.leave()
 
@@ -307,11 +312,11 @@ class CoordinatorCore(WatchdogTarget):
             self._stop_scopes[key] = stop_scope_of(worker)
         return self._stop_scopes[key]
 
-    @guarded
+    @synchronized
     def _all_stop_scopes(self) -> list[StopScope]:
         return list(self._stop_scopes.values())
 
-    @guarded
+    @synchronized
     def worker_threads(self) -> list[threading.Thread]:
         return threads_of(self._workers.values())
 
@@ -324,11 +329,11 @@ class CoordinatorCore(WatchdogTarget):
         if not self._add_stop_callback(callback):
             callback()  # without the lock: it may close queues, and run code of the user
 
-    @guarded
+    @synchronized
     def forget_on_stop(self, callback: Callable[[], None]) -> None:
         self._on_stop.pop(callback, None)
 
-    @guarded
+    @synchronized
     def failures(self) -> list[BaseException]:
         """Return the failures so far, in the order of the reports, without echoes. An echo is the
         end of a queue that was reported before the failure that has closed the queue."""
@@ -344,7 +349,7 @@ class CoordinatorCore(WatchdogTarget):
         first = next(iter(self.failures()), None)
         return self._stand_ins.get(id(first), first)
 
-    @guarded
+    @synchronized
     def unwrap_single(
         self, raised: BaseException, block_error: BaseException | None = None
     ) -> BaseException:
@@ -496,12 +501,12 @@ class CoordinatorCore(WatchdogTarget):
         """Return how many of the ``seconds`` after the stop remain."""
         return max(0.0, self._stop_time + seconds - monotonic())
 
-    @guarded
+    @synchronized
     def _is_over(self) -> bool:
         """Return whether no join is left that could report a failure."""
         return self.joined and not self._joining and not self._blocks
 
-    @guarded
+    @synchronized
     def _add_worker(self, key: int, worker: Worker) -> None:
         self._workers.setdefault(key, worker)
         if len(self._workers) < self._prune_at:
@@ -519,14 +524,14 @@ class CoordinatorCore(WatchdogTarget):
         scopes = self._stop_scopes
         self._stop_scopes = {key: scopes[key] for key in scopes if key in self._workers}
 
-    @guarded
+    @synchronized
     def _add_stop_callback(self, callback: Callable[[], None]) -> bool:
         if not self.stopped.is_open:
             self._on_stop[callback] = None
         return not self.stopped.is_open
 
     def _stop(self, error: BaseException | None, worker: str) -> tuple[()]:
-        holding(self._lock, self._note_stop, error, worker)
+        call_with_lock(self._lock, self._note_stop, error, worker)
         # Two threads may stop at once: each callback is taken by one of them. One by one, because
         # if Ctrl-C interrupts the loop, the next stop (in `__exit__`) calls the rest.
         while callback := self._next_on_stop():
@@ -558,7 +563,7 @@ class CoordinatorCore(WatchdogTarget):
         meaning = classify(error, self.clean_types, stopping=True)
         return meaning is not Classification.FAILURE and self._knows_all_causes(error)
 
-    @guarded
+    @synchronized
     def _next_on_stop(self) -> Callable[[], None] | None:
         callback = next(iter(self._on_stop), None)
         if callback is not None:
@@ -601,7 +606,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def start_watchdog(self) -> None:
         """Start the watchdog, if you asked for one, since workers have started."""
-        if self._watchdog is not None and holding(self._lock, self._claim_watch):
+        if self._watchdog is not None and call_with_lock(self._lock, self._claim_watch):
             Watchdog(self, self._watchdog, self.stopped, end_callback(self)).start()
 
     def _collect_when_ended(self, worker: Worker) -> None:
@@ -613,7 +618,7 @@ class CoordinatorCore(WatchdogTarget):
 
     def _collect(self, worker: Worker) -> None:
         """Fetch and record the failure of a worker that has ended: no other code would see it."""
-        error, is_noted = holding(self._lock, self._take_error, worker)
+        error, is_noted = call_with_lock(self._lock, self._take_error, worker)
         if is_noted:
             self.stop(None, worker.name)  # without the lock: callbacks run code of the user
         elif error is not None:
@@ -630,7 +635,7 @@ class CoordinatorCore(WatchdogTarget):
         self._note_failure(error, worker.name)
         return error, True
 
-    @guarded
+    @synchronized
     def _begin_join(
         self, given: dict[int, Worker], leaving: bool
     ) -> tuple[list[Worker], list[Worker]]:
@@ -641,11 +646,11 @@ class CoordinatorCore(WatchdogTarget):
         unregistered = [worker for key, worker in given.items() if key not in self._workers]
         return list((given | self._workers).values()), unregistered
 
-    @guarded
+    @synchronized
     def _give_up_join(self) -> None:
         self._joining -= 1
 
-    @guarded
+    @synchronized
     def _note_join(self, joined: list[Worker], leaving: bool) -> list[BaseException] | None:
         """Note that a join has ended; return the failures that it has to report.
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from aioqueue.base.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.base.hints import hint_attributes, refuse_overrides
 from aioqueue.base.public_names import World, describe
-from aioqueue.base.tracebacks import SHORTENED, raise_again
+from aioqueue.base.tracebacks import SHORTENED, reraise
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.errors import counted, interrupt_of
-from aioqueue.system.forks import is_refusing, note_for_forks, refusing
-from aioqueue.system.locks import holding
-from aioqueue.telemetry.registry import Watch
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
+from aioqueue.system.locks import call_with_lock
+from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.worlds.scopes import end_joins_of
 from aioqueue.worlds.waker import Owner
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import Explanation
+    from aioqueue.telemetry.explain.explanation import Explanation
     from aioqueue.telemetry.monitor import Monitor
 
 
@@ -138,11 +138,11 @@ class CoordinatorFace(CoordinatorMethods):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return
         core.renew()
         if core.has_begun:
-            self._core = refusing("this coordinator", core)
+            self._core = inherited_object("this coordinator", core)
 
     def _watched(self) -> Watch:
         return self._core.watch
@@ -177,7 +177,7 @@ class CoordinatorFace(CoordinatorMethods):
 
     def _as(self, world: World) -> Any:
         """Return the face of this coordinator in another world; the first call makes it."""
-        return holding(self._core._lock, self._peer_of, self._faces[world])
+        return call_with_lock(self._core._lock, self._peer_of, self._faces[world])
 
     def _peer_of(self, face_class: type[CoordinatorFace]) -> CoordinatorFace:
         face = None if self._peer is None else self._peer()
@@ -201,7 +201,7 @@ class CoordinatorFace(CoordinatorMethods):
 
     def __repr__(self) -> str:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return f"<{type(self).__module__}.{type(self).__name__} of another process>"
         state = "joined" if core.joined else "stopped" if core.should_stop() else "running"
         failures = counted(len(core.failures()), "failure")
@@ -300,7 +300,7 @@ class CoordinatorFace(CoordinatorMethods):
         with SHORTENED:
             failures = self._core.failures()
             if failures:
-                raise_again(self._unwrap_if_asked(failure_group(failures)))
+                reraise(self._unwrap_if_asked(failure_group(failures)))
 
     def stop_on_exception(self) -> _StopOnException:
         """Return a context in which an exception stops all workers, is recorded, and is swallowed.

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.base.arguments import EnqueueOp, function_name
-from aioqueue.core.meters import LockLooks, Meter, Tracer
+from aioqueue.core.meters import LockSamples, Meter, Tracer
 from aioqueue.queues.core import QueueFace
-from aioqueue.telemetry.registry import EndingPart
-from aioqueue.telemetry.stacks import locks_of
+from aioqueue.telemetry.explain.lock_waits import locks_of
+from aioqueue.telemetry.metrics.watch import EndingPart
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.snapshots import StageNumbers, WorkerNumbers
+    from aioqueue.telemetry.metrics.snapshots import StageNumbers, WorkerNumbers
 
 
 class _Plan(Protocol):
@@ -43,7 +43,7 @@ class OpStage(EndingPart):
         self._where = where
         self._meters = meters
         self._queue = queue
-        self._locks = LockLooks()
+        self._locks = LockSamples()
 
     @property
     def is_over(self) -> bool:
@@ -52,16 +52,16 @@ class OpStage(EndingPart):
     def queues(self) -> list[QueueFace]:
         return [self._queue]
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Sample which of the workers wait for a lock."""
         working = (
             meter.owner()
             for meter in self._meters
             if meter.owner is not None and not meter.ended and not meter.waits.since
         )
-        self._locks.see(locks_of(working))
+        self._locks.add(locks_of(working))
 
-    def look_no_more(self) -> None:
+    def stop_sampling(self) -> None:
         """Do nothing: sampling leaves nothing behind."""
 
     def trace(self, tracer: Tracer | None) -> None:
@@ -72,7 +72,7 @@ class OpStage(EndingPart):
 
     def numbers(self, now: float) -> StageNumbers:
         from aioqueue.core.meters import Histogram
-        from aioqueue.telemetry.snapshots import StageNumbers
+        from aioqueue.telemetry.metrics.snapshots import StageNumbers
 
         waits = [meter.waits.until(meter.ended or now) for meter in self._meters]
         calls = sum(meter.calls for meter in self._meters)
@@ -102,8 +102,8 @@ class OpStage(EndingPart):
             ordered=False,
             busy=busy,
             alive=sum((meter.ended or now) - meter.began for meter in self._meters if meter.began),
-            looks=self._locks.looks,
-            in_line=self._locks.in_line,
+            looks=self._locks.count,
+            in_line=self._locks.waiting,
             lock=self._locks.lock,
             deaths=sum(meter.restarts for meter in self._meters),
         )
@@ -127,7 +127,7 @@ def _busy(meter: Meter, now: float) -> float:
 
 
 def _numbers(meter: Meter, now: float) -> WorkerNumbers:
-    from aioqueue.telemetry.snapshots import WorkerNumbers
+    from aioqueue.telemetry.metrics.snapshots import WorkerNumbers
 
     busy = _busy(meter, now)
     return WorkerNumbers(

@@ -56,14 +56,19 @@ from aioqueue.coordination.workers import AddedWorkers, WorkerPlan, failure_of_w
 from aioqueue.core.meters import Meter, current_meter
 from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.queues.core import QueueCore, QueueFace
-from aioqueue.system.locks import guarded
-from aioqueue.telemetry.registry import StagePart, Watch
+from aioqueue.system.locks import synchronized
+from aioqueue.telemetry.metrics.watch import StagePart, Watch
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import Owner, current_worker, defers_ctrl_c, lets_ctrl_c_in
+from aioqueue.worlds.waker import (
+    Owner,
+    allows_ctrl_c,
+    current_worker,
+    defers_ctrl_c,
+)
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedStage, ExplainedWorker
+    from aioqueue.telemetry.explain.explanation import ExplainedStage, ExplainedWorker
 
 _CLOSING: Final = "that closes the queue"  # after "worker", in reports
 
@@ -144,7 +149,7 @@ class Run:
         """Return how many items were taken from a source and are not in the queue, if known."""
         return self._runner._in_flight()
 
-    @guarded
+    @synchronized
     def unfinished_workers(self) -> tuple[str, ...]:
         return tuple(plan.name for plan in self._unfinished)
 
@@ -211,7 +216,7 @@ class Run:
     def _was_not_started(self, plan: WorkerPlan) -> None:
         self.worker_ended(plan, None)
 
-    @guarded
+    @synchronized
     def _add_plan(self, op: EnqueueOp) -> WorkerPlan | None:
         """Add the plan of another worker; return ``None`` if all workers have ended."""
         # Under the lock of the count: once the last worker has ended, the queue is being closed,
@@ -276,7 +281,7 @@ class Run:
         plan.owner = Owner(waker.runner())
         # In the cell of a notebook, a blocking dequeue of this loop's thread would wait for this
         # task in vain. The queue refuses it as long as the task is counted.
-        queue.note_filler(waker, +1)
+        queue.count_filler(waker, +1)
         try:
             meter = self._metered(plan)
             pauses = self.restarts
@@ -296,7 +301,7 @@ class Run:
         else:
             self.worker_ended(plan, None)
         finally:
-            queue.note_filler(waker, -1)
+            queue.count_filler(waker, -1)
             del self, plan, queue, call  # breaks the same cycle as in `loop`
 
     def _calls(self, plan: WorkerPlan, meter: Meter) -> float | None:
@@ -319,7 +324,7 @@ class Run:
             del self, plan  # breaks the same cycle as in `loop`
         return None
 
-    @lets_ctrl_c_in
+    @allows_ctrl_c
     async def _awaits(self, plan: WorkerPlan, meter: Meter, call: Call) -> float | None:
         """Do the same as `_calls` for a coroutine function, in the task that ``call`` belongs to.
 
@@ -424,13 +429,13 @@ class Run:
         self._runner._worker_never_ran()
         self.worker_ended(plan, None)
 
-    @guarded
+    @synchronized
     def _is_last_to_end(self, plan: WorkerPlan) -> bool:
         self._unfinished.pop(plan, None)
         self._left -= 1
         return self._left == 0
 
-    @guarded
+    @synchronized
     def _take_stop_callbacks(self) -> list[Callable[[], object]]:
         callbacks, self._on_stop = self._on_stop, []
         return callbacks
@@ -445,7 +450,7 @@ class Run:
             name_failed_worker(error, f"worker {name}")
             self._runner.exceptions_raised.append(error)
 
-    @guarded
+    @synchronized
     def _record_failure(self, failure: BaseException | None) -> None:
         if self._failure is None:
             self._failure = failure
@@ -490,7 +495,7 @@ class Run:
         if not is_kept:  # else its `close_op` runs later, and may fail: that must be reported
             self._core = None
 
-    @guarded
+    @synchronized
     def _claim_close(self) -> bool:
         """Return whether the caller is the first to close the queue for this run."""
         is_first, self._has_closed = not self._has_closed, True
@@ -616,7 +621,7 @@ class RunnerFace:
             core.draining.add_run(run)
         return run
 
-    @guarded
+    @synchronized
     def _new_run(self, core: CoordinatorCore | None) -> Run:
         if self._run is not None:
             raise RuntimeError(
@@ -629,7 +634,7 @@ class RunnerFace:
         return self._run
 
     def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
-        from aioqueue.telemetry.explanation import ExplainedStage
+        from aioqueue.telemetry.explain.explanation import ExplainedStage
 
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))
         return ExplainedStage(
@@ -661,7 +666,7 @@ class RunnerFace:
         """
         return None
 
-    @guarded
+    @synchronized
     def _ended(self, run: Run) -> None:
         if self._run is run:
             self._run = None

@@ -51,9 +51,9 @@ from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.errors import StillRunningError, UndeliveredError, copy_exception, counted
 from aioqueue.queues.core import QueueCore, QueueFace
 from aioqueue.system.forks import living_queues
-from aioqueue.system.locks import guarded, holding
-from aioqueue.telemetry.registry import forget_run, note_run
-from aioqueue.worlds.scopes import StopScope, attempts_elsewhere, watch
+from aioqueue.system.locks import call_with_lock, synchronized
+from aioqueue.telemetry.explain.registry import forget_run, note_run
+from aioqueue.worlds.scopes import StopScope, registered_waits, watch
 from aioqueue.worlds.waker import in_event_loop
 
 MIN_CLEAN_UP: Final = 10.0
@@ -90,7 +90,7 @@ def stop_at_exit(stoppable: Stoppable) -> None:
     Args:
         stoppable: the object; it is not kept alive.
     """
-    holding(_lock, _register_stoppable, stoppable)
+    call_with_lock(_lock, _register_stoppable, stoppable)
 
 
 def is_watcher(thread: threading.Thread) -> bool:
@@ -165,7 +165,7 @@ def _workers() -> set[threading.Thread]:
 
 
 def _all_stoppables() -> list[Stoppable]:
-    return holding(_lock, list, _stoppables)
+    return call_with_lock(_lock, list, _stoppables)
 
 
 SLOW_STOP: Final = 5.0
@@ -339,7 +339,7 @@ def stop_scope_of(worker: object) -> StopScope:
             owner = attempt.owner
             if owner is not None and owner.thing is worker:
                 watch((scope,), attempt, attempt.began)
-    for attempt in attempts_elsewhere(worker):
+    for attempt in registered_waits(worker):
         watch((scope,), attempt, attempt.began)
     return scope
 
@@ -382,30 +382,30 @@ class Draining:
         if self._register(run):
             run.drain()
 
-    @guarded
+    @synchronized
     def remove_run(self, run: Drainable) -> None:
         self._runs.pop(run, None)
 
-    @guarded
+    @synchronized
     def request(self) -> object:
         """Request a drain, if none was requested; return its token."""
         if self._drain is None:
             self._drain = object()
         return self._drain
 
-    @guarded
+    @synchronized
     def reset(self) -> None:
         self._drain = None
 
-    @guarded
+    @synchronized
     def runs(self) -> list[Drainable]:
         return list(self._runs)
 
-    @guarded
+    @synchronized
     def queues(self) -> list[QueueCore]:
         return list(self._queues)
 
-    @guarded
+    @synchronized
     def _register(self, run: Drainable) -> bool:
         self._runs[run] = None
         self._queues.add(run.filled._core)
@@ -472,7 +472,7 @@ def begin_to_fill(queue: QueueFace, run: Producer) -> bool:
     """
     # Registered even if it is too late: its end finds it here. `_closing` is asked besides
     # `is_closed`, because a `close_op` may take long before it closes the queue.
-    return not holding(_filling, _begin, queue._core, run) and not queue.is_closed()
+    return not call_with_lock(_filling, _begin, queue._core, run) and not queue.is_closed()
 
 
 def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
@@ -480,17 +480,17 @@ def end_to_fill(queue: QueueFace, run: FillerT) -> FillerT | None:
 
     If it returns ``None``, the run has to close the queue itself, and then call `note_closed`.
     """
-    return cast(FillerT | None, holding(_filling, _end, queue._core, run))
+    return cast(FillerT | None, call_with_lock(_filling, _end, queue._core, run))
 
 
 def note_closed(queue: QueueFace) -> None:
     """Note that the last run has closed the queue, by whatever its `close_op` does."""
-    holding(_filling, _closing.discard, queue._core)
+    call_with_lock(_filling, _closing.discard, queue._core)
 
 
 def close_unless_filled(queue: QueueFace) -> None:
     """Close a queue that no run fills. Its elements can still be taken."""
-    if not holding(_filling, _is_filled, queue._core):
+    if not call_with_lock(_filling, _is_filled, queue._core):
         queue.close()
 
 

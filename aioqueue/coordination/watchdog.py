@@ -21,14 +21,14 @@ from aioqueue.coordination.workers import Worker
 from aioqueue.errors import counted
 from aioqueue.queues.core import QueueCore
 from aioqueue.system.forks import living_queues
-from aioqueue.system.locks import guarded, holding
-from aioqueue.telemetry.registry import WaitPoint, known_runs, known_waits
-from aioqueue.telemetry.stacks import place_of, stack_of
+from aioqueue.system.locks import call_with_lock, synchronized
+from aioqueue.telemetry.explain.registry import WaitPoint, known_runs, known_waits
+from aioqueue.telemetry.explain.stacks import place_of, stack_of
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import Owner
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedWait, Explanation
+    from aioqueue.telemetry.explain.explanation import ExplainedWait, Explanation
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -88,12 +88,12 @@ class Watchdog:
         return True
 
     def _warn(self, explanation: Explanation, waited: float) -> None:
-        from aioqueue.telemetry.explanation import seconds_told
+        from aioqueue.telemetry.explain.explanation import format_seconds
 
         found = counted(len(explanation.culprits), "culprit")
         _log.warning(
             "nothing has moved for %s while someone waits (watchdog=%g), %s:%s",
-            seconds_told(waited),
+            format_seconds(waited),
             self._seconds,
             found,
             LogLines(f"\n{explanation}"),
@@ -150,13 +150,13 @@ class Join:
         return tuple(worker.explained().stack for worker in self._alive())
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
-        from aioqueue.telemetry.explanation import Culprit, ExplainedWait, seconds_told
+        from aioqueue.telemetry.explain.explanation import Culprit, ExplainedWait, format_seconds
 
         owner, alive = self._owner, self._alive()
         names = ", ".join(worker.name for worker in alive[:_MAX_NAMED])
         more = f" and {len(alive) - _MAX_NAMED} more" if len(alive) > _MAX_NAMED else ""
         what = f"waits in join for {names}{more}"
-        waits = f"{owner.name} {what}, for {seconds_told(self.seconds)}"
+        waits = f"{owner.name} {what}, for {format_seconds(self.seconds)}"
         culprits = []
         for worker in self.unknown_workers():
             place = place_of(worker.explained().stack)
@@ -205,7 +205,9 @@ class WatchdogTarget:
         """Return the queues that its runs fill or empty, and those at which its workers wait."""
         runs = [run for run in known_runs() if run.belongs_to(self)]
         found = {id(core): core for run in runs for core in run.queues()}
-        workers = {worker.key for worker in holding(self._lock, list, self._workers.values())}
+        workers = {
+            worker.key for worker in call_with_lock(self._lock, list, self._workers.values())
+        }
         for core in living_queues():
             owners = [attempt.owner for attempt in core.machine.waiting() if attempt.owner]
             if owners and (not runs or workers.intersection(owner.key for owner in owners)):
@@ -217,7 +219,7 @@ class WatchdogTarget:
         is_first, self._is_watched = not self._is_watched, True
         return is_first
 
-    @guarded
+    @synchronized
     def watchdog_ended(self) -> None:
         """Note that the watchdog has ended: workers that start later need another one."""
         self._is_watched = False

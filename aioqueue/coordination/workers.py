@@ -24,13 +24,13 @@ from aioqueue.errors import (
     describe_exception,
     exception_text,
 )
-from aioqueue.system.locks import guarded, holding
-from aioqueue.telemetry import stacks
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.system.locks import call_with_lock, synchronized
+from aioqueue.telemetry.explain import stacks
+from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.worlds.waker import Owner, in_event_loop, loaded_trio, running_loop
 
 if TYPE_CHECKING:
-    from aioqueue.telemetry.explanation import ExplainedWorker, WorkerState
+    from aioqueue.telemetry.explain.explanation import ExplainedWorker, WorkerState
 
 
 class Worker(Protocol):
@@ -282,17 +282,17 @@ class StartedTask:
         for callback in self._end():
             callback()
 
-    @guarded
+    @synchronized
     def _add_callback(self, callback: Callable[[], object]) -> bool:
         if not self._ended:
             self._callbacks[callback] = None
         return not self._ended
 
-    @guarded
+    @synchronized
     def _forget(self, callback: Callable[[], object]) -> None:
         self._callbacks.pop(callback, None)
 
-    @guarded
+    @synchronized
     def _end(self) -> list[Callable[[], object]]:
         self._ended = True
         callbacks, self._callbacks = self._callbacks, {}
@@ -300,7 +300,7 @@ class StartedTask:
 
 
 def _running(name: str, thing: object) -> ExplainedWorker:
-    from aioqueue.telemetry.explanation import ExplainedWorker
+    from aioqueue.telemetry.explain.explanation import ExplainedWorker
 
     return ExplainedWorker(name, "running", stack=stack_of(thing), key=id(thing))
 
@@ -331,9 +331,9 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
 
 def format_with_places(workers: Iterable[Worker]) -> LogLines:
     """Format one line per worker: its name, the item that it prepares, and where it is."""
-    from aioqueue.telemetry.wait_graph import items_in_hand
+    from aioqueue.telemetry.explain.gather import items_in_progress
 
-    items = items_in_hand()
+    items = items_in_progress()
     found = (
         worker.name
         + (f" at {item}" if (item := items.get(worker.key)) else "")
@@ -403,7 +403,7 @@ def _remove_one(left: list[None]) -> bool:
         left.pop()
         return not left
 
-    return holding(_joins_lock, take)
+    return call_with_lock(_joins_lock, take)
 
 
 def _when_threads_ended(
@@ -414,8 +414,8 @@ def _when_threads_ended(
     Raises:
         RuntimeError: the joining thread cannot be started. Then nothing is left behind.
     """
-    holding(_joins_lock, _await_threads, threads, callback)
-    return partial(holding, _joins_lock, _forget_join, threads, callback)
+    call_with_lock(_joins_lock, _await_threads, threads, callback)
+    return partial(call_with_lock, _joins_lock, _forget_join, threads, callback)
 
 
 def _forget_join(threads: frozenset[threading.Thread], callback: Callable[[], object]) -> None:
@@ -442,7 +442,9 @@ def _join_threads(threads: frozenset[threading.Thread]) -> None:
     for thread in threads:
         thread.join()
     # Removed before the calls: a join that comes now must not add to a set that nobody calls.
-    callbacks: dict[Callable[[], object], None] = holding(_joins_lock, _joins.pop, threads, {})
+    callbacks: dict[Callable[[], object], None] = call_with_lock(
+        _joins_lock, _joins.pop, threads, {}
+    )
     for callback in callbacks:
         callback()
 
@@ -508,7 +510,7 @@ class WorkerPlan:
         self.has_ended: bool = False
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
-        from aioqueue.telemetry.explanation import ExplainedWorker
+        from aioqueue.telemetry.explain.explanation import ExplainedWorker
 
         owner = self.owner
         if owner is None or self.has_ended:
@@ -549,7 +551,7 @@ class AddedWorkers(Generic[PlanT]):
         self._add_start(start, tasks)
         self._start_all()
 
-    @guarded
+    @synchronized
     def _add_start(self, start: Callable[[PlanT], object], tasks: bool) -> None:
         if not self._has_ended:
             self._start[tasks] = start
@@ -563,7 +565,7 @@ class AddedWorkers(Generic[PlanT]):
         self._waiting.append(plan)
         self._start_all()
 
-    @guarded
+    @synchronized
     def close(self) -> None:
         """Accept no more workers, and drop the functions that start and end them.
 
@@ -574,7 +576,7 @@ class AddedWorkers(Generic[PlanT]):
         self._start.clear()
         self._is_over, self._ended = _always_true, _always_true
 
-    @guarded
+    @synchronized
     def take_waiting(self) -> list[PlanT]:
         """Take the workers that still wait and will not be started."""
         waiting, self._waiting = self._waiting, []
@@ -594,7 +596,7 @@ class AddedWorkers(Generic[PlanT]):
                 self._ended(plan)
                 raise
 
-    @guarded
+    @synchronized
     def _next(self) -> tuple[Callable[[PlanT], object], PlanT] | None:
         for plan in self._waiting:
             if plan.is_task in self._start:

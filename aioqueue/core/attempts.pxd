@@ -1,4 +1,4 @@
-# How the fields of compiled attempts and `Lines` are kept, and how other files call `Lines`.
+# How the fields of compiled attempts and `WaitLists` are kept, and how other files call `WaitLists`.
 
 from aioqueue.core.storage.protocol cimport Held
 
@@ -25,10 +25,10 @@ cdef class UntilClosed(Attempt):
 cdef class UntilDone(Attempt):
     pass
 
-cdef class Lines:
+cdef class WaitLists:
     cdef public object enqueues, dequeues, until_closed, until_done, places, promised, granted
 
-    cpdef line_of(self, Attempt attempt)
+    cpdef list_of(self, Attempt attempt)
     cpdef _not_yet_taken(self)
     cpdef first_dequeue(self)
     cpdef remove(self, Attempt attempt)

@@ -1,8 +1,8 @@
 """The types that the machine shares with its callers: attempts, wakers, states and statistics.
 
 The rules are in the machine. An `Attempt` is one operation that has begun. A `Waker` is where its
-owner waits. A `Host` is the object on which it was begun. `Lines` are the attempts of one queue:
-those that wait, by side and in order, and those that were granted.
+owner waits. A `Host` is the object on which it was begun. `WaitLists` are the attempts of one
+queue: those that wait, by side and in order, and those that were granted.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Host(Protocol):
 
 
 class Side(enum.Enum):
-    """The line in which an attempt stands."""
+    """The wait list to which an attempt belongs."""
 
     ENQUEUE = 0
     DEQUEUE = 1
@@ -159,7 +159,6 @@ class Attempt:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it still waits to be granted."""
         return self.state is PENDING
 
     @property
@@ -169,14 +168,14 @@ class Attempt:
 
 
 class Borrower:
-    """Who takes rows on lease within this process: a loop, for instance, with all its workers.
+    """A holder of leases within this process: for instance a loop, with all its workers.
 
     Args:
         loops: what it works for: its own loop last, behind those in whose workers that runs.
 
     Attributes:
         owners: the threads and tasks that take the rows, or use them.
-        users: references to who waits for the loop: a thread, or a task and its thread.
+        users: references to the callers that wait for the loop: a thread, or a task and its thread.
     """
 
     __slots__ = ("loops", "owners", "users")
@@ -368,7 +367,7 @@ def join_error(kind: str, name: str, unfinished: int) -> QueueClosedError:
     )
 
 
-class Lines:
+class WaitLists:
     """The attempts of one queue that have begun and not yet ended: the bookkeeping of the machine.
 
     Ordered dicts give the first attempt of a line, and remove any attempt, in constant time. Plain
@@ -406,8 +405,7 @@ class Lines:
         self.promised: int = 0
         self.granted: dict[Take, None] = {}
 
-    def line_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
-        """Return the line in which an attempt waits."""
+    def list_of(self, attempt: Attempt) -> OrderedDict[Any, None]:
         if attempt.side is DEQUEUE:
             return self.dequeues
         if attempt.side is ENQUEUE:
@@ -415,28 +413,25 @@ class Lines:
         return self.until_done if type(attempt) is UntilDone else self.until_closed
 
     def first_dequeue(self) -> Take | None:
-        """Return the first dequeue in line."""
         return next(iter(self.dequeues), None)
 
     def remove(self, attempt: Attempt) -> None:
-        """Remove an attempt from wherever it stands.
+        """Remove an attempt from its list.
 
-        It may stand nowhere: Ctrl-C can strike before it is in line.
+        It may not be queued yet: Ctrl-C can interrupt the move before that.
         """
         if attempt.state is PENDING:
-            self.line_of(attempt).pop(attempt, None)
+            self.list_of(attempt).pop(attempt, None)
         elif isinstance(attempt, Take):
             self.granted.pop(attempt, None)
         elif isinstance(attempt, Put):
             self.leave_place(attempt)
 
     def give_place(self, attempt: Put, weight: int) -> None:
-        """Give an enqueue a place, for this many bytes."""
         self.places[attempt] = weight
         self.promised += weight
 
     def leave_place(self, attempt: Put) -> None:
-        """Remove a place that is not needed any more."""
         self.promised -= self.places.pop(attempt, 0)
         if not self.places:
             self.promised = 0  # corrects what an interrupted `give_place` may have left
@@ -446,8 +441,8 @@ class Lines:
         have not resumed; each side in the order of its line."""
         # What is on lease is in use, perhaps in another program: its owner waits for nothing here.
         granted = [one for one in self._not_yet_taken() if one.waits or not one.leased]
-        lines = (self.places, self.enqueues, granted, self.dequeues)
-        return [attempt for line in lines for attempt in line]
+        wait_lists = (self.places, self.enqueues, granted, self.dequeues)
+        return [attempt for wait_list in wait_lists for attempt in wait_list]
 
     def _not_yet_taken(self) -> list[Take]:
         """Return the grants whose owners have not resumed; that of a borrower has."""
@@ -455,7 +450,9 @@ class Lines:
 
     def of_waker(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
-        lines: tuple[Iterable[Attempt], ...]
-        lines = (self.places, self._not_yet_taken(), self.enqueues, self.dequeues)
-        lines += (self.until_closed, self.until_done)
-        return [attempt for line in lines for attempt in line if attempt.waker is waker]
+        wait_lists: tuple[Iterable[Attempt], ...]
+        wait_lists = (self.places, self._not_yet_taken(), self.enqueues, self.dequeues)
+        wait_lists += (self.until_closed, self.until_done)
+        return [
+            attempt for wait_list in wait_lists for attempt in wait_list if attempt.waker is waker
+        ]

@@ -1,7 +1,7 @@
 # How the fields of a compiled `FastPath` and `MachineState` are kept, and how its moves count: the
 # bounds are numbers, the lock is called as C.
 
-from aioqueue.core.attempts cimport Attempt, Lines
+from aioqueue.core.attempts cimport Attempt, WaitLists
 from aioqueue.system.locks cimport GilLock, thread_ident
 from aioqueue.core.meters cimport Durations
 
@@ -16,12 +16,12 @@ cdef class MachineState(FastPath):
     cdef public object _keep, _claimed, _given_capacity, _max_bytes
     cdef public double _capacity  # a number, as it is read without the lock and may change
     cdef public object _state, _cause, _beginning, _standby_put, _standby_take
-    cdef public tuple onlookers
+    cdef public tuple observers
     cdef public object _enqueues, _dequeues, _places, _granted
     cdef public dict _waiting
-    cdef public Lines _lines
+    cdef public WaitLists _wait_lists
     cdef public Durations _enqueue_waits, _dequeue_waits
-    cdef public bint _batch_waits, _brings_sizes, _progressive, _eager, _holds_back
+    cdef public bint _batch_waits, _brings_sizes, _progressive, _eager, _claims_disabled
     cdef public Py_ssize_t _finished
     cdef public list _returned
 
@@ -30,8 +30,8 @@ cdef class MachineState(FastPath):
     cpdef _limit(self)
     cpdef _claims_to_come(self)
     cpdef _rows_to_enter(self, Attempt attempt)
-    cpdef _missing(self)
+    cpdef _shortage(self)
     cpdef _available(self)
     cpdef _count_wait(self, Attempt attempt, double waited)
-    cpdef _line_up(self)
+    cpdef _admit_standby(self)
     cpdef _leave_standby(self, Attempt attempt)

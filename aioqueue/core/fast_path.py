@@ -23,13 +23,13 @@ from aioqueue.core.attempts import (
     OPEN,
     WITHDRAWN,
     Attempt,
-    Lines,
     Put,
     PutMany,
     QueueState,
     Side,
     Statistics,
     Take,
+    WaitLists,
     Waker,
 )
 from aioqueue.core.elements.spec import Row
@@ -38,19 +38,20 @@ from aioqueue.core.storage.protocol import Storage
 from aioqueue.core.storage.sized import rows_within
 from aioqueue.errors import queue_label
 from aioqueue.system import locks
+from aioqueue.system._compiled import bind_uncompiled
 from aioqueue.system.locks import (
-    REFUSAL,
+    NOT_HELD,
     OwnedLock,
-    alone_move,
     as_gil_lock,
-    guarded,
+    held_here_check,
     is_held_here,
-    ownership,
+    not_reentrant_move,
+    synchronized,
 )
 
 # ruff: noqa: F821  (no statement binds the name below: in compiled code it is a C function)
 thread_ident: Callable[[], int]
-globals()["thread_ident"] = locks.thread_ident
+bind_uncompiled(globals(), thread_ident=locks.thread_ident)
 
 NOTHING: Final[Any] = object()
 """The result of a try that would have to wait or to wake another caller."""
@@ -92,7 +93,7 @@ class FastPath:
         self.storage: Storage = storage
         self._lock = lock
         self._latch = as_gil_lock(lock)
-        self._is_held_here = ownership(lock)
+        self._is_held_here = held_here_check(lock)
         self._enter = enter
         self._put = storage.put
         self._take = storage.take
@@ -105,14 +106,14 @@ class FastPath:
         """Replace the lock. No other thread may be in the middle of a move."""
         self._lock = lock
         self._latch = as_gil_lock(lock)
-        self._is_held_here = ownership(lock)
+        self._is_held_here = held_here_check(lock)
 
     def try_enqueue(self, row: Row) -> bool:
         """Put a row in, if that affects no other caller; return whether it did."""
-        latch, here = self._latch, thread_ident()
-        was, latch._owner = latch._owner, latch._owner or here  # one line: see `GilLock`
-        if was:
-            return self._try_enqueue_later(row)
+        latch, me = self._latch, thread_ident()
+        owner, latch._owner = latch._owner, latch._owner or me  # one line: see `GilLock`
+        if owner:  # another thread, or this one: a handler or finalizer has interrupted a move
+            return self._try_enqueue_contended(row)
         try:
             fits = len(self.storage) < self._bound_in
             if fits:
@@ -121,28 +122,28 @@ class FastPath:
                 self._enqueued += 1
         finally:
             latch._owner = 0  # first of all: see `aioqueue.system.locks`
-            if latch._asks:
-                latch._asks = False
+            if latch._rings_on_release:
+                latch._rings_on_release = False
                 latch._ring(None)
         return fits
 
     def try_dequeue(self) -> Row:
         """Take a row out, if that affects no other caller; else return `NOTHING`."""
-        latch, here = self._latch, thread_ident()
-        was, latch._owner = latch._owner, latch._owner or here  # one line: see `GilLock`
-        if was:
-            return self._try_dequeue_later()
+        latch, me = self._latch, thread_ident()
+        owner, latch._owner = latch._owner, latch._owner or me  # one line: see `GilLock`
+        if owner:
+            return self._try_dequeue_contended()
         try:
             take = self._take
             row = take() if len(self.storage) > self._bound_out else NOTHING
         except IndexError as raised:
-            if not _took_the_last(raised):
+            if not _lost_last_row(raised):
                 raise
             row = NOTHING
         finally:
             latch._owner = 0
-            if latch._asks:
-                latch._asks = False
+            if latch._rings_on_release:
+                latch._rings_on_release = False
                 latch._ring(None)
         return row
 
@@ -150,13 +151,13 @@ class FastPath:
     # in several Python steps. A finalizer or a signal handler may run between them and would see
     # half a move, so its own try is refused here.
 
-    def _try_enqueue_later(self, row: Row) -> bool:
+    def _try_enqueue_contended(self, row: Row) -> bool:
         is_held_here = self._is_held_here
         if not self.storage.is_atomic and is_held_here():
             return False
         try:
             if not self._latch.acquire(False):
-                self._enter(self._lock)
+                self._enter(self._lock)  # lets the other thread finish its move first
             fits = len(self.storage) < self._bound_in
             if fits:
                 put = self._put
@@ -168,12 +169,12 @@ class FastPath:
                 self._latch.release()
             except RuntimeError as error:
                 # A refusal: a handler raised before the lock was taken or after it was released.
-                if error.args != REFUSAL:
+                if error.args != NOT_HELD:
                     raise
             raise
         return fits
 
-    def _try_dequeue_later(self) -> Row:
+    def _try_dequeue_contended(self) -> Row:
         is_held_here = self._is_held_here
         if not self.storage.is_atomic and is_held_here():
             return NOTHING
@@ -187,15 +188,15 @@ class FastPath:
             try:
                 self._latch.release()
             except RuntimeError as error:
-                if error.args != REFUSAL:
+                if error.args != NOT_HELD:
                     raise
-            if _took_the_last(raised):
+            if _lost_last_row(raised):
                 return NOTHING
             raise
         return row
 
 
-def _took_the_last(error: BaseException) -> bool:
+def _lost_last_row(error: BaseException) -> bool:
     """Return whether a signal handler has taken the only row between the comparison and the take.
 
     Then the storage itself has raised the error, not a user's handler: there is no further frame.
@@ -241,6 +242,7 @@ class MachineState(FastPath):
         "_capacity",
         "_cause",
         "_claimed",
+        "_claims_disabled",
         "_dequeue_waits",
         "_dequeues",
         "_eager",
@@ -249,9 +251,7 @@ class MachineState(FastPath):
         "_finished",
         "_given_capacity",
         "_granted",
-        "_holds_back",
         "_keep",
-        "_lines",
         "_max_bytes",
         "_places",
         "_progressive",
@@ -259,11 +259,12 @@ class MachineState(FastPath):
         "_standby_put",
         "_standby_take",
         "_state",
+        "_wait_lists",
         "_waiting",
         "kind",
         "max_bytes",
         "name",
-        "onlookers",
+        "observers",
     )
 
     def __init__(
@@ -281,7 +282,7 @@ class MachineState(FastPath):
         super().__init__(storage, lock, enter)
         # What never changes of the storage: each slow move asks for it several times.
         self._progressive, self._eager = storage.progressive, storage.eager
-        self._holds_back = False  # whether a batch leaves its rows inside until it is complete
+        self._claims_disabled = False  # whether a batch leaves its rows inside until it is complete
         self._returned = storage.returned  # this very list
         self.kind: str = kind
         self.name: str = name
@@ -294,9 +295,9 @@ class MachineState(FastPath):
         self._max_bytes: float = INFINITY if max_bytes is None else max_bytes
         self._state = OPEN
         self._cause: BaseException | None = None
-        self._lines = lines = Lines()
-        self._enqueues, self._dequeues = lines.enqueues, lines.dequeues
-        self._places, self._granted = lines.places, lines.granted
+        self._wait_lists = wait_lists = WaitLists()
+        self._enqueues, self._dequeues = wait_lists.enqueues, wait_lists.dequeues
+        self._places, self._granted = wait_lists.places, wait_lists.granted
         self._claimed = 0  # rows in the storage that belong to the first waiting dequeue
         # Rows that are done with. The rest of those that went in are unfinished: that costs nothing
         # where nobody asks.
@@ -309,13 +310,12 @@ class MachineState(FastPath):
         self._dequeue_waits = Durations()
         self._waiting: dict[Attempt, None] = {}  # attempts whose wait is not in the counts yet
         # Called under the lock when callers may have begun to wait; see `aioqueue.testing`.
-        self.onlookers: tuple[Callable[[], object], ...] = ()
+        self.observers: tuple[Callable[[], object], ...] = ()
         # The bounds of the fast path. Every slow move sets them.
         self._bound_in = -1 if self._brings_sizes else self._capacity
         self._bound_out = keep
 
     def _interrupted(self) -> RuntimeError:
-        """Make the error for a call that interrupts a move of its own thread."""
         return RuntimeError(
             f"{queue_label(self.kind, self.name)}: nothing was put in or taken out. A finalizer or"
             " a signal handler has made this call, and has interrupted another call of the same"
@@ -330,23 +330,23 @@ class MachineState(FastPath):
         """
         return is_held_here(self._lock)
 
-    @guarded
+    @synchronized
     def attempts_in(self, waker: Waker) -> list[Attempt]:
         """Return a waker's attempts that wait or whose owners have not resumed, in any order."""
-        standing_by = [attempt for attempt in self._standing_by() if attempt.waker is waker]
-        return self._lines.of_waker(waker) + standing_by
+        standby = [attempt for attempt in self._standby_attempts() if attempt.waker is waker]
+        return self._wait_lists.of_waker(waker) + standby
 
-    @guarded
+    @synchronized
     def waiting(self) -> list[Attempt]:
         """Return the enqueues and dequeues that have begun and not ended, in the order of line."""
-        return self._lines.waiting() + self._standing_by()
+        return self._wait_lists.waiting() + self._standby_attempts()
 
-    @guarded
+    @synchronized
     def joins(self) -> list[Attempt]:
         """Return the attempts that wait until all rows are done with, in their order."""
-        return list(self._lines.until_done)
+        return list(self._wait_lists.until_done)
 
-    def _standing_by(self) -> list[Attempt]:
+    def _standby_attempts(self) -> list[Attempt]:
         both = (self._standby_put, self._standby_take)
         return [attempt for attempt in both if attempt is not None]
 
@@ -355,7 +355,7 @@ class MachineState(FastPath):
     # fast path: then nobody has to be woken. Meanwhile it is first in line. The fast path of its
     # own side is disabled, and the next slow move puts it in line, as if it had begun.
 
-    @alone_move
+    @not_reentrant_move
     def stand_by(self, attempt: Any, waker: Waker) -> bool:
         """Let the owner of a new attempt for one row try again, with `retry`, before it waits.
 
@@ -378,12 +378,12 @@ class MachineState(FastPath):
         attempt.host = self
         attempt.waker = waker
         self._waiting[attempt] = None
-        if self.onlookers:
-            for look in self.onlookers:
-                look()
+        if self.observers:
+            for observe in self.observers:
+                observe()
         return True
 
-    @alone_move
+    @not_reentrant_move
     def retry(self, attempt: Any, waited: float) -> bool:
         """Let an attempt proceed that has stood by, if it can; return whether it did.
 
@@ -394,6 +394,9 @@ class MachineState(FastPath):
             waited: seconds, for the statistics.
         """
         take, put = self._standby_take, self._standby_put
+        # While it stands by, the bound of its side is disabled, so the number behind the bound is
+        # compared. That is enough: nobody is in line, and the queue is open, because a slow move
+        # that changes this puts the attempt in line (`_admit_standby`).
         if take is not None and take is attempt:
             if len(self.storage) <= self._keep:
                 return False
@@ -416,24 +419,23 @@ class MachineState(FastPath):
         waits.add(waited)
         return True
 
-    def _line_up(self) -> None:
+    def _admit_standby(self) -> None:
         """Put the attempts that stand by in line, unless their owners will never run again.
 
         (One that a signal handler's exception leaves outside is begun by its owner.)
         """
-        both = self._standing_by()
+        both = self._standby_attempts()
         self._standby_put = self._standby_take = None
         for attempt in both:
             waker: Any = attempt.waker
-            if waker.is_dead():
+            if waker.is_dead():  # in line, it would hold up all others for ever
                 attempt.state = WITHDRAWN
                 self._waiting.pop(attempt, None)
             else:
-                self._lines.line_of(attempt)[attempt] = None
+                self._wait_lists.list_of(attempt)[attempt] = None
                 attempt.waits = True
 
     def _leave_standby(self, attempt: Attempt) -> None:
-        """Let an attempt stand by no longer, and wait no longer."""
         self._waiting.pop(attempt, None)
         if attempt is self._standby_put:
             self._standby_put = None
@@ -444,7 +446,6 @@ class MachineState(FastPath):
 
     @property
     def state(self) -> QueueState:
-        """Whether the queue is open, closing or closed."""
         return self._get_state()
 
     @property
@@ -463,16 +464,16 @@ class MachineState(FastPath):
         return self._get_capacity()
 
     @property
-    def most(self) -> float:
+    def max_rows(self) -> float:
         """How many elements fit, as far as that is known in advance. Takes no lock."""
         return self._capacity
 
-    @guarded
+    @synchronized
     def statistics(self) -> Statistics:
         """Return all counts, of one moment."""
         claimed = self._claims()
         inside = self.storage.size - claimed
-        granted = self._held_by_sleepers()
+        granted = self._granted_rows()
         return Statistics(
             size=inside,
             capacity=self._given_capacity,
@@ -489,7 +490,7 @@ class MachineState(FastPath):
             unfinished=self._enqueued - self._finished,
         )
 
-    @guarded
+    @synchronized
     def waits(self) -> Waiting:
         """Return how long callers have waited, and since when they wait, at one moment."""
         began: dict[Side, list[float]] = {ENQUEUE: [], DEQUEUE: []}
@@ -504,7 +505,7 @@ class MachineState(FastPath):
             sorted(began[DEQUEUE]),
         )
 
-    @guarded
+    @synchronized
     def count_wait(self, attempt: Attempt, waited: float) -> None:
         """Count the wait of an owner that stops waiting but does not end its attempt: a lease.
 
@@ -514,25 +515,25 @@ class MachineState(FastPath):
         """
         self._count_wait(attempt, waited)
 
-    @guarded
+    @synchronized
     def replace_cause(self, cause: BaseException, instead: BaseException) -> None:
         """Have later errors name another failure as their cause, if they would name this one."""
         if self._cause is cause:
             self._cause = instead
 
-    @guarded
+    @synchronized
     def _get_state(self) -> QueueState:
         return self._state
 
-    @guarded
+    @synchronized
     def _get_capacity(self) -> int | None:
         return self._given_capacity
 
-    @guarded
+    @synchronized
     def _get_size(self) -> int:
         return self.storage.size - self._claims()
 
-    @guarded
+    @synchronized
     def _get_weight(self) -> int | None:
         return self.storage.weight
 
@@ -571,14 +572,14 @@ class MachineState(FastPath):
 
         0 once the queue closes: the claim of then is reported by the dequeue's failure.
         """
-        head = self._lines.first_dequeue()
+        head = self._wait_lists.first_dequeue()
         if head is None or head.expired or self._state is not OPEN:
             return 0
         if not self._progressive or self._eager:
             return 0
         return head.n - self._claimed - 1
 
-    def _held_by_sleepers(self) -> int:
+    def _granted_rows(self) -> int:
         """Return how many rows belong to dequeues whose owners have not run on, or committed.
 
         Where grant and commit are one step, such a dequeue is done, and only its wait is open.
@@ -590,10 +591,9 @@ class MachineState(FastPath):
         return held
 
     def _has_failed(self) -> bool:
-        """Return whether a failure has closed the queue."""
         return self._cause is not None and self._state is not OPEN
 
-    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
+    def _no_rows_can_return(self, attempt: Take, available: int) -> bool:
         """Return whether a closed queue will not have more rows than now.
 
         Rows that granted dequeues hold may come back if their owners are cancelled. A waiting
@@ -610,17 +610,19 @@ class MachineState(FastPath):
         borrowers = [one for one in held_by if one is not None]
         if len(borrowers) < len(held_by):
             return False  # others may be cancelled
-        is_own = False
+        # The rows come back only from borrowers. One that runs on may give some back; one that
+        # waits here, in this attempt or behind it, gives them back only after this one has ended.
+        is_borrowers = False
         for one in borrowers:  # loops, since Cython compiles no closure here
             if one.has_begun(attempt):
-                is_own = True
+                is_borrowers = True
                 continue
             for other in self._dequeues:
                 if one.has_begun(other):
                     break
             else:
                 return False  # that borrower runs on, and may give rows back
-        return is_own
+        return is_borrowers
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
         """Return how many rows of the first enqueue in line may go in now."""
@@ -631,33 +633,35 @@ class MachineState(FastPath):
         if room < 1:
             return 0
         if type(attempt) is not PutMany:
-            return self._rows_light_enough(attempt, 1) if self._brings_sizes else 1
+            return self._rows_within_bytes(attempt, 1) if self._brings_sizes else 1
+        # A waiting batch claims each row as it enters, so these rows take up no room, up to the one
+        # that completes the batch. All of them may enter in one move.
         n = int(min(max(room, self._claims_to_come()), attempt.n - attempt.done))
-        return self._rows_light_enough(attempt, n) if self._brings_sizes else n
+        return self._rows_within_bytes(attempt, n) if self._brings_sizes else n
 
-    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
+    def _rows_within_bytes(self, attempt: Put | PutMany, n: int) -> int:
         """Return how many of an enqueue's next n rows may go in, by their sizes.
 
         Rows inside, claimed rows and places all count. But the rows that the next dequeue lacks may
         go in whatever their size: otherwise it and the enqueue would wait for each other.
         """
-        storage, missing = self.storage, self._missing()
+        storage, missing = self.storage, self._shortage()
         assert storage.weight is not None
-        total = storage.weight + self._lines.promised
+        total = storage.weight + self._wait_lists.promised
         if isinstance(attempt, PutMany):
             weights = storage.weights(attempt.columns, attempt.done, attempt.done + n)
         else:
             weights = iter((storage.weight_of(attempt.row),))
-        for count, weight in enumerate(weights):
+        for count, weight in enumerate(weights):  # rows enter in order: stop at the first too many
             total += weight
             if count >= missing and total > self._max_bytes:
                 return count
         return n
 
-    def _missing(self) -> int:
+    def _shortage(self) -> int:
         """Return how many rows the first dequeue lacks; without one, what a `dequeue` would."""
-        head = self._lines.first_dequeue()
-        needed = 1 if head is None or head.expired or self._holds_back else head.n
+        head = self._wait_lists.first_dequeue()
+        needed = 1 if head is None or head.expired or self._claims_disabled else head.n
         return needed - self._available() - len(self._places)
 
     def _available(self) -> int:

@@ -27,8 +27,9 @@ others wait until that is decided. Attempts of the loop itself do not: it would 
 **Batches in progress.** The first dequeue in line takes rows as they arrive: it *claims* them.
 Claimed rows do not count as inside, so producers get their room back at once. They stay in the
 storage until the batch is complete, and leave it in one move; so the storage may hold more rows
-than the capacity. Storages that draw at random draw the claimed rows at once. After `hold_back`
-nothing is claimed: the rows of a batch that is not complete count as inside, and keep others out.
+than the capacity. Storages that draw at random draw the claimed rows at once. After
+`disable_claims` nothing is claimed: the rows of a batch that is not complete count as inside, and
+keep others out.
 
 **Bytes.** If rows bring their sizes (``max_bytes``, and rows that differ), an enqueue also waits
 while its next row would exceed the bound. Everything in the storage counts, even claimed rows, and
@@ -46,7 +47,7 @@ and `stand_by` and `retry`, beside it, let a task try them again. They compare t
 the storage with two bounds. The bounds stand for everything else (capacity, order, closing, waiting
 callers, rows that came back), because every slow move computes them anew at its end
 (`_set_bounds`). A signal handler may raise before that end, so a slow move first disables the fast
-path (`_shut`):
+path (`_disable_fast_path`):
 
 * below ``_bound_in`` a row can go in, and no caller need be woken;
 * above ``_bound_out`` a row can come out, and no caller need be woken.
@@ -54,7 +55,7 @@ path (`_shut`):
 **The lock** is passed in and guards every field. It is held for one move, never across a wait. It
 is re-entrant because only such a lock knows its owner. So the machine notices when a signal handler
 or a finalizer interrupts a move of the same thread: it refuses what the handler begins
-(`aioqueue.system.locks.alone`), and leaves what it ends or closes to another thread
+(`aioqueue.system.locks.not_reentrant`), and leaves what it ends or closes to another thread
 (`is_entered_here`). Besides, such a lock can be released safely whenever Ctrl-C strikes
 (`aioqueue.system.locks`).
 """
@@ -87,7 +88,13 @@ from aioqueue.core.attempts import (
 from aioqueue.core.elements.spec import Columns
 from aioqueue.core.fast_path import INFINITY, MachineState
 from aioqueue.errors import QueueClosedError, out_of_range_error
-from aioqueue.system.locks import alone, alone_move, guarded, guarded_move, raise_a_handlers
+from aioqueue.system.locks import (
+    not_reentrant,
+    not_reentrant_move,
+    reraise_if_from_signal_handler,
+    synchronized,
+    synchronized_move,
+)
 
 
 class Machine(MachineState):
@@ -98,7 +105,7 @@ class Machine(MachineState):
     # The fast path of batches. It disables that of single rows meanwhile: a finalizer or a signal
     # handler may interrupt it, and would take the same rows.
 
-    @alone_move
+    @not_reentrant_move
     def try_enqueue_many(self, columns: Columns, n: int) -> bool:
         """Put n rows in, if that affects no other caller; return whether it did."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -112,7 +119,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @alone_move
+    @not_reentrant_move
     def try_dequeue_many(self, n: int, out: Columns | None = None) -> Columns | None:
         """Take n rows out as a copy, if that affects no other caller; else return ``None``."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -124,7 +131,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @alone
+    @not_reentrant
     def try_take(self, attempt: Take) -> bool:
         """Give a new attempt its rows, not copied, if that affects no other caller."""
         bound_in, bound_out = self._bound_in, self._bound_out
@@ -138,7 +145,7 @@ class Machine(MachineState):
         finally:
             self._bound_in, self._bound_out = bound_in, bound_out
 
-    @alone_move
+    @not_reentrant_move
     def try_grant(self, attempt: Any, waker: Waker) -> bool:
         """Give a new attempt its rows, not copied, if that affects no other caller.
 
@@ -171,7 +178,7 @@ class Machine(MachineState):
 
     # Attempts. Each method returns the wakers to wake after the release of the lock.
 
-    @alone_move
+    @not_reentrant_move
     def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
         """Begin an attempt, which may end at once; otherwise its owner waits in the waker.
 
@@ -185,26 +192,31 @@ class Machine(MachineState):
             if attempt.waits or attempt.state is WITHDRAWN:
                 return wakers  # another thread has put it in line, or ended it, just before
             self._leave_standby(attempt)
+        # An attempt that stands by began before this one: it has to be in line before this one is
+        # decided.
         if self._standby_put is not None or self._standby_take is not None:
-            self._shut()  # puts them in line
+            self._disable_fast_path()  # puts them in line
             wakers = self._settle()
+        # Kept for the case that this attempt ends without a change: then they still hold.
         bound_in, bound_out, batch_waits = self._bound_in, self._bound_out, self._batch_waits
-        self._shut()
+        self._disable_fast_path()
         take: Any = attempt if type(attempt) is Take else None
+        # No dequeue is refused here: a closed queue still gives out what is inside.
         is_refused = take is None and self._state is not OPEN and attempt.side is ENQUEUE
         if is_refused or (waker is None and not self._ends_at_once(attempt)):
             attempt.state = FAILED if is_refused else WITHDRAWN
             attempt.error = self._closed_error() if is_refused else None
-            self._give_up(attempt)
-            # Nothing has changed, so the bounds of before still hold.
+            self._release_rows(attempt)
             self._bound_in, self._bound_out, self._batch_waits = bound_in, bound_out, batch_waits
             return wakers
         attempt.host = self
         attempt.waker = waker
-        line: Any = self._dequeues if take else self._lines.line_of(attempt)
+        wait_list: Any = self._dequeues if take else self._wait_lists.list_of(attempt)
+        # While this is set, the attempt's own end notifies nobody: its owner makes this call, and
+        # reads the state when it returns.
         self._beginning = attempt
         try:
-            if line:
+            if wait_list:
                 leaves = False  # those in line go first
             elif take:
                 leaves = self._advance_dequeue(take, wakers)
@@ -213,16 +225,20 @@ class Machine(MachineState):
             else:
                 leaves = self._wait_is_over(attempt, wakers)
             if not leaves:
-                line[attempt] = None
+                wait_list[attempt] = None
                 if self._places:
                     # Other attempts of its waker may hold places. Their owners must resume first,
                     # so this one cannot be done now; it can only be granted a place behind them.
                     self._beginning = None
+                # A batch that has just begun to wait has claimed rows, so an enqueue may have room
+                # now. A single dequeue claims none: nobody can proceed because it waits.
                 if self._enqueues and not take.single if take else self._may_proceed(attempt):
                     self._flush(wakers)
                 elif take and self._state is CLOSED and self._granted:
-                    self._flush(wakers)  # somebody may wait for who begins to wait here
+                    self._flush(wakers)  # another dequeue may wait for this caller's borrower
             elif self._enqueues or self._dequeues or self._state is not OPEN:
+                # It ended at once, so rows or room have changed. In an open queue without a line
+                # no caller is concerned.
                 self._flush(wakers)
             self._set_bounds()
             if attempt.state is PENDING or attempt.state is GRANTED:
@@ -234,7 +250,7 @@ class Machine(MachineState):
             self._beginning = None
         return wakers
 
-    @guarded_move
+    @synchronized_move
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
         """End an attempt whose owner has waited and now runs on.
 
@@ -244,16 +260,17 @@ class Machine(MachineState):
         """
         self._count_wait(attempt, waited)
         if attempt.state is not GRANTED:
-            return ()
+            return ()  # granted and committed in one step, or failed: the rows are accounted for
         # Set the state last: after a Ctrl-C before it, the owner withdraws a granted attempt.
         if type(attempt) is Take:
             self._granted.pop(attempt, None)
             attempt.state = DONE
             return self._no_longer_granted()
         assert type(attempt) is Put
-        self._shut()
+        self._disable_fast_path()
+        # The place is given up first, since it ends in any case: also if the storage raises.
         if self._brings_sizes:
-            self._lines.leave_place(attempt)
+            self._wait_lists.leave_place(attempt)
         else:
             self._places.pop(attempt, None)
         try:
@@ -266,7 +283,7 @@ class Machine(MachineState):
             attempt.error = error
         return self._settle()
 
-    @guarded_move
+    @synchronized_move
     def commit_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
         """End leases whose rows were used. Others that were withdrawn meanwhile stay so."""
         for attempt in attempts:
@@ -277,18 +294,18 @@ class Machine(MachineState):
                     self.storage.free(attempt.held)
         return self._no_longer_granted()
 
-    @guarded
+    @synchronized
     def withdraw_leases(self, attempts: Iterable[Take]) -> Collection[Waker]:
         """End leases whose rows were not used: all of these go back, before anyone takes one."""
-        self._shut()
+        self._disable_fast_path()
         for attempt in attempts:
             if attempt.state is GRANTED:
-                self._lines.remove(attempt)
+                self._wait_lists.remove(attempt)
                 attempt.state = WITHDRAWN
-                self._give_up(attempt)
+                self._release_rows(attempt)
         return self._settle()
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
@@ -306,17 +323,19 @@ class Machine(MachineState):
             return ()
         self._count_wait(attempt, waited)
         self._leave_standby(attempt)
+        # A dequeue holds its rows until its owner has copied them, even if it is done, so they can
+        # still go back. The row of an enqueue that is done may be with another caller by now.
         is_taken = attempt.state is DONE and isinstance(attempt, Take)
-        self._shut()
+        self._disable_fast_path()
         if not (is_taken or attempt.state is PENDING or attempt.state is GRANTED):
-            return self._settle()  # Ctrl-C may have struck in the move that has ended it
+            return self._settle()  # Ctrl-C may have interrupted the move that ended it
         if not is_taken:
-            self._forget(attempt)
+            self._remove_attempt(attempt)
         attempt.state = WITHDRAWN
-        self._give_up(attempt)
+        self._release_rows(attempt)
         return self._settle()
 
-    @guarded
+    @synchronized
     def drop(self, value: Any) -> Collection[Waker]:
         """Take an abandoned row out, wherever it is in the queue, so that its room is free at once.
 
@@ -326,18 +345,19 @@ class Machine(MachineState):
         Args:
             value: an object that is inside; it is found by identity.
         """
-        self._shut()
+        self._disable_fast_path()
         if not self.storage.drop(value):
             return self._settle()
+        # The row may have been one of those that the first dequeue has claimed.
         self._claimed = max(0, min(self._claimed, self._available()))
         self._finished += 1
         wakers = self._settle()
         self._end_joins(wakers)
         return wakers
 
-    @alone
+    @not_reentrant
     def task_done(self, n: int) -> Collection[Waker] | None:
-        """Note that n rows are done with, if so many are unfinished; ``None`` if they are not.
+        """Count n rows as done with; ``None`` if fewer than n are unfinished.
 
         No attempt but a join can proceed because of that, so the rest is left as it is.
 
@@ -347,20 +367,20 @@ class Machine(MachineState):
         if n > self._enqueued - self._finished:
             return None
         self._finished += n
-        if not self._lines.until_done:
+        if not self._wait_lists.until_done:
             return ()
         wakers: dict[Waker, None] = {}
         self._end_joins(wakers)
         return wakers
 
-    @guarded
+    @synchronized
     def end_joins(self) -> Collection[Waker]:
         """End the joins that need not wait any more, after a `task_done` that was interrupted."""
         wakers: dict[Waker, None] = {}
         self._end_joins(wakers)
         return wakers
 
-    @guarded
+    @synchronized
     def expire(self, attempt: Attempt) -> Collection[Waker]:
         """Let a `Take` with ``up_to`` end, since its deadline has passed: it gets what is there.
 
@@ -369,11 +389,11 @@ class Machine(MachineState):
         if attempt.state is not PENDING:
             return ()
         assert isinstance(attempt, Take)
-        self._shut()
+        self._disable_fast_path()
         attempt.expired = True
         return self._settle()
 
-    @guarded
+    @synchronized
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
     ) -> Collection[Waker]:
@@ -383,47 +403,48 @@ class Machine(MachineState):
             cancel_pending_enqueues: make the enqueues that have not ended fail at once.
             cause: the failure that becomes the cause of later errors; only the first one counts.
         """
-        self._shut()
+        self._disable_fast_path()
         if self._cause is None:
             self._cause = cause
         if self._state is OPEN:
             self._state = CLOSING
         wakers: dict[Waker, None] = {}
+        # A place is an enqueue whose row is not inside yet: it can be cancelled like those in line.
         for attempt in [*self._places, *self._enqueues]:
             if cancel_pending_enqueues and attempt.state is not FAILED:
                 self._fail(attempt, self._closed_error(attempt), wakers)
-            if attempt.state is FAILED:  # perhaps by a close that Ctrl-C has struck just here
-                self._forget(attempt)
+            if attempt.state is FAILED:  # perhaps by an earlier close that Ctrl-C interrupted here
+                self._remove_attempt(attempt)
         self._flush(wakers)
         self._set_bounds()
         self._end_joins(wakers)
         return wakers
 
-    @guarded
+    @synchronized
     def resize(self, capacity: int | None) -> Collection[Waker]:
         """Change the capacity. Rows that are inside stay, and so do places.
 
         Args:
             capacity: how many rows fit; ``None`` for no bound.
         """
-        self._shut()
+        self._disable_fast_path()
         self._given_capacity = capacity
         self._capacity = self._rows_that_fit()
         return self._settle()
 
-    @guarded
-    def hold_back(self) -> None:
+    @synchronized
+    def disable_claims(self) -> None:
         """Let batches leave their rows inside, where they count, until they are complete.
 
         As for a storage that cannot give rows early, a batch must not be larger than the capacity.
         A batch that accepts fewer rows is complete, too, if the bytes leave no room for more.
         """
-        self._shut()
-        self._holds_back, self._progressive = True, False
+        self._disable_fast_path()
+        self._claims_disabled, self._progressive = True, False
         self._settle()
 
-    @guarded
-    def adopt(self, attempt: Take, columns: Columns) -> None:
+    @synchronized
+    def restore_grant(self, attempt: Take, columns: Columns) -> None:
         """Restore a grant from before this machine was made; the storage is still empty.
 
         Args:
@@ -436,8 +457,8 @@ class Machine(MachineState):
         attempt.host, attempt.state = self, GRANTED
         self._granted[attempt] = None
 
-    @guarded
-    def refill(self, columns: Columns, n: int) -> None:
+    @synchronized
+    def restore_rows(self, columns: Columns, n: int) -> None:
         """Restore rows from before this machine was made; no attempt waits yet.
 
         They may exceed the bounds, in rows and in bytes: they went in one after another, and some
@@ -447,7 +468,7 @@ class Machine(MachineState):
             columns: the rows.
             n: how many.
         """
-        self._shut()
+        self._disable_fast_path()
         self.storage.put_many(columns, 0, n)
         self._enqueued += n
         self._set_bounds()
@@ -457,9 +478,14 @@ class Machine(MachineState):
     def _flush(self, wakers: dict[Waker, None]) -> None:
         """Let attempts proceed until none can; add the wakers to wake."""
         enqueues, dequeues = self._enqueues, self._dequeues
+        # An attempt leaves its line in the step after its end. If Ctrl-C strikes between the two,
+        # the next move finds an ended attempt at the head, and `_advance_enqueue` or
+        # `_advance_dequeue` lets it leave then.
         while True:
             while enqueues and self._advance_enqueue(next(iter(enqueues)), wakers):
                 enqueues.popitem(False)
+            # Closed once the last enqueue from before `close` is in. Only from here on may a
+            # dequeue find the queue at its end, so the check is between the two loops.
             if self._state is CLOSING and not enqueues and not self._places:
                 self._state = CLOSED
             claimed, moved = self._claimed, False
@@ -469,8 +495,8 @@ class Machine(MachineState):
             if not enqueues or not (moved or self._claimed > claimed):
                 break  # no dequeue has freed room for the next enqueue
         if self._state is CLOSED and self._granted and dequeues:
-            self._end_own_waits(wakers)
-        until_closed = self._lines.until_closed
+            self._fail_self_waits(wakers)
+        until_closed = self._wait_lists.until_closed
         while until_closed and self._wait_is_over(next(iter(until_closed)), wakers):
             until_closed.popitem(False)
 
@@ -479,7 +505,7 @@ class Machine(MachineState):
         waited only in case they came back."""
         return self._settle() if self._state is CLOSED and self._dequeues else ()
 
-    def _end_own_waits(self, wakers: dict[Waker, None]) -> None:
+    def _fail_self_waits(self, wakers: dict[Waker, None]) -> None:
         """Fail the dequeues behind the first one that would wait for their own borrowers.
 
         What these do then decides about the first one.
@@ -506,16 +532,18 @@ class Machine(MachineState):
                 self._finish(attempt, DONE, wakers)
             return True
         n = self._rows_to_enter(attempt)
+        # Rows enter in the order of the grants. A place is a grant whose row is still outside, so
+        # until it is committed only attempts that commit behind it may be granted another one.
         if n < 1 or (self._places and not self._may_join_places(attempt)):
             return False
         try:
             if type(attempt) is PutMany:
                 self._insert_rows(attempt, n)
                 if attempt.done < attempt.n:
-                    return False
+                    return False  # it stays at the head: no other row comes between its rows
             elif self._in_two_steps(attempt):
                 if self._brings_sizes:
-                    self._lines.give_place(attempt, self.storage.weight_of(attempt.row))
+                    self._wait_lists.give_place(attempt, self.storage.weight_of(attempt.row))
                 else:
                     self._places[attempt] = 0
                 self._finish(attempt, GRANTED, wakers)
@@ -524,7 +552,7 @@ class Machine(MachineState):
                 self._insert_row(attempt)
         except Exception as error:
             # Out of memory, say. The attempt fails, not the thread that makes the move for it.
-            raise_a_handlers(error)
+            reraise_if_from_signal_handler(error)
             self._fail(attempt, error, wakers)
         else:
             self._finish(attempt, DONE, wakers)
@@ -542,12 +570,14 @@ class Machine(MachineState):
         if attempt.state is not PENDING:
             return True  # Ctrl-C struck after it had ended and before it left the line
         try:
-            if not attempt.held.count:  # else Ctrl-C struck after it had got its rows
+            if not attempt.held.count:  # else Ctrl-C interrupted a move that had given it its rows
                 available = self._available()
                 n = attempt.n if available >= attempt.n else self._rows_for(attempt, available)
                 if n is None:
                     self._claim_for(attempt)
                     return False
+                # It leaves the line, and its claim ends: the rows are out in a moment, or belong to
+                # the dequeue behind it, which makes a claim of its own.
                 claimed, self._claimed = self._claimed, 0
                 if n == 0:
                     self._fail_out_of_range(attempt, claimed, wakers)
@@ -560,10 +590,12 @@ class Machine(MachineState):
                 else:
                     self.storage.hold(attempt.held, n)
         except Exception as error:
-            raise_a_handlers(error)
+            reraise_if_from_signal_handler(error)
             self._fail(attempt, error, wakers)
             return True
         if attempt.leased:
+            # Granted even if its owner makes this call: the owner commits when it has used the
+            # rows, or has let other tasks run.
             is_granted = self._in_two_steps(attempt)
             if is_granted:
                 self._granted[attempt] = None
@@ -585,29 +617,30 @@ class Machine(MachineState):
     def _rows_for(self, attempt: Take, available: int) -> int | None:
         """Return how many rows the first dequeue in line gets, though fewer are available than it
         asks for; 0: it fails; None: it waits."""
-        if self._state is CLOSED and self._nothing_comes_back(attempt, available):
+        if self._state is CLOSED and self._no_rows_can_return(attempt, available):
             if not attempt.up_to or not self.storage.size:
                 return 0
             if self._eager:
                 # As in TensorFlow: the rows that the batch has drawn go back, and are drawn again.
                 self.storage.release(attempt.held)
             return self.storage.size
-        is_over = attempt.expired or self._is_too_heavy(attempt)
+        is_over = attempt.expired or self._bytes_block_enqueue(attempt)
         return available if is_over and available > 0 else None
 
-    def _is_too_heavy(self, attempt: Take) -> bool:
+    def _bytes_block_enqueue(self, attempt: Take) -> bool:
         """Return whether an enqueue waits that the bytes keep out, so that a batch that leaves its
         rows inside would wait for it in vain."""
-        is_light = not (self._holds_back and self._brings_sizes)
-        return not is_light and attempt.up_to and bool(self._enqueues) and not self._places
+        has_room = not (self._claims_disabled and self._brings_sizes)
+        return not has_room and attempt.up_to and bool(self._enqueues) and not self._places
 
     def _claim_for(self, attempt: Take) -> None:
         """Claim the available rows for the first dequeue in line, which waits.
 
         1. Claimed rows do not count as inside, so other callers get their room at once.
-        2. The claim never shrinks while this dequeue waits, but by rows that go back (`_forget`).
+        2. The claim never shrinks while this dequeue waits, but by rows that go back
+           (`_remove_attempt`).
         3. Rows that arrive on the fast path are claimed at the start of the next slow move
-           (`_shut`). That is early enough: until then no code reads the claim.
+           (`_disable_fast_path`). That is early enough: until then no code reads the claim.
         """
         if attempt.single or not self._progressive:
             return
@@ -623,7 +656,9 @@ class Machine(MachineState):
         A batch claims rows and so frees room (see `begin`); an enqueue may get a place beside its
         waker's.
         """
-        return attempt.side is ENQUEUE and (attempt.n > 1 or bool(self._places) or self._holds_back)
+        return attempt.side is ENQUEUE and (
+            attempt.n > 1 or bool(self._places) or self._claims_disabled
+        )
 
     def _wait_is_over(self, attempt: Attempt, wakers: dict[Waker, None]) -> bool:
         if type(attempt) is UntilDone:
@@ -638,7 +673,7 @@ class Machine(MachineState):
 
         `_flush` does not: only few moves can end a join, and all others would pay for the question.
         """
-        joins = self._lines.until_done
+        joins = self._wait_lists.until_done
         while joins and self._wait_is_over(next(iter(joins)), wakers):
             joins.popitem(False)
 
@@ -663,10 +698,12 @@ class Machine(MachineState):
 
     def _ends_at_once(self, attempt: Attempt) -> bool:
         """Return whether an attempt that is about to begin would end without waiting."""
+        # The same conditions as in `_advance_enqueue` and `_advance_dequeue`, asked without a
+        # change: a caller that may not wait must leave the queue as it was.
         if isinstance(attempt, Put | PutMany):
             is_next = not (self._enqueues or self._places) and self._room() >= attempt.n
             if is_next and self._brings_sizes:
-                return self._rows_light_enough(attempt, attempt.n) == attempt.n
+                return self._rows_within_bytes(attempt, attempt.n) == attempt.n
             return is_next
         if not isinstance(attempt, Take):
             if type(attempt) is UntilDone:
@@ -675,7 +712,7 @@ class Machine(MachineState):
         if self._dequeues:
             return self._state is CLOSED and self._waits_for_itself(attempt)
         available = self._available()
-        if self._state is CLOSED and self._nothing_comes_back(attempt, available):
+        if self._state is CLOSED and self._no_rows_can_return(attempt, available):
             return True
         return available >= (1 if attempt.expired else attempt.n)
 
@@ -703,11 +740,11 @@ class Machine(MachineState):
         error.__cause__ = self._cause
         self._fail(attempt, error, wakers)
 
-    def _shut(self) -> None:
+    def _disable_fast_path(self) -> None:
         """Disable the fast path until the bounds are set: a signal handler may run before that."""
         self._bound_in, self._bound_out = -1, INFINITY  # first: the rest reads the storage's size
         if self._standby_put is not None or self._standby_take is not None:
-            self._line_up()
+            self._admit_standby()
         if self._batch_waits:  # rows that came by the fast path meanwhile belong to that batch
             self._claimed = self._claims()
         self._batch_waits = self._progressive  # the safe answer until `_set_bounds`
@@ -720,6 +757,8 @@ class Machine(MachineState):
             put(attempt.row)
             self._enqueued, attempt.state = self._enqueued + 1, DONE
         except BaseException:
+            # A handler may have raised after the storage had the row. The attempt is still at the
+            # head, and pending, so the next move would put the row in again.
             if attempt.state is PENDING and len(self.storage) > before:
                 self._enqueued, attempt.state = self._enqueued + 1, DONE
             raise
@@ -737,13 +776,12 @@ class Machine(MachineState):
         attempt.done += n
         self._enqueued += n
 
-    def _forget(self, attempt: Attempt) -> None:
-        """Remove an attempt from wherever it stands."""
-        if attempt is self._lines.first_dequeue():
+    def _remove_attempt(self, attempt: Attempt) -> None:
+        if attempt is self._wait_lists.first_dequeue():
             self._claimed = 0  # its claimed rows are free again
-        self._lines.remove(attempt)
+        self._wait_lists.remove(attempt)
 
-    def _give_up(self, attempt: Attempt) -> None:
+    def _release_rows(self, attempt: Attempt) -> None:
         """Release what an attempt that ends early holds or has reserved."""
         if isinstance(attempt, Take):
             if attempt.held.count:
@@ -760,7 +798,7 @@ class Machine(MachineState):
 
     def _fail(self, attempt: Attempt, error: BaseException, wakers: dict[Waker, None]) -> None:
         attempt.error = error
-        self._give_up(attempt)
+        self._release_rows(attempt)
         self._finish(attempt, FAILED, wakers)
 
     def _closed_error(self, attempt: Put | PutMany | None = None) -> QueueClosedError:
@@ -798,6 +836,6 @@ class Machine(MachineState):
                 if not self._progressive:
                     bound_in = min(bound_in, self._limit())
         self._bound_in, self._bound_out = bound_in, bound_out
-        if self.onlookers:
-            for look in self.onlookers:
-                look()
+        if self.observers:
+            for observe in self.observers:
+                observe()

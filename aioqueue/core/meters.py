@@ -24,10 +24,10 @@ Doing: TypeAlias = Literal[
 worker may do something here at the same time; "next item" waits for an item of its source; the
 others wait at a queue to take something out, or to put something in."""
 
-_EVENTS: Final = 65_536
+_MOST_EVENTS: Final = 65_536
 """How many of the latest events a ring keeps."""
 
-_SHORTEST: Final = 2e-6
+_SHORTEST_WAIT: Final = 2e-6
 """Seconds. Shorter events that are not work are left out."""
 
 
@@ -49,26 +49,26 @@ class Event(NamedTuple):
     items: int = 1
 
 
-class LockLooks:
+class LockSamples:
     """Counts samples of worker stacks that show a wait for a lock.
 
     Attributes:
-        looks: number of samples.
-        in_line: number of samples in which the worker waited for a lock.
+        count: number of samples.
+        waiting: number of samples in which the worker waited for a lock.
         lock: where it last did: ``file:line``; ``None`` if no sample found that.
     """
 
     def __init__(self) -> None:
-        self.looks: int = 0
-        self.in_line: int = 0
+        self.count: int = 0
+        self.waiting: int = 0
         self.lock: str | None = None
 
-    def see(self, found: Collection[str | None]) -> None:
+    def add(self, places: Collection[str | None]) -> None:
         """Count samples: for each worker, where it waits for a lock, or ``None``."""
-        self.looks += len(found)
-        waiting = [place for place in found if place is not None]
+        self.count += len(places)
+        waiting = [place for place in places if place is not None]
         if waiting:
-            self.in_line += len(waiting)
+            self.waiting += len(waiting)
             self.lock = waiting[-1]
 
 
@@ -80,7 +80,9 @@ class EventRing:
     def __init__(self) -> None:
         self.traces: int = 0
         """How many traces read it."""
-        self._events: deque[tuple[Any, ...]] = deque(maxlen=_EVENTS)  # tuples are faster to make
+        self._events: deque[tuple[Any, ...]] = deque(
+            maxlen=_MOST_EVENTS
+        )  # tuples are faster to make
 
     def worked(self, began: float, ended: float, item: int | None = None) -> None:
         """Record that the worker ran its function."""
@@ -92,7 +94,7 @@ class EventRing:
 
     def waited(self, doing: Doing, began: float, ended: float) -> None:
         """Record that the worker waited, unless it was for microseconds."""
-        if ended - began >= _SHORTEST:
+        if ended - began >= _SHORTEST_WAIT:
             self._events.append((doing, began, ended))
 
     def events(self) -> list[Event]:
@@ -113,10 +115,10 @@ class QueueWaits(NamedTuple):
 
     def until(self, now: float) -> tuple[float, float]:
         """Return the seconds in enqueues and in dequeues, including the current wait."""
-        going_on = max(0.0, now - self.since) if self.since else 0.0
+        current = max(0.0, now - self.since) if self.since else 0.0
         if self.is_enqueue:
-            return self.enqueues + going_on, self.dequeues
-        return self.enqueues, self.dequeues + going_on
+            return self.enqueues + current, self.dequeues
+        return self.enqueues, self.dequeues + current
 
 
 class Meter:
@@ -162,10 +164,10 @@ class Meter:
         self.ring: EventRing | None = None
         self.owner: Callable[[], Any] | None = None
 
-    def asked_for_key(self, seconds: float) -> None:
+    def key_computed(self, seconds: float) -> None:
         """Count the time that a user's function took for the key of an item; here, do nothing."""
 
-    def sleeps(self, attempt: Attempt, queue: str, now: float) -> None:
+    def wait_started(self, attempt: Attempt, queue: str, now: float) -> None:
         """Note that the worker begins to wait at a queue."""
         waits = self.waits
         if attempt.side is ENQUEUE:
@@ -174,7 +176,7 @@ class Meter:
             self.reads = queue
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, False)
 
-    def awoke(self, now: float) -> None:
+    def wait_ended(self, now: float) -> None:
         """Note that the wait has ended, in whatever way."""
         waits = self.waits
         if waits.since:

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any, Final, Protocol, TypeAlias
 
 from aioqueue.items.item import Origin
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 
 Cut: TypeAlias = dict[int, Any]
 """Which parts of an item were delivered. The keys are the places of the parts, from 0. The value is
@@ -82,15 +82,15 @@ class ItemLoan(ItemLabel):
     def split(self, count: int) -> None:
         """Note that a part of it has become several."""
         self._is_whole = False
-        holding(self._keeper.lock, self._change, count - 1, False)
+        call_with_lock(self._keeper.lock, self._change, count - 1, False)
 
     def finish(self) -> None:
         """Note that a stage has left a part of it out."""
-        holding(self._keeper.lock, self._change, -1, False)
+        call_with_lock(self._keeper.lock, self._change, -1, False)
 
     def make_none(self) -> None:
         """Note that a `prepare` has made nothing of it, or of a part of it."""
-        holding(self._keeper.lock, self._change, -1, self._is_whole)
+        call_with_lock(self._keeper.lock, self._change, -1, self._is_whole)
 
     def _change(self, by: int, is_done: bool) -> None:
         self._left += by
@@ -227,7 +227,7 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     each example is labelled with all of them, and the delivered items are no longer known.
     """
     if isinstance(origin, ItemTicket):
-        return holding(origin.keeper.lock, origin.split, count)
+        return call_with_lock(origin.keeper.lock, origin.split, count)
     if not count:
         finish(origin)
         return ()
@@ -311,11 +311,11 @@ def finish(origin: RowOrigin) -> None:
     for loan in _loans_in(origin):
         loan.finish()
     if isinstance(origin, ItemTicket):
-        holding(origin.keeper.lock, origin.finish)
+        call_with_lock(origin.keeper.lock, origin.finish)
     elif isinstance(origin, tuple):
         tickets = [one for one in origin if isinstance(one, ItemTicket)]
         if tickets:
-            holding(tickets[0].keeper.lock, _finish_all, tickets)
+            call_with_lock(tickets[0].keeper.lock, _finish_all, tickets)
 
 
 def items_of(origin: RowOrigin) -> list[Origin]:

@@ -68,7 +68,7 @@ class ItemQuota:
     # For the reader.
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many items may be read now: any number in order to leave an epoch."""
         epoch, read = self._read
         of, allowed = self._allowed
@@ -110,13 +110,13 @@ class QuotaGate:
             self._quota.changed = None
         self._notify()
 
-    def passed(self, run: Generator[T, None, None]) -> Generator[list[T], None, None]:
+    def throttle(self, run: Generator[T, None, None]) -> Generator[list[T], None, None]:
         """The items of a run, each in a list of its own, when they may be read."""
         quota = self._quota
         try:
             while True:
                 with self._changed:
-                    while not (self._is_closed or quota.left):
+                    while not (self._is_closed or quota.remaining):
                         self._changed.wait()
                 if self._is_closed:
                     return

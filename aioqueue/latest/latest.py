@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
 from aioqueue.base.arguments import checked_count, checked_seconds
 from aioqueue.base.display_text import on_one_line
-from aioqueue.base.hints import hint_attributes, not_searched, refuse_overrides
+from aioqueue.base.hints import hint_attributes, refuse_overrides, refuse_search
 from aioqueue.base.public_names import describe, public, with_sections
 from aioqueue.base.tracebacks import SHORTENED, shorten_again
 from aioqueue.core.attempts import PENDING
@@ -29,8 +29,8 @@ from aioqueue.errors import (
     counted,
 )
 from aioqueue.latest.state import UNSET, LatestCore, Reading, Versioned
-from aioqueue.system.forks import is_refusing, note_for_forks, refusing
-from aioqueue.system.locks import holding
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
+from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
@@ -74,17 +74,17 @@ class LatestFace(Generic[T]):
 
     def _was_forked(self) -> None:
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return
         if core.has_begun:
-            self._core = refusing(str(core), core)
+            self._core = inherited_object(str(core), core)
         else:
             core.renew()
 
     def __repr__(self) -> str:
         kind = f"{type(self).__module__}.{type(self).__name__}"
         core = self._core
-        if is_refusing(core):
+        if is_inherited(core):
             return f"<{kind} of another process>"
         state = "closed" if core.is_closed else f"{counted(len(core._pending()), 'reader')} waiting"
         version = core.current.version
@@ -107,7 +107,7 @@ class LatestFace(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self, "the search would wait for newer values; get() has the newest one")
+        refuse_search(self, "the search would wait for newer values; get() has the newest one")
 
     @property
     def name(self) -> str:
@@ -172,7 +172,7 @@ class LatestFace(Generic[T]):
 
     def _as(self, face_class: type[FaceT]) -> FaceT:
         """Return the other face; the first call makes it."""
-        return holding(self._core._lock, self._peer_of, face_class)
+        return call_with_lock(self._core._lock, self._peer_of, face_class)
 
     def _peer_of(self, face_class: type[FaceT]) -> FaceT:
         face: Any = None if self._peer is None else self._peer()

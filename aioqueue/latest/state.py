@@ -18,10 +18,10 @@ from aioqueue.base.public_names import public
 from aioqueue.core.attempts import DEQUEUE, DONE, PENDING, WITHDRAWN, Attempt, Waker
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.system.locks import alone, guarded, is_held_here
-from aioqueue.telemetry.explanation import ExplainedWait
-from aioqueue.telemetry.registry import note_waits
-from aioqueue.worlds.scopes import waited_elsewhere, waits_elsewhere
+from aioqueue.system.locks import is_held_here, not_reentrant, synchronized
+from aioqueue.telemetry.explain.explanation import ExplainedWait
+from aioqueue.telemetry.explain.registry import note_waits
+from aioqueue.worlds.scopes import register_wait, unregister_wait
 from aioqueue.worlds.waker import Owner, apply_deferred, deliver
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class LatestCore:
             raise
         return version
 
-    @alone
+    @not_reentrant
     def _publish(self, value: Any) -> tuple[int, Collection[Waker], Versioned[Any]]:
         if self.is_closed:
             closed = QueueClosedError(f"{self} is closed", queue=self.name)
@@ -112,7 +112,7 @@ class LatestCore:
             " another call on the same thread; nothing was published"
         )
 
-    @guarded
+    @synchronized
     def _complete_ready(self) -> Collection[Waker]:
         """End the readings that need not wait any more; return the wakers to wake.
 
@@ -149,7 +149,7 @@ class LatestCore:
             self._complete_after_interrupt()
             raise
 
-    @guarded
+    @synchronized
     def _close(self, cause: BaseException | None) -> Collection[Waker]:
         if self.is_closed:
             return ()
@@ -198,11 +198,11 @@ class LatestCore:
         reading.host, reading.waker = self, waker
         meter = current_meter.get()
         if meter is not None:
-            meter.sleeps(reading, self.name, reading.began)
-        waits_elsewhere(reading, runner)
+            meter.wait_started(reading, self.name, reading.began)
+        register_wait(reading, runner)
         deliver(self._begin(reading))
 
-    @guarded
+    @synchronized
     def _begin(self, reading: Reading) -> Collection[Waker]:
         self.has_begun = True
         # `newer` has looked without the lock. What was published or closed since is seen here;
@@ -215,8 +215,8 @@ class LatestCore:
         """Clean up after a wait, whatever ended it."""
         meter = current_meter.get()
         if meter is not None:
-            meter.awoke(perf_counter())
-        waited_elsewhere(reading)
+            meter.wait_ended(perf_counter())
+        unregister_wait(reading)
         apply_deferred(self.withdraw, reading)
 
     def outcome(self, reading: Reading) -> Versioned[Any]:
@@ -231,7 +231,7 @@ class LatestCore:
 
     # What wakers and `apply_deferred` require of a host, as of a machine.
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:

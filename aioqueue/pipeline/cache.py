@@ -28,8 +28,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.base.arguments import checked_count
-from aioqueue.base.tracebacks import raise_again, shorten
-from aioqueue.core.elements.ownership import unshared
+from aioqueue.base.tracebacks import reraise, shorten
+from aioqueue.core.elements.ownership import copy_shared
 from aioqueue.errors import add_note
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, misplaced
@@ -46,7 +46,7 @@ from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.pipeline.state.checkpoint import fingerprint_of
 from aioqueue.pipeline.write import LeftError, Writing, fill, taken
-from aioqueue.sources.base import BaseSource, Determined
+from aioqueue.sources.base import BaseSource, Determined, PlacedScan, Scan
 from aioqueue.sources.shuffling import derive_seed
 
 _TAG: Final = int.from_bytes(b"cache", "little")
@@ -116,24 +116,16 @@ class CachedSource(BaseSource[Any]):
             return None
         return length_of(self._pipeline)
 
-    def entries(self) -> Iterator[Entry[Any]]:
-        return self.epoch_entries(0)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[Any]:
+        return PlacedScan(partial(self._read, epoch or 0, after))
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[Any]]:
-        with closing_run(self._placed_epoch(epoch)) as run:
-            for placed in run:
-                yield placed.entry
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[Any]]:
+    def _read(self, epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
         begin = 0 if after is None else checked_count(after, "after")
         with closing_run(self._store.rows(begin)) as rows:
             for number, row in enumerate(rows, begin):
                 yield PlacedEntry(Entry(row, epoch, number), number + 1)
 
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[Any]]:
-        return self._placed_epoch(0, place)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[Any]]:
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[Any]]:
         rows, at = self._store.rows(0), 0  # nothing is read yet
         try:
             for place in places:
@@ -143,7 +135,7 @@ class CachedSource(BaseSource[Any]):
                 row = next(islice(rows, place - at, None), _MISSING)
                 if row is _MISSING:
                     raise misplaced(f"example {place} of {self.name}", "one that it has")
-                yield Entry(row, epoch, place)
+                yield Entry(row, epoch or 0, place)
                 at = place + 1
         finally:
             rows.close()
@@ -358,7 +350,7 @@ class CacheStore(ABC):
             filling.news.wait_newer(version)
         except OutOfRangeError:
             if filling.failure is not None:
-                raise_again(filling.failure, is_kept=True)
+                reraise(filling.failure, is_kept=True)
             with self._lock:
                 current = self._filling
                 if current is not None and current is not filling:
@@ -398,7 +390,7 @@ class MemoryStore(CacheStore):
     def _part(self, number: int, begin: int, end: int) -> _Part:
         start = self._ends[number - 1] if number else 0
         rows = self._rows[start + begin : start + end]
-        yield map(unshared, rows), len(rows)
+        yield map(copy_shared, rows), len(rows)
 
     def _fill(self, filling: _Filling) -> None:
         rows: list[Any] = []

@@ -45,14 +45,14 @@ _MOST_BYTES: Final = 2**28
 _UNBOUNDED: Final = 2**62
 
 
-class CacheSink(Sink):
+class CacheSink(Sink, is_kind=False):
     """Where a cache puts the examples: a local folder."""
 
     _function = "cache"
     _format = "cache 1"
     _suffix = ".arrow"
     _ends_by_itself = True
-    _anew = "on_stale='rebuild'"
+    _overwrite = "on_stale='rebuild'"
 
     def __init__(self, path: Any) -> None:
         super().__init__(path, _UNBOUNDED, False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from aioqueue import Explanation, explain
 from aioqueue.base.arguments import checked_flag, checked_watchdog
-from aioqueue.base.hints import hint_attributes, not_searched
+from aioqueue.base.hints import hint_attributes, refuse_search
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import SHORTENED, shorten
 from aioqueue.items.item import EpochEnd
@@ -29,9 +29,9 @@ from aioqueue.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.pipeline.stages.base import BasePipeline, watch_of
 from aioqueue.pipeline.stages.chain import most_empty, once_only
 from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing
-from aioqueue.system.forks import note_for_forks, refusing
-from aioqueue.system.locks import holding
-from aioqueue.telemetry.stacks import forget_locals
+from aioqueue.system.forks import inherited_object, note_for_forks
+from aioqueue.system.locks import call_with_lock
+from aioqueue.telemetry.explain.frame_cleanup import forget_locals
 from aioqueue.workers.statistics import StageStatistics
 from aioqueue.worlds.waker import in_event_loop
 
@@ -138,14 +138,14 @@ class Epochs(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> Iterator[Epoch[T]]:
         return self
 
     def __next__(self) -> Epoch[T]:
         try:
-            return holding(self._turns.lock, self._begin_next)
+            return call_with_lock(self._turns.lock, self._begin_next)
         except StopIteration:
             raise
         except BaseException as error:
@@ -514,14 +514,14 @@ class Epoch(Generic[T]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
         try:
-            return holding(self._turns.lock, self._stepped)
+            return call_with_lock(self._turns.lock, self._stepped)
         except StopIteration:
             raise
         except BaseException as error:
@@ -633,8 +633,8 @@ class Epoch(Generic[T]):
 def _refuse_if_begun(begun: Any, what: str, has_run: bool) -> None:
     """After a fork: a run works only in its own process, but a new one may begin here."""
     if has_run:
-        begun._run = refusing(what, begun._run)
-        begun._turns = refusing(what)
+        begun._run = inherited_object(what, begun._run)
+        begun._turns = inherited_object(what)
     else:
         begun._turns = RunLock()  # a thread of the parent may hold the old one, and is not here
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any, Final, Protocol
 
 from aioqueue import OutOfRangeError
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.items.item import Entry, Origin
 from aioqueue.items.provenance import ItemLabel, ItemLoan, loaned
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, Row
@@ -27,7 +27,7 @@ _BEGINNING: Final = EpochStart()
 class Leases(Protocol):
     """The leases of one queue; see `aioqueue.queues.leases.QueueLeases`."""
 
-    def note_user(self) -> None:
+    def set_user(self) -> None:
         """Note that the caller waits for the loop, or uses what it gives."""
 
     def take(self, key: Any) -> Any:
@@ -36,10 +36,10 @@ class Leases(Protocol):
     async def take_async(self, key: Any) -> Any:
         """Take the next element on lease, in a task."""
 
-    def used(self, keys: Any, *, is_done: bool = False) -> None:
+    def commit(self, keys: Any, *, is_done: bool = False) -> None:
         """Commit leases."""
 
-    def used_all(self) -> None:
+    def commit_all(self) -> None:
         """Commit all leases."""
 
     def give_back(self) -> None:
@@ -74,7 +74,7 @@ class LentEntries(EpochEntries):
             yield one
 
     def passed_over(self, entry: Entry[Any], epoch: int) -> None:
-        self.leases.used([(epoch, entry.index)])
+        self.leases.commit([(epoch, entry.index)])
 
 
 class LentRun:
@@ -133,10 +133,10 @@ class LentRun:
         rank, ranks, _ = self._rank
         is_other = index % ranks != rank
         if is_other or (placing is not None and placing.is_behind):
-            self._leases.used([(self._epoch, index)])  # of another rank, or delivered before
+            self._leases.commit([(self._epoch, index)])  # of another rank, or delivered before
             return None
         self._number += 1
-        return Entry(private(value), self._epoch, index), EpochStart(self._number, place)
+        return Entry(copy_if_shared(value), self._epoch, index), EpochStart(self._number, place)
 
     def _end(self, end: OutOfRangeError) -> None:
         self._is_over = True
@@ -159,7 +159,7 @@ class _LentItems(ItemNames):
 
     def gave_nothing(self, item: Origin, *, is_done: bool) -> None:
         """See `LoanListener.gave_nothing`."""
-        self._leases.used([(item.epoch, item.index)], is_done=is_done)
+        self._leases.commit([(item.epoch, item.index)], is_done=is_done)
 
 
 class RunLoans(RunItemNames):
@@ -185,18 +185,18 @@ class RunLoans(RunItemNames):
             origin = row[ROW_ORIGIN]
             if origin is None:  # it does not say what it was made of: rather lose it than repeat it
                 for leases in self._leases.values():
-                    leases.used_all()
+                    leases.commit_all()
             for item in loaned(origin):
                 used[item.source].append((item.epoch, item.index))
         for number, keys in used.items():
             leases = self._leases[number]
-            leases.note_user()
-            leases.used(keys)
+            leases.set_user()
+            leases.commit(keys)
 
-    def note_user(self) -> None:
+    def set_user(self) -> None:
         """Note that the calling thread or task waits for the next row."""
         for leases in self._leases.values():
-            leases.note_user()
+            leases.set_user()
 
     def give_back(self) -> None:
         """Give back what nobody has received. Call it after the workers have ended."""

@@ -42,7 +42,7 @@ from aioqueue.pipeline.nodes.rows import (
     id_in,
 )
 from aioqueue.pipeline.stage_input import StageInput
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import OutputBuffer
 
 _AT_ONCE: Final = 32
@@ -152,7 +152,7 @@ class QueueNode(Node):
             self._give(rows)
         return rows
 
-    @guarded
+    @synchronized
     def _give(self, rows: list[Row]) -> None:
         self._before = None
         self._done.give(rows)
@@ -202,7 +202,7 @@ class QueueNode(Node):
         self._kept = kept
         self._source.restore(state.get("upstream"), self._epoch, state["from"], kept)
 
-    @guarded
+    @synchronized
     def tally(self) -> State:
         """The counts of items so far, and which items they count, in plain JSON types.
 
@@ -317,7 +317,7 @@ class QueueNode(Node):
         left = self._items - self._kept.left_out(self._items) - self._arrived
         return _Items(self._queue, self._line, max(1, min(n, left)), None)
 
-    @guarded
+    @synchronized
     def _accept(self, items: list[Delivered], n: int = 0) -> LazyRows | None:
         """Take in items that have arrived. Returns rows that can be given out directly; others are
         put into `_ready`.
@@ -438,7 +438,7 @@ class QueueNode(Node):
             return ()
         return split(origin, examples)
 
-    @guarded
+    @synchronized
     def _go_to(self, epoch: int) -> None:
         # Later nodes may hold rows of the epoch that ends, until they get rows of the next one.
         self._before = self._done if epoch == self._epoch + 1 else None

@@ -24,7 +24,7 @@ import anyio
 
 import aioqueue
 from aioqueue import CancelledError, DeadlineExceededError, Explanation, PreemptedError, sync
-from aioqueue.base.tracebacks import raise_again
+from aioqueue.base.tracebacks import reraise
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.classify import ended_by_scope
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
@@ -42,8 +42,12 @@ from aioqueue.pipeline.stages.base import BasePipeline
 from aioqueue.pipeline.state.checkpoint import rest_from
 from aioqueue.preemption import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
-from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
-from aioqueue.telemetry.stacks import forget_locals, has_struck_ours, without_outermost
+from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
+from aioqueue.telemetry.explain.frame_cleanup import (
+    forget_locals,
+    interrupts_aioqueue,
+    without_outermost,
+)
 from aioqueue.workers.statistics import StageStatistics
 from aioqueue.worlds.waker import current_loops, in_event_loop, running_loop
 
@@ -263,7 +267,7 @@ class _Run(ABC):
             return
         self._end(_DROPPED)
         if self.steps is not None:
-            self.steps.gives_up(self.loop)
+            self.steps.stop(self.loop)
         # A fork has no threads to stop, nor an event loop that would run on.
         if self._process == os.getpid():
             self._stop_quietly()
@@ -361,7 +365,7 @@ class ThreadRun(_Run):
         taken = self._take(n)
         try:
             if isinstance(taken, Exception):
-                raise_again(self._instead_of(taken))
+                reraise(self._instead_of(taken))
             if self._why_over is not None:
                 self._let_go()  # another thread has closed the run meanwhile, and left this to us
             return taken
@@ -405,7 +409,7 @@ class ThreadRun(_Run):
                 failure = self._unwrap_if_asked(group)
             try:
                 if failure is not None:
-                    raise_again(failure)
+                    reraise(failure)
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
 
@@ -430,7 +434,7 @@ class ThreadRun(_Run):
     def _waited_for(self, node: Node, n: int) -> Taken:
         self._asks = (threading.current_thread(), perf_counter())
         if self._loans is not None:
-            self._loans.note_user()
+            self._loans.set_user()
         try:
             with self._waiting:
                 return drive(self._steps.taking(node, n), self._step)
@@ -477,7 +481,7 @@ class ThreadRun(_Run):
         # loop. But the garbage collector may drop the run in any thread: one that must not wait, a
         # worker, or one that holds a lock which workers need. Then a thread of its own waits.
         is_here = self._taker == threading.get_ident() and not in_event_loop()
-        if is_here and not has_struck_ours():
+        if is_here and not interrupts_aioqueue():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
                 return
@@ -565,13 +569,13 @@ class AsyncRun(_Run):
         """
         if self._why_over == _FAILED and not self._is_reported:
             # A call has found the failure, and was cancelled before it could raise it.
-            raise_again(await self._reported())
+            reraise(await self._reported())
         self.check()
         if self._node is None:
             await self._has_begun.wait()
         if self._node is None:
             self._end(_FAILED)
-            raise_again(await self._reported())
+            reraise(await self._reported())
         try:
             taken = await self._waited_for(self._node, n)
         except RunOver:
@@ -588,7 +592,7 @@ class AsyncRun(_Run):
                 return taken
             self._end(_PREEMPTED)
             self.check()
-        return raise_again(await self._reported())
+        return reraise(await self._reported())
 
     async def fail(self, error: BaseException) -> BaseException:
         """Stop the run for a failure of who takes its rows. Returns what the run reports."""
@@ -600,7 +604,7 @@ class AsyncRun(_Run):
         """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""
         self._asks = (running_task(), perf_counter())
         if self._loans is not None:
-            self._loans.note_user()
+            self._loans.set_user()
         try:
             with anyio.CancelScope() as self._waiting:
                 if self._alarm is not None:
@@ -632,7 +636,7 @@ class AsyncRun(_Run):
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
-                raise_again(self._unwrap_if_asked(failure))
+                reraise(self._unwrap_if_asked(failure))
         finally:
             del failure  # its traceback has this frame: that would be a cycle
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from aioqueue import InvalidArgumentError, telemetry
 from aioqueue.base.arguments import checked_count
-from aioqueue.base.hints import not_searched
+from aioqueue.base.hints import refuse_search
 from aioqueue.base.public_names import DeferredModule
 from aioqueue.pipeline.array_spec import spec_of_all
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, refuse_in_loop, watch_of
@@ -328,7 +328,7 @@ class RunMethods(ABC, Generic[T_co]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
 
 class IterablePipeline(BasePipeline[T_co]):

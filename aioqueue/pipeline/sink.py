@@ -33,6 +33,7 @@ from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.base.display_text import without_secrets
 from aioqueue.base.json_files import COUNT, MANIFEST, DocumentError, Schema, check_fields
 from aioqueue.base.public_names import public
+from aioqueue.items.declared_kinds import KindRegistry
 from aioqueue.items.position_file import load_position, save_position
 from aioqueue.items.positions import differences
 
@@ -97,6 +98,14 @@ class RowWriter(ABC):
         return {}
 
 
+SINKS: Final = KindRegistry(
+    "sink",
+    ("_function", "_format", "_extra", "_page", "_read_by"),
+    ("aioqueue.sinks",),
+)
+"""The sinks of the package. `SINKS.kinds()` lists them."""
+
+
 @public("aioqueue.inputs")
 class Sink(ABC):
     """Where `Pipeline.write` writes the rows of a pipeline: a folder of files of one format.
@@ -114,17 +123,31 @@ class Sink(ABC):
         batches: whether the elements are batches, as far as you have said it.
     """
 
-    _function: ClassVar[str]
+    _function: ClassVar[str] = "Sink"
     """The function that makes it."""
 
-    _format: ClassVar[str]
-    """The format of the files in words."""
+    _format: ClassVar[str] = "files"
+    """The format of the files in words. A run that continues compares it."""
 
-    _anew: ClassVar[str] = "existing='replace'"
+    _extra: ClassVar[str | None] = None
+    """The extra that it needs; ``None`` if it needs none."""
+
+    _page: ClassVar[str] = "howto/writing.md"
+    """The page of the docs that describes it."""
+
+    _read_by: ClassVar[str | None] = None
+    """The function that reads its files."""
+
+    _overwrite: ClassVar[str] = "existing='replace'"
     """The argument by which a user has all written anew."""
 
     _ends_by_itself: ClassVar[bool] = False
     """Whether the writer says where a file ends, and not the number of its rows."""
+
+    def __init_subclass__(cls, *, is_kind: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if is_kind:
+            SINKS.add(cls, Sink)
 
     def __init__(
         self, path: str | os.PathLike[str], rows_per_file: int, batches: bool | None
@@ -190,8 +213,8 @@ class Manifest(NamedTuple):
 
     parts: Sequence[Part] = ()
     is_finished: bool = False
-    standing: Mapping[str, Any] = {}
-    """What a run needs in order to go on behind the last part, in plain JSON types."""
+    resume_point: Mapping[str, Any] = {}
+    """What a run needs in order to continue behind the last part, in plain JSON types."""
 
 
 class PartFolder:
@@ -202,17 +225,17 @@ class PartFolder:
         stem: what the names of the parts begin with.
         suffix: what they end with, with its dot.
         what: what is written, in plain JSON types: only a run that writes the same may go on.
-        anew: the argument by which a user has all written anew, for messages.
+        overwrite: the argument by which a user has all written anew, for messages.
     """
 
     def __init__(
-        self, path: Path, stem: str, suffix: str, what: Mapping[str, Any], anew: str
+        self, path: Path, stem: str, suffix: str, what: Mapping[str, Any], overwrite: str
     ) -> None:
         self._path = path
         self._stem = stem
         self._suffix = suffix
         self._what = dict(what)
-        self._anew = anew
+        self._overwrite = overwrite
         self._lock: IO[bytes] | None = None
         self.manifest: Manifest = Manifest()
         """What is committed."""
@@ -251,6 +274,8 @@ class PartFolder:
         self._path.mkdir(parents=True, exist_ok=True)
         lock = (self._path / f".{self._stem}.aioqueue.lock").open("ab")
         is_locked = _locked(lock, wait=False)
+        # The manifest as it is now, while the other process still writes: if it is another one when
+        # the lock is free, that process has committed something meanwhile.
         waits, before = wait and not is_locked, self._state()
         if not is_locked and not (wait and _locked(lock, wait=True)):
             lock.close()
@@ -280,7 +305,7 @@ class PartFolder:
             fault = f"damaged manifest of parts, or of another version ({error})"
             raise DataLossError(path=str(self._manifest_path), offset=0, fault=fault) from error
         self.manifest = Manifest(parts, found["is_finished"], found["standing"])
-        self._theirs = found["what"]
+        self._identity_there = found["what"]
         return True
 
     def check_same(self) -> None:
@@ -289,10 +314,10 @@ class PartFolder:
         Raises:
             InvalidArgumentError: the manifest says that something else is.
         """
-        for field, theirs, ours in differences(self._theirs, self._what, ""):
+        for field, there, here in differences(self._identity_there, self._what, ""):
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, where something else was written: {field} is"
-                f" {theirs} there, and {ours} now; expected another folder, or {self._anew}"
+                f" {there} there, and {here} now; expected another folder, or {self._overwrite}"
             )
 
     def check_current(self) -> None:
@@ -304,15 +329,15 @@ class PartFolder:
             OSError: it cannot be read.
         """
         seen = self._state()
-        if seen is None or seen == self._seen:
+        if seen is None or seen == self._last_state:
             return  # all of it was removed, or nothing was changed
         found = load_position(self._manifest_path, {"what": self._what})
-        for field, theirs, ours in differences(found.get("what"), self._what, ""):
+        for field, there, here in differences(found.get("what"), self._what, ""):
             raise InvalidArgumentError(
                 f"path: got {str(self._path)!r}, which another process has rebuilt meanwhile:"
-                f" {field} is {theirs} there, and {ours} here; expected another folder for each"
+                f" {field} is {there} there, and {here} here; expected another folder for each"
             )
-        self._seen = seen
+        self._last_state = seen
 
     def _state(self) -> tuple[int, int, int] | None:
         """What tells whether the manifest was replaced; ``None`` if there is no manifest."""
@@ -351,12 +376,14 @@ class PartFolder:
         for path in self._path.glob(f".{self._stem}-*.tmp"):
             path.unlink(missing_ok=True)
 
-    def commit(self, rows: int, standing: Mapping[str, Any], *, is_finished: bool = False) -> None:
+    def commit(
+        self, rows: int, resume_point: Mapping[str, Any], *, is_finished: bool = False
+    ) -> None:
         """Commit the part at `temporary`, or only that the run is finished.
 
         Args:
             rows: how many rows the part has; 0 for no part.
-            standing: where the run stands behind it, in plain JSON types.
+            resume_point: what a run needs in order to continue behind it, in plain JSON types.
             is_finished: whether this is all.
 
         Raises:
@@ -365,13 +392,15 @@ class PartFolder:
         parts = list(self.manifest.parts)
         if rows:
             temporary = self.temporary
+            # First the content, then the name, then the manifest. In any other order, a machine
+            # that stops between two steps could leave a manifest that lists a part with less.
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
             size = temporary.stat().st_size
             os.replace(temporary, self.path_of(len(parts)))
             parts.append(Part(rows, size))
         before = self.manifest
-        self.manifest = Manifest(parts, is_finished, dict(standing))
+        self.manifest = Manifest(parts, is_finished, dict(resume_point))
         try:
             self._write()  # it also brings the new name to the disk
         except BaseException:
@@ -382,17 +411,26 @@ class PartFolder:
         """Remove what is not committed of the current part, and let others write."""
         lock, self._lock = self._lock, None
         if lock is not None:
+            # Closing the file ends the lock, and another process may begin a part of this name. So
+            # the part is removed before.
             with lock, suppress(OSError):
                 self.temporary.unlink(missing_ok=True)
 
-    _theirs: Mapping[str, Any] = {}
-    _seen: tuple[int, int, int] | None = None
+    _identity_there: Mapping[str, Any] = {}
+    _last_state: tuple[int, int, int] | None = None
 
     def _write(self) -> None:
-        content = {"format": _FORMAT, "version": _VERSION, "what": self._what}
+        parts, is_finished, resume_point = self.manifest
         save_position(
             self._manifest_path,
-            {**content, **self.manifest._asdict(), "parts": list(map(list, self.manifest.parts))},
+            {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "what": self._what,
+                "parts": list(map(list, parts)),
+                "is_finished": is_finished,
+                "standing": resume_point,
+            },
         )
 
     def _uncommitted(self) -> list[Path]:
@@ -441,7 +479,7 @@ class WriteThread:
         # One job waits while another runs: memory holds the rows of three.
         self._jobs: Final[sync.FIFOQueue[Any]] = sync.FIFOQueue(1, name="write")
         self._end: Final[sync.FIFOQueue[Any]] = sync.FIFOQueue(1, name="write-end")
-        self._is_left = False
+        self._is_stopped = False
         self.failure: BaseException | None = None
         """What a job has raised."""
         self._thread = threading.Thread(target=self._run, name="aioqueue-write", daemon=True)
@@ -487,21 +525,21 @@ class WriteThread:
         except OutOfRangeError:
             pass
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Wait until the job that runs has ended, and drop the others."""
-        self._is_left = True
+        self._is_stopped = True
         self.join()
 
-    async def aleave(self) -> None:
+    async def astop(self) -> None:
         """Wait until the job that runs has ended, and drop the others. Nothing cancels it."""
-        self._is_left = True
+        self._is_stopped = True
         with anyio.CancelScope(shield=True):
             await self.ajoin()
 
     def _run(self) -> None:
         try:
             for job in self._jobs:
-                if self._is_left:
+                if self._is_stopped:
                     break
                 job()
                 del job  # it has rows
@@ -509,6 +547,8 @@ class WriteThread:
             self.failure = error
             self._failed(error)
         finally:
+            # First the jobs, so that whoever waits for room gets to know that there is none any
+            # more; then the end, which `join` waits for.
             self._jobs.close(cancel_pending_enqueues=True)
             self._end.close()
 

@@ -11,6 +11,7 @@ from typing import Any
 from aioqueue import OutOfRangeError
 from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, EpochEnd
+from aioqueue.items.positions import Place
 from aioqueue.items.provenance import RowOrigin
 from aioqueue.items.quota import ItemQuota
 from aioqueue.pipeline.examples.batch_shape import BatchShape
@@ -23,9 +24,9 @@ from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import KeptItems, StateMarks
 from aioqueue.pipeline.nodes.rows import EpochRange, State
 from aioqueue.pipeline.source_node import _AT_ONCE, _MOST_MARKS, SourceNode, closing_of
-from aioqueue.sources.base import BaseSource
+from aioqueue.sources.base import BaseSource, EntryScan, Scan
 from aioqueue.sources.shards import EpochEntries, EpochStart, aclosed
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 
 
 class StageInput(BaseSource[Any]):
@@ -107,7 +108,7 @@ class StageInput(BaseSource[Any]):
         self._node.restore(state)
         self._marks.restore((epoch, number), state)
 
-    @guarded
+    @synchronized
     def state_before(self, epoch: int, number: int) -> tuple[int, State | None]:
         """A state of the node at or before an item, and the number of the next item there.
 
@@ -123,12 +124,12 @@ class StageInput(BaseSource[Any]):
             return 0, node.first_state(epoch) if isinstance(node, SourceNode) else None
         return mark.at[1], mark.state
 
-    @guarded
+    @synchronized
     def forget(self, epoch: int, number: int) -> None:
         """Forget marks: no state will need items before this one."""
         self._marks.forget((epoch, number))
 
-    @guarded
+    @synchronized
     def origin_of(self, epoch: int, number: int, index: int) -> RowOrigin:
         """The provenance of an item that has arrived; ``None`` if it is not recorded."""
         found = self._origins.pop((epoch, number), None)
@@ -136,7 +137,7 @@ class StageInput(BaseSource[Any]):
             return self._node.ledger.take(epoch, (number,), (index,))[0]
         return found
 
-    @guarded
+    @synchronized
     def let_go(self, epoch: int) -> None:
         """Forget the provenance of items before this epoch, which will not arrive any more."""
         if self._origins:
@@ -159,6 +160,9 @@ class StageInput(BaseSource[Any]):
         first, numbers = self._listed
         at = place - first
         return numbers[at] if 0 <= at < len(numbers) else self._earlier_number(place)
+
+    def _scan(self, epoch: int | None, after: Place) -> Scan[Any]:
+        return EntryScan(self.entries)
 
     def entries(self) -> Iterator[Entry[Any]]:
         node = self._node
@@ -319,7 +323,7 @@ class StageInput(BaseSource[Any]):
     def _expect(self) -> None:
         """Tell the node how many of its rows the workers may still be given."""
         if self._quota is not None:
-            self._node.expect(self._quota.left)
+            self._node.expect(self._quota.remaining)
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:
@@ -351,18 +355,18 @@ class StageInput(BaseSource[Any]):
             self._mark()
         return entries
 
-    @guarded
+    @synchronized
     def _remember(self, origin: RowOrigin) -> None:
         self._origins[self._epoch, self._number] = origin
 
-    @guarded
+    @synchronized
     def _note(self) -> None:
         if self.is_ordered or not self._marks:
             self._marks.note((self._epoch, self._number))
         if len(self._marks) > _MOST_MARKS:
             self._marks.thin_out()
 
-    @guarded
+    @synchronized
     def _mark(self) -> None:
         self._marks.make((self._epoch, self._number))
 
@@ -372,19 +376,19 @@ class StageInput(BaseSource[Any]):
         if offset != self._offsets[-1]:
             self._add_offset(offset)
 
-    @guarded
+    @synchronized
     def _add_offset(self, offset: int) -> None:
         self._offsets.append(offset)
         self._starts.append(self._yielded)
         self._latest = (self._yielded, offset)
 
-    @guarded
+    @synchronized
     def _list(self, numbers: list[int]) -> None:
         """Note that the next entries have these numbers."""
         self._listed = (self._yielded, numbers)
         self._latest = (self._yielded + len(numbers), 0)
 
-    @guarded
+    @synchronized
     def _earlier_number(self, place: int) -> int:
         return place + self._offsets[bisect_right(self._starts, place) - 1]
 

@@ -24,7 +24,7 @@ from anyio import to_thread
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.public_names import public
-from aioqueue.base.tracebacks import SHORTENED, FailureNote, raise_again, title_of
+from aioqueue.base.tracebacks import SHORTENED, FailureNote, reraise, title_of
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.build import length_of
@@ -131,8 +131,8 @@ class _Files:
             self._is_open = False
         positions, point = self.positions, place.point
         state = None if positions is None or point is None else positions.behind(point)
-        standing = {"state": state, "rows": place.rows, "carried": self.writer.carried()}
-        self._folder.commit(self._in_part, standing, is_finished=is_finished)
+        resume_point = {"state": state, "rows": place.rows, "carried": self.writer.carried()}
+        self._folder.commit(self._in_part, resume_point, is_finished=is_finished)
         self._in_part = 0
         self.committed()
 
@@ -213,7 +213,7 @@ class Writing:
                 "options": options_of(pipeline, is_cache=what is not None),
                 **(what or {}),
             },
-            sink._anew,
+            sink._overwrite,
         )
         self._waits = waits
         self.files: _Files = _Files(self._folder, sink._writer({}))
@@ -306,19 +306,19 @@ class Writing:
         """
         self._folder.check_same()
         self._folder.check_whole()
-        standing = self._folder.manifest.standing
-        if not standing:  # it was stopped before its first part
+        resume_point = self._folder.manifest.resume_point
+        if not resume_point:  # it was stopped before its first part
             self._replace()
             return
-        state, sink = standing["state"], self._sink
+        state, sink = resume_point["state"], self._sink
         if state is None:
             raise InvalidArgumentError(
                 f"path: got {str(sink.path)!r}, where something was written that has no"
-                f" positions, so that nobody can say what is left of it; expected {sink._anew}, or"
-                " another folder"
+                " positions, so that nobody can say what is left of it; expected"
+                f" {sink._overwrite}, or another folder"
             )
-        self.files.writer = sink._writer(standing["carried"])
-        self._to_pass = standing["rows"]
+        self.files.writer = sink._writer(resume_point["carried"])
+        self._to_pass = resume_point["rows"]
         self.run = self._epochs_from(state)  # it checks that it is the same pipeline
 
     def bar(self, progress: bool | None) -> ProgressBar:
@@ -444,7 +444,7 @@ class Writing:
             add_note(
                 error,
                 f"{str(self._sink.path)!r} has what another pipeline has written, or this one when"
-                f" it was another: use another folder, or {self._sink._anew}",
+                f" it was another: use another folder, or {self._sink._overwrite}",
             )
             raise
 
@@ -529,17 +529,17 @@ def fill(writing: Writing, thread: WriteThread) -> None:
                         job = writing.add(rows)
                     except Exception as error:
                         writing.note(error)
-                        raise_again(epoch._run.fail(error))
+                        reraise(epoch._run.fail(error))
                     del rows
                     if job is not None and not thread.put(job):
                         assert thread.failure is not None
-                        raise_again(epoch._run.fail(thread.failure))
+                        reraise(epoch._run.fail(thread.failure))
         thread.put(writing.rest())
         thread.join()
         if thread.failure is not None:
-            raise_again(writing.as_told(thread.failure))
+            reraise(writing.as_told(thread.failure))
     finally:
-        thread.leave()
+        thread.stop()
 
 
 async def awrite(
@@ -573,17 +573,17 @@ async def _awrite(writing: Writing, thread: WriteThread) -> None:
                         job = writing.add(rows)
                     except Exception as error:
                         writing.note(error)
-                        raise_again(await epoch._run.fail(error))
+                        reraise(await epoch._run.fail(error))
                     del rows
                     if job is not None and not await thread.aput(job):
                         assert thread.failure is not None
-                        raise_again(await epoch._run.fail(thread.failure))
+                        reraise(await epoch._run.fail(thread.failure))
         await thread.aput(writing.rest())
         await thread.ajoin()
         if thread.failure is not None:
-            raise_again(writing.as_told(thread.failure))
+            reraise(writing.as_told(thread.failure))
     finally:
-        await thread.aleave()
+        await thread.astop()
 
 
 def taken(epoch: Epoch[Any], n: int) -> list[Any] | None:

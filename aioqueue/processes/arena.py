@@ -35,7 +35,7 @@ SMALL: Final = 8 * 1024
 
 _ALIGNMENT: Final = 64
 _HEADER: Final = _ALIGNMENT
-NONE: Final = -1
+NO_ITEM: Final = -1
 """Means no item."""
 
 
@@ -65,10 +65,10 @@ class Arena:
             try:
                 self.memory: mmap.mmap = mmap.mmap(self._fd, size)
             except BaseException:
-                self.handed_over()
+                self.close_descriptor()
                 raise
         self._numbers: memoryview[int] | list[int] = _header(self.memory)
-        self.item = NONE
+        self.item = NO_ITEM
 
     @property
     def item(self) -> int:
@@ -87,18 +87,20 @@ class Arena:
         """How many seconds ago the worker began that item."""
         return (monotonic_ns() - self._numbers[2]) / 1e9
 
-    def take(self, number: int) -> None:
+    def begin_item(self, number: int) -> None:
         """Note that the worker begins an item."""
+        # First the time: a reader that sees the new number must not find the old time with it, by
+        # which the item would seem to be slow at once.
         self._numbers[2] = monotonic_ns()  # all processes share the zero of this clock
         self._numbers[0] = number
 
     @property
     def has_begun(self) -> bool:
-        """Whether the worker has begun its own work, after its imports."""
+        """Whether the worker has reached its own code, after its imports."""
         return bool(self._numbers[1])
 
     def begin(self) -> None:
-        """Note that the worker begins its own work."""
+        """Note that the worker has reached its own code."""
         self._numbers[1] = 1
 
     def views(self, blocks: Iterable[Block]) -> list[memoryview]:
@@ -106,17 +108,17 @@ class Arena:
         whole = memoryview(self.memory)
         return [whole[start : start + size] for start, size in blocks]
 
-    def handed_over(self) -> None:
-        """Note that the other process has it: drop everything but the memory."""
+    def close_descriptor(self) -> None:
+        """Drop everything but the memory, once the other process has it."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
     def close(self) -> None:
-        """Give the memory up: now, or when the last view of it is gone."""
-        self.handed_over()
-        # Do not release the views: another thread may be about to read them. Their memory goes with
-        # the last of them.
+        """Unmap the memory: now, or when the last view of it is dropped."""
+        self.close_descriptor()
+        # Do not release the views: another thread may be about to read them. A list stands for the
+        # header from now on, so that the last report of the worker can still be read.
         self._numbers = list(self._numbers)
         try:
             self.memory.close()
@@ -175,8 +177,9 @@ class Allocator:
         self._free = [(start, stop)]  # free ranges in order; no two of them touch
         self._taken: dict[int, int] = {}
 
-    def take(self, size: int) -> int | None:
+    def allocate(self, size: int) -> int | None:
         """Take a block of ``size`` bytes; return its start, or ``None`` if none is large enough."""
+        # So arrays are aligned for every dtype, and none shares a cache line with another.
         size += -size % _ALIGNMENT
         for at, (start, stop) in enumerate(self._free):
             if stop - start >= size:
@@ -188,8 +191,9 @@ class Allocator:
                 return start
         return None
 
-    def give_back(self, starts: Iterable[int]) -> None:
-        """Free some blocks."""
+    def free(self, starts: Iterable[int]) -> None:
+        # Blocks come back in any order, since an item may wait for others before it is enqueued.
+        # Ranges that touch are merged: otherwise a large array would find no place in the end.
         for start in starts:
             insort(self._free, (start, self._taken.pop(start)))
         merged = self._free[:1]
@@ -212,21 +216,22 @@ class _BufferPlacer:
 
     def put(self, buffer: pickle.PickleBuffer) -> bool:
         """Move a buffer to the arena; return True to leave it in the pickle."""
+        # `place` has copied this array, and pickles the copy, whose buffer comes here next.
         if self._is_placed:
             self._is_placed = False
             return False
         with buffer.raw() as raw:
             size = raw.nbytes
-            start = self._allocator.take(size) if size > SMALL else None
+            start = self._allocator.allocate(size) if size > SMALL else None
             if start is None:
-                return True
+                return True  # small, or the arena is full: it goes through the pipe
             self._arena.memory[start : start + size] = raw
         self.blocks.append((start, size))
         return False
 
     def place(self, array: NDArray[Any]) -> NDArray[Any] | None:
         """Copy an array to the arena. Its own buffer is the next one that `put` gets."""
-        start = self._allocator.take(array.nbytes)
+        start = self._allocator.allocate(array.nbytes)
         if start is None:
             return None
         placed: NDArray[Any] = np.ndarray(array.shape, array.dtype, self._arena.memory, start)
@@ -239,12 +244,12 @@ class _BufferPlacer:
 class _GapPickler(pickle.Pickler):
     """Places arrays with gaps itself: NumPy would copy them once more to close the gaps."""
 
-    def __init__(self, file: BytesIO, aside: _BufferPlacer) -> None:
-        super().__init__(file, protocol=5, buffer_callback=aside.put)
-        self._aside = aside
+    def __init__(self, file: BytesIO, placer: _BufferPlacer) -> None:
+        super().__init__(file, protocol=5, buffer_callback=placer.put)
+        self._placer = placer
 
     def reducer_override(self, thing: Any) -> Any:
-        placed = self._aside.place(thing) if _has_gaps(thing) else None
+        placed = self._placer.place(thing) if _has_gaps(thing) else None
         return NotImplemented if placed is None else placed.__reduce_ex__(5)
 
 
@@ -285,15 +290,16 @@ def pack(
     Raises:
         Exception: they cannot be pickled; no space of the arena is taken.
     """
-    aside = _BufferPlacer(arena, allocator)
+    placer = _BufferPlacer(arena, allocator)
     try:
         if _gaps_within(examples):
             file = BytesIO()
-            _GapPickler(file, aside).dump(examples)
-            return file.getvalue(), aside.blocks
-        return pickle.dumps(examples, 5, buffer_callback=aside.put), aside.blocks
+            _GapPickler(file, placer).dump(examples)
+            return file.getvalue(), placer.blocks
+        return pickle.dumps(examples, 5, buffer_callback=placer.put), placer.blocks
     except BaseException:
-        allocator.give_back(start for start, _ in aside.blocks)
+        # The parent never learns of these blocks, so it would never give them back.
+        allocator.free(start for start, _ in placer.blocks)
         raise
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.queues import core  # noqa: F401  # imports every module that may be compiled
 from aioqueue.system.locks import COMPILED
-
-__all__ = ("QueueCore", "QueueFace")
 
 if COMPILED:
     from aioqueue.base.tracebacks import show_sources

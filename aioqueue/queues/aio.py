@@ -10,7 +10,7 @@ checkpoint.
 their first steps. Methods named ``..._in_turn`` do that; the others only count (`_budget`). Until
 the task runs on, a dequeue keeps its rows as a grant: if the task is cancelled they go back, and
 meanwhile no other caller learns that a closed queue is empty. An enqueue cannot be undone, so the
-task is cancelled at its next await instead (`AsyncWaker.give_way`).
+task is cancelled at its next await instead (`AsyncWaker.yield_shielded`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.base.arguments import checked_seconds
 from aioqueue.base.display_text import on_one_line
-from aioqueue.base.hints import not_searched
+from aioqueue.base.hints import refuse_search
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import shorten
 from aioqueue.core.attempts import (
@@ -40,13 +40,13 @@ from aioqueue.core.elements.spec import BatchT, Columns, ElementT, Typed
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
-from aioqueue.queues.core import QueueCore, QueueFace, note_rows
+from aioqueue.queues.core import QueueCore, QueueFace, add_rows_note
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
+    active_stops,
     is_stopped,
-    known_stops,
     stop_scopes,
     unwatch,
     watch,
@@ -55,12 +55,12 @@ from aioqueue.worlds.waker import AsyncWaker, apply_deferred, current_worker, de
 
 T = TypeVar("T")
 
-_MOST_AT_ONCE: Final = 255
-"""The most waits in a row that skip standing by. Each try in vain doubles their number, because the
+_MAX_SKIPPED: Final = 255
+"""The most waits in a row that skip standing by. Their number doubles after every failed retry: the
 other side is slow, or in a thread."""
 
 
-_MOST_RESTS: Final = 32
+_WAITS_PER_PAUSE: Final = 32
 """How many waits in a row count as a pause. A wait lets other tasks run, too. But a scope of anyio
 cancels no task whose wait has just ended; where tasks take turns, it can find each wait so. A pause
 waits for nothing, so the scope reaches the task there: then even a call that has waited pauses."""
@@ -77,9 +77,9 @@ class AsyncMethods(QueueFace[ElementT]):
         self._allowance = 0
         self._budget = 0
         self._waker: AsyncWaker | None = None  # of the latest caller that needed one
-        self._waits_at_once = 0  # how many of the next waits skip standing by
-        self._in_vain = 0  # how many waits skipped it after the latest try in vain
-        self._rests = _MOST_RESTS  # how many of the next waits count as a pause
+        self._standbys_to_skip = 0  # how many of the next waits skip standing by
+        self._failed_retries = 0  # how many waits skipped it after the latest failed retry
+        self._waits_until_pause = _WAITS_PER_PAUSE  # how many of the next waits count as a pause
 
     @property
     def aio(self) -> Self:
@@ -96,7 +96,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def enqueue(self, element: Any) -> None:
         self._budget -= 1
         if self._budget < 0:
-            await self._enqueue_in_turn(element)
+            await self._enqueue_with_pause(element)
             return
         # Local names, as in `aioqueue.core.fast_path`.
         to_row, try_enqueue = self._to_row, self._try_enqueue
@@ -114,9 +114,9 @@ class AsyncMethods(QueueFace[ElementT]):
         columns, n = self._core.spec.columns(batch)
         self._budget -= n
         if self._budget < 0 or n == 0:
-            await self._enqueue_many_in_turn(columns, n, copy)
+            await self._enqueue_many_with_pause(columns, n, copy)
             return
-        columns = self._core.made_ready(columns, n, copy=copy)
+        columns = self._core.prepare_columns(columns, n, copy=copy)
         if not self._machine.try_enqueue_many(columns, n):
             await self._complete(PutMany(columns, n))
 
@@ -127,7 +127,7 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue(self) -> Any:
         self._budget -= 1
         if self._budget < 0:
-            return await self._dequeue_in_turn()
+            return await self._dequeue_with_pause()
         try_dequeue, from_row = self._try_dequeue, self._from_row
         row = try_dequeue()
         if row is NOTHING:
@@ -143,12 +143,12 @@ class AsyncMethods(QueueFace[ElementT]):
     async def dequeue_many(self, n: int, *, out: Any = None) -> Any:
         n, arrays = self._core.check_dequeue_many(n, out)
         if n == 0:
-            await self._yield_sometimes(0)
+            await self._yield_if_due(0)
             return self._core.empty_batch(arrays)
         self._budget -= n
-        waker = self._turn(n) if self._budget < 0 else None
+        waker = self._spend_budget(n) if self._budget < 0 else None
         if waker is not None:
-            return await self._batch_in_turn(Take(n, out=arrays), waker)
+            return await self._batch_with_pause(Take(n, out=arrays), waker)
         batch = self._core.try_batch(n, arrays)
         if batch is not NOTHING:
             return batch
@@ -167,13 +167,13 @@ class AsyncMethods(QueueFace[ElementT]):
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
-            await self._yield_sometimes(0)
+            await self._yield_if_due(0)
             return self._core.empty_batch()
         self._budget -= n
-        waker = self._turn(n) if self._budget < 0 else None
+        waker = self._spend_budget(n) if self._budget < 0 else None
         if waker is not None:
             take = Take(n, up_to=True, expired=max_wait == 0)
-            return await self._batch_in_turn(take, waker, max_wait or None)
+            return await self._batch_with_pause(take, waker, max_wait or None)
         batch = self._core.try_batch(n)
         if batch is not NOTHING:
             return batch
@@ -183,13 +183,13 @@ class AsyncMethods(QueueFace[ElementT]):
 
     async def wait_closed(self) -> None:
         if self._machine.state is QueueState.CLOSED:
-            await self._yield_sometimes(0)
+            await self._yield_if_due(0)
         else:
             await self._complete_wait(UntilClosed())
 
     async def join(self) -> None:
-        if self._at_once(UntilDone()):
-            await self._yield_sometimes(0)
+        if self._try_nowait(UntilDone()):
+            await self._yield_if_due(0)
         else:
             await self._complete_wait(UntilDone())
 
@@ -227,7 +227,7 @@ class AsyncMethods(QueueFace[ElementT]):
 
     # Calls that have used up what the face may move without asking.
 
-    def _turn(self, n: int) -> AsyncWaker | None:
+    def _spend_budget(self, n: int) -> AsyncWaker | None:
         """Count a call; return the waker if the call must let other tasks run after its move.
 
         Args:
@@ -238,78 +238,79 @@ class AsyncMethods(QueueFace[ElementT]):
         if waker is None or not waker.is_current():
             waker = self._waker = current_waker()
             self._core.remember(waker)  # so that what a task holds goes back if its loop is closed
-        is_due = waker.is_due(self._allowance + (n or 1))
+        is_due = waker.spend(self._allowance + (n or 1))
         # None while a task lets others run: so the calls behind it do the same, and return in their
         # order.
         self._budget = self._allowance = 0 if is_due else waker.allowance()
         return waker if is_due else None
 
-    def _renew(self, waker: AsyncWaker) -> None:
-        """Note that a pause has ended."""
-        self._budget = self._allowance = waker.renew()
-        self._rests = _MOST_RESTS
+    def _renew_budget(self, waker: AsyncWaker) -> None:
+        self._budget = self._allowance = waker.renew_budget()
+        self._waits_until_pause = _WAITS_PER_PAUSE
 
-    async def _yield_sometimes(self, n: int) -> None:
+    async def _yield_if_due(self, n: int) -> None:
         """Let other tasks run if it is time, in a call that changes nothing; in trio, always."""
-        waker = self._turn(n)
+        waker = self._spend_budget(n)
         if waker is not None:
             try:
                 await waker.pause(0)
             finally:
-                self._renew(waker)
+                self._renew_budget(waker)
 
-    async def _enqueue_in_turn(self, element: Any) -> None:
-        waker = self._turn(1)
+    async def _enqueue_with_pause(self, element: Any) -> None:
+        waker = self._spend_budget(1)
         put: Put | None = None
         try:
             if waker is not None:
-                first = waker.first()
+                # A cancellation that was deferred to this await comes before anything has moved.
+                first = waker.await_first()
                 if first is not None:
                     await first
             row = element if self._to_row is None else self._to_row(element)
             if not self._try_enqueue(row):
                 put = Put(row)
-                if await self._complete(put, None, True) and self._rests:
+                # Its wait has let other tasks run, which is what the pause is for.
+                if await self._complete(put, None, True) and self._waits_until_pause:
                     return
             if waker is not None:
-                await waker.give_way()
+                await waker.yield_shielded()
         except Exception:
             # So that a loop cannot block the others by calls that fail.
             if waker is not None and (put is None or not put.waits):
-                await waker.give_way()
+                await waker.yield_shielded()
             raise
         finally:
             if waker is not None:
-                self._renew(waker)
+                self._renew_budget(waker)
 
-    async def _enqueue_many_in_turn(self, columns: Columns, n: int, copy: bool) -> None:
+    async def _enqueue_many_with_pause(self, columns: Columns, n: int, copy: bool) -> None:
         if n == 0:
-            await self._yield_sometimes(0)
+            await self._yield_if_due(0)
             return
-        waker = self._turn(n)
+        waker = self._spend_budget(n)
         put: PutMany | None = None
         try:
             if waker is not None:
-                first = waker.first()
+                first = waker.await_first()
                 if first is not None:
                     await first
-            columns = self._core.made_ready(columns, n, copy=copy)
+            columns = self._core.prepare_columns(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
                 put = PutMany(columns, n)
-                if await self._complete(put) and self._rests:
+                if await self._complete(put) and self._waits_until_pause:
                     return
             if waker is not None:
-                await waker.give_way()
+                await waker.yield_shielded()
         except Exception:
             if waker is not None and (put is None or not put.waits):
-                await waker.give_way()
+                await waker.yield_shielded()
             raise
         finally:
             if waker is not None:
-                self._renew(waker)
+                self._renew_budget(waker)
 
-    async def _dequeue_in_turn(self) -> Any:
-        waker = self._turn(1)
+    async def _dequeue_with_pause(self) -> Any:
+        waker = self._spend_budget(1)
         from_row = self._from_row
         row = NOTHING if waker is not None else self._try_dequeue()
         if row is NOTHING:
@@ -317,17 +318,17 @@ class AsyncMethods(QueueFace[ElementT]):
             if waker is None:
                 await self._complete(take, None, True)
             else:
-                await self._take_in_turn(take, waker, None, True)
+                await self._take_with_pause(take, waker, None, True)
             row = take.held.single
         return row if from_row is None else from_row(row)
 
-    async def _batch_in_turn(
+    async def _batch_with_pause(
         self, take: Take, waker: AsyncWaker, max_wait: float | None = None
     ) -> Any:
-        await self._take_in_turn(take, waker, max_wait)
+        await self._take_with_pause(take, waker, max_wait)
         return self._core.finish_batch(take)
 
-    async def _take_in_turn(
+    async def _take_with_pause(
         self,
         take: Take,
         waker: AsyncWaker,
@@ -345,7 +346,7 @@ class AsyncMethods(QueueFace[ElementT]):
         machine = self._machine
         take.leased = True  # so that it is granted first, whether or not it has to wait
         has_suspended = False
-        first = waker.first()
+        first = waker.await_first()
         if first is not None:
             await first
         try:
@@ -354,10 +355,12 @@ class AsyncMethods(QueueFace[ElementT]):
                     has_suspended = await self._complete(take, max_wait, stands_by)
                 except Exception:
                     if not take.waits:
-                        await waker.give_way()
+                        await waker.yield_shielded()
                     raise
-            if not has_suspended or not self._rests:
-                await waker.wait_turn()
+            # Granted, and not committed: if the task is cancelled in this pause, its rows go back,
+            # and until then nobody learns that a closed queue is empty.
+            if not has_suspended or not self._waits_until_pause:
+                await waker.yield_cancellable()
             if take.state is GRANTED:
                 wakers = machine.commit(take)
                 if wakers:
@@ -367,7 +370,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 apply_deferred(machine.withdraw, take)
             raise
         finally:
-            self._renew(waker)
+            self._renew_budget(waker)
 
     async def _complete_wait(self, attempt: UntilClosed | UntilDone) -> None:
         """Do the same as `_complete` for an attempt that only waits."""
@@ -406,44 +409,49 @@ class AsyncMethods(QueueFace[ElementT]):
             runner = waker.runner()
             next_round = None
             if stands_by:
-                if self._waits_at_once > 0:  # two loops may count at the same time
-                    self._waits_at_once -= 1
+                if self._standbys_to_skip > 0:  # two loops may count at the same time
+                    self._standbys_to_skip -= 1
                 # After a stop, a call that would have to wait begins, and is ended by `watch`.
-                elif not (known_stops and is_stopped(runner)):
+                elif not (active_stops and is_stopped(runner)):
                     next_round = waker.next_round
             if next_round is not None and machine.stand_by(attempt, waker):
                 has_stood_by = True
-                core.falls_asleep(attempt, runner)
-                if self._rests:
-                    self._rests -= 1
+                core.record_owner(attempt, runner)
+                if self._waits_until_pause:
+                    self._waits_until_pause -= 1
                     self._budget = self._allowance = waker.allowance()
                 meter = current_meter.get()
                 if meter is not None:
-                    meter.sleeps(attempt, core.name, began)
+                    meter.wait_started(attempt, core.name, began)
+                # Between these two marks the task only sleeps. What is raised there is no handler's
+                # exception in the middle of a move, so no wake can be lost.
                 is_moving = False
                 await next_round
                 is_moving = True
                 ended = perf_counter()
-                is_over = known_stops and is_stopped(runner)
+                # After a stop the attempt has to begin, so that the stop can withdraw it.
+                is_over = active_stops and is_stopped(runner)
                 if not is_over and machine.retry(attempt, ended - began):
-                    self._in_vain = 0
+                    self._failed_retries = 0
                     if meter is not None:
-                        meter.awoke(ended)
+                        meter.wait_ended(ended)
                     return True
-                self._in_vain = self._waits_at_once = min(2 * self._in_vain + 1, _MOST_AT_ONCE)
+                self._failed_retries = self._standbys_to_skip = min(
+                    2 * self._failed_retries + 1, _MAX_SKIPPED
+                )
             if not attempt.waits:
-                if core.lends and type(attempt) is Take:
-                    core.falls_asleep(attempt, runner)  # the machine asks whose it is
+                if core.has_leases and type(attempt) is Take:
+                    core.record_owner(attempt, runner)  # the machine asks whose it is
                 wakers = machine.begin(attempt, waker)
                 if wakers:
                     deliver(wakers)
             if attempt.waits:
-                core.falls_asleep(attempt, runner)
-                scopes = stop_scopes(runner) if known_stops else ()
+                core.record_owner(attempt, runner)
+                scopes = stop_scopes(runner) if active_stops else ()
                 if scopes:
                     watch(scopes, attempt, began)
-                if self._rests:
-                    self._rests -= 1
+                if self._waits_until_pause:
+                    self._waits_until_pause -= 1
                     self._budget = self._allowance = waker.allowance()
                 if len(core.wakers) > 1:  # a single one is that of our own loop, which runs
                     core.drop_dead_loops()
@@ -454,7 +462,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 if meter is None:
                     meter = current_meter.get()
                     if meter is not None:
-                        meter.sleeps(attempt, core.name, began)
+                        meter.wait_started(attempt, core.name, began)
                 is_moving = False
                 # A task that stood by and was granted meanwhile was scheduled before all that were
                 # granted after it. It must not let them go first by waiting for another round.
@@ -464,27 +472,30 @@ class AsyncMethods(QueueFace[ElementT]):
                 if attempt.state is WITHDRAWN:
                     raise self._stopped_error(attempt)
                 ended = perf_counter()
-                if attempt.borrower is not None or (attempt.leased and not self._rests):
+                # A lease is committed by its loop; in a call that pauses, by `_take_with_pause`.
+                if attempt.borrower is not None or (attempt.leased and not self._waits_until_pause):
                     machine.count_wait(attempt, ended - began)  # the lease is committed later
                 else:
                     wakers = machine.commit(attempt, ended - began)
                     if wakers:
                         deliver(wakers)
                 if meter is not None:
-                    meter.awoke(ended)
+                    meter.wait_ended(ended)
             elif attempt.state is WITHDRAWN:  # by a stop, while it stood by
                 raise self._stopped_error(attempt)
             elif meter is not None:
-                meter.awoke(perf_counter())
+                meter.wait_ended(perf_counter())
         except BaseException as error:
             ended = perf_counter()
+            # The exception does not say what has become of the attempt: a grant may have come just
+            # before the cancellation. The machine knows, and undoes what can be undone.
             if not attempt.is_withdrawn:
                 apply_deferred(machine.withdraw, attempt, ended - began)
             if meter is not None:
-                meter.awoke(ended)
-            if is_moving:  # the exception may have struck between a grant and its wake
+                meter.wait_ended(ended)
+            if is_moving:  # the exception may have come between a grant and its wake
                 core.wake_all()
-            note_rows(attempt, error)
+            add_rows_note(attempt, error)
             raise
         finally:
             if cancel_timer is not None:
@@ -522,7 +533,6 @@ class AsyncBatches(Generic[BatchT]):
         return on_one_line(f"<{kind} of {self._n} from '{self._queue.name}'>")
 
     def _lent(self) -> QueueLeases:
-        """See `QueueFace._lent`."""
         return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
 
     def _on_both_faces(self) -> tuple[Any, Any]:
@@ -540,7 +550,7 @@ class AsyncBatches(Generic[BatchT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __aiter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
 
 from aioqueue.base.arguments import checked_seconds
-from aioqueue.base.hints import not_searched
+from aioqueue.base.hints import refuse_search
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import SHORTENED, shorten, shorten_again
 from aioqueue.core.attempts import (
@@ -37,9 +37,9 @@ from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
-from aioqueue.queues.core import QueueFace, note_rows
+from aioqueue.queues.core import QueueFace, add_rows_note
 from aioqueue.queues.leases import QueueLeases
-from aioqueue.worlds.scopes import cancelled_by, current_scopes, least_left, unwatch, watch
+from aioqueue.worlds.scopes import cancelled_by, current_scopes, seconds_left, unwatch, watch
 from aioqueue.worlds.waker import ThreadWaker, apply_deferred, deliver, in_event_loop
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class BlockingMethods(QueueFace[ElementT]):
             timeout = checked_seconds(timeout, "timeout")
         columns, n = self._core.spec.columns(batch)
         if n:
-            columns = self._core.made_ready(columns, n, copy=copy)
+            columns = self._core.prepare_columns(columns, n, copy=copy)
             if not self._machine.try_enqueue_many(columns, n):
                 with SHORTENED:
                     self._complete(PutMany(columns, n), "enqueue_many", timeout)
@@ -232,7 +232,7 @@ class BlockingMethods(QueueFace[ElementT]):
     ) -> None:
         """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception."""
         if in_event_loop():
-            if not self._at_once(attempt):
+            if not self._try_nowait(attempt):
                 if timeout == 0:
                     raise self._timeout_error(attempt, method, timeout)
                 raise RuntimeError(
@@ -244,27 +244,27 @@ class BlockingMethods(QueueFace[ElementT]):
         began = attempt.began = perf_counter()
         waker = ThreadWaker()
         scopes = current_scopes()
-        sleepers = self._core.sleepers
+        blocked_wakers = self._core.blocked_wakers
         try:
-            sleepers[waker] = None
-            if self._core.lends and type(attempt) is Take:
-                self._core.falls_asleep(attempt, current_thread())  # the machine asks whose it is
+            blocked_wakers[waker] = None  # first: `wake_all` must reach it after an interruption
+            if self._core.has_leases and type(attempt) is Take:
+                self._core.record_owner(attempt, current_thread())  # the machine asks whose it is
             wakers = self._machine.begin(attempt, waker)
             if wakers:
                 deliver(wakers)
             if attempt.waits:
-                self._core.falls_asleep(attempt, current_thread())
+                self._core.record_owner(attempt, current_thread())
                 if self._core.wakers:
                     self._core.drop_dead_loops()
-                    if timeout != 0 and attempt.is_pending and self._core.stands_still_for(attempt):
+                    if timeout != 0 and attempt.is_pending and self._core.would_deadlock(attempt):
                         raise self._deadlock_error(method)
                 limit = timeout
                 if scopes:
-                    limit = least_left(scopes, timeout)
+                    limit = seconds_left(scopes, timeout)
                     watch(scopes, attempt, began)
                 meter = current_meter.get()
                 if meter is not None:
-                    meter.sleeps(attempt, self.name, began)
+                    meter.wait_started(attempt, self.name, began)
                 # The loop is a function of its own so that Ctrl-C can end it:
                 # `aioqueue.system.locks`.
                 if not self._wait(attempt, waker, began, limit, max_wait):
@@ -285,12 +285,12 @@ class BlockingMethods(QueueFace[ElementT]):
             if not attempt.is_withdrawn:
                 apply_deferred(self._machine.withdraw, attempt, perf_counter() - began)
                 self._core.wake_all()
-                note_rows(attempt, error)
+                add_rows_note(attempt, error)
             raise
         finally:
-            sleepers.pop(waker, None)
+            blocked_wakers.pop(waker, None)
             if meter is not None:
-                meter.awoke(perf_counter())
+                meter.wait_ended(perf_counter())
             if scopes:
                 unwatch(scopes, attempt)
         if attempt.error is not None:
@@ -317,12 +317,14 @@ class BlockingMethods(QueueFace[ElementT]):
             if waker.wait(min(limits) - (perf_counter() - began)):
                 continue
             waited = perf_counter() - began
+            # The lock of the machine decides whether the limit or a grant came first. If it was the
+            # grant, the attempt is not pending any more, and the loop ends.
             if limit is not None and waited >= limit:
                 deliver(self._machine.withdraw(attempt, waited, if_pending=True))
                 if attempt.is_withdrawn:
                     return False
             elif max_wait is not None and waited >= max_wait:
-                max_wait = None
+                max_wait = None  # from now on the first row ends the wait, however late it comes
                 assert isinstance(attempt, Take)
                 deliver(self._machine.expire(attempt))
         return True
@@ -375,7 +377,6 @@ class Batches(Generic[BatchT]):
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
     def _lent(self) -> QueueLeases:
-        """See `QueueFace._lent`."""
         return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
 
     def _on_both_faces(self) -> tuple[Any, Any]:
@@ -393,7 +394,7 @@ class Batches(Generic[BatchT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> Self:
         return self

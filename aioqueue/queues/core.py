@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 import numpy as np
 
 from aioqueue.base.arguments import checked_count, checked_flag, is_int
-from aioqueue.base.hints import hint_attributes, not_searched, refuse_overrides
+from aioqueue.base.hints import hint_attributes, refuse_overrides, refuse_search
 from aioqueue.base.public_names import World, describe
 from aioqueue.core.attempts import (
     ENQUEUE,
@@ -46,8 +46,8 @@ from aioqueue.errors import InvalidArgumentError, QueueEmpty, QueueFull, counted
 from aioqueue.queues.leases import QueueLeases, running_caller
 from aioqueue.queues.method_docstrings import QueueMethods
 from aioqueue.system.forks import refuse_in_forks
-from aioqueue.system.locks import holding, machine_lock
-from aioqueue.worlds.scopes import waited_elsewhere, waits_elsewhere
+from aioqueue.system.locks import call_with_lock, machine_lock
+from aioqueue.worlds.scopes import register_wait, unregister_wait
 from aioqueue.worlds.waker import (
     AsyncWaker,
     CallbackWaker,
@@ -118,35 +118,33 @@ class QueueCore:
         # The event loops whose tasks have waited here, so that a closed loop can be detected.
         self.wakers: dict[AsyncWaker, None] = {}
         # Event loop -> how many of its tasks are workers that fill this queue; see
-        # `stands_still_for`.
+        # `would_deadlock`.
         self.fillers: dict[AsyncWaker, int] = {}
         # The blocked threads and the callbacks. Code only ever sets, pops and lists this dict: each
         # is atomic, so it needs no lock.
-        self.sleepers: dict[Waker, None] = {}
+        self.blocked_wakers: dict[Waker, None] = {}
         # The latest caller that waited on each side, for the report that explains a hang.
         self.last_enqueuer: Owner | None = None
         self.last_dequeuer: Owner | None = None
         # The monitors' parts. A part lives as long as the queue, then reports its last numbers.
         self.parts: list[Any] = []
-        self.lends = False  # whether a loop has ever taken elements on lease
+        self.has_leases = False  # whether a loop has ever taken elements on lease
         self.last_end: str | None = None  # how the latest run of a runner that filled it ended
         refuse_in_forks(self)
 
     @property
     def label(self) -> str:
-        """What messages call it."""
         return queue_label(self.kind, self.name)
 
     @property
     def capacity(self) -> int | None:
-        """How many elements fit; ``None`` for no bound."""
         return self.machine.capacity
 
     def remember(self, waker: AsyncWaker) -> None:
         """Remember an event loop whose tasks wait here."""
-        holding(self.lock, self.wakers.__setitem__, waker, None)
+        call_with_lock(self.lock, self.wakers.__setitem__, waker, None)
 
-    def note_filler(self, waker: AsyncWaker, change: int) -> None:
+    def count_filler(self, waker: AsyncWaker, change: int) -> None:
         """Count a worker that fills the queue as a task of a loop: +1 at its start, -1 at its end.
 
         Call it in the loop's own thread. Only that thread changes the loop's count, so no update
@@ -160,16 +158,16 @@ class QueueCore:
         else:
             self.fillers.pop(waker, None)
 
-    def stands_still_for(self, attempt: Attempt) -> bool:
+    def would_deadlock(self, attempt: Attempt) -> bool:
         """Return whether this attempt would deadlock: it waits for tasks that its thread blocks.
 
         This happens only in the cell of a notebook, which blocks the loop that runs the cell. The
         tasks in question wait here too, or they are the workers that fill what the attempt takes.
         A waiting task holds rows that only it may have, and callers behind it are not served.
         """
-        for waker in holding(self.lock, list, self.wakers):
+        for waker in call_with_lock(self.lock, list, self.wakers):
             if not waker.is_current():
-                continue
+                continue  # the loop of another thread: its tasks run on, and may end the wait
             if attempt.side is not ENQUEUE and self.fillers.get(waker):
                 return True
             others = self.machine.attempts_in(waker)
@@ -177,7 +175,7 @@ class QueueCore:
                 return True
         return False
 
-    def falls_asleep(self, attempt: Attempt, runner: Any) -> None:
+    def record_owner(self, attempt: Attempt, runner: Any) -> None:
         """Record the owner of an attempt that has to wait.
 
         Args:
@@ -188,14 +186,14 @@ class QueueCore:
         # `aioqueue.core.fast_path`.)
         is_take = type(attempt) is Take
         owner = self.last_dequeuer if is_take else self.last_enqueuer
-        if is_take and self.lends:
-            if not (isinstance(owner, LoopOwner) and owner.is_still(runner)):
+        if is_take and self.has_leases:
+            if not (isinstance(owner, LoopOwner) and owner.is_current_owner(runner)):
                 owner = self.last_dequeuer = LoopOwner(runner)
             attempt.owner = owner
             return
         if not is_take and attempt.waits and attempt.side is NEITHER:
-            # It stands in no line in which it is looked for. `forget_wait` undoes this.
-            waits_elsewhere(attempt, runner)
+            # The report of a hang finds it in no wait list. `forget_wait` undoes this.
+            register_wait(attempt, runner)
         if owner is not None:
             reference = owner.reference
             # (A thread of a pool works for one worker, and then for another.)
@@ -211,8 +209,8 @@ class QueueCore:
 
     @staticmethod
     def forget_wait(attempt: Attempt) -> None:
-        """Forget who waits in an attempt that moves nothing; it has ended, or never had to wait."""
-        waited_elsewhere(attempt)
+        """Unregister the owner of an attempt that moves nothing, after it has ended."""
+        unregister_wait(attempt)
 
     def wake_all(self) -> None:
         """Wake every caller. Callers that have nothing to do go back to sleep.
@@ -220,15 +218,15 @@ class QueueCore:
         Call it after an interruption: Ctrl-C may strike after the machine has granted an attempt
         and before its owner was woken, and that wake would be lost.
         """
-        wakers = holding(self.lock, list, self.wakers)
-        deliver([*wakers, *list(self.sleepers)], from_anywhere=True)
+        wakers = call_with_lock(self.lock, list, self.wakers)
+        deliver([*wakers, *list(self.blocked_wakers)], from_anywhere=True)
 
     def drop_dead_loops(self) -> None:
         """Withdraw the attempts of tasks whose event loop is closed: they will never run again.
 
         A caller does this before it waits. Otherwise it might wait for rows that a dead task holds.
         """
-        for waker in holding(self.lock, self._forget_dead_wakers):
+        for waker in call_with_lock(self.lock, self._forget_dead_wakers):
             withdraw_all(self.machine.attempts_in(waker))
 
     def _forget_dead_wakers(self) -> list[AsyncWaker]:
@@ -252,13 +250,13 @@ class QueueCore:
         """
         attempt = UntilClosed()
         waker = CallbackWaker(attempt, callback)
-        self.sleepers[waker] = None
+        self.blocked_wakers[waker] = None  # first: `wake_all` must reach it after an interruption
         deliver(self.machine.begin(attempt, waker))
         waker.wake()  # the queue may have been closed before `begin`
         return partial(self._forget_call, attempt, waker)
 
     def _forget_call(self, attempt: UntilClosed, waker: CallbackWaker) -> None:
-        self.sleepers.pop(waker, None)
+        self.blocked_wakers.pop(waker, None)
         if attempt.is_pending:
             apply_deferred(self.machine.withdraw, attempt, if_pending=True)
         waker.forget()
@@ -275,7 +273,7 @@ class QueueCore:
                 " batches can only be taken from a queue whose elements have shapes"
             )
         rows = checked_count(n, "n")
-        most = self.machine.most
+        most = self.machine.max_rows
         if not self.storage.progressive and rows > most:
             bound = "the capacity" if most == self.capacity else "which is all that max_bytes holds"
             raise InvalidArgumentError(
@@ -284,7 +282,7 @@ class QueueCore:
             )
         return rows
 
-    def made_ready(self, columns: Columns, n: int, *, copy: bool) -> Columns:
+    def prepare_columns(self, columns: Columns, n: int, *, copy: bool) -> Columns:
         """Prepare checked rows for the machine. A large batch is copied here, outside of its lock.
 
         The result may be memory of the storage. Hand it to the machine at once, with no await in
@@ -295,12 +293,10 @@ class QueueCore:
         return self.copier.copy_in(columns, n) if self.storage.is_large(n) else columns
 
     def check_dequeue_many(self, n: Any, out: Any) -> tuple[int, Columns | None]:
-        """Check the arguments of `dequeue_many`."""
         n = self.check_batch_size(n)
         return n, None if out is None else self.spec.outputs(out, n)
 
     def empty_batch(self, out: Columns | None = None) -> Any:
-        """Return a batch of no rows."""
         return self.spec.batch(self.storage.empty() if out is None else out)
 
     def try_batch(self, n: int, out: Columns | None = None) -> Any:
@@ -400,7 +396,7 @@ class QueueFace(QueueMethods[ElementT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __bool__(self) -> bool:
         """Return true, also while the queue is empty."""
@@ -521,12 +517,12 @@ class QueueFace(QueueMethods[ElementT]):
         checked_flag(cancel_pending_enqueues, "cancel_pending_enqueues")
         if self._core.wakers and not self._machine.is_entered_here():
             self._core.drop_dead_loops()  # rows that dead tasks hold would keep the queue open
-        how: Any = {"cancel_pending_enqueues": cancel_pending_enqueues, "cause": cause}
+        options: Any = {"cancel_pending_enqueues": cancel_pending_enqueues, "cause": cause}
         try:
-            apply_deferred(self._machine.close, **how)
+            apply_deferred(self._machine.close, **options)
         except BaseException:
             if self.is_closed():  # a signal handler has raised in the middle: finish what began
-                apply_deferred(self._machine.close, **how)
+                apply_deferred(self._machine.close, **options)
             self._core.wake_all()  # callers that the close has granted may be asleep still
             raise
 
@@ -550,7 +546,7 @@ class QueueFace(QueueMethods[ElementT]):
             RuntimeError: the call interrupts another call of the same thread.
         """
         row = element if self._to_row is None else self._to_row(element)
-        if not self._try_enqueue(row) and not self._at_once(Put(row)):
+        if not self._try_enqueue(row) and not self._try_nowait(Put(row)):
             raise QueueFull(
                 f"{self._core.label} is full, or other enqueues wait for room:"
                 " use enqueue to wait, too"
@@ -576,7 +572,7 @@ class QueueFace(QueueMethods[ElementT]):
         row = self._try_dequeue()
         if row is NOTHING:
             take = Take(1, True)
-            if not self._at_once(take):
+            if not self._try_nowait(take):
                 raise QueueEmpty(
                     f"{self._core.label} has no element to give, or other dequeues"
                     " wait for one: use dequeue to wait, too"
@@ -625,12 +621,12 @@ class QueueFace(QueueMethods[ElementT]):
         """Return a way to take elements on lease, which go back unless they are used."""
         return QueueLeases(self)
 
-    def _at_once(self, attempt: Attempt) -> bool:
+    def _try_nowait(self, attempt: Attempt) -> bool:
         """Make an attempt that may not wait; return whether it succeeded."""
         if self._core.wakers:
-            self._core.drop_dead_loops()
-        if self._core.lends and type(attempt) is Take:
-            self._core.falls_asleep(attempt, running_caller())  # the machine asks whose it is
+            self._core.drop_dead_loops()  # rows that a dead task holds may be what this call lacks
+        if self._core.has_leases and type(attempt) is Take:
+            self._core.record_owner(attempt, running_caller())  # the machine asks whose it is
         try:
             wakers = self._machine.begin(attempt, None)
             if wakers:
@@ -648,9 +644,13 @@ class QueueFace(QueueMethods[ElementT]):
         """Return the face of this queue in another world; the first call makes it."""
         made = self._core.faces.get(world)
         face = None if made is None else made()
-        return holding(self._core.lock, self._peer_here, world) if face is None else face
+        return (
+            call_with_lock(self._core.lock, self._find_or_make_peer, world)
+            if face is None
+            else face
+        )
 
-    def _peer_here(self, world: World) -> Any:
+    def _find_or_make_peer(self, world: World) -> Any:
         core = self._core
         made = core.faces.get(world)
         face: Any = None if made is None else made()
@@ -677,7 +677,7 @@ def _shape(component: Component) -> tuple[int | None, ...]:
     return component.shape
 
 
-def note_rows(attempt: Attempt, error: BaseException) -> None:
+def add_rows_note(attempt: Attempt, error: BaseException) -> None:
     """Note on an exception that interrupts an `enqueue_many` how many of its rows are in."""
     if isinstance(attempt, PutMany):
         with suppress(Exception):  # a class with slots has no room for it

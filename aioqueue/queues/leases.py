@@ -5,12 +5,12 @@ queue, to the front and in order, whether or not a function has been called with
 that a pipeline takes stays *granted* in the machine, until one of these is known:
 
 * it was **handed out**: an example that was made of it, or a batch with one, has reached the user
-  (`QueueLeases.used`);
-* it **gave nothing**: it was skipped, or a stage has left it out (`QueueLeases.used`, too);
+  (`QueueLeases.commit`);
+* it **gave nothing**: it was skipped, or a stage has left it out (`QueueLeases.commit`, too);
 * it **goes back** (`QueueLeases.give_back`), at the end of the loop, however that comes.
 
-Meanwhile, other consumers of a closed queue wait, as for any granted rows. Who works for the loop
-does not, since the loop would wait for itself: its workers, whatever they call (they inherit
+Meanwhile, other consumers of a closed queue wait, as for any granted rows. The loop's own callers
+do not, since the loop would wait for itself: its workers, whatever they call (they inherit
 `current_loops`); its user, and the loops that the same user runs inside of it or beside it.
 """
 
@@ -48,16 +48,15 @@ class QueueLeases:
         self._up_to = up_to
         self._from_row = face.sync._from_row
         self._borrower = Borrower(current_loops.get())
-        self._last: weakref.ref[Any] | None = None  # the latest of its owners
+        self._last_owner: weakref.ref[Any] | None = None  # the latest of its owners
         self._user: weakref.ref[Any] | None = None
         self._held: dict[Hashable, Take] = {}
         self._is_over = False
         self._process = PROCESS.number
-        self._core.lends = True
+        self._core.has_leases = True
 
     @property
     def name(self) -> str:
-        """The name of the queue."""
         name: str = self._core.name
         return name
 
@@ -65,11 +64,11 @@ class QueueLeases:
         """How many elements, or batches of them, are on lease now."""
         return len(self._held)
 
-    def note_owner(self) -> None:
+    def add_owner(self) -> None:
         """Note that the calling thread or task uses the elements: it must not wait for itself."""
-        self._note(running_caller())
+        self._add_owner(running_caller())
 
-    def note_user(self) -> None:
+    def set_user(self) -> None:
         """Note that the calling thread or task waits for the loop, or uses what it gives.
 
         It would also wait for itself by another loop, whose workers ask the same queue.
@@ -80,14 +79,15 @@ class QueueLeases:
             borrower.owners.add(caller)
             self._user = weakref.ref(caller)
             borrower.users = (self._user, weakref.ref(current_thread()))
-            # Workers of this loop, or of another one, may wait already.
+            # Workers of this loop, or of another one, may wait already. Some of them now wait for
+            # themselves; a withdrawal of nothing lets the machine find these.
             apply_deferred(self._machine.withdraw_leases, ())
 
-    def _note(self, caller: object) -> None:
-        last = self._last
+    def _add_owner(self, caller: object) -> None:
+        last = self._last_owner
         if last is None or last() is not caller:  # nearly always the same once more
             self._borrower.owners.add(caller)
-            self._last = weakref.ref(caller)
+            self._last_owner = weakref.ref(caller)
 
     def take(self, key: Hashable) -> Any:
         """Take the next element, or batch, on lease. A thread waits for it.
@@ -99,12 +99,12 @@ class QueueLeases:
             OutOfRangeError: the queue is closed, and has no more.
             CancelledError: the loop is over.
         """
-        take = self._begun()
+        take = self._new_take()
         if not (take.single and self._machine.try_grant(take, None)):
             self._sync._complete(take, "dequeue", None)
             self._machine.count_wait(take, 0.0)  # that of a lease which did not wait
-        self._note(current_thread())
-        return self._kept(key, take)
+        self._add_owner(current_thread())
+        return self._record(key, take)
 
     async def take_async(self, key: Hashable) -> Any:
         """Do the same in a task.
@@ -112,10 +112,10 @@ class QueueLeases:
         Cancellation:
             A cancelled call has taken nothing.
         """
-        aio, take = self._aio, self._begun()
+        aio, take = self._aio, self._new_take()
         aio._budget -= take.n
-        waker = aio._turn(take.n) if aio._budget < 0 else None
-        first = None if waker is None else waker.first()
+        waker = aio._spend_budget(take.n) if aio._budget < 0 else None
+        first = None if waker is None else waker.await_first()
         if first is not None:
             await first
         has_suspended = False
@@ -123,18 +123,20 @@ class QueueLeases:
             if not (take.single and self._machine.try_grant(take, None)):
                 has_suspended = await aio._complete(take)
                 self._machine.count_wait(take, 0.0)
+            # After the grant, so that no other task is served in between. A cancellation here gives
+            # the lease back.
             if waker is not None and not has_suspended:
-                await waker.wait_turn()
+                await waker.yield_cancellable()
         except BaseException:
             apply_deferred(self._machine.withdraw_leases, [take])
             raise
         finally:
             if waker is not None:
-                aio._budget = aio._allowance = waker.renew()
-        self.note_owner()
-        return self._kept(key, take)
+                aio._budget = aio._allowance = waker.renew_budget()
+        self.add_owner()
+        return self._record(key, take)
 
-    def used(self, keys: Iterable[Hashable], *, is_done: bool = False) -> None:
+    def commit(self, keys: Iterable[Hashable], *, is_done: bool = False) -> None:
         """Commit leases: their elements were handed out, or gave nothing.
 
         Args:
@@ -151,22 +153,22 @@ class QueueLeases:
             if rows:
                 self._sync.task_done(rows)
 
-    def used_all(self) -> None:
+    def commit_all(self) -> None:
         """Commit all leases: what was handed out does not say which elements it was made from."""
-        self.used(list(self._held))
+        self.commit(list(self._held))
 
     def give_back(self) -> None:
         """End the loop: give what is still on lease back to the front of the queue, in order."""
         if self._process != PROCESS.number:
             return  # the elements are the parent's
-        self._is_over = True
+        self._is_over = True  # first: see `_record`
         takes = [
             take for key in list(self._held) if (take := self._held.pop(key, None)) is not None
         ]
         if takes:
             apply_deferred(self._machine.withdraw_leases, takes)
 
-    def _begun(self) -> Take:
+    def _new_take(self) -> Take:
         if self._is_over:
             raise CancelledError(f"the loop that reads '{self.name}' is over")
         n = self._n
@@ -174,23 +176,25 @@ class QueueLeases:
             return Take(1, True, leased=True, borrower=self._borrower)
         return Take(n, up_to=self._up_to, leased=True, borrower=self._borrower)
 
-    def _kept(self, key: Hashable, take: Take) -> Any:
+    def _record(self, key: Hashable, take: Take) -> Any:
         """Enter a lease. Returns the element."""
-        take.waker = None
+        take.waker = None  # it waits no more: a lease may outlive the event loop that took it
         self._held[key] = take
         try:
+            # Asked after the lease is entered. If `give_back` runs in another thread just now,
+            # either that finds the lease, or this call finds that the loop is over.
             if self._is_over:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
             if take.single:
                 from_row, row = self._from_row, take.held.single
                 return row if from_row is None else from_row(row)
-            return self._batch_of(take)
+            return self._batch_from(take)
         except BaseException:
             self._held.pop(key, None)
             apply_deferred(self._machine.withdraw_leases, [take])
             raise
 
-    def _batch_of(self, take: Take) -> Any:
+    def _batch_from(self, take: Take) -> Any:
         spec, held = self._core.spec, take.held
         if spec.components is not None and all(one.fixed for one in spec.components):
             # Copies: these rows may go back, and must not be memory of the user's by then.

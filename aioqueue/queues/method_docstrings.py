@@ -186,12 +186,12 @@ class QueueMethods(Generic[ElementT]):
         """Wait until every element that went in is done with, as in `queue.Queue`.
 
         That is so once `task_done` has been called for each of them. It is the end of a program
-        that feeds its own queue: an empty queue is not, since the last element is in somebody's
-        hands while it is still to bring new ones. More elements may come afterwards.
+        that feeds its own queue: an empty queue is not, since a worker may still
+        process the last element and put new ones in. More elements may come afterwards.
 
         Closing the queue in the ordinary way ends no join: consumers can still finish what is
         inside. The stop of a coordinator ends a join in which one of its workers waits, and one in
-        which the task or thread of its block waits: who was to finish the rest has been stopped.
+        which the task or thread of its block waits: the workers have stopped.
 
         Args:
             timeout: in threads, seconds to wait at most; ``None`` waits for ever.

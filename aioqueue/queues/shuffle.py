@@ -40,14 +40,13 @@ def shuffle_storage(
     max_bytes: int | None = None,
     *,
     seed: Seed = None,
-    draws_again: bool = True,
+    redraws: bool = True,
 ) -> Storage:
-    """Make the shuffle buffer that fits the elements."""
     if max_bytes is not None and brings_sizes(spec):
-        entries = ShuffleStorage(ObjectShelf(), seed, draws_again=draws_again)
+        entries = ShuffleStorage(ObjectShelf(), seed, redraws=redraws)
         return WeighedStorage(entries, spec)
     shelf = shelf_for(spec, most_rows(spec, capacity, max_bytes))
-    return ShuffleStorage(shelf, seed, draws_again=draws_again)
+    return ShuffleStorage(shelf, seed, redraws=redraws)
 
 
 class RandomShuffleConstructor(QueueFace[ElementT]):
@@ -71,7 +70,7 @@ class RandomShuffleConstructor(QueueFace[ElementT]):
     """
 
     _kind = "RandomShuffleQueue"
-    _draws_again = True  # rows that an unfinished batch gives back are drawn anew, as in TensorFlow
+    _redraws = True  # rows that an unfinished batch gives back are drawn anew, as in TensorFlow
 
     def __init__(
         self,
@@ -93,9 +92,7 @@ class RandomShuffleConstructor(QueueFace[ElementT]):
                 f"min_after_dequeue: got {keep}; expected less than the capacity, {capacity}"
             )
         spec = spec_for(dtypes, shapes, names)
-        storage = shuffle_storage(
-            spec, capacity, max_bytes, seed=seed, draws_again=self._draws_again
-        )
+        storage = shuffle_storage(spec, capacity, max_bytes, seed=seed, redraws=self._redraws)
         size = storage.row_bytes
         if keep and max_bytes is not None and size and max_bytes // size <= keep:
             raise InvalidArgumentError(

@@ -17,12 +17,17 @@ from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import describe_exception
-from aioqueue.processes.messages import failure_of_message, message_of_failure
-from aioqueue.ray.link import Link, place_here, task_here
-from aioqueue.ray.members import ActiveWorker, Failure, News, ProgramReport, remote_class
+from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.ray.coordinator_actor import ActiveWorker, Failure, News, ProgramReport, remote_class
+from aioqueue.ray.coordinator_connection import CoordinatorConnection, place_here, task_here
 from aioqueue.ray.queues import NAMESPACE, checked_name
-from aioqueue.ray.tasks import Elsewhere, RayTask, await_elsewhere, is_reference
-from aioqueue.system.locks import guarded, holding
+from aioqueue.ray.remote_workers import (
+    OtherProgramWorker,
+    RayTask,
+    await_other_programs,
+    is_reference,
+)
+from aioqueue.system.locks import call_with_lock
 from aioqueue.workers.executors.ray_cluster import connected, log, not_connected
 from aioqueue.worlds.scopes import Gate
 
@@ -58,20 +63,22 @@ class ClusterCore(CoordinatorCore):
         self._ray = ray
         self._life = f"program-{uuid.uuid4().hex[:12]}"
         self._place = place_here()
-        # All below is guarded by the lock of the coordinator.
+        # All below is synchronized by the lock of the coordinator.
         self._run = _UNKNOWN
         self._first_run = 0  # news of earlier runs is ignored
         self._number = 0  # of the next report
         self._seen = 0  # number of the cluster's failures seen here
         self._shared: list[BaseException] = []  # failures that the actor has or will get
-        self._to_tell: list[Failure] = []  # those of them from this program
-        self._stopped_here: str | None = None
-        self._works: list[ActiveWorker] = []
-        self._tasks_that_join: list[str] = []  # the tasks that wait in a join
+        self._local_failures: list[Failure] = []  # those of them from this program
+        self._local_stopped_by: str | None = None
+        self._active_workers: list[ActiveWorker] = []
+        self._joining_keys: list[str] = []  # the tasks that wait in a join
         self._tasks: weakref.WeakValueDictionary[int, RayTask] = weakref.WeakValueDictionary()
-        self.link: Link = Link(ray, name, actor, weakref.ref(self))
-        self.link.start()
-        weakref.finalize(self, self.link.leave)
+        self.connection: CoordinatorConnection = CoordinatorConnection(
+            ray, name, actor, weakref.ref(self)
+        )
+        self.connection.start()
+        weakref.finalize(self, self.connection.leave)
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled.
@@ -80,8 +87,8 @@ class ClusterCore(CoordinatorCore):
             TypeError: always.
         """
         raise TypeError(
-            f"coordinator '{self.link.name}' cannot be sent elsewhere: make one there with the same"
-            " name"
+            f"coordinator '{self.connection.name}' cannot be sent elsewhere: make one there with"
+            " the same name"
         )
 
     # Local decisions.
@@ -92,14 +99,16 @@ class ClusterCore(CoordinatorCore):
         With a failure, it returns once the actor has the failure, or after five seconds. So a
         caller that waits for this worker learns of the failure.
         """
-        self.link.check()
+        self.connection.check()
         error = self.unrecorded_part(error)
+        # Without the lock, since it pickles an exception of the user; and before the core records
+        # the failure, since a join may raise it then, and what was raised is not sent.
         failure = self._failure(error, worker)
         super().stop(error, worker)
-        count = holding(self._lock, self._note_own, error, failure, worker)
-        self.link.tell_soon()
+        count = call_with_lock(self._lock, self._queue_failure, error, failure, worker)
+        self.connection.report_soon()
         if count and worker != BLOCK_NAME:  # the join reports it
-            self.link.until_acknowledged(count)
+            self.connection.until_acknowledged(count)
 
     def _failure(self, error: BaseException | None, worker: str) -> Failure | None:
         """Convert a failure for sending, before it is recorded here."""
@@ -114,68 +123,74 @@ class ClusterCore(CoordinatorCore):
         message = message_of_failure(sent, pickle.dumps, pickle.loads)
         return Failure(message, worker, place_here())
 
-    def _note_own(self, error: BaseException | None, failure: Failure | None, worker: str) -> int:
+    def _queue_failure(
+        self, error: BaseException | None, failure: Failure | None, worker: str
+    ) -> int:
         """Queue a failure for the actor; return how many failures of this program it will then
         have."""
-        self._stopped_here = self._stopped_here or worker
+        self._local_stopped_by = self._local_stopped_by or worker
+        # The core may have refused it, as when a join has ended. One in `_shared` came from another
+        # program, or was sent before: to send it again would count it twice.
         is_recorded = any(error is known for known in self._failures)
         if failure is None or not is_recorded or any(error is known for known in self._shared):
             return 0
         assert error is not None
         self._shared.append(error)
-        self._to_tell.append(failure)
-        return len(self._to_tell)
+        self._local_failures.append(failure)
+        return len(self._local_failures)
 
     def clear_stop(self) -> None:
         super().clear_stop()
-        run = holding(self._lock, self._forget)
-        self.link.ask_soon(bool, "clear", run)
+        run = call_with_lock(self._lock, self._leave_run)
+        self.connection.request_soon(bool, "clear", run)
 
-    def _forget(self) -> int:
+    def _leave_run(self) -> int:
+        # Unknown until news of the next run comes. Otherwise a report made by then would bring a
+        # new failure to the run that is being cleared.
         run, self._run = self._run, _UNKNOWN
         self._first_run = max(self._first_run, run + 1)
-        self._begin_anew()
+        self._reset()
         return run
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._seen = 0
-        self._shared, self._to_tell = [], []
-        self._stopped_here = None
-        self.link.begin_anew()
+        self._shared, self._local_failures = [], []
+        self._local_stopped_by = None
+        self.connection.reset()
 
     # Local workers.
 
     def register(self, worker: Any) -> None:
         worker = self._as_task(worker)
         super().register(worker)
-        self.link.tell_soon()
-        when_all_ended([as_worker(worker)], self.link.tell_soon)
+        self.connection.report_soon()
+        when_all_ended([as_worker(worker)], self.connection.report_soon)
 
     def _as_task(self, worker: Any) -> Any:
         """Return the task for a Ray reference: the same one at every call."""
-        return holding(self._lock, self._task_of, worker) if is_reference(worker) else worker
+        return call_with_lock(self._lock, self._task_of, worker) if is_reference(worker) else worker
 
     def _task_of(self, ref: Any) -> RayTask:
         key = ref.task_id().hex()
         for task in self._tasks.values():
             if task.key == key:
                 return task
-        task = RayTask(ref, self.link)
+        task = RayTask(ref, self.connection)
         self._tasks[id(task)] = task
         return task
 
     def begin_work(self) -> ActiveWorker:
-        work = self._working_here()
-        holding(self._lock, self._works.append, work)
-        self.link.tell_soon()
+        work = self._current_worker()
+        call_with_lock(self._lock, self._active_workers.append, work)
+        self.connection.report_soon()
         return work
 
     def end_work(self, work: object) -> None:
         assert isinstance(work, ActiveWorker)
-        holding(self._lock, self._works.remove, work)
-        self.link.tell_soon()
+        call_with_lock(self._lock, self._active_workers.remove, work)
+        self.connection.report_soon()
 
-    def _working_here(self) -> ActiveWorker:
+    def _current_worker(self) -> ActiveWorker:
         """Return the caller: a task of Ray, or a thread or task of this program."""
         found = task_here()
         if found is not None:
@@ -198,83 +213,90 @@ class ClusterCore(CoordinatorCore):
         given: Any = workers
         if is_iterable(workers):
             given = [self._as_task(one) for one in given]
-        key = self._working_here().key
-        holding(self._lock, self._tasks_that_join.append, key)
-        others: list[Elsewhere] = []
+        key = self._current_worker().key
+        # Before asking for the others: two tasks that join at once must not wait for each other.
+        call_with_lock(self._lock, self._joining_keys.append, key)
+        other_workers: list[OtherProgramWorker] = []
         is_over = False
         try:
-            yield from self._find_others(key, others)
-            await_elsewhere(self.link, others, lambda: is_over)
-            if others:
-                given = [*(given or ()), *others]
+            yield from self._find_other_workers(key, other_workers)
+            await_other_programs(self.connection, other_workers, lambda: is_over)
+            if other_workers:
+                given = [*(given or ()), *other_workers]
             yield from super().joining(
                 given, grace, ignore_live, blocking=blocking, leaving=leaving
             )
         finally:
             is_over = True
-            holding(self._lock, self._tasks_that_join.remove, key)
-            self.link.tell_soon()
+            call_with_lock(self._lock, self._joining_keys.remove, key)
+            self.connection.report_soon()
 
-    def _find_others(self, key: str, others: list[Elsewhere]) -> _Waits:
+    def _find_other_workers(self, key: str, other_workers: list[OtherProgramWorker]) -> _Waits:
         """Ask for the workers of other programs, once the actor knows that this one joins."""
         found = Gate()
 
-        def heard(workers: list[ActiveWorker] | None) -> None:
-            own = {task.key for task in self._tasks.values()} | {key}
-            others.extend(Elsewhere(one) for one in workers or () if one.key not in own)
+        def on_workers(workers: list[ActiveWorker] | None) -> None:
+            known_keys = {task.key for task in self._tasks.values()} | {key}
+            other_workers.extend(
+                OtherProgramWorker(one) for one in workers or () if one.key not in known_keys
+            )
             found.open()
 
-        self.link.settle_soon(lambda: self.link.ask_soon(heard, "others", self._life))
+        self.connection.call_when_settled(
+            lambda: self.connection.request_soon(on_workers, "other_workers", self._life)
+        )
         yield found, None
 
     def _wait_after_workers(self) -> _Waits:
         """Wait for reports in flight, after all workers have ended."""
         settled = Gate()
-        self.link.settle_soon(settled.open)
+        self.connection.call_when_settled(settled.open)
         yield settled, None
 
-    # Calls by the link.
+    # Calls by the thread of the connection. No signal handler runs there, so a plain `with`
+    # releases the lock in any case. A finalizer that runs there may take it again: it is reentrant.
 
-    @guarded
-    def standing(self) -> ProgramReport:
-        """Return the state of this program."""
-        self._number += 1
-        acknowledged = self.link.acknowledged
-        return ProgramReport(
-            self._life,
-            self._place,
-            self._run,
-            self._number,
-            [*self._works, *self._workers_here()],
-            acknowledged,
-            self._to_tell[acknowledged:],
-            self._stopped_here,
-            self.joined,
-            list(self._tasks_that_join),
-            self._seen,
-        )
+    def program_report(self) -> ProgramReport:
+        with self._lock:
+            self._number += 1
+            acknowledged = self.connection.acknowledged
+            return ProgramReport(
+                self._life,
+                self._place,
+                self._run,
+                self._number,
+                [*self._active_workers, *self._workers_here()],
+                acknowledged,
+                self._local_failures[acknowledged:],
+                self._local_stopped_by,
+                self.joined,
+                list(self._joining_keys),
+                self._seen,
+            )
 
     def _workers_here(self) -> Iterable[ActiveWorker]:
         for key, worker in self._workers.items():
             if worker.is_alive():
                 task = self._tasks.get(key)
                 if task is not None:
-                    yield ActiveWorker(task.key, worker.name, is_kept=False)
+                    yield ActiveWorker(task.key, worker.name, is_local=False)
                 else:
                     yield ActiveWorker(f"{self._life}/{key}", worker.name)
 
-    @guarded
-    def asks_from(self) -> tuple[str, int, int, bool]:
+    def known_state(self) -> tuple[str, int, int, bool]:
         """Return what this program knows of the others."""
-        return self._life, self._run, self._seen, self.stopped.is_open
+        with self._lock:
+            return self._life, self._run, self._seen, self.stopped.is_open
 
-    def heard(self, news: News) -> None:
+    def accept_news(self, news: News) -> None:
         """Accept news of the cluster. Decisions made elsewhere are not reported again."""
-        if not holding(self._lock, self._is_of_this_run, news):
-            return
+        with self._lock:
+            if not self._is_of_this_run(news):
+                return
+        # The answers to a report and to the pending call for news may bring the same failure.
         for number, failure in news.failures:
             if number >= self._seen:
-                self._take(failure)
+                self._accept_failure(failure)
         self._seen = max(self._seen, news.total)
         if news.stopped_by is not None:
             super().stop(None, news.stopped_by)
@@ -285,25 +307,27 @@ class ClusterCore(CoordinatorCore):
         if news.run != self._run:
             if self._run != _UNKNOWN:  # another program has called `clear_stop`
                 super().clear_stop()
-                self._begin_anew()
+                self._reset()
             self._run = news.run
-            self.link.tell_soon()
+            self.connection.report_soon()
         return True
 
-    def _take(self, failure: Failure) -> None:
+    def _accept_failure(self, failure: Failure) -> None:
         error = failure_of_message(failure.message, failure.place, self._ray.cloudpickle.loads)
         worker = f"{failure.worker} ({failure.place})"
         if self._is_over():
             log.error("worker %s failed after the join", worker, exc_info=error)
             return
         self._shared.append(error)
-        holding(self._lock, self._record, error, worker)
+        with self._lock:
+            self._record(error, worker)
+        # Not `self.stop`, which would send it to the cluster again.
         super().stop(None, worker)
 
-    def lost(self, error: Exception) -> None:
+    def connection_lost(self, error: Exception) -> None:
         """Handle the loss of the connection: no more stops and, without Ray, no ends of tasks."""
         if not self._is_over():
-            super().stop(error, f"coordinator '{self.link.name}'")
+            super().stop(error, f"coordinator '{self.connection.name}'")
         if connected() is None:
             for task in list(self._tasks.values()):
                 task.give_up()
@@ -395,11 +419,11 @@ class Coordinator(aioqueue.Coordinator):
     @property
     def name(self) -> str:
         """Its name in the cluster."""
-        return self._core.link.name
+        return self._core.connection.name
 
     def delete(self) -> None:
         """End the actor. Programs that still use it stop with a `WorkerDiedError`."""
         core = self._core
-        core.link.check()
-        core.link.leave()
-        core._ray.kill(core.link.actor)
+        core.connection.check()
+        core.connection.leave()
+        core._ray.kill(core.connection.actor)

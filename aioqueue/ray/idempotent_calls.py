@@ -34,7 +34,7 @@ class NumberedCalls(Generic[T]):
         self._results: dict[int, asyncio.Future[T]] = {}
         self._is_abandoned = False
 
-    async def once(
+    async def call_once(
         self, number: int, known: int, make: Callable[[Callable[[], None]], Awaitable[T]]
     ) -> T:
         """Make a call in its turn, or wait for its result if it was made before.
@@ -52,16 +52,17 @@ class NumberedCalls(Generic[T]):
         for old in [old for old in self._results if old < known]:
             del self._results[old]
         if known > self._next:  # calls below `known` that never arrived have failed at the caller
-            self._pass(known)
+            self._advance_to(known)
         made = self._results.get(number)
         if made is not None:
             return await asyncio.shield(made)
         if number < max(known, self._next) or number in self._skipped or self._is_abandoned:
             raise StaleCallError
+        # Before the first wait, so that a copy that arrives meanwhile finds it.
         made = self._results[number] = self._loop.create_future()
         try:
-            await self._turn(number)
-            result = await make(partial(self._go_on, number))
+            await self._wait_turn(number)
+            result = await make(partial(self._release_turn, number))
         except asyncio.CancelledError:
             made.cancel()
             raise
@@ -73,7 +74,9 @@ class NumberedCalls(Generic[T]):
             made.set_result(result)
             return result
         finally:
-            self._go_on(number)
+            # Also for a call that has failed before it had a place: else all later calls would
+            # wait.
+            self._release_turn(number)
 
     def has_ended(self, number: int) -> bool:
         """Return whether a call has a result. Thread-safe."""
@@ -82,7 +85,7 @@ class NumberedCalls(Generic[T]):
 
     def skip(self, number: int) -> None:
         """Record that a call will not come, or not again. Thread-safe."""
-        self._loop.call_soon_threadsafe(self._go_on, number)
+        self._loop.call_soon_threadsafe(self._release_turn, number)
 
     def abandon(self) -> None:
         """Fail all waiting calls, since the caller is gone. Thread-safe."""
@@ -93,7 +96,7 @@ class NumberedCalls(Generic[T]):
         for event in self._waiting.values():
             event.set()
 
-    async def _turn(self, number: int) -> None:
+    async def _wait_turn(self, number: int) -> None:
         if number > self._next and not self._is_abandoned:
             event = self._waiting[number] = asyncio.Event()
             try:
@@ -103,14 +106,14 @@ class NumberedCalls(Generic[T]):
         if self._is_abandoned:
             raise StaleCallError
 
-    def _go_on(self, number: int) -> None:
+    def _release_turn(self, number: int) -> None:
         """Let the next call begin: this one has its place in the queue, or will not get one."""
         if number < self._next:
             return
         self._skipped.add(number)
-        self._pass(self._next)
+        self._advance_to(self._next)
 
-    def _pass(self, number: int) -> None:
+    def _advance_to(self, number: int) -> None:
         """Record that all calls below this number have had their turn."""
         self._next = number
         self._skipped = {one for one in self._skipped if one >= number}

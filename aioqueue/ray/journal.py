@@ -24,7 +24,7 @@ from aioqueue.ray.ledger import QueueLedger, Record, check_record
 
 _FIRST: Final = '["aioqueue queue", 2]\n'
 
-_MANY: Final = 4096
+_MIN_REWRITE: Final = 4096
 """Records that a file must have before it is rewritten."""
 
 
@@ -36,11 +36,11 @@ class NoJournal:
     def __init__(self) -> None:
         self.ledger: QueueLedger = QueueLedger()
 
-    def note(self, *record: object) -> None:
-        """See `QueueJournal.note`."""
+    def append(self, *record: object) -> None:
+        """See `QueueJournal.append`."""
 
-    async def safe(self) -> None:
-        """See `QueueJournal.safe`."""
+    async def flushed(self) -> None:
+        """See `QueueJournal.flushed`."""
 
     def freed(self, life: str) -> list[int]:
         """See `QueueLedger.freed`."""
@@ -50,8 +50,8 @@ class NoJournal:
         """See `QueueJournal.answered`."""
         return None
 
-    def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
-        """See `QueueJournal.used_of`."""
+    def droppable_of(self, life: str, numbers: Iterable[int]) -> list[int]:
+        """See `QueueJournal.droppable_of`."""
         return list(numbers)
 
     def end(self, *, remove: bool) -> None:
@@ -74,23 +74,25 @@ class QueueJournal:
     def __init__(self, path: str | os.PathLike[str], *, is_new: bool) -> None:
         self.path: Path = Path(path)
         self._lock = threading.Lock()  # guards all below, and the ledger
-        self._there_is = threading.Condition(self._lock)  # there is something to write
+        self._has_work = threading.Condition(self._lock)  # there is something to write
         self.ledger: QueueLedger = QueueLedger()
         self._lines: list[str] = []  # to be written
-        self._written = 0  # records that were given to it
-        self._safe = 0  # of them on the disk
+        self._appended = 0  # how many records there are
+        self._flushed = 0  # how many of them are on disk
         # The finished batches of each producer (nothing of them is left in the queue), each with
         # the number of records up to the one that says so.
         self._freed: dict[str, list[tuple[int, int]]] = {}
         self._waiting: list[tuple[int, Callable[[], object]]] = []
         self._failure: OSError | None = None
-        self._is_over = False
+        self._is_ended = False
         if not is_new:
             self._read()
             self._note_freed()
         self._length = 0  # records in the file
+        # On disk before any call is answered. Clients rejoin once for each start count, so two
+        # starts must never have the same.
         self.ledger.apply(["start", self.ledger.starts + 1])
-        self._write_anew(list(self.ledger.records()))
+        self._rewrite(list(self.ledger.records()))
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115  # as long as the actor
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
@@ -100,23 +102,23 @@ class QueueJournal:
         """How often the actor has started."""
         return self.ledger.starts
 
-    def note(self, *record: object) -> None:
+    def append(self, *record: object) -> None:
         """Record an event; it is written soon."""
         with self._lock:
             self.ledger.apply(list(record))
             self._lines.append(json.dumps(record, separators=(",", ":")) + "\n")
-            self._written += 1
-            if record[0] == "gone":
+            self._appended += 1
+            if record[0] == "gone":  # nobody asks for its batches any more
                 self._freed.pop(str(record[1]), None)
             self._note_freed()
-            self._there_is.notify()
+            self._has_work.notify()
 
     def _note_freed(self) -> None:
         for life in self.ledger.producers_of_freed():
-            numbers = [(self._written, number) for number in self.ledger.freed(life)]
+            numbers = [(self._appended, number) for number in self.ledger.freed(life)]
             self._freed.setdefault(life, []).extend(numbers)
 
-    async def safe(self) -> None:
+    async def flushed(self) -> None:
         """Wait until all records so far are on disk.
 
         Raises:
@@ -124,9 +126,9 @@ class QueueJournal:
         """
         loop, woken = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
-            if self._safe < self._written and self._failure is None:
+            if self._flushed < self._appended and self._failure is None:
                 wake = partial(loop.call_soon_threadsafe, woken.set)
-                self._waiting.append((self._written, wake))
+                self._waiting.append((self._appended, wake))
             else:
                 woken.set()
         await woken.wait()
@@ -144,16 +146,16 @@ class QueueJournal:
         """
         with self._lock:
             freed = self._freed.pop(life, [])
-            unsafe = [one for one in freed if one[0] > self._safe]
-            if unsafe:
-                self._freed[life] = unsafe
-            return [number for written, number in freed if written <= self._safe]
+            unflushed = [one for one in freed if one[0] > self._flushed]
+            if unflushed:
+                self._freed[life] = unflushed
+            return [number for written, number in freed if written <= self._flushed]
 
     def end(self, *, remove: bool) -> None:
         """Stop writing."""
         with self._lock:
-            self._is_over = True
-            self._there_is.notify()
+            self._is_ended = True
+            self._has_work.notify()
         self._thread.join()
         self._file.close()
         if remove:
@@ -164,12 +166,12 @@ class QueueJournal:
         with self._lock:
             return self.ledger.answered.get(life, {}).get(number)
 
-    def used_of(self, life: str, numbers: Iterable[int]) -> list[int]:
+    def droppable_of(self, life: str, numbers: Iterable[int]) -> list[int]:
         """Return which of these enqueues their producer can drop, according to the disk."""
         with self._lock:
-            unsafe = {number for at, number in self._freed.get(life, ()) if at > self._safe}
+            unflushed = {number for at, number in self._freed.get(life, ()) if at > self._flushed}
             batches = self.ledger.batches
-            return [one for one in numbers if (life, one) not in batches and one not in unsafe]
+            return [one for one in numbers if (life, one) not in batches and one not in unflushed]
 
     def _read(self) -> None:
         try:
@@ -194,13 +196,15 @@ class QueueJournal:
                     fault="damaged record",
                 ) from error
 
-    def _write_anew(self, records: list[Record]) -> None:
+    def _rewrite(self, records: list[Record]) -> None:
         beside = self.path.with_name(f"{self.path.name}.new")
         lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
         with open(beside, "wb") as file:
             file.write("".join([_FIRST, *lines]).encode())
             file.flush()
             os.fsync(file.fileno())
+        # A crash leaves the old file or the new one, each complete. The folder is forced to disk,
+        # too: else the old file could be back after a power failure.
         os.replace(beside, self.path)
         with suppress(OSError):  # some systems cannot open folders
             folder = os.open(self.path.parent, os.O_RDONLY)
@@ -211,39 +215,41 @@ class QueueJournal:
         self._length = len(records)
 
     def _write(self) -> None:
-        """Run the writing thread."""
         while True:
             with self._lock:
-                while not (self._lines or self._is_over):
-                    self._there_is.wait()
+                while not (self._lines or self._is_ended):
+                    self._has_work.wait()
                 if not self._lines:
                     return
+                # All that has gathered while the disk was busy goes out in one write.
                 lines, self._lines = self._lines, []
-                written = self._written
-                is_long = self._length + len(lines) > max(_MANY, 4 * self.ledger.size)
-                anew = list(self.ledger.records()) if is_long else None
+                written = self._appended
+                # Under the lock, so that the ledger holds exactly the records up to `written`.
+                is_long = self._length + len(lines) > max(_MIN_REWRITE, 4 * self.ledger.size)
+                compacted = list(self.ledger.records()) if is_long else None
             try:
-                self._put_down(lines, anew)
+                self._write_lines(lines, compacted)
             except OSError as error:
                 self._fail(error)
                 return
-            self._tell(written)
+            self._notify_flushed(written)
 
-    def _put_down(self, lines: list[str], anew: list[Record] | None) -> None:
-        if anew is None:
+    def _write_lines(self, lines: list[str], compacted: list[Record] | None) -> None:
+        if compacted is None:
+            # An unbuffered write may be partial, as on a disk that is nearly full.
             text = memoryview("".join(lines).encode())
             while text:
                 text = text[self._file.write(text) :]
             os.fsync(self._file.fileno())
             self._length += len(lines)
             return
-        self._write_anew(anew)  # it includes the content of the lines
+        self._rewrite(compacted)  # it includes the content of the lines
         self._file.close()
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
 
-    def _tell(self, written: int) -> None:
+    def _notify_flushed(self, written: int) -> None:
         with self._lock:
-            self._safe = written
+            self._flushed = written
             due = [wake for number, wake in self._waiting if number <= written]
             self._waiting = [one for one in self._waiting if one[0] > written]
         for wake in due:
@@ -251,5 +257,9 @@ class QueueJournal:
 
     def _fail(self, error: OSError) -> None:
         with self._lock:
-            self._failure = error
-        self._tell(self._written)
+            self._failure = error  # before the callers wake, who look at it
+            # Nothing more counts as flushed: a restarted actor reads what the disk has, and asks
+            # producers for the batches that are unfinished there. So they must not drop these.
+            waiting, self._waiting = self._waiting, []
+        for _, wake in waiting:
+            wake()

@@ -39,7 +39,9 @@ def rows_of(pairs: list[int]) -> list[int]:
     return [row for start, stop in ends for row in range(start, stop)]
 
 
-def said(below: int, numbers: Iterable[int], number: int, known: int) -> tuple[int, set[int]]:
+def add_applied_call(
+    below: int, numbers: Iterable[int], number: int, known: int
+) -> tuple[int, set[int]]:
     """Add a numbered call to those that have taken effect.
 
     Args:
@@ -66,12 +68,10 @@ class ConsumerProgress:
         self.following: int = following
         self.committed: int = committed
 
-    def hand_over(self, number: int) -> None:
-        """Record that it received a lease."""
+    def mark_delivered(self, number: int) -> None:
         self.following = max(self.following, number + 1)
 
     def commit(self, number: int) -> None:
-        """Record that it committed a lease."""
         self.committed = max(self.committed, number)
 
 
@@ -107,41 +107,44 @@ class QueueLedger:
     Attributes:
         starts: how often the actor has started.
         lives: the lives that are served, with the names of their clients.
-        gone: dismissed lives that may still call.
+        dismissed: dismissed lives that may still call.
         progress: the progress of consumers; for named ones, over all their lives.
         batches: the enqueued batches in order, except those committed as a whole.
         leases: by life and number, the leased batches and their rows, as `pairs_of`.
         answered: enqueues that have ended, with their number of rows, until the producer is known
             to have the answer.
-        fillings: for each replayable producer, the first batch that is not completely in, its rows
-            that are in, as `pairs_of`, and its number of rows.
+        producer_progress: for each replayable producer, the first batch that is not completely in,
+            its rows that are in, as `pairs_of`, and its number of rows.
         closed: whether the queue is closed, and by which failure.
-        undone: by life, how many elements it has committed and is not done with.
+        unfinished: by life, how many elements it has committed and is not done with.
         done: by life and lease, how many elements of the lease it is done with already.
-        said: by life, its calls of `task_done` that have taken effect, as `said` returns them.
+        applied_task_dones: by life, its calls of `task_done` that have taken effect, as
+            `add_applied_call` returns them.
     """
 
     def __init__(self) -> None:
         self.starts: int = 0
         self.lives: dict[str, str] = {}
-        self.gone: dict[str, str] = {}
+        self.dismissed: dict[str, str] = {}
         self.progress: dict[str, ConsumerProgress] = {}
         self.batches: dict[Key, EnqueuedBatch] = {}
         self.leases: dict[str, dict[int, list[list[Any]]]] = {}
         self.answered: dict[str, dict[int, int]] = {}
-        self.fillings: dict[str, tuple[int, list[int], int]] = {}
+        self.producer_progress: dict[str, tuple[int, list[int], int]] = {}
         self.closed: list[Any] | None = None
-        self.undone: dict[str, int] = {}
+        self.unfinished: dict[str, int] = {}
         self.done: dict[str, dict[int, int]] = {}
-        self.said: dict[str, tuple[int, list[int]]] = {}
+        self.applied_task_dones: dict[str, tuple[int, list[int]]] = {}
         self._freed: dict[str, list[int]] = {}
 
     @property
     def size(self) -> int:
         """Approximate number of records that it takes."""
         leases = sum(map(len, self.leases.values()))
-        producers = len(self.answered) + len(self.fillings)
-        clients = len(self.lives) + 2 * len(self.gone) + len(self.progress) + len(self.undone)
+        producers = len(self.answered) + len(self.producer_progress)
+        clients = (
+            len(self.lives) + 2 * len(self.dismissed) + len(self.progress) + len(self.unfinished)
+        )
         return clients + len(self.batches) + leases + producers
 
     def apply(self, record: Record) -> None:
@@ -151,7 +154,7 @@ class QueueLedger:
             KeyError: there is no such record.
         """
         what, *rest = record
-        _NOTES[what](self, *rest)
+        _APPLY[what](self, *rest)
 
     def freed(self, life: str) -> list[int]:
         """Return the batches of a producer that have been committed as a whole since the last
@@ -159,11 +162,9 @@ class QueueLedger:
         return self._freed.pop(life, [])
 
     def producers_of_freed(self) -> list[str]:
-        """Return the producers that have such batches."""
         return list(self._freed)
 
     def leased(self) -> dict[Key, set[int]]:
-        """Return the leased rows."""
         found: dict[Key, set[int]] = {}
         for leases in self.leases.values():
             for runs in leases.values():
@@ -173,8 +174,10 @@ class QueueLedger:
 
     def records(self) -> Iterator[Record]:
         """Return the fewest records that result in the same state."""
+        # The order matters: a life is met before it is dismissed, and before its leases, which
+        # count for its client.
         yield ["start", self.starts]
-        for life, client in self.gone.items():
+        for life, client in self.dismissed.items():
             yield ["meet", life, client]
             yield ["gone", life]
         for life, client in self.lives.items():
@@ -186,48 +189,56 @@ class QueueLedger:
             yield ["put", life, number, 0, batch.rows, batch.row_bytes, batch.keys, used]
             if batch.inside is not None:
                 yield ["in", life, number, pairs_of(batch.inside)]
+        # After the batches: their "in" enters an answer for each, and this record replaces those.
         for life, answered in self.answered.items():
             yield ["answered", life, list(answered.items())]
         for life, leases in self.leases.items():
             for number, runs in leases.items():
                 yield ["lease", life, number, runs]
-        for life in {**self.undone, **self.done, **self.said}:
+        for life in {**self.unfinished, **self.done, **self.applied_task_dones}:
             done = [[number, count] for number, count in self.done.get(life, {}).items()]
-            yield ["undone", life, self.undone.get(life, 0), done, *self.said.get(life, (0, []))]
-        for producer, filling in self.fillings.items():
-            yield ["fill", producer, *filling]
+            yield [
+                "undone",
+                life,
+                self.unfinished.get(life, 0),
+                done,
+                *self.applied_task_dones.get(life, (0, [])),
+            ]
+        for producer, progress in self.producer_progress.items():
+            yield ["fill", producer, *progress]
         if self.closed is not None:
             yield ["close", *self.closed]
 
     # Events.
 
-    def _start(self, starts: int) -> None:
+    def _apply_start(self, starts: int) -> None:
         self.starts = starts
 
-    def _meet(self, life: str, client: str) -> None:
+    def _apply_meet(self, life: str, client: str) -> None:
         self.lives[life] = client
 
-    def _progress(self, client: str, following: int, committed: int) -> None:
+    def _apply_progress(self, client: str, following: int, committed: int) -> None:
         self.progress[client] = ConsumerProgress(following, committed)
 
     def _progress_of(self, life: str) -> ConsumerProgress:
         return self.progress.setdefault(self.lives.get(life, life), ConsumerProgress())
 
-    def _gone(self, life: str) -> None:
+    def _apply_gone(self, life: str) -> None:
         client = self.lives.pop(life, None)
-        if client is not None:
-            self.gone[life] = client
+        if client is not None:  # it may still call, and then learns why it is refused
+            self.dismissed[life] = client
         self.progress.pop(life, None)  # an unnamed client has a single life
+        # Nobody repeats its enqueues, and nobody keeps its batches any more.
         self.answered.pop(life, None)
         self._freed.pop(life, None)
-        self._back(life, None)
-        self.undone.pop(life, None)
-        self.said.pop(life, None)
+        self._apply_back(life, None)
+        self.unfinished.pop(life, None)
+        self.applied_task_dones.pop(life, None)
 
-    def _forgotten(self, life: str) -> None:
-        self.gone.pop(life, None)
+    def _apply_forgotten(self, life: str) -> None:
+        self.dismissed.pop(life, None)
 
-    def _put(
+    def _apply_put(
         self,
         life: str,
         number: int,
@@ -237,59 +248,69 @@ class QueueLedger:
         keys: list[int] | None,
         used: list[int] | None = None,
     ) -> None:
+        # After a restart, the producer repeats an unanswered enqueue: then the batch is known, with
+        # the rows that consumers have committed since.
         batch = self.batches.setdefault((life, number), EnqueuedBatch(rows, row_bytes, keys))
         batch.used.update(rows_of(used or []))
         answered = self.answered.get(life)
-        if answered:
+        if answered:  # of calls below `known` it has the answer, so it does not repeat them
             for old in [old for old in answered if old < known]:
                 del answered[old]
             if not answered:
                 del self.answered[life]
 
-    def _in(self, life: str, number: int, pairs: list[int]) -> None:
+    def _apply_in(self, life: str, number: int, pairs: list[int]) -> None:
         rows = rows_of(pairs)
-        if life in self.lives:
+        if life in self.lives:  # otherwise nobody is there to repeat the call
             self.answered.setdefault(life, {})[number] = len(rows)
         batch = self.batches.get((life, number))
-        if batch is not None:
+        if batch is not None:  # it may have been lost in the meantime
             batch.inside = rows
-            self._look_for_use((life, number), batch)
+            # Consumers may have committed all of it while the enqueue still waited for an answer;
+            # and a batch that was given up has no rows inside.
+            self._drop_if_used((life, number), batch)
 
-    def _answered(self, life: str, answered: list[list[int]]) -> None:
+    def _apply_answered(self, life: str, answered: list[list[int]]) -> None:
         self.answered[life] = {int(number): int(rows) for number, rows in answered}
 
-    def _lease(self, life: str, number: int, runs: list[list[Any]]) -> None:
+    def _apply_lease(self, life: str, number: int, runs: list[list[Any]]) -> None:
         self.leases.setdefault(life, {})[number] = runs
-        self._progress_of(life).hand_over(number)
+        self._progress_of(life).mark_delivered(number)
 
-    def _used(self, life: str, numbers: list[int]) -> None:
+    def _apply_used(self, life: str, numbers: list[int]) -> None:
         for number in numbers:
             self._progress_of(life).commit(number)
             done = self._pop_done(life, number)
+            # Also of batches that are lost by now: the consumer has received these rows.
             runs = self._pop(life, number)
-            undone = sum(len(rows_of(pairs)) for _, _, pairs in runs) - done
-            if undone > 0:
-                self.undone[life] = self.undone.get(life, 0) + undone
+            unfinished = sum(len(rows_of(pairs)) for _, _, pairs in runs) - done
+            if unfinished > 0:
+                self.unfinished[life] = self.unfinished.get(life, 0) + unfinished
             for producer, call, pairs in runs:
                 batch = self.batches.get((producer, call))
                 if batch is not None:
                     batch.used.update(rows_of(pairs))
-                    self._look_for_use((producer, call), batch)
+                    self._drop_if_used((producer, call), batch)
 
-    def _back(self, life: str, numbers: list[int] | None) -> None:
+    def _apply_back(self, life: str, numbers: list[int] | None) -> None:
+        # The rows need no record of their own: rows that are inside, neither used nor leased, are
+        # in the queue again. What was done with them is not done after all.
         for number in list(self.leases.get(life, ())) if numbers is None else numbers:
             self._pop_done(life, number)
             self._pop(life, number)
 
-    def _done(self, life: str, number: int, known: int, n: int) -> None:
+    def _apply_done(self, life: str, number: int, known: int, n: int) -> None:
         """A consumer is done with elements, committed ones first: as `LeaseTable.task_done`."""
-        below, numbers = said(*self.said.get(life, (0, [])), number, known)
-        self.said[life] = below, sorted(numbers)
-        left = n - min(n, self.undone.get(life, 0))
-        if life in self.undone:
-            self.undone[life] -= n - left
-            if not self.undone[life]:
-                del self.undone[life]
+        below, numbers = add_applied_call(
+            *self.applied_task_dones.get(life, (0, [])), number, known
+        )
+        self.applied_task_dones[life] = below, sorted(numbers)
+        # As the table does: first those that cannot go back, then the leases from the oldest on.
+        left = n - min(n, self.unfinished.get(life, 0))
+        if life in self.unfinished:
+            self.unfinished[life] -= n - left
+            if not self.unfinished[life]:
+                del self.unfinished[life]
         leases = self.leases.get(life, {})
         for lease in sorted(leases) if left else ():
             done = self.done.setdefault(life, {})
@@ -298,15 +319,15 @@ class QueueLedger:
             done[lease] = min(rows, before + left)
             left -= done[lease] - before
 
-    def _undone(
-        self, life: str, undone: int, done: list[list[int]], below: int, numbers: list[int]
+    def _apply_unfinished(
+        self, life: str, unfinished: int, done: list[list[int]], below: int, numbers: list[int]
     ) -> None:
-        if undone:
-            self.undone[life] = undone
+        if unfinished:
+            self.unfinished[life] = unfinished
         if done:
             self.done[life] = {int(number): int(count) for number, count in done}
         if below or numbers:
-            self.said[life] = below, numbers
+            self.applied_task_dones[life] = below, numbers
 
     def _pop_done(self, life: str, number: int) -> int:
         done = self.done.get(life, {})
@@ -315,13 +336,13 @@ class QueueLedger:
             self.done.pop(life, None)
         return count
 
-    def _lost(self, life: str, number: int) -> None:
+    def _apply_lost(self, life: str, number: int) -> None:
         self.batches.pop((life, number), None)
 
-    def _fill(self, producer: str, following: int, pairs: list[int], rows: int) -> None:
-        self.fillings[producer] = following, pairs, rows
+    def _apply_fill(self, producer: str, following: int, pairs: list[int], rows: int) -> None:
+        self.producer_progress[producer] = following, pairs, rows
 
-    def _close(self, cause: str | None) -> None:
+    def _apply_close(self, cause: str | None) -> None:
         if self.closed is None:
             self.closed = [cause]
 
@@ -332,31 +353,32 @@ class QueueLedger:
             self.leases.pop(life, None)
         return runs
 
-    def _look_for_use(self, key: Key, batch: EnqueuedBatch) -> None:
+    def _drop_if_used(self, key: Key, batch: EnqueuedBatch) -> None:
+        # `is_used` is false while the enqueue is in progress: more rows may come.
         if batch.is_used:
             del self.batches[key]
             life, number = key
-            if life in self.lives:
+            if life in self.lives:  # it keeps the batch until it learns of this
                 self._freed.setdefault(life, []).append(number)
 
 
-_NOTES: Final[dict[str, Any]] = {
-    "start": QueueLedger._start,
-    "meet": QueueLedger._meet,
-    "progress": QueueLedger._progress,
-    "gone": QueueLedger._gone,
-    "forgotten": QueueLedger._forgotten,
-    "put": QueueLedger._put,
-    "in": QueueLedger._in,
-    "answered": QueueLedger._answered,
-    "lease": QueueLedger._lease,
-    "used": QueueLedger._used,
-    "back": QueueLedger._back,
-    "lost": QueueLedger._lost,
-    "fill": QueueLedger._fill,
-    "close": QueueLedger._close,
-    "done": QueueLedger._done,
-    "undone": QueueLedger._undone,
+_APPLY: Final[dict[str, Any]] = {
+    "start": QueueLedger._apply_start,
+    "meet": QueueLedger._apply_meet,
+    "progress": QueueLedger._apply_progress,
+    "gone": QueueLedger._apply_gone,
+    "forgotten": QueueLedger._apply_forgotten,
+    "put": QueueLedger._apply_put,
+    "in": QueueLedger._apply_in,
+    "answered": QueueLedger._apply_answered,
+    "lease": QueueLedger._apply_lease,
+    "used": QueueLedger._apply_used,
+    "back": QueueLedger._apply_back,
+    "lost": QueueLedger._apply_lost,
+    "fill": QueueLedger._apply_fill,
+    "close": QueueLedger._apply_close,
+    "done": QueueLedger._apply_done,
+    "undone": QueueLedger._apply_unfinished,
 }
 
 
@@ -398,7 +420,7 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
 
-_RECORDS: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
+_FIELD_CHECKS: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
     "start": (_is_count,),
     "meet": (_is_text, _is_text),
     "progress": (_is_text, _is_count, is_int),
@@ -429,10 +451,10 @@ def check_record(record: Any) -> None:
     Raises:
         ValueError: it is not a record.
     """
-    if not isinstance(record, list) or not record or record[0] not in tuple(_RECORDS):
+    if not isinstance(record, list) or not record or record[0] not in tuple(_FIELD_CHECKS):
         raise ValueError("no record of a queue")
     kind, *values = record
-    checks = _RECORDS[kind]
+    checks = _FIELD_CHECKS[kind]
     values += [None] * (len(checks) - len(values))
     if len(values) > len(checks) or not all(
         check(value) for check, value in zip(checks, values, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import aioqueue
-from aioqueue.ray.handles import Run
+from aioqueue.ray.segments import Run
 
 SMALL: Final = 64 * 1024
 """Batches of at most this many bytes stay in the actor rather than in the object store."""
@@ -53,14 +53,14 @@ class Answer(NamedTuple):
     """The rows that a dequeue got."""
     cause: bytes | None = None
     """The cause of the error, as a message: the actor may not be able to import its class."""
-    began: int = 0
+    starts: int = 0
     """How often the actor has started. Set if it has restarted: the caller must rejoin, and then
     repeat the call."""
     freed: Sequence[int] = ()
     """Enqueues whose elements are all committed; their producer can drop them."""
-    wanted: Sequence[int] = ()
+    requested: Sequence[int] = ()
     """Batches that a replayable producer must make again."""
-    is_elsewhere: bool = False
+    must_retry: bool = False
     """Whether the lost rows exist after all; the caller must repeat the dequeue."""
     is_outdated: bool = False
     """Whether the caller's report preceded another restart; the caller must report again."""

@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from aioqueue.core.elements.spec import Columns
-from aioqueue.ray.clients import CallerId
-from aioqueue.ray.handles import Payload
+from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import SMALL, Answer
+from aioqueue.ray.segments import Payload
 
 Packed: TypeAlias = bytes | tuple[bytes, Any]
 """Bytes; or bytes, and values for Ray to pickle."""
@@ -65,7 +65,6 @@ def packed_answer(answer: Answer) -> Answer | bytes:
 
 
 def unpacked_answer(sent: Any) -> Any:
-    """Return the answer."""
     return pickle.loads(sent) if isinstance(sent, bytes) else sent
 
 

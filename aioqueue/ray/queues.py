@@ -11,14 +11,14 @@ from typing import Any, ClassVar, NoReturn
 import aioqueue
 from aioqueue import InvalidArgumentError, Statistics
 from aioqueue.base.arguments import checked_count, checked_flag, checked_seconds
-from aioqueue.base.hints import Hinted, hint_attributes, not_searched
+from aioqueue.base.hints import Hinted, hint_attributes, refuse_search
 from aioqueue.base.public_names import with_sections
 from aioqueue.queues.aio import AsyncBatches
 from aioqueue.queues.blocking import Batches
-from aioqueue.ray.client import Client
+from aioqueue.ray.actor_handle import remote_class
 from aioqueue.ray.messages import Description
-from aioqueue.ray.queue_client import QueueCalls
-from aioqueue.ray.remote import remote_class
+from aioqueue.ray.queue_calls import QueueCalls
+from aioqueue.ray.queue_connection import Client
 from aioqueue.ray.replay_filler import ReplayFiller
 from aioqueue.workers.executors.ray_cluster import checked_options, connected, not_connected
 
@@ -27,18 +27,18 @@ NAMESPACE = "aioqueue"
 
 
 @hint_attributes("a queue on Ray")
-class _Face(Hinted):
+class _SharedMethods(Hinted):
     """The methods that never wait, shared by both APIs."""
 
-    def __init__(self, questions: QueueCalls) -> None:
-        self._questions = questions
-        self._client = questions.client
+    def __init__(self, calls: QueueCalls) -> None:
+        self._calls = calls
+        self._client = calls.client
 
     def __repr__(self) -> str:
         description = self._client.description
         return (
             f"<{type(self).__module__}.{type(self).__name__} {description.kind}"
-            f" '{self._client.name}' [{self._questions.core.spec!r}], as '{self._client.id}'>"
+            f" '{self._client.name}' [{self._calls.core.spec!r}], as '{self._client.id}'>"
         )
 
     def __reduce__(self) -> NoReturn:
@@ -66,10 +66,10 @@ class _Face(Hinted):
     def last(self) -> int | None:
         """The number of the last lease received; save it together with your results. ``None`` if
         there was none. No number is reused in any life of this consumer."""
-        return self._questions.last
+        return self._calls.last
 
 
-class RayQueue(_Face):
+class RayQueue(_SharedMethods):
     """A queue on a Ray cluster, for coroutines; `sync` is the same for threads.
 
     Create it with one of its subclasses, such as `FIFOQueue`.
@@ -118,13 +118,13 @@ class RayQueue(_Face):
             .remote(name, description)
         )
         client = Client(ray, name, actor, description, consumer, last_committed, owned=owned)
-        questions = QueueCalls(local, client, owned=owned, autocommit=autocommit)
-        super().__init__(questions)
+        calls = QueueCalls(local, client, owned=owned, autocommit=autocommit)
+        super().__init__(calls)
 
     @property
     def sync(self) -> BlockingRayQueue:
         """The same queue for threads."""
-        return BlockingRayQueue(self._questions)
+        return BlockingRayQueue(self._calls)
 
     async def enqueue(self, element: Any) -> None:
         """Enqueue one element, waiting while the queue is full.
@@ -140,8 +140,8 @@ class RayQueue(_Face):
         Cancellation:
             A cancelled call has enqueued nothing, unless its exception's ``enqueued`` is 1.
         """
-        columns = self._questions.columns_of(element)
-        await self._client.drive_async(self._questions.put(columns, 1))
+        columns = self._calls.columns_of(element)
+        await self._client.drive_async(self._calls.put(columns, 1))
 
     async def enqueue_many(self, batch: Any) -> None:
         """Enqueue the rows of a batch one after another, waiting whenever the queue is full.
@@ -161,9 +161,9 @@ class RayQueue(_Face):
         Cancellation:
             Rows that were enqueued stay; ``enqueued`` of the exception is their number.
         """
-        columns, n = self._questions.columns_of_batch(batch)
+        columns, n = self._calls.columns_of_batch(batch)
         if n:
-            await self._client.drive_async(self._questions.put(columns, n))
+            await self._client.drive_async(self._calls.put(columns, n))
 
     async def fill(self, make_batch: Callable[[int], Any], *, producer: str) -> None:
         """Enqueue the batches ``make_batch(0)``, ``make_batch(1)``, ..., until it returns ``None``.
@@ -189,7 +189,7 @@ class RayQueue(_Face):
         Cancellation:
             Enqueued batches stay, and the next call continues there.
         """
-        filler = ReplayFiller(self._questions, make_batch, producer)
+        filler = ReplayFiller(self._calls, make_batch, producer)
         while (number := await self._client.drive_async(filler.due())) is not None:
             batch = make_batch(number)
             if inspect.isawaitable(batch):
@@ -207,8 +207,8 @@ class RayQueue(_Face):
         Cancellation:
             A cancelled call has dequeued nothing.
         """
-        columns = await self._client.drive_async(self._questions.take(1))
-        return self._questions.element_of(columns)
+        columns = await self._client.drive_async(self._calls.take(1))
+        return self._calls.element_of(columns)
 
     async def dequeue_many(self, n: int) -> Any:
         """Dequeue a batch of exactly n elements, waiting until there are enough.
@@ -228,10 +228,10 @@ class RayQueue(_Face):
         Cancellation:
             A cancelled call has dequeued nothing.
         """
-        n = self._questions.core.check_batch_size(n)
+        n = self._calls.core.check_batch_size(n)
         if n == 0:
-            return self._questions.core.empty_batch()
-        return self._questions.batch_of(await self._client.drive_async(self._questions.take(n)))
+            return self._calls.core.empty_batch()
+        return self._calls.batch_of(await self._client.drive_async(self._calls.take(n)))
 
     async def dequeue_up_to(self, n: int, max_wait: float | None = None) -> Any:
         """Dequeue a batch of up to n elements: fewer if the queue is closed, or after some time.
@@ -252,17 +252,17 @@ class RayQueue(_Face):
         Cancellation:
             A cancelled call has dequeued nothing.
         """
-        n = self._questions.core.check_batch_size(n)
+        n = self._calls.core.check_batch_size(n)
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
-            return self._questions.core.empty_batch()
-        columns = await self._client.drive_async(self._questions.take(n, True, max_wait))
-        return self._questions.batch_of(columns)
+            return self._calls.core.empty_batch()
+        columns = await self._client.drive_async(self._calls.take(n, True, max_wait))
+        return self._calls.batch_of(columns)
 
     def batches(self, n: int, *, drop_remainder: bool = False) -> AsyncBatches[Any]:
         """Iterate over batches until the queue is closed and empty: see `dequeue_up_to`."""
-        if self._questions.core.check_batch_size(n) == 0:
+        if self._calls.core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return AsyncBatches(self, n, drop_remainder)  # type: ignore[arg-type]
 
@@ -291,7 +291,7 @@ class RayQueue(_Face):
             upto: the number of a lease (`last`), to commit it and all earlier ones; ``None`` for
                 all.
         """
-        await self._client.drive_async(self._questions.commit(upto))
+        await self._client.drive_async(self._calls.commit(upto))
 
     async def task_done(self, n: int = 1) -> None:
         """Say that you are done with n elements that this handle has dequeued; see `join`.
@@ -312,7 +312,7 @@ class RayQueue(_Face):
             A cancelled call has taken effect, unless it would have been refused.
         """
         n = checked_count(n, "n")
-        await self._client.drive_async(self._questions.task_done(n))
+        await self._client.drive_async(self._calls.task_done(n))
 
     async def join(self) -> None:
         """Wait until `task_done` has been called for every element that went in.
@@ -324,7 +324,7 @@ class RayQueue(_Face):
         Cancellation:
             A cancelled call has changed nothing.
         """
-        await self._client.drive_async(self._questions.join())
+        await self._client.drive_async(self._calls.join())
 
     async def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
@@ -335,23 +335,23 @@ class RayQueue(_Face):
             cancel_pending_enqueues: whether to fail waiting enqueues at once.
             cause: the failure that later errors have as their cause; the first one given counts.
         """
-        await self._client.drive_async(self._questions.close(cancel_pending_enqueues, cause))
+        await self._client.drive_async(self._calls.close(cancel_pending_enqueues, cause))
 
     async def wait_closed(self) -> None:
         """Wait until the queue is closed."""
-        await self._client.drive_async(self._questions.ask("wait_closed"))
+        await self._client.drive_async(self._calls.ask("wait_closed"))
 
     async def statistics(self) -> Statistics:
         """Return counts and current state.
 
         Elements count as dequeued when they are committed. Until then, leased ones are ``granted``.
         """
-        found: Statistics = await self._client.drive_async(self._questions.ask("statistics"))
+        found: Statistics = await self._client.drive_async(self._calls.ask("statistics"))
         return found
 
     async def leases(self) -> int:
         """Return the number of uncommitted leases of all consumers."""
-        count: int = await self._client.drive_async(self._questions.ask("leases"))
+        count: int = await self._client.drive_async(self._calls.ask("leases"))
         return count
 
     async def drain(self, node: str | None = None, *, timeout: float | None = None) -> None:
@@ -376,14 +376,14 @@ class RayQueue(_Face):
         Cancellation:
             What was copied stays copied.
         """
-        await self._client.drive_async(self._questions.drain(*_checked_drain(node, timeout)))
+        await self._client.drive_async(self._calls.drain(*_checked_drain(node, timeout)))
 
     async def delete(self) -> None:
         """End the actor, and delete its elements and its journal. Waiting calls fail."""
         await self._client.drive_async(self._client.delete())
 
 
-class BlockingRayQueue(_Face):
+class BlockingRayQueue(_SharedMethods):
     """A queue on a Ray cluster, for threads: `RayQueue.sync`.
 
     It has the methods of `RayQueue`, with a ``timeout`` in seconds where they may wait.
@@ -396,48 +396,48 @@ class BlockingRayQueue(_Face):
 
     def enqueue(self, element: Any, *, timeout: float | None = None) -> None:
         """See `RayQueue.enqueue`; raises `DeadlineExceededError` after the timeout."""
-        columns = self._questions.columns_of(element)
-        self._client.drive(self._questions.put(columns, 1), timeout)
+        columns = self._calls.columns_of(element)
+        self._client.drive(self._calls.put(columns, 1), timeout)
 
     def enqueue_many(self, batch: Any, *, timeout: float | None = None) -> None:
         """See `RayQueue.enqueue_many`."""
-        columns, n = self._questions.columns_of_batch(batch)
+        columns, n = self._calls.columns_of_batch(batch)
         if n:
-            self._client.drive(self._questions.put(columns, n), timeout)
+            self._client.drive(self._calls.put(columns, n), timeout)
 
     def fill(self, make_batch: Callable[[int], Any], *, producer: str) -> None:
         """See `RayQueue.fill`."""
-        filler = ReplayFiller(self._questions, make_batch, producer)
+        filler = ReplayFiller(self._calls, make_batch, producer)
         while (number := self._client.drive(filler.due())) is not None:
             self._client.drive(filler.put(number, make_batch(number)))
 
     def dequeue(self, *, timeout: float | None = None) -> Any:
         """See `RayQueue.dequeue`."""
-        columns = self._client.drive(self._questions.take(1), timeout)
-        return self._questions.element_of(columns)
+        columns = self._client.drive(self._calls.take(1), timeout)
+        return self._calls.element_of(columns)
 
     def dequeue_many(self, n: int, *, timeout: float | None = None) -> Any:
         """See `RayQueue.dequeue_many`."""
-        n = self._questions.core.check_batch_size(n)
+        n = self._calls.core.check_batch_size(n)
         if n == 0:
-            return self._questions.core.empty_batch()
-        return self._questions.batch_of(self._client.drive(self._questions.take(n), timeout))
+            return self._calls.core.empty_batch()
+        return self._calls.batch_of(self._client.drive(self._calls.take(n), timeout))
 
     def dequeue_up_to(
         self, n: int, max_wait: float | None = None, *, timeout: float | None = None
     ) -> Any:
         """See `RayQueue.dequeue_up_to`."""
-        n = self._questions.core.check_batch_size(n)
+        n = self._calls.core.check_batch_size(n)
         if max_wait is not None:
             max_wait = checked_seconds(max_wait, "max_wait")
         if n == 0:
-            return self._questions.core.empty_batch()
-        columns = self._client.drive(self._questions.take(n, True, max_wait), timeout)
-        return self._questions.batch_of(columns)
+            return self._calls.core.empty_batch()
+        columns = self._client.drive(self._calls.take(n, True, max_wait), timeout)
+        return self._calls.batch_of(columns)
 
     def batches(self, n: int, *, drop_remainder: bool = False) -> Batches[Any]:
         """See `RayQueue.batches`."""
-        if self._questions.core.check_batch_size(n) == 0:
+        if self._calls.core.check_batch_size(n) == 0:
             raise InvalidArgumentError("n: got 0; expected an int >= 1")
         return Batches(self, n, drop_remainder)  # type: ignore[arg-type]
 
@@ -447,7 +447,7 @@ class BlockingRayQueue(_Face):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def __iter__(self) -> BlockingRayQueue:
         """Iterate over elements, dequeuing each, until the queue is closed and empty.
@@ -467,42 +467,42 @@ class BlockingRayQueue(_Face):
 
     def commit(self, upto: int | None = None) -> None:
         """See `RayQueue.commit`."""
-        self._client.drive(self._questions.commit(upto))
+        self._client.drive(self._calls.commit(upto))
 
     def task_done(self, n: int = 1) -> None:
         """See `RayQueue.task_done`."""
         n = checked_count(n, "n")
-        self._client.drive(self._questions.task_done(n))
+        self._client.drive(self._calls.task_done(n))
 
     def join(self, *, timeout: float | None = None) -> None:
         """See `RayQueue.join`; raises `DeadlineExceededError` after the timeout."""
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
-        self._client.drive(self._questions.join(), timeout)
+        self._client.drive(self._calls.join(), timeout)
 
     def close(
         self, *, cancel_pending_enqueues: bool = False, cause: BaseException | None = None
     ) -> None:
         """See `RayQueue.close`."""
-        self._client.drive(self._questions.close(cancel_pending_enqueues, cause))
+        self._client.drive(self._calls.close(cancel_pending_enqueues, cause))
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         """See `RayQueue.wait_closed`."""
-        self._client.drive(self._questions.ask("wait_closed"), timeout)
+        self._client.drive(self._calls.ask("wait_closed"), timeout)
 
     def statistics(self) -> Statistics:
         """See `RayQueue.statistics`."""
-        found: Statistics = self._client.drive(self._questions.ask("statistics"))
+        found: Statistics = self._client.drive(self._calls.ask("statistics"))
         return found
 
     def leases(self) -> int:
         """See `RayQueue.leases`."""
-        count: int = self._client.drive(self._questions.ask("leases"))
+        count: int = self._client.drive(self._calls.ask("leases"))
         return count
 
     def drain(self, node: str | None = None, *, timeout: float | None = None) -> None:
         """See `RayQueue.drain`."""
-        self._client.drive(self._questions.drain(*_checked_drain(node, timeout)))
+        self._client.drive(self._calls.drain(*_checked_drain(node, timeout)))
 
     def delete(self) -> None:
         """See `RayQueue.delete`."""

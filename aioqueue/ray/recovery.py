@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aioqueue.ray.handles import Handle, Payload, Segment
 from aioqueue.ray.leases import LeaseTable
 from aioqueue.ray.ledger import EnqueuedBatch, Key, QueueLedger, rows_of
+from aioqueue.ray.segments import Payload, RowHandle, Segment
 
 
 class Awaited:
@@ -38,10 +38,9 @@ class Awaited:
         return self._segments.get(key)
 
     def producers(self) -> set[str]:
-        """Return the producers that must send batches."""
         return {life for life, _ in (*self._segments, *self.partial)}
 
-    def come(self, key: Key, payload: Payload) -> Segment | None:
+    def arrive(self, key: Key, payload: Payload) -> Segment | None:
         """Record that a batch has arrived; return it if it was awaited."""
         segment = self._segments.pop(key, None)
         if segment is not None:
@@ -49,31 +48,31 @@ class Awaited:
             segment.is_awaited = False
         return segment
 
-    def give_up(self, life: str, but: Iterable[int] = ()) -> list[Key]:
+    def give_up(self, life: str, except_calls: Iterable[int] = ()) -> list[Key]:
         """Give up the batches that a producer cannot send any more.
 
         Args:
             life: life of the producer.
-            but: calls that it is repeating.
+            except_calls: calls that it is repeating.
 
         Returns:
             The enqueues that will never end.
         """
-        coming = set(but)
-        for key in [key for key in self._segments if key[0] == life and key[1] not in coming]:
+        repeated = set(except_calls)
+        for key in [key for key in self._segments if key[0] == life and key[1] not in repeated]:
             segment = self._segments.pop(key)
             segment.is_awaited, segment.is_lost = False, True
-        unended = [key for key in self.partial if key[0] == life and key[1] not in coming]
+        unended = [key for key in self.partial if key[0] == life and key[1] not in repeated]
         for key in unended:
             del self.partial[key]
         return unended
 
 
-def refilled(book: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segment]]:
+def restore_queue(lease_table: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segment]]:
     """Fill a queue and its leases from a journal, in their former order.
 
     Args:
-        book: the leases of the queue, which are empty, as is the queue.
+        lease_table: the leases of the queue, which are empty, as is the queue.
         ledger: the state of the journal.
 
     Returns:
@@ -85,17 +84,23 @@ def refilled(book: LeaseTable, ledger: QueueLedger) -> tuple[Awaited, list[Segme
         for key, batch in ledger.batches.items()
     }
     leased = ledger.leased()
+    # First the leases: the machine adopts them only while the queue is empty. Their order is that
+    # in which they would go back.
     for consumer, number, rows in _leases(ledger):
         entries = [_entry(segments[key], row, ledger.batches[key]) for key, row in rows]
         if entries:  # without entries, all of it is lost
-            book.adopt(consumer, number, entries)
+            lease_table.restore_grant(consumer, number, entries)
     for key, batch in ledger.batches.items():
-        given = batch.used | leased.get(key, set())
+        delivered = batch.used | leased.get(key, set())
         if batch.inside is None:
-            awaited.partial[key] = given
-        inside = [row for row in batch.inside or () if row not in given]
+            # Its enqueue had not ended. Rows that nobody got are not in the queue: they come with
+            # the repeated call.
+            awaited.partial[key] = delivered
+        inside = [row for row in batch.inside or () if row not in delivered]
         if inside:
-            book.refill([_entry(segments[key], row, batch) for row in inside])
+            lease_table.restore_rows([_entry(segments[key], row, batch) for row in inside])
+        # A lease needs its elements, too: its consumer may have died, and they go back; or its
+        # answer was lost, and the dequeue is repeated.
         if inside or key in leased:
             awaited.add(segments[key])
     return awaited, list(segments.values())
@@ -111,17 +116,16 @@ def _leases(ledger: QueueLedger) -> list[tuple[str, int, list[tuple[Key, int]]]]
             number,
             [((life, call), row) for life, call, pairs in runs for row in rows_of(pairs)],
         )
-        for consumer, of_it in ledger.leases.items()
-        for number, runs in of_it.items()
+        for consumer, numbered in ledger.leases.items()
+        for number, runs in numbered.items()
     ]
-    known = [
+    with_batches = [
         (consumer, number, [(key, row) for key, row in rows if key in places])
         for consumer, number, rows in leases
     ]
-    return sorted(known, key=lambda lease: [(places[key], row) for key, row in lease[2][:1]])
+    return sorted(with_batches, key=lambda lease: [(places[key], row) for key, row in lease[2][:1]])
 
 
 def _entry(segment: Segment, row: int, batch: EnqueuedBatch) -> Any:
-    """Return the queue's entry for a row."""
-    handle = Handle(segment, row)
+    handle = RowHandle(segment, row)
     return handle if batch.keys is None else (batch.keys[row], handle)

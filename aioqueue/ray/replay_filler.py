@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.ray.client import Asking
 from aioqueue.ray.messages import Answer
-from aioqueue.ray.queue_client import QueueCalls
+from aioqueue.ray.queue_calls import QueueCalls
+from aioqueue.ray.queue_connection import CallFlow
 
 
 class ReplayFiller:
     """One run of a replayable producer; see `RayQueue.fill`.
 
     Args:
-        questions: the calls to the actor.
+        calls: the calls to the actor.
         make_batch: returns the batch of a number.
         producer: name of the producer.
 
@@ -23,9 +23,7 @@ class ReplayFiller:
         InvalidArgumentError: an argument is not as described.
     """
 
-    def __init__(
-        self, questions: QueueCalls, make_batch: Callable[[int], Any], producer: str
-    ) -> None:
+    def __init__(self, calls: QueueCalls, make_batch: Callable[[int], Any], producer: str) -> None:
         if not callable(make_batch):
             raise InvalidArgumentError(
                 f"make_batch: got {make_batch!r}; expected a function that returns the batch"
@@ -35,33 +33,37 @@ class ReplayFiller:
             raise InvalidArgumentError(
                 f"producer: got {producer!r}; expected a string, not an empty one"
             )
-        self._questions = questions
+        self._calls = calls
         self._producer = producer
         self._next: int | None = None  # the first batch that is not in
-        self._wanted: list[int] = []  # batches to make again
+        self._requested: list[int] = []  # batches to make again
         self._is_ended = False
 
-    def due(self) -> Asking[int | None]:
+    def due(self) -> CallFlow[int | None]:
         """Return the number of the next batch to make; ``None`` when the actor has all batches."""
-        actor, caller = self._questions.client.actor, self._questions.client.caller
+        actor, caller = self._calls.client.actor, self._calls.client.caller
         if self._next is None:
-            yield from self._questions.agree()
-            began = yield from self._ask(lambda: actor.begin_filling.remote(caller, self._producer))
-            self._next, self._wanted = began.rows, list(began.wanted)
-        if self._is_ended and not self._wanted:
-            ended = yield from self._ask(lambda: actor.end_filling.remote(caller, self._producer))
-            self._wanted = list(ended.wanted)
-        if self._wanted:
-            return self._wanted[0]
+            yield from self._calls.agree()
+            started = yield from self._request(
+                lambda: actor.begin_filling.remote(caller, self._producer)
+            )
+            self._next, self._requested = started.rows, list(started.requested)
+        if self._is_ended and not self._requested:
+            ended = yield from self._request(
+                lambda: actor.end_filling.remote(caller, self._producer)
+            )
+            self._requested = list(ended.requested)
+        if self._requested:
+            return self._requested[0]
         return None if self._is_ended else self._next
 
-    def _ask(self, ask: Callable[[], Any]) -> Asking[Answer]:
-        client = self._questions.client
-        answer: Answer = yield from client.asked(ask)
+    def _request(self, ask: Callable[[], Any]) -> CallFlow[Answer]:
+        client = self._calls.client
+        answer: Answer = yield from client.request(ask)
         client.raise_error(answer)
         return answer
 
-    def put(self, number: int, batch: Any) -> Asking[None]:
+    def put(self, number: int, batch: Any) -> CallFlow[None]:
         """Enqueue the result of ``make_batch``; ``None`` ends the fill."""
         if batch is None:
             if number != self._next:
@@ -71,13 +73,13 @@ class ReplayFiller:
                 )
             self._is_ended = True
             return
-        columns, n = self._questions.columns_of_batch(batch)
+        columns, n = self._calls.columns_of_batch(batch)
         if not n:
             raise InvalidArgumentError(
                 f"make_batch: got no rows for batch {number}; expected some, or None after the last"
                 " batch"
             )
-        answer = yield from self._questions.put(columns, n, (self._producer, number))
+        answer = yield from self._calls.put(columns, n, (self._producer, number))
         if number == self._next and answer.rows == n:
             self._next += 1
-        self._wanted = list(answer.wanted)
+        self._requested = list(answer.requested)

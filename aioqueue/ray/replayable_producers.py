@@ -12,12 +12,12 @@ from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
 
-from aioqueue.ray.handles import Segment
+from aioqueue.ray.segments import Segment
 
 RETURN_SECONDS: Final = 20.0
 """How long consumers wait for a dead producer to restart, if it has elements that they need."""
 
-Entry = tuple[str, int]
+ProducerBatch = tuple[str, int]
 """A batch of a replayable producer: the producer's name, and the batch number."""
 
 
@@ -38,8 +38,8 @@ class ProducerRecord:
         self.inside: set[int] = set(inside)
         self.rows: int = rows
         self.call: int | None = None
-        self._wanted: set[int] = set()  # batches to make again
-        self._gone = 0.0  # when the last fill ended; 0.0 during one
+        self._requested: set[int] = set()  # batches to make again
+        self._left_at = 0.0  # when the last fill ended; 0.0 during one
         self._segments: WeakValueDictionary[int, Segment] = WeakValueDictionary()
 
     def begin(self, life: str) -> None:
@@ -47,14 +47,15 @@ class ProducerRecord:
         lost."""
         if self.life != life:
             self.life = life
+            # What only the former handle had has gone with it, even if nobody has noticed yet.
             for number, segment in list(self._segments.items()):
-                if not segment.is_here:
-                    self._want(number, segment)
-        self._gone = 0.0
+                if not segment.is_in_actor:
+                    self._request_again(number, segment)
+        self._left_at = 0.0
 
     def end(self) -> None:
         """Note that the filling handle has gone."""
-        self._gone = monotonic()
+        self._left_at = monotonic()
 
     def enter(self, number: int, segment: Segment) -> None:
         """Note that a batch is being enqueued."""
@@ -70,48 +71,48 @@ class ProducerRecord:
             self.rows = 0
 
     def rows_of(self, number: int) -> int | None:
-        """Return the known number of rows of an earlier batch."""
         if number == self.next:
             return self.rows or None
         segment = self._segments.get(number)
         return None if segment is None else segment.rows
 
-    def come(self, number: int) -> Segment | None:
+    def arrive(self, number: int) -> Segment | None:
         """Accept a batch that was made again; return its segment, if rows of it are still
         undelivered."""
-        self._wanted.discard(number)
+        self._requested.discard(number)
         return self._segments.get(number)
 
     def missing(self) -> list[int]:
         """Return the batches to make again."""
-        self._wanted.intersection_update(
+        self._requested.intersection_update(
             self._segments.keys()
         )  # some may have been given up in the meantime
-        return sorted(self._wanted)
+        return sorted(self._requested)
 
-    def want(self, segment: Segment) -> bool:
+    def request_again(self, segment: Segment) -> bool:
         """Request a lost batch; return whether it belongs to this producer."""
         number = next((n for n, one in self._segments.items() if one is segment), None)
-        if number is None or segment.is_here:
+        # It belongs to another producer, or was copied to the actor in the meantime.
+        if number is None or segment.is_in_actor:
             return False
-        self._want(number, segment)
+        self._request_again(number, segment)
         return True
 
-    def _want(self, number: int, segment: Segment) -> None:
-        self._wanted.add(number)
+    def _request_again(self, number: int, segment: Segment) -> None:
+        self._requested.add(number)
         segment.is_awaited = True
 
     def give_up(self) -> bool:
         """Give up the requested batches if no handle has filled for long."""
-        if not (self._wanted and self._gone and monotonic() - self._gone > RETURN_SECONDS):
+        if not (self._requested and self._left_at and monotonic() - self._left_at > RETURN_SECONDS):
             return False
         for number in self.missing():
             segment = self._segments.pop(number)
             segment.is_awaited, segment.is_lost = False, True
-        self._wanted.clear()
+        self._requested.clear()
         return True
 
-    def elsewhere(self) -> list[Segment]:
+    def outside_actor(self) -> list[Segment]:
         """Return the batches that would be lost with the filling handle."""
         segments = list(self._segments.values())
-        return [one for one in segments if not (one.is_here or one.is_awaited)]
+        return [one for one in segments if not (one.is_in_actor or one.is_awaited)]

@@ -72,7 +72,7 @@ class Selection:
         self._partitions: dict[str, Any] | None = None
         self._last: tuple[Any, list[str]] | None = None
 
-    def told(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The arguments beside the filter, as positions compare them."""
         given = self._given
         is_schema = given is not None and not isinstance(given, str)
@@ -96,6 +96,8 @@ class Selection:
         Raises:
             InvalidArgumentError: it lacks a column, or does not fit the schema or the filter.
         """
+        # Several threads may read files of one reader. What is the same for all files is found by
+        # the first of them, and kept. The rest concerns this file alone, and needs no lock.
         with self._lock:
             values = _values_in(path) if self._is_hive else {}
             added = self._added(values) if self._is_hive else {}
@@ -141,6 +143,7 @@ class Selection:
             at = schema.get_field_index(name)
             if at < 0:
                 schema = schema.append(self._pa.field(name, type))
+            # A type that the user has asked for counts more than one that the folders suggest.
             elif not isinstance(self._given, self._pa.Schema):
                 schema = schema.set(at, self._pa.field(name, type))
         return schema
@@ -157,6 +160,8 @@ class Selection:
     def _added(self, values: Iterable[str]) -> dict[str, Any]:
         """Return the types of the columns of all paths: ints if all known values are, else
         strings. If paths come from a queue, only the columns of this one are known."""
+        # Rows of all files must have the same types, whichever file is read first. So one folder
+        # such as ``year=unknown`` makes the column one of strings everywhere.
         if self._partitions is None:
             found: dict[str, bool] = {}
             for path in self._paths():
@@ -214,13 +219,15 @@ class Selection:
         """
         if self.filter is None:
             return []
+        # pyarrow does not say which columns an expression needs. So it is tried on an empty table,
+        # without each column in turn. Most files have the schema of the file before.
         if self._last is None or not self._last[0].equals(schema):
             empty = self._pa.Table.from_batches([], schema)
             error = self._failure(empty)
             if error is not None:
-                told = on_one_line(str(error).replace("\n", ", "))
+                shown = on_one_line(str(error).replace("\n", ", "))
                 raise InvalidArgumentError(
-                    f"filters: got {self.filter}, which does not fit {path}: {told};"
+                    f"filters: got {self.filter}, which does not fit {path}: {shown};"
                     f" expected a filter of some of {schema.names}"
                 ) from error
             needed = [
@@ -267,6 +274,8 @@ class FileSelection(NamedTuple):
         if self.filter is None or not metadata.num_row_groups:
             return None
         dataset = required("pyarrow.dataset", "parquet", "filters")
+        # The statistics lack the columns of the path, which are constant in this file: as a
+        # condition that holds for all of its rows, they can rule out all row groups.
         known: Any = None
         for name, value in self.added.items():
             field = dataset.field(name)
@@ -313,6 +322,8 @@ class FileSelection(NamedTuple):
         """Return the rows that the filter keeps, and their numbers; ``None`` for all."""
         if self.filter is None:
             return batch, None
+        # A filter says nothing about which rows it has kept. Keys and marks count the rows of the
+        # file, so their numbers go through the filter as a column.
         numbered = batch.append_column(_ROW, self.pa.array(np.arange(batch.num_rows)))
         table = self.pa.Table.from_batches([numbered]).filter(self.filter).combine_chunks()
         found = table.to_batches()
@@ -400,8 +411,9 @@ class Portion(NamedTuple):
     def behind(self, count: int) -> Portion:
         """Return the rows without the first ones."""
         rows = self.rows.slice(count)
-        if self.kept is None or not rows.num_rows:
+        if self.kept is None or not rows.num_rows:  # without rows, there is no first one
             return self._replace(row=self.row + count, first=self.first + count, rows=rows)
+        # The mark moves to the next row that is kept: those between were filtered out.
         left_out = int(self.kept[count])
         kept = self.kept[count:] - left_out
         return self._replace(
@@ -411,6 +423,8 @@ class Portion(NamedTuple):
 
 def beginning_at(row: int, portions: Iterator[Portion]) -> Iterator[Portion]:
     """Skip this many rows of the first row group or record batch."""
+    # The run that made the mark may have cut the row group at other rows. So the mark may be in the
+    # middle of a portion, or behind several.
     number: int | None = None
     for portion in portions:
         if number is None:
@@ -440,7 +454,7 @@ def of_size(pa: Any, portions: Iterator[Portion], size: int) -> Iterator[Portion
                     yield begin._replace(rows=_joined(pa, held))
                     held, begin, count = [], None, 0
     except DataLossError:
-        if begin is not None:
+        if begin is not None:  # rows before the damage are sound, also if they fill no batch
             yield begin._replace(rows=_joined(pa, held))
         raise
     if begin is not None:

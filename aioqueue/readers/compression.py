@@ -212,11 +212,15 @@ class _Decompressed(io.RawIOBase):
 
     def _some(self, most: int) -> bytes:
         """Return the next data; nothing at the end of the file."""
+        # A stream may take input and return nothing yet, as for its header. An empty result would
+        # end the file for the reader, so go on until there is data.
         while not self._ended:
             if self._stream.eof:
                 self._begin_next()
                 continue
             waiting = b""
+            # A decompressor that has reached `most` keeps the rest of its input. With more input,
+            # that rest would grow, up to the whole file.
             if self._stream.needs_input:
                 if not (self._unused or self._read_more()):
                     raise EOFError("it ended before its end marker")
@@ -231,6 +235,7 @@ class _Decompressed(io.RawIOBase):
         """Begin another stream after one has ended, unless the file ends here."""
         unit = _PADDING.get(self._kind, 0)
         zeros = 0
+        # The block in which the stream ends was read as a whole: the next stream may begin there.
         self._unused = self._stream.unused_data
         while self._unused or self._read_more():
             padded = len(self._unused)
@@ -238,7 +243,7 @@ class _Decompressed(io.RawIOBase):
                 self._unused = self._unused.lstrip(b"\0")
             zeros += padded - len(self._unused)
             if self._unused:
-                break
+                break  # another stream, or data that its decompressor refuses
         if unit and zeros % unit:
             raise EOFError(f"{zeros} zeros behind a stream; expected a multiple of {unit}")
         self._ended = not self._unused

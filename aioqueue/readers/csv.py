@@ -27,8 +27,15 @@ from aioqueue.readers.csv_parsing import (
     row_blocks,
 )
 from aioqueue.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit
-from aioqueue.readers.lines import AHEAD, blocks_of, checked_end, decoder_of, line_end_option
-from aioqueue.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.readers.lines import (
+    AHEAD,
+    Decoder,
+    blocks_of,
+    checked_end,
+    decoder_of,
+    line_end_option,
+)
+from aioqueue.readers.reader import FileFormat, Mark, Paths, Reader, Records
 from aioqueue.workers.options import Array, DType
 
 if TYPE_CHECKING:
@@ -208,37 +215,80 @@ def read_csv(
             " (the last one lists the names)"
         )
 
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        begin, located = mark or (None, None)
-        lines = blocks_of(stream, path, decoder, begin, most, end)
-        rows = row_blocks(lines, syntax, skip, path, most, has_state=decoder.has_state)
-        return table.runs(rows, path, skip, located)
-
-    return Reader(
-        "read_csv",
+    options = {
+        "skip_header_lines": skip,
+        "columns": table.columns,
+        "delimiter": delimiter,
+        "quotechar": quotechar,
+        "dtypes": table.dtypes,
+        "encoding": encoding,
+        "null_values": null_values,
+        "fill_null": fill_null,
+        "true_values": true_values,
+        "false_values": false_values,
+        **line_end_option(end),
+    }
+    return CsvFormat(table, decoder, syntax, skip, end, most, options).reader(
         paths,
-        cut,
-        ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={
-            "skip_header_lines": skip,
-            "columns": table.columns,
-            "delimiter": delimiter,
-            "quotechar": quotechar,
-            "dtypes": table.dtypes,
-            "encoding": encoding,
-            "null_values": null_values,
-            "fill_null": fill_null,
-            "true_values": true_values,
-            "false_values": false_values,
-            **line_end_option(end),
-        },
-        limits={"max_line_bytes": most},
     )
+
+
+class CsvFormat(FileFormat[Any]):
+    """Text tables. A mark is that of a `LineBlock`, and where the columns with names are.
+
+    Args:
+        table: converts the rows.
+        decoder: decodes the lines.
+        syntax: how a line is cut into fields.
+        skip: the number of header lines.
+        end: what ends a row.
+        most: the longest row, in bytes; ``None`` for no limit.
+        options: the arguments of the user that decide what the rows are.
+    """
+
+    function = "read_csv"
+    extra = None
+    suffix = ".csv"
+    key = "line"
+    page = "howto/records.md"
+
+    ahead = AHEAD
+
+    def __init__(
+        self,
+        table: _Table,
+        decoder: Decoder,
+        syntax: Syntax,
+        skip: int,
+        end: str,
+        most: int | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._table = table
+        self._decoder = decoder
+        self._syntax = syntax
+        self._skip = skip
+        self._end = end
+        self._most = most
+        self._options = options
+
+    def options(self) -> dict[str, Any]:
+        return self._options
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_line_bytes": self._most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        begin, located = mark or (None, None)
+        decoder, skip, most = self._decoder, self._skip, self._most
+        lines = blocks_of(stream, path, decoder, begin, most, self._end)
+        rows = row_blocks(lines, self._syntax, skip, path, most, has_state=decoder.has_state)
+        return self._table.runs(rows, path, skip, located)
 
 
 def _is_character(value: Any) -> bool:
@@ -337,6 +387,7 @@ class _Table:
             try:
                 rows = self._rows(lines, columns, width)
             except ValueError:
+                # Parse again, line by line: the rows before the one that does not fit are sound.
                 rows, failure = self._one_by_one(block, numbers, lines, columns, width, path)
             try:
                 if rows:
@@ -371,11 +422,11 @@ class _Table:
         """
         if not lines:
             return []
-        if columns is not None:
+        if columns is not None:  # else the parser itself compares the numbers of fields
             self._check_fields(lines, width)
         dtype = _OBJECT if self._tokens.null else self._dtype
         parsed = self._parsed(lines, columns, dtype)
-        if len(parsed) != len(lines):
+        if len(parsed) != len(lines):  # a row was left out, or cut at a return
             raise ValueError("it is not a row")
         if self._uniform:
             if columns is None and width is not None and parsed.shape[1] != width:

@@ -104,12 +104,12 @@ class Fields(NamedTuple):
             ValueError: the dtype would change a value, which the message names.
         """
         values = self.values
-        if dtype.kind == "S":
+        if dtype.kind == "S":  # NumPy itself would encode ASCII only
             values = np.frompyfunc(lambda text: text.encode(encoding), 1, 1)(values)
         if dtype.kind in "SU":
             if not dtype.itemsize:
                 return values
-            made = values.astype(dtype)
+            made = values.astype(dtype)  # cuts off what is too long, silently
             self._check(made.astype(object) != values, dtype)
             return made
         if dtype.kind == "b":
@@ -118,6 +118,7 @@ class Fields(NamedTuple):
             self._check(unknown.astype(bool), dtype)
             return np.asarray(found, dtype)
         if dtype.kind in "fc" and np.isinf(values).any():
+            # The parser makes infinity of a number that is too large. Only its text tells.
             named = np.frompyfunc(lambda text: "inf" in text.lower(), 1, 1)(self.texts())
             self._check(np.isinf(values) & ~named.astype(bool), dtype)
         elif dtype.kind == "m":
@@ -125,10 +126,13 @@ class Fields(NamedTuple):
             numbers = values.astype("int64").astype(object)
             self._check(np.frompyfunc(_differs, 2, 1)(numbers, self.texts()).astype(bool), dtype)
         elif dtype.kind == "M":
+            # The parser rounds a time to the unit of the dtype. In the unit that its own text asks
+            # for, it is the same only if nothing was rounded off.
             texts, is_known = self.texts(), ~np.isnat(values)
             exact = texts[is_known].astype("M8")  # of NaT alone, NumPy would not know the unit
             wrong = np.frompyfunc(lambda text: text.strip().lower() not in _NAT, 1, 1)(texts)
             wrong[is_known] = values[is_known].astype(exact.dtype) != exact
+            # NumPy takes these for the time at which the program runs.
             wrong |= np.frompyfunc(lambda text: text.strip().lower() in _CLOCK, 1, 1)(texts)
             self._check(wrong.astype(bool), dtype)
         return values
@@ -143,7 +147,7 @@ class Fields(NamedTuple):
         """
         nulls = tokens.nulls_in(self.values, dtype)
         texts = self.values
-        if nulls.any():
+        if nulls.any():  # the parser would refuse them, and with them all rows of the block
             texts = texts.copy()
             texts[nulls] = _neutral(dtype, tokens)
         plain = parsed_dtype(dtype)
@@ -460,6 +464,10 @@ class _HeaderLines:
     def _ends_with(self, line: str, block: LineBlock, number: int) -> bool:
         """Take a line. Returns whether the header ends with it."""
         ends_quoted = self._syntax.ends_quoted
+        # Two readings go side by side, because nothing says where the row of names begins: with the
+        # last header line (`_last`), or before it, if that line is within a quoted name (`_all`).
+        # Whichever row is complete first ends the header. An open quote in a title would otherwise
+        # take the whole file for the header.
         if not self._are_open:
             self._all = []
         if number <= self._skip or self._are_open:
@@ -532,6 +540,8 @@ def row_blocks(
     Raises:
         DataLossError: a quoted field has no end, or a row is too long; the rows before it come.
     """
+    # Lines come in blocks, and a row in quotes may cross their ends. Its lines are held back until
+    # it is complete, and go in front of the next block: so each block has whole rows only.
     held: list[LineBlock] = []  # the lines of a row that continues
     head = _HeaderLines(syntax, skip, path, most)
     for block in blocks:
@@ -547,7 +557,8 @@ def row_blocks(
         held_lines = len(whole.lines) - len(block.lines)
         if held:
             starts = [0, *(start + held_lines for start in starts)]
-        # Where the header ends, only who reads it from its first line on knows.
+        # Where the header ends, only who reads it from its first line on knows. And a decoder with
+        # state can begin at a block of its own, but not at a row that was cut off one.
         mark = whole.mark if is_behind and not (held and has_state) else None
         held = []
         if is_open:
@@ -614,6 +625,7 @@ def _cut(block: LineBlock, at: int) -> tuple[LineBlock, LineBlock]:
     number = block.first + at
     offset = block.offset_of(number)
     size = offset - block.offset
+    # The last line of a block lacks its end, so the end between both parts belongs to neither.
     before = block._replace(raw=block.raw[: max(0, size - 1)], lines=block.lines[:at])
     behind = LineBlock(offset, block.raw[size:], number, block.lines[at:], end=block.end)
     return before, behind

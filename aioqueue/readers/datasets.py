@@ -22,7 +22,7 @@ from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.extras import required
 from aioqueue.base.public_names import public
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import with_article
 from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry
@@ -139,13 +139,16 @@ _INSTEAD: Final = {
 class HuggingFaceRows(Sequential[Any]):
     """A source over a map-style dataset. `huggingface_dataset` makes it."""
 
+    _functions = ("huggingface_dataset",)
+    _extra = "huggingface"
+
     blocking = True
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[Any]]:
         found = iter(places)
         while group := list(islice(found, _GROUP)):
             for index, value in zip(group, self._rows(group), strict=True):
-                yield Entry(private(value), epoch, index)
+                yield Entry(copy_if_shared(value), epoch, index)
 
     def _rows(self, places: list[int]) -> Iterable[Any]:
         """Return some rows; if one fails, the others come one by one before it."""
@@ -158,7 +161,7 @@ class HuggingFaceRows(Sequential[Any]):
             return (dataset[place] for place in places)
         return rows
 
-    def _telling(self) -> dict[str, str]:
+    def _compare_items(self) -> dict[str, str]:
         """Return digests of the columns, and of some rows as they are stored.
 
         The library's own fingerprint would not do: it differs from machine to machine.
@@ -214,6 +217,9 @@ class HuggingFaceStream(OfIterable[Any]):
         seed: the seed of the rows' generators.
         replay: whether a resumed run may read an epoch again from its beginning.
     """
+
+    _functions = ("huggingface_dataset",)
+    _extra = "huggingface"
 
     def __init__(self, dataset: Any, name: str, *, seed: int | None, replay: Replay) -> None:
         super().__init__(self._begun, name, seed=seed, blocking=True, replay=replay)
@@ -320,6 +326,11 @@ def _copied(part: Any) -> Any:
 class RayDataset(OfIterable[Any]):
     """A source over a dataset of Ray. `ray_dataset` makes it."""
 
+    _functions = ("ray_dataset",)
+    _extra = "ray-data"
+    _page = "howto/cluster.md"
+    _resumes = "never"
+
     _is_repeatable = False
 
     def fingerprint(self) -> dict[str, Any]:
@@ -386,7 +397,6 @@ def ray_dataset(
 
 
 def _rows_of(dataset: Any, batch_size: int | None, *, copy: bool) -> Iterable[Any]:
-    """Return the rows of a dataset, or its batches."""
     if batch_size is None:
         rows: Iterable[Any] = dataset.iter_rows()
         return rows

@@ -129,6 +129,8 @@ def files(
 class Files(Sequential[Any]):
     """A source of paths, which rejects positions if the files have other names."""
 
+    _functions = ("files",)
+
     def __init__(
         self,
         paths: Sequence[Any],
@@ -154,7 +156,7 @@ class Files(Sequential[Any]):
         super().locate(index)
         return path_name(self._sequence[index])
 
-    def _telling(self) -> dict[str, str]:
+    def _compare_items(self) -> dict[str, str]:
         return {"names": digest_of(_relative(paths_of(self)))}
 
     def _determined(self) -> Determined:

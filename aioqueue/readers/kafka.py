@@ -9,7 +9,7 @@ need items after the place again. It is a growing list, which all places since t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,8 +23,8 @@ from aioqueue.base.public_names import public
 from aioqueue.coordination.cancellations import shielded
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, misplaced
-from aioqueue.sources.source import Source
-from aioqueue.system.forks import in_one_process_async
+from aioqueue.sources.base import Scan
+from aioqueue.sources.source import BuiltinSource
 from aioqueue.worlds.waker import running_loop
 
 Offsets: TypeAlias = dict[int, int]
@@ -32,11 +32,11 @@ Offsets: TypeAlias = dict[int, int]
 
 _SEGMENT: Final = 1024
 """The number of records after which a place gets new offsets."""
-_AT_ONCE: Final = 500
+_FETCHED: Final = 500
 """The number of records to fetch at a time."""
-_SILENT: Final = 1.0
+_MOST_SILENCE: Final = 1.0
 """Seconds of silence after which to check whether a partition's last offsets hold no records."""
-_OWN: Final = ("auto_offset_reset", "bootstrap_servers", "enable_auto_commit", "group_id")
+_RESERVED: Final = ("auto_offset_reset", "bootstrap_servers", "enable_auto_commit", "group_id")
 
 
 @public("aioqueue.inputs")
@@ -84,12 +84,14 @@ class Order:
 
     def note(self, record: Any) -> None:
         """Note that a record was read."""
-        if self._known:
+        if self._known:  # a record that is read again: the order has it already
             self._known -= 1
             self._taken += 1
             self.offsets[record.partition] = record.offset + 1
             return
         if self._taken >= _SEGMENT:
+            # Otherwise a place, and each resume, would grow with the whole run. Earlier places keep
+            # the old list, whose last entry is the new one.
             following: list[Any] = []
             self._runs.append(following)  # so places of this segment know the later order
             self._begin(following)
@@ -106,9 +108,9 @@ class Order:
     @property
     def place(self) -> list[Any]:
         """Return the place after the last record read."""
-        return self.behind(self._taken)
+        return self.place_behind(self._taken)
 
-    def behind(self, taken: int) -> list[Any]:
+    def place_behind(self, taken: int) -> list[Any]:
         """Return the place after this many of the records that it began with."""
         return [self._first, self._ends, self._runs, taken]
 
@@ -147,8 +149,17 @@ class Start(NamedTuple):
 
 
 @public("aioqueue.inputs")
-class Kafka(Source[KafkaRecord]):
+class Kafka(BuiltinSource[KafkaRecord]):
     """The records of a topic. `kafka` makes it."""
+
+    _functions = ("kafka",)
+    _extra = "kafka"
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = (
+        "whose order differs in each run; expected a source of its own for each rank, such as"
+        " partitions of the topic"
+    )
 
     _is_async = True
     blocking = True
@@ -176,44 +187,20 @@ class Kafka(Source[KafkaRecord]):
         part = "" if self._partitions is None else f" partitions {list(self._partitions)},"
         return on_one_line(f"<aioqueue.inputs.{self.name},{part} seed={self.seed}>")
 
-    def entries(self) -> Iterator[Entry[KafkaRecord]]:
-        """Refuse: the records are only available with ``async for``."""
+    def _scan(self, epoch: int | None, after: Place) -> Scan[KafkaRecord]:
         raise InvalidArgumentError(
             f"source: got {self!r}, which supports only `async for`; expected a source for use in"
             " `for` (a pipeline over it supports both)"
         )
 
-    def _aentries(self) -> AsyncIterator[Entry[KafkaRecord]]:
-        """Yield the records of one run, which is one epoch."""
-        return self._epoch_aentries(0)
-
-    def __aiter__(self) -> AsyncIterator[KafkaRecord]:
-        return self._values()
-
-    async def _values(self) -> AsyncGenerator[KafkaRecord, None]:
-        records = in_one_process_async(self._placed_aepoch(0), self)
-        async with aclosing(records) as run:  # type: ignore[type-var]
-            async for placed in run:
-                yield placed.entry.value
-
-    async def _epoch_aentries(self, epoch: int) -> AsyncGenerator[Entry[KafkaRecord], None]:
-        """Yield the records of an epoch. Each epoch starts over."""
-        async with aclosing(self._placed_aepoch(epoch)) as run:
-            async for placed in run:
-                yield placed.entry
-
     def _first_place(self) -> Place:
         """Return the place whose content becomes the epoch's offsets and order."""
         return []
 
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
+    async def _ascan(
+        self, epoch: int | None, after: Place
     ) -> AsyncGenerator[PlacedEntry[KafkaRecord], None]:
-        """Yield the records of an epoch after a place, each with the place after it.
-
-        Args:
-            epoch: the epoch, from 0.
-            after: a place in this epoch; ``None`` for its beginning.
+        """Yield the records of an epoch after a place. Each epoch starts over.
 
         Raises:
             DataLossError: records were deleted before they were read.
@@ -228,7 +215,7 @@ class Kafka(Source[KafkaRecord]):
             start = await self._begin(reading, after)
             order = Order(dict(start.offsets), start.ends, start.runs)
             if isinstance(after, list):  # other holders of the place must see the later order
-                after[:] = order.behind(start.skipped)
+                after[:] = order.place_behind(start.skipped)
             skipped = start.skipped
             try:
                 async with aclosing(reading.records(start)) as records:
@@ -238,11 +225,11 @@ class Kafka(Source[KafkaRecord]):
                             skipped -= 1
                             continue
                         index = record.partition << 64 | record.offset
-                        yield PlacedEntry(Entry(_record(record), epoch, index), order.place)
+                        yield PlacedEntry(Entry(_record(record), epoch or 0, index), order.place)
             except reading.deleted as error:
                 raise _data_loss(self._topic, error) from error
 
-    async def _begin(self, reading: _Reading, after: Place) -> Start:
+    async def _begin(self, reading: _TopicConsumer, after: Place) -> Start:
         """Return the start, after moving the consumer to its offsets."""
         partitions = await reading.partitions(self._partitions)
         if not after:
@@ -251,25 +238,25 @@ class Kafka(Source[KafkaRecord]):
             start = Start(offsets, ends, [], 0)
         else:
             start = Start.of(after)
-            fresh = [one for one in partitions if one not in start.offsets]
-            if fresh and start.ends is None:  # partitions that the topic did not have before
-                start.offsets.update(await reading.offsets(fresh, "earliest"))
+            added = [one for one in partitions if one not in start.offsets]
+            if added and start.ends is None:  # partitions that the topic did not have before
+                start.offsets.update(await reading.offsets(added, "earliest"))
         reading.check_partitions(start.offsets)
         if after or isinstance(self._start, Mapping):
             await self._check_bounds(reading, start)
         reading.seek(start.offsets)
         return start
 
-    async def _check_bounds(self, reading: _Reading, start: Start) -> None:
+    async def _check_bounds(self, reading: _TopicConsumer, start: Start) -> None:
         """Check that the topic has the records: a consumer would wait forever after its end, and
         skip what is missing at its beginning."""
         partitions = list(start.offsets)
         first = await reading.offsets(partitions, "earliest")
         behind = await reading.offsets(partitions, "latest")
-        reach = dict(start.offsets)  # how far the earlier run has read
+        read_up_to = dict(start.offsets)  # how far the earlier run has read
         for partition, offset in (*((run[0], run[1]) for run in start.runs), *_ends_of(start)):
-            reach[partition] = max(reach.get(partition, 0), offset)
-        for partition, offset in sorted(reach.items()):
+            read_up_to[partition] = max(read_up_to.get(partition, 0), offset)
+        for partition, offset in sorted(read_up_to.items()):
             if offset > behind.get(partition, offset):
                 raise InvalidArgumentError(
                     f"offset: got {offset} of partition {partition} of topic {self._topic!r}, which"
@@ -299,7 +286,7 @@ class Kafka(Source[KafkaRecord]):
         return f"offset {index & 2**64 - 1} of partition {index >> 64} of {self.name}"
 
 
-class _Reading:
+class _TopicConsumer:
     """A started consumer.
 
     Args:
@@ -327,13 +314,13 @@ class _Reading:
             )
         partitions = sorted(found if wanted is None else wanted)
         self._consumer.unsubscribe()
-        self._consumer.assign([self._of(one) for one in partitions])
+        self._consumer.assign([self._partition(one) for one in partitions])
         return partitions
 
     async def offsets(self, partitions: Sequence[int], where: str | Mapping[int, int]) -> Offsets:
         """Return the partitions' first offsets (``earliest``), ends (``latest``), or the given."""
         ask = self._consumer.end_offsets if where == "latest" else self._consumer.beginning_offsets
-        found = await ask([self._of(one) for one in partitions])
+        found = await ask([self._partition(one) for one in partitions])
         offsets = {one.partition: int(offset) for one, offset in found.items()}
         if isinstance(where, Mapping):
             offsets.update({one: where[one] for one in partitions if one in where})
@@ -349,62 +336,65 @@ class _Reading:
     def seek(self, offsets: Offsets) -> None:
         """Set the offset from which to read each partition."""
         for partition, offset in offsets.items():
-            self._consumer.seek(self._of(partition), offset)
+            self._consumer.seek(self._partition(partition), offset)
 
     async def records(self, start: Start) -> AsyncGenerator[Any, None]:
         """Yield the records of an earlier run in its order; then new records as they arrive."""
-        next_ones: dict[int, Any] = {}  # records that were fetched, but come later
+        held: dict[int, Any] = {}  # records that were fetched, but come later
+        # A run ends at an offset, and not after a number of records: compaction may have removed
+        # some since. A record behind that offset waits for its own turn.
         for partition, upto, _ in start.runs:
             while True:
-                record = next_ones.pop(partition, None)
+                record = held.pop(partition, None)
                 if record is None:
-                    record = await self._consumer.getone(self._of(partition))
+                    record = await self._consumer.getone(self._partition(partition))
                 if record.offset >= upto:
-                    next_ones[partition] = record
+                    held[partition] = record
                     break
                 yield record
                 if record.offset + 1 >= upto:
                     break
-        for record in next_ones.values():
+        for record in held.values():
             if start.ends is None or record.offset < start.ends.get(record.partition, 0):
                 yield record
         if start.ends is None:
             while True:
-                for record in await self._some(()):
+                for record in await self._fetch(()):
                     yield record
-        async with aclosing(self._upto(start.ends)) as found:
+        async with aclosing(self._records_below(start.ends)) as found:
             async for record in found:
                 yield record
 
-    async def _upto(self, ends: Offsets) -> AsyncGenerator[Any, None]:
+    async def _records_below(self, ends: Offsets) -> AsyncGenerator[Any, None]:
         """Yield the records below these offsets."""
+        # By the consumer's position, and not by the records: the last offsets may hold none.
         while left := [one for one in ends if await self._position(one) < ends[one]]:
             records: list[Any] = []
-            with anyio.move_on_after(_SILENT):  # the last offsets may be transaction markers
-                records = await self._some([self._of(one) for one in left])
+            with anyio.move_on_after(_MOST_SILENCE):
+                records = await self._fetch([self._partition(one) for one in left])
             for record in records:
                 if record.offset < ends[record.partition]:
                     yield record
 
-    async def _some(self, partitions: Iterable[Any]) -> list[Any]:
+    async def _fetch(self, partitions: Iterable[Any]) -> list[Any]:
         """Return the next records as soon as some arrive."""
         first = await self._consumer.getone(*partitions)
         with anyio.CancelScope(shield=True):  # it does not wait, and `first` is already taken
-            more = await self._consumer.getmany(*partitions, timeout_ms=0, max_records=_AT_ONCE)
+            more = await self._consumer.getmany(*partitions, timeout_ms=0, max_records=_FETCHED)
         return [first, *(record for records in more.values() for record in records)]
 
     async def _position(self, partition: int) -> int:
-        return int(await self._consumer.position(self._of(partition)))
+        return int(await self._consumer.position(self._partition(partition)))
 
-    def _of(self, partition: int) -> Any:
+    def _partition(self, partition: int) -> Any:
         return self._kafka.TopicPartition(self._topic, partition)
 
 
 @asynccontextmanager
 async def _consumer(
     topic: str, servers: Any, options: Mapping[str, Any]
-) -> AsyncGenerator[_Reading, None]:
-    kafka = required("aiokafka", "kafka", "reading topics of Kafka")
+) -> AsyncGenerator[_TopicConsumer, None]:
+    kafka = required("aiokafka", Kafka._extra, "reading topics of Kafka")
     if running_loop() is None:
         raise RuntimeError(f"topic {topic!r}: aiokafka needs asyncio, but trio runs this program")
     consumer = kafka.AIOKafkaConsumer(
@@ -417,7 +407,7 @@ async def _consumer(
     )
     try:
         await consumer.start()
-        yield _Reading(kafka, consumer, topic)
+        yield _TopicConsumer(kafka, consumer, topic)
     finally:
         with shielded():
             await consumer.stop()
@@ -488,7 +478,7 @@ def kafka(
         )
     if end not in (None, "now"):
         raise InvalidArgumentError(f"end: got {end!r}; expected 'now' or None")
-    for name in _OWN:
+    for name in _RESERVED:
         if name in options:
             raise InvalidArgumentError(
                 f"{name}: got {options[name]!r}; do not pass it, because the position decides it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO, Any, Final, NamedTuple, overload
 
 from aioqueue import DataLossError, InvalidArgumentError
@@ -15,7 +16,7 @@ from aioqueue.base.arguments import checked_count
 from aioqueue.items.positions import misplaced
 from aioqueue.items.quarantine import OnDamage, QuarantinePath
 from aioqueue.readers.files import MAX_LINE_BYTES, StorageOptions, checked_limit, exceeds, forward
-from aioqueue.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.readers.reader import FileFormat, Mark, Paths, Reader, Records
 
 AHEAD: Final = 4096
 """The number of lines, or rows, that async iteration may read ahead."""
@@ -114,33 +115,61 @@ def read_lines(
     Raises:
         InvalidArgumentError: any argument is not as described.
     """
-    decoder = decoder_of(encoding, errors)
-    skip = checked_count(skip_header_lines, "skip_header_lines")
-    end = checked_end(lineterminator)
-    most = checked_limit(max_line_bytes, "max_line_bytes")
-
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        for block in blocks_of(stream, path, decoder, mark, most, end):
-            yield Records(*block.after(skip), block.mark)
-
-    return Reader(
-        "read_lines",
+    lines = LineFormat(
+        encoding,
+        errors,
+        decoder_of(encoding, errors),
+        checked_count(skip_header_lines, "skip_header_lines"),
+        checked_end(lineterminator),
+        checked_limit(max_line_bytes, "max_line_bytes"),
+    )
+    return lines.reader(
         paths,
-        cut,
-        ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={
-            "skip_header_lines": skip,
-            "encoding": encoding,
-            "errors": errors,
-            **line_end_option(end),
-        },
-        limits={"max_line_bytes": most},
     )
+
+
+@dataclass(frozen=True)
+class LineFormat(FileFormat[Any]):
+    """Lines of text, or of bytes. A mark is that of a `LineBlock`."""
+
+    function = "read_lines"
+    extra = None
+    suffix = ".txt"
+    key = "line"
+    page = "howto/records.md"
+
+    encoding: str | None
+    errors: str
+    decoder: Decoder | None
+    """``None`` to leave the lines as bytes."""
+    skip: int
+    """The number of header lines."""
+    end: str
+    """What ends a line."""
+    most: int | None
+    """The longest line, in bytes; ``None`` for no limit."""
+
+    ahead = AHEAD
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "skip_header_lines": self.skip,
+            "encoding": self.encoding,
+            "errors": self.errors,
+            **line_end_option(self.end),
+        }
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_line_bytes": self.most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        for block in blocks_of(stream, path, self.decoder, mark, self.most, self.end):
+            yield Records(*block.after(self.skip), block.mark)
 
 
 def checked_end(lineterminator: Any) -> str:
@@ -446,29 +475,50 @@ def read_json_lines(
     """
     if encoding is None:
         raise InvalidArgumentError("encoding: got None; expected the encoding of the files")
-    decoder = decoder_of(encoding, "strict")
-    most = checked_limit(max_line_bytes, "max_line_bytes")
-
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        for block in blocks_of(stream, path, decoder, mark, most):
-            yield from _runs(block, path)
-
-    return Reader(
-        "read_json_lines",
+    lines = JsonLineFormat(
+        encoding,
+        decoder_of(encoding, "strict"),
+        checked_limit(max_line_bytes, "max_line_bytes"),
+    )
+    return lines.reader(
         paths,
-        cut,
-        ahead=AHEAD,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={"encoding": encoding},
-        limits={"max_line_bytes": most},
     )
 
 
-def _runs(block: LineBlock, path: str) -> Iterator[Records[Any]]:
+@dataclass(frozen=True)
+class JsonLineFormat(FileFormat[Any]):
+    """A JSON value on each line. A mark is that of a `LineBlock`."""
+
+    function = "read_json_lines"
+    extra = None
+    suffix = ".jsonl"
+    key = "line"
+    page = "howto/records.md"
+
+    encoding: str
+    decoder: Decoder | None
+    most: int | None
+    """The longest line, in bytes; ``None`` for no limit."""
+
+    ahead = AHEAD
+
+    def options(self) -> dict[str, Any]:
+        return {"encoding": self.encoding}
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_line_bytes": self.most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        for block in blocks_of(stream, path, self.decoder, mark, self.most):
+            yield from _values_in(block, path)
+
+
+def _values_in(block: LineBlock, path: str) -> Iterator[Records[Any]]:
     """Yield the values of a block of lines; before a line that is not JSON, those before it."""
     numbers: list[int] = []
     values: list[Any] = []

@@ -7,12 +7,14 @@ portion, the row within it, and the row within the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import isinf
 from os import SEEK_END
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -30,7 +32,7 @@ from aioqueue.readers.arrow_selection import (
     of_size,
 )
 from aioqueue.readers.files import StorageOptions, open_for_reading, paths_of
-from aioqueue.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.readers.reader import FileFormat, Mark, Paths, Reader, Records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,14 +127,10 @@ def read_parquet(
     pa = required("pyarrow", "parquet", "reading Parquet files")
     required("pyarrow.compute", "parquet", "reading Parquet files")
     parquet = required("pyarrow.parquet", "parquet", "reading Parquet files")
-    shape = _Shape.checked(pa, columns, batch_size, fill_null, schema, filters, partitioning)
-
-    def open_file(stream: IO[bytes], path: str) -> _ParquetFile:
-        return _ParquetFile(pa, parquet, stream, path)
-
-    return shape.reader(
-        "read_parquet", paths, open_file, storage_options, seed, on_error, quarantine
+    table = ParquetFormat.checked(
+        pa, parquet, columns, batch_size, fill_null, schema, filters, partitioning
     )
+    return table.bound_reader(paths, storage_options, seed, on_error, quarantine)
 
 
 def read_arrow(
@@ -180,12 +178,10 @@ def read_arrow(
     pa = required("pyarrow", "parquet", "reading Arrow files")
     required("pyarrow.compute", "parquet", "reading Arrow files")
     ipc = required("pyarrow.ipc", "parquet", "reading Arrow files")
-    shape = _Shape.checked(pa, columns, batch_size, fill_null, schema, filters, partitioning)
-
-    def open_file(stream: IO[bytes], path: str) -> _ArrowFile:
-        return _ArrowFile(pa, ipc, stream, path)
-
-    return shape.reader("read_arrow", paths, open_file, storage_options, seed, on_error, quarantine)
+    table = ArrowFormat.checked(
+        pa, ipc, columns, batch_size, fill_null, schema, filters, partitioning
+    )
+    return table.bound_reader(paths, storage_options, seed, on_error, quarantine)
 
 
 class _Bounded:
@@ -216,8 +212,6 @@ class _Bounded:
 
 
 class _ParquetFile:
-    """An open Parquet file."""
-
     _old_times: _OldTimes | None = None
 
     def __init__(self, pa: Any, parquet: Any, stream: IO[bytes], path: str) -> None:
@@ -225,7 +219,7 @@ class _ParquetFile:
         self._path = path
         bounded = _Bounded(stream)
         self._size = bounded.size
-        with _damage_told(pa, path, self._size, "no Parquet file"):
+        with _reporting_damage(pa, path, self._size, "no Parquet file"):
             options: dict[str, Any] = {"page_checksum_verification": True}
             self._file = parquet.ParquetFile(bounded, **options)
             old_times = _old_times_in(self._file)
@@ -263,6 +257,7 @@ class _ParquetFile:
         wanted = chosen.groups(self._groups, self._bounded)
         for group in range(number, self.count):
             if wanted is not None and group not in wanted:
+                # The rows that are not read count, too: keys and marks are numbers in the file.
                 first += int(self._groups.row_group(group).num_rows)
                 continue
             row, offset = 0, self._offset_of(group)
@@ -273,7 +268,7 @@ class _ParquetFile:
 
     def _offset_of(self, group: int) -> int:
         """Return the offset of a row group, as far as the footer has it."""
-        with _damage_told(self._pa, self._path, 0, "damaged footer"):
+        with _reporting_damage(self._pa, self._path, 0, "damaged footer"):
             metadata = self._groups.row_group(group)
             columns = map(metadata.column, range(metadata.num_columns))
             begin = min(
@@ -282,11 +277,12 @@ class _ParquetFile:
         return max(0, min(int(begin), self._size))
 
     def _batches(self, group: int, columns: list[str], size: int, offset: int) -> Iterator[Any]:
+        # Some damage makes pyarrow end early, without an error. So count the rows.
         left = self._groups.row_group(group).num_rows
-        with _damage_told(self._pa, self._path, offset, f"damaged row group {group}"):
+        with _reporting_damage(self._pa, self._path, offset, f"damaged row group {group}"):
             batches = self._file.iter_batches(size, row_groups=[group], columns=columns)
         while True:
-            with _damage_told(self._pa, self._path, offset, f"damaged row group {group}"):
+            with _reporting_damage(self._pa, self._path, offset, f"damaged row group {group}"):
                 rows = next(batches, None)
                 if rows is None:
                     break
@@ -379,7 +375,7 @@ class _ArrowFile:
         is_file = stream.read(6) == b"ARROW1"
         bounded = _Bounded(stream)
         self._size = bounded.size
-        with _damage_told(pa, path, self._size if is_file else 0, "no Arrow file"):
+        with _reporting_damage(pa, path, self._size if is_file else 0, "no Arrow file"):
             self._file = ipc.open_file(bounded) if is_file else None
             self._reader = self._file or ipc.open_stream(bounded)
             self.schema: Any = self._reader.schema
@@ -405,7 +401,7 @@ class _ArrowFile:
         """Yield record batches, each with its offset."""
         offset = self._stream.tell()
         while self.count is None or at < self.count:
-            with _damage_told(self._pa, self._path, offset, f"damaged record batch {at}"):
+            with _reporting_damage(self._pa, self._path, offset, f"damaged record batch {at}"):
                 try:
                     batch = (
                         self._reader.read_next_batch()
@@ -439,26 +435,39 @@ class _ArrowFile:
             raise DataLossError(path=self._path, offset=end, fault=fault)
 
 
-class _Shape(NamedTuple):
-    """How to convert the rows of a file."""
+@dataclass(frozen=True)
+class _TableFormat(FileFormat[dict[str, Any]], is_kind=False):
+    """Files of tables, which pyarrow decodes. A mark is that of a `Portion`."""
+
+    extra = "parquet"
+    key = "row"
+    page = "howto/records.md"
+
+    open_file: ClassVar[type[_ParquetFile | _ArrowFile]]
+    """Reads what an open file says of itself."""
 
     pa: Any
+    library: Any
+    """The module of pyarrow for this format."""
     selection: Selection
     size: int | None
+    """The number of rows of a batch; ``None`` for single rows."""
     fill: dict[str, Any]
+    """What replaces nulls, by column."""
 
     @classmethod
     def checked(
         cls,
         pa: Any,
+        library: Any,
         columns: Any,
         batch_size: Any,
         fill_null: Any,
         schema: Any,
         filters: Any,
         partitioning: Any,
-    ) -> _Shape:
-        """Check the arguments that the readers share.
+    ) -> Self:
+        """Check the arguments of the user.
 
         Raises:
             InvalidArgumentError: any argument is not as described.
@@ -473,47 +482,57 @@ class _Shape(NamedTuple):
                 f"fill_null: got {fill_null!r}; expected a dict of values by column, or None"
             )
         selection = Selection(pa, chosen, schema, filters, partitioning)
-        return cls(pa, selection, size, dict(fill))
+        return cls(pa, library, selection, size, dict(fill))
 
-    def reader(
+    @property
+    def ahead(self) -> int:
+        return _AHEAD_ROWS if self.size is None else _AHEAD_BATCHES
+
+    def options(self) -> dict[str, Any]:
+        filters = self.selection.filter
+        return {
+            "batch_size": self.size,
+            "filters": None if filters is None else str(filters),
+            **self.selection.options(),
+            "fill_null": self.fill,
+        }
+
+    def limits(self) -> dict[str, Any]:
+        return {}
+
+    def bound_reader(
         self,
-        name: str,
         paths: Paths,
-        open_file: Callable[[IO[bytes], str], _ParquetFile | _ArrowFile],
         storage_options: StorageOptions,
         seed: int | None,
         on_error: OnDamage,
         quarantine: QuarantinePath,
     ) -> Reader[dict[str, Any]]:
-        def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-            return self._runs(open_file(stream, path), path, mark)
+        """Return a reader, and tell the selection which files it reads: their schemas decide which
+        columns there are."""
+
+        # The selection keeps this function, so that must not keep the format, which has the
+        # selection, or the reader, which has the format: they would be a circle.
+        open_file = partial(self.open_file, self.pa, self.library)
 
         def schema_of(path: str) -> Any:
             with open_for_reading(path, None, storage_options) as stream:
                 return open_file(stream, path).schema
 
-        filters = self.selection.filter
-        found: Reader[dict[str, Any]] = Reader(
-            name,
+        found = self.reader(
             paths,
-            cut,
-            ahead=_AHEAD_ROWS if self.size is None else _AHEAD_BATCHES,
             compression=None,
             storage_options=storage_options,
             seed=seed,
             on_error=on_error,
             quarantine=quarantine,
-            options={
-                "batch_size": self.size,
-                "filters": None if filters is None else str(filters),
-                **self.selection.told(),
-                "fill_null": self.fill,
-            },
         )
-        # Not the reader itself, which has `cut`, which has the selection: that would be a circle.
         known = found._paths
         self.selection.bind(lambda: paths_of(known), schema_of)
         return found
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        return self._runs(self.open_file(self.pa, self.library, stream, path), path, mark)
 
     def _runs(
         self, file: _ParquetFile | _ArrowFile, path: str, mark: Mark
@@ -529,12 +548,12 @@ class _Shape(NamedTuple):
         columns = chosen.columns
         if self.size is None:
             for portion in portions:
-                with self._damage_told(portion, path):
+                with self._reporting_damage(portion, path):
                     rows = self._rows(portion.rows, columns)
                 yield Records(portion.numbers, rows, portion.mark)
         else:
             for portion in of_size(self.pa, portions, self.size):
-                with self._damage_told(portion, path):
+                with self._reporting_damage(portion, path):
                     batch = self._batch(portion.rows, columns)
                 yield Records([portion.numbers[0]], [batch], portion.mark)
 
@@ -543,16 +562,16 @@ class _Shape(NamedTuple):
     ) -> Iterator[Portion]:
         """Yield the rows in the form that all files have, without those that are filtered out."""
         for portion in portions:
-            with self._damage_told(portion, path):
+            with self._reporting_damage(portion, path):
                 rows, kept = chosen.kept(chosen.conformed(portion.rows))
             if rows.num_rows:
                 yield portion._replace(rows=rows, kept=kept)
 
-    def _damage_told(self, portion: Portion, path: str) -> AbstractContextManager[None]:
+    def _reporting_damage(self, portion: Portion, path: str) -> AbstractContextManager[None]:
         """Report decoded data that Python cannot represent, such as invalid text, as damage."""
         last = portion.first + portion.rows.num_rows - 1
         fault = f"damaged rows {portion.first} to {last}"
-        return _damage_told(self.pa, path, portion.offset, fault)
+        return _reporting_damage(self.pa, path, portion.offset, fault)
 
     def _rows(self, batch: Any, columns: list[str]) -> list[dict[str, Any]]:
         if not columns:
@@ -617,6 +636,22 @@ class _Shape(NamedTuple):
         )
 
 
+class ParquetFormat(_TableFormat):
+    """Parquet files."""
+
+    function = "read_parquet"
+    suffix = ".parquet"
+    open_file = _ParquetFile
+
+
+class ArrowFormat(_TableFormat):
+    """Arrow files, or streams."""
+
+    function = "read_arrow"
+    suffix = ".arrow"
+    open_file = _ArrowFile
+
+
 def _is_same(given: Any, found: int | float) -> bool:
     """Return whether Arrow kept the number: it truncates fractions and overflows to infinity."""
     if isinstance(found, float):
@@ -638,7 +673,7 @@ def _checked_names(columns: Any) -> list[str]:
 
 
 @contextmanager
-def _damage_told(pa: Any, path: str, offset: int, fault: str) -> Iterator[None]:
+def _reporting_damage(pa: Any, path: str, offset: int, fault: str) -> Iterator[None]:
     """Convert pyarrow's errors about damage to `DataLossError`; keep failures of the system.
 
     Its errors take many forms: a flipped bit may ask for an unknown type, or for more memory than

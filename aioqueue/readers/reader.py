@@ -9,11 +9,13 @@ can also begin at the mark of such a run. `Reader` does everything else. `read_r
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain, count, islice
 from os import SEEK_END
 from sys import maxsize
-from typing import IO, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import IO, Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_methods
 from aioqueue.base.public_names import public
 from aioqueue.fingerprints.values import described_option
+from aioqueue.items.declared_kinds import KindRegistry
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced, refusing_wrong_values
 from aioqueue.items.quarantine import DamagedFiles, OnDamage, QuarantinePath
@@ -45,11 +48,11 @@ from aioqueue.readers.files import (
     read_up_to,
     times_of,
 )
-from aioqueue.sources.base import Determined
+from aioqueue.sources.base import ENTRIES, PLACED, VALUES, Determined, Form, Scan
 from aioqueue.sources.mixture import Interleaved
 from aioqueue.sources.sequences import Sequential
-from aioqueue.sources.source import Source
-from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.sources.source import BuiltinSource, Source
+from aioqueue.system.forks import PROCESS, inherited_error
 
 T = TypeVar("T")
 
@@ -79,12 +82,99 @@ class Records(NamedTuple, Generic[T]):
 
 
 Format: TypeAlias = Callable[[IO[bytes], str, Mark], Iterator[Records[T]]]
+"""Cuts an open file with a path into records, from a mark on."""
+
+FORMATS: Final = KindRegistry(
+    "file format",
+    ("function", "extra", "suffix", "key", "page"),
+    ("aioqueue.readers",),
+)
+"""The formats that the package reads. `FORMATS.kinds()` lists them."""
 
 
-class _Run(NamedTuple):
+class FileFormat(ABC, Generic[T]):
+    """A format of files, with the arguments of the user that belong to it.
+
+    Each format of the package is one subclass. Its class attributes have no defaults.
+    """
+
+    function: ClassVar[str]
+    """The public function that makes its readers."""
+
+    extra: ClassVar[str | None]
+    """The extra that it needs; ``None`` if it needs none."""
+
+    suffix: ClassVar[str | None]
+    """The usual ending of its files, with the dot; ``None`` if there is none."""
+
+    key: ClassVar[str | None]
+    """What a key has behind the path and a colon; ``None`` if it is the path alone."""
+
+    page: ClassVar[str]
+    """The page of the docs that describes it."""
+
+    def __init_subclass__(cls, *, is_kind: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if is_kind:
+            FORMATS.add(cls, FileFormat)
+
+    @property
+    @abstractmethod
+    def ahead(self) -> int:
+        """The number of records that async iteration may read ahead."""
+
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """Return the options that affect which records there are, or what they are. A reader
+        rejects positions of a reader with other options."""
+
+    @abstractmethod
+    def limits(self) -> dict[str, Any]:
+        """Return those that only decide what counts as damage, such as the longest line."""
+
+    @abstractmethod
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[T]]:
+        """Yield the records of an open file, from a mark on.
+
+        Raises:
+            DataLossError: the file is damaged; after the records before the damage.
+        """
+
+    def offset_of(self, number: int) -> int | None:
+        """Return the offset of a record in its file, if its number alone decides it."""
+        return None
+
+    def reader(
+        self,
+        paths: Paths,
+        *,
+        compression: str | None,
+        storage_options: StorageOptions,
+        seed: int | None,
+        on_error: OnDamage,
+        quarantine: QuarantinePath,
+    ) -> Reader[T]:
+        """Return a reader of files of this format. The arguments are those of `Reader`."""
+        return Reader(
+            self.function,
+            paths,
+            self.cut,
+            ahead=self.ahead,
+            compression=compression,
+            storage_options=storage_options,
+            seed=seed,
+            options=self.options(),
+            limits=self.limits(),
+            offset_of=self.offset_of,
+            on_error=on_error,
+            quarantine=quarantine,
+        )
+
+
+class _Block(NamedTuple):
     """Consecutive records of one file, with their indices and places."""
 
-    values: list[Any]
+    records: list[Any]
     epoch: int
     index: int  # type: ignore[assignment]  # hides tuple.index
     """The index of the first record."""
@@ -97,9 +187,11 @@ class _Run(NamedTuple):
     mark: Mark
     end: Mark
 
+    def values(self) -> list[Any]:
+        return self.records
+
     def entries(self) -> list[Entry[Any]]:
-        """Return the records as entries."""
-        return [Entry(value, self.epoch, at) for at, value in enumerate(self.values, self.index)]
+        return [Entry(value, self.epoch, at) for at, value in enumerate(self.records, self.index)]
 
     def placed(self) -> list[PlacedEntry[Any]]:
         """Return the records with places: the place in the paths, the number of the record at the
@@ -108,12 +200,13 @@ class _Run(NamedTuple):
         behind = zip(self.entries(), count(number - marked + 1))
         found = [PlacedEntry(entry, (before, marked, mark, taken)) for entry, taken in behind]
         if end is not None:
+            # Behind the last record, a resumed run need not read this block again.
             found[-1] = found[-1]._replace(place=(before, number + len(found), end, 0))
         return found
 
 
 @public("aioqueue.inputs")
-class Reader(Source[T]):
+class Reader(BuiltinSource[T]):
     """The records in files. Functions such as `read_whole_files` make readers.
 
     Args:
@@ -135,6 +228,12 @@ class Reader(Source[T]):
         InvalidArgumentError: ``paths`` cannot be iterated, or another argument is wrong.
     """
 
+    _functions = ("Reader.with_keys",)  # the formats say which functions make it
+    _extra = None
+    _page = "howto/records.md"
+    _resumes = "exactly"
+    _no_ranks = None
+
     blocking = True
 
     def __init__(
@@ -149,7 +248,7 @@ class Reader(Source[T]):
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
-        offset_of: Callable[[int], int] | None = None,
+        offset_of: Callable[[int], int | None] | None = None,
         on_error: OnDamage = "stop",
         quarantine: QuarantinePath = None,
     ) -> None:
@@ -251,41 +350,8 @@ class Reader(Source[T]):
             self, checked_count(files, "files", least=1), checked_count(block, "block", least=1)
         )
 
-    def entries(self) -> Iterator[Entry[T]]:
-        """Yield the records of one run through the files, with the epoch of their path.
-
-        The index of a record is its path's index times 2**40, plus its number within the file.
-        """
-        return self.entries_after(None)
-
-    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        for run in self._runs(place):
-            yield from run.entries()
-
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        """Yield the records of one epoch of the paths, as `entries` does."""
-        if isinstance(self._paths, Source):
-            found = self._paths.epoch_entries(epoch)
-        else:
-            found = (Entry(path, epoch, number) for number, path in enumerate(self._paths))
-        for run in self._runs(None, ((entry, None) for entry in found)):
-            yield from run.entries()
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """Yield the records of one epoch of the paths after a place, as `placed_after` does."""
-        self._check_repeatable()
-        before = None if after is None else after[0]
-        for run in self._runs(after, self._paths._placed_epoch(epoch, before)):
-            yield from run.placed()
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        """Yield the part of a run after a place, reading from the last mark before it.
-
-        In a compressed file, the data before that mark is decompressed and skipped.
-        """
-        self._check_repeatable()
-        for run in self._runs(place):
-            yield from run.placed()
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _FileScan(self, epoch, after)
 
     def _check_place(self, place: Place) -> None:
         before, number, mark, taken = place  # only the format knows other marks than offsets
@@ -301,8 +367,9 @@ class Reader(Source[T]):
             paths: Any = self._paths
             is_plain = isinstance(paths, Sequential) and at < len(paths._sequence)
             path = path_name(paths._sequence[at]) if is_plain else paths.locate(at)
-        offset = "" if self._offset_of is None else f", at byte {self._offset_of(number)}"
-        return f"{path}, record {number}{offset}"
+        offset = None if self._offset_of is None else self._offset_of(number)
+        where = "" if offset is None else f", at byte {offset}"
+        return f"{path}, record {number}{where}"
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what a position must have in common with this reader.
@@ -366,36 +433,23 @@ class Reader(Source[T]):
         reader._is_endless = False
         return reader
 
-    def _values_after(self, place: Place) -> Iterator[T]:
-        for run in self._runs(place):
-            yield from run.values
+    def _blocks(self, place: Place, paths: Iterable[tuple[Entry[Any], Place]]) -> Iterator[_Block]:
+        """Yield the blocks of some files.
 
-    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
-        for run in self._runs(place):
-            yield run.values
-
-    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
-        for run in self._runs(place):
-            yield run.entries()
-
-    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
-        self._check_repeatable()
-        for run in self._runs(place):
-            yield run.placed()
-
-    def _runs(
-        self, place: Place, paths: Iterable[tuple[Entry[Any], Place]] | None = None
-    ) -> Iterator[_Run]:
-        """Yield all runs of all files after a place, or of the given paths."""
+        Args:
+            place: where to begin in the first one; ``None`` for its beginning.
+            paths: their paths, each with the place behind it.
+        """
         before, number, mark, taken = (None, 0, None, 0) if place is None else place
-        for path, behind in paths or self._placed_paths(before):
-            yield from self._runs_of_file(path, before, number, mark, taken)
+        for path, behind in paths:
+            yield from self._blocks_of_file(path, before, number, mark, taken)
+            # Only the first file is begun within. A place in the next one names the path before.
             before, number, mark, taken = behind, 0, None, 0
 
-    def _runs_of_file(
+    def _blocks_of_file(
         self, path: Entry[Any], before: Place, number: int, mark: Mark, taken: int
-    ) -> Iterator[_Run]:
-        """Yield the runs of one file, from a mark on.
+    ) -> Iterator[_Block]:
+        """Yield the blocks of one file, from a mark on.
 
         Args:
             path: its path.
@@ -421,10 +475,10 @@ class Reader(Source[T]):
                     if values:
                         given = _keyed(name, positions, values) if self._keyed else values
                         at = index + number
-                        yield _Run(given, path.epoch, at, before, number, marked, mark, end)
+                        yield _Block(given, path.epoch, at, before, number, marked, mark, end)
                         number += len(values)
                     if PROCESS.number != process:  # the parent shares the offset in the file
-                        raise begun_elsewhere(self)
+                        raise inherited_error(self)
         except DataLossError as error:
             if not self._damaged.are_skipped:
                 raise
@@ -439,10 +493,19 @@ class Reader(Source[T]):
             found = self._format(stream, name, mark)
             return chain(tuple(islice(found, 1)), found)
 
-    def _placed_paths(self, place: Place) -> Iterator[tuple[Entry[Any], Place]]:
-        if not isinstance(self._paths, Source):
-            return ((Entry(path, 0, number), None) for number, path in enumerate(self._paths))
-        return self._paths.placed_after(self._paths._beginning if place is None else place)
+    def _paths_of(
+        self, epoch: int | None, place: Place, *, with_places: bool
+    ) -> Iterator[tuple[Entry[Any], Place]]:
+        """Yield the paths of an epoch, or of a run, behind a place among them."""
+        paths = self._paths
+        if not isinstance(paths, Source):
+            return ((Entry(path, epoch or 0, number), None) for number, path in enumerate(paths))
+        if epoch is None:
+            return paths.placed_after(paths._beginning if place is None else place)
+        if place is None and not with_places:
+            # A source of paths may have no places, and may save its state for each.
+            return ((entry, None) for entry in paths.epoch_entries(epoch))
+        return paths._scan(epoch, place).placed()
 
     def _check_repeatable(self) -> None:
         if not isinstance(self._paths, Source):
@@ -453,6 +516,45 @@ class Reader(Source[T]):
 
 
 hint_methods(Reader, "inputs", ("interleave",))
+
+
+class _FileScan(Scan[T]):
+    """A scan of files: it reads block by block, from the last mark before its place.
+
+    In a compressed file, the data before that mark is decompressed and skipped.
+    """
+
+    __slots__ = ("_after", "_epoch", "_reader")
+
+    def __init__(self, reader: Reader[T], epoch: int | None, after: Place) -> None:
+        self._reader = reader
+        self._epoch = epoch
+        self._after = after
+
+    def values(self) -> Iterator[T]:
+        for block in self._blocks(VALUES):
+            yield from block.records
+
+    def entries(self) -> Iterator[Entry[T]]:
+        for block in self._blocks(ENTRIES):
+            yield from block.entries()
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        for block in self._blocks(PLACED):
+            yield from block.placed()
+
+    def bursts(self, form: Form) -> Generator[list[Any], None, None]:
+        for block in self._blocks(form):
+            yield form(block)  # type: ignore[misc]  # those of a block are lists
+
+    def _blocks(self, form: Form) -> Iterator[_Block]:
+        with_places = form is PLACED
+        if with_places:
+            # Refuse before a path is taken: a queue would not get it back.
+            self._reader._check_repeatable()
+        before = None if self._after is None else self._after[0]
+        paths = self._reader._paths_of(self._epoch, before, with_places=with_places)
+        yield from self._reader._blocks(self._after, paths)
 
 
 def _keyed(
@@ -505,24 +607,19 @@ def read_records(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    layout = _Layout(
+    layout = RecordFormat(
         record=checked_count(record_bytes, "record_bytes", least=1),
         header=checked_count(header_bytes, "header_bytes", least=0),
         footer=checked_count(footer_bytes, "footer_bytes", least=0),
         hop=checked_count(record_bytes if hop_bytes is None else hop_bytes, "hop_bytes", least=1),
     )
-    return Reader(
-        "read_records",
+    return layout.reader(
         paths,
-        layout.runs,
-        ahead=max(8, min(4096, 2**22 // layout.record)),
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options=layout._asdict(),
-        offset_of=layout.offset_of,
     )
 
 
@@ -557,24 +654,40 @@ def read_whole_files(
     Raises:
         InvalidArgumentError: an argument is wrong.
     """
-    most = checked_limit(max_record_bytes, "max_record_bytes")
-
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
-        if mark is None:
-            yield Records(None, [_whole(stream, path, most)], end="end")
-
-    return Reader(
-        "read_whole_files",
+    return WholeFileFormat(checked_limit(max_record_bytes, "max_record_bytes")).reader(
         paths,
-        cut,
-        ahead=8,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        limits={"max_record_bytes": most},
     )
+
+
+@dataclass(frozen=True)
+class WholeFileFormat(FileFormat[bytes]):
+    """Files of which each is one record."""
+
+    function = "read_whole_files"
+    extra = None
+    suffix = None
+    key = None
+    page = "howto/records.md"
+
+    most: int | None
+    """The largest file, in bytes; ``None`` for no limit."""
+
+    ahead = 8
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_record_bytes": self.most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        if mark is None:
+            yield Records(None, [_whole(stream, path, self.most)], end="end")
 
 
 def _whole(stream: IO[bytes], path: str, most: int | None) -> bytes:
@@ -597,21 +710,38 @@ def _whole(stream: IO[bytes], path: str, most: int | None) -> bytes:
     return data
 
 
-class _Layout(NamedTuple):
-    """The layout of records of a fixed length in a file, in bytes."""
+@dataclass(frozen=True)
+class RecordFormat(FileFormat[bytes]):
+    """Files of records of a fixed length. All fields are in bytes."""
+
+    function = "read_records"
+    extra = None
+    suffix = None
+    key = "number"
+    page = "howto/records.md"
 
     record: int
     header: int
     footer: int
     hop: int
+    """The distance between the starts of two records."""
+
+    @property
+    def ahead(self) -> int:
+        return max(8, min(4096, 2**22 // self.record))
+
+    def options(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def limits(self) -> dict[str, Any]:
+        return {}
 
     def offset_of(self, number: int) -> int:
-        """Return the offset of a record."""
         return self.header + number * self.hop
 
-    def runs(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
-        """Yield the records of an open file, from the one whose number is the mark."""
-        record, header, footer, hop = self
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        """Yield the records from the one whose number is the mark."""
+        record, header, footer, hop = self.record, self.header, self.footer, self.hop
         if len(read_up_to(stream, header)) < header:
             raise DataLossError(path=path, offset=0, fault="truncated header")
         # Count offsets from the end of the header: `data` begins at `base`.

@@ -26,7 +26,7 @@ from aioqueue.readers.files import (
     forward,
     read_up_to,
 )
-from aioqueue.readers.reader import Mark, Paths, Reader, Records
+from aioqueue.readers.reader import FileFormat, Mark, Paths, Reader, Records
 
 _BLOCK: Final = 512
 _ZEROS: Final = bytes(_BLOCK)
@@ -92,8 +92,8 @@ def members(
     archive = _Archive(stream, path, offset, most)
     while True:
         member = archive.next()
-        yield member
-        if member is None and not archive.goes_on():
+        yield member  # also the end mark: it completes the last sample
+        if member is None and not archive.has_more():
             return
 
 
@@ -125,20 +125,25 @@ class _Archive:
                 elif kind == b"K":
                     self._skip(_size(header))  # the target of a link, which is refused later
                 elif kind == b"g":
+                    # A run that resumes at a later member never reads this header. So one that
+                    # later members would need is refused, and no member begins with it.
                     _check_global(_pax_fields(self._header_data(header)))
                     self._begun = self._at
                 else:
                     member = self._member(header, kind, extended)
                     if member is not None:
                         return member
+                    # Extended headers count for one member, also for one that is left out.
                     extended = _Extended()
                     self._begun = self._at
             except _Damage as damage:
                 raise self._lost(str(damage)) from None
         return None
 
-    def goes_on(self) -> bool:
+    def has_more(self) -> bool:
         """Return whether another archive follows the end mark and the zeros after it."""
+        # Writers fill the last record (10,240 bytes, by default) with zeros, also before an archive
+        # that was appended.
         while (block := read_up_to(self._stream, _BLOCK)) and not block.strip(b"\0"):
             self._at += len(block)
         self._begun = self._at
@@ -149,6 +154,8 @@ class _Archive:
 
     def _member(self, header: bytes, kind: bytes, extended: _Extended) -> Member | None:
         """Return the file of a header; ``None`` if it is not a file, and no data is lost."""
+        # The path of a sparse file is made up: programs that know no sparse files extract its
+        # segments there.
         name = extended.last("GNU.sparse.name") or extended.last("path") or extended.name
         name = _name(header) if name is None else name
         if kind in _LINKS:
@@ -156,6 +163,8 @@ class _Archive:
             raise _Damage(f"{name!r} is {_LINKS[kind]} (to {target!r}): the archive lacks its data")
         size = extended.last("size")
         stored = _size(header) if size is None else _decimal(size)
+        # Before ustar, only the slash marked a directory. A directory may state a size, as a limit
+        # of what it may hold, but has no data.
         if kind in _LEFT_OUT or (kind == b"\0" and name.endswith("/")):
             self._skip(0 if kind == b"5" else stored)
             return None
@@ -206,6 +215,8 @@ class _Archive:
 
         def number() -> int:
             nonlocal block, at, left
+            # The map fills whole blocks. So another block is read only for a number that goes on
+            # there, and never one of the data.
             if b"\n" not in block[at : at + _MOST_DIGITS + 1]:
                 more = self._exactly(min(left, _BLOCK))
                 block, at, left = block[at:] + more, 0, left - len(more)
@@ -235,6 +246,7 @@ class _Archive:
             end = offset + length
         if end > size or sum(length for _, length in segments) != left:
             raise _Damage("corrupted sparse map")
+        # The holes cost nothing in the archive, so a few bytes of it may ask for any memory.
         self._check_size(size)
         whole = io.BytesIO()  # it returns its data without a copy
         try:
@@ -242,7 +254,7 @@ class _Archive:
                 whole.seek(offset)
                 for begin in range(0, length, _COPIED):
                     whole.write(self._exactly(min(length - begin, _COPIED)))
-            if whole.seek(0, io.SEEK_END) < size:
+            if whole.seek(0, io.SEEK_END) < size:  # a hole at the end: `truncate` never extends
                 whole.seek(size - 1)
                 whole.write(b"\0")
             data = whole.getvalue()
@@ -255,7 +267,7 @@ class _Archive:
         """Return the next header; ``None`` at the end mark."""
         block = self._block()
         if block == _ZEROS:
-            self._begun = self._at - _BLOCK
+            self._begun = self._at - _BLOCK  # what is wrong with the end mark is reported there
             if self._block() != _ZEROS:
                 raise self._lost("a single block of zeros")
             return None
@@ -273,14 +285,12 @@ class _Archive:
         return block
 
     def _header_data(self, header: bytes) -> bytes:
-        """Return the data of an extended header."""
         size = _size(header)
         if size > _MOST_HEADER_BYTES:
-            raise _Damage(f"corrupted header: {_short(size)} bytes of names and numbers")
+            raise _Damage(f"corrupted header: {_abbreviated(size)} bytes of names and numbers")
         return self._data(size)
 
     def _data(self, size: int) -> bytes:
-        """Return the data after a header."""
         self._check_size(size)
         data = self._exactly(size)
         self._pad(size)
@@ -289,7 +299,7 @@ class _Archive:
     def _check_size(self, size: int) -> None:
         if self._most is not None and size > self._most:
             raise _Damage(
-                exceeds(f"a file of {_short(size)} bytes", "max_record_bytes", self._most)
+                exceeds(f"a file of {_abbreviated(size)} bytes", "max_record_bytes", self._most)
             )
 
     def _skip(self, size: int) -> None:
@@ -352,11 +362,11 @@ def _number(field: bytes) -> int:
 
 def _decimal(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        raise _Damage(f"corrupted header: {_short(text)!r} is not a number")
+        raise _Damage(f"corrupted header: {_abbreviated(text)!r} is not a number")
     return int(text)
 
 
-def _short(value: object) -> str:
+def _abbreviated(value: object) -> str:
     """Return a text, or a number, for a message: a damaged header may have one of any length."""
     text = str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
@@ -364,7 +374,7 @@ def _short(value: object) -> str:
 
 def _check_count(segments: int) -> None:
     if segments > _MOST_SEGMENTS:
-        raise _Damage(f"corrupted sparse map: {_short(segments)} segments")
+        raise _Damage(f"corrupted sparse map: {_abbreviated(segments)} segments")
 
 
 def _pax_fields(data: bytes) -> tuple[tuple[str, str], ...]:
@@ -386,7 +396,7 @@ def _check_global(fields: tuple[tuple[str, str], ...]) -> None:
     """Refuse global headers that would change the names, sizes or data of all later members."""
     for key, value in fields:
         if key in ("path", "size") or key.startswith("GNU.sparse."):
-            raise _Damage(f"a global header sets {key}={_short(value)!r} for all members")
+            raise _Damage(f"a global header sets {key}={_abbreviated(value)!r} for all members")
 
 
 def _segments(block: bytes, starts: range) -> list[tuple[int, int]]:
@@ -484,24 +494,45 @@ def read_tar(
         InvalidArgumentError: any argument is not as described.
     """
     most = checked_limit(max_record_bytes, "max_record_bytes")
-    pieces = _Samples(most).of if checked_flag(grouped, "grouped") else _files
-
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
-        return _runs(pieces(members(stream, path, mark or 0, most), path))
-
-    return Reader(
-        "read_tar",
+    return TarFormat(checked_flag(grouped, "grouped"), most).reader(
         paths,
-        cut,
-        ahead=_AHEAD,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        options={"grouped": grouped},
-        limits={"max_record_bytes": most},
     )
+
+
+class TarFormat(FileFormat[Any]):
+    """Tar archives. A mark is the offset of a member.
+
+    Args:
+        grouped: whether members form samples.
+        most: the largest sample, or file, in bytes; ``None`` for no limit.
+    """
+
+    function = "read_tar"
+    extra = None
+    suffix = ".tar"
+    key = "member"
+    page = "howto/records.md"
+
+    ahead = _AHEAD
+
+    def __init__(self, grouped: bool, most: int | None) -> None:
+        self._grouped = grouped
+        self._most = most
+        self._records_of = _Samples(most).of if grouped else _files
+
+    def options(self) -> dict[str, Any]:
+        return {"grouped": self._grouped}
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_record_bytes": self._most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[Any]]:
+        return _runs(self._records_of(members(stream, path, mark or 0, self._most), path))
 
 
 def sample_and_extension(name: str) -> tuple[str, str] | None:
@@ -515,8 +546,6 @@ def sample_and_extension(name: str) -> tuple[str, str] | None:
 
 
 class _Piece(NamedTuple):
-    """A record and its position."""
-
     key: str
     value: Any
     size: int
@@ -531,8 +560,6 @@ def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
 
 
 class _Samples:
-    """Groups members into samples."""
-
     def __init__(self, most: int | None) -> None:
         self._most = most
         self._has_said = False

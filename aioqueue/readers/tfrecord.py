@@ -17,9 +17,10 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Any, Final, Self
 
 from aioqueue import DataLossError
 from aioqueue.base.display_text import without_secrets
@@ -37,8 +38,8 @@ from aioqueue.readers.files import (
     path_name,
     read_up_to,
 )
-from aioqueue.readers.reader import Mark, Paths, Reader, Records
-from aioqueue.system.forks import is_refusing, note_for_forks, refusing
+from aioqueue.readers.reader import FileFormat, Mark, Paths, Reader, Records
+from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 
 _LENGTH: Final = struct.Struct("<Q")
 _HEADER: Final = struct.Struct("<QI")
@@ -82,40 +83,51 @@ def read_tfrecords(
         ModuleNotFoundError: google-crc32c is not installed.
     """
     required_crc32c()
-    most = checked_limit(max_record_bytes, "max_record_bytes")
-
-    def cut(stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
-        return _runs(stream, path, mark, most)
-
-    return Reader(
-        "read_tfrecords",
+    return TFRecordFormat(checked_limit(max_record_bytes, "max_record_bytes")).reader(
         paths,
-        cut,
-        ahead=128,
         compression=compression,
         storage_options=storage_options,
         seed=seed,
         on_error=on_error,
         quarantine=quarantine,
-        limits={"max_record_bytes": most},
     )
 
 
-def _runs(stream: IO[bytes], path: str, mark: Mark, most: int | None) -> Iterator[Records[bytes]]:
-    """Yield the records of an open file from an offset on, about a block at a time."""
-    if mark:
-        forward(stream, mark, path)
-    end: int | None = mark or 0
-    while end is not None:
-        begin = end
-        offsets: list[int] = []
-        records: list[bytes] = []
-        try:
-            end = _read_block(stream, begin, path, most, offsets, records)
-        except Exception:
-            yield Records(offsets, records, begin)  # the records before the damage are sound
-            raise
-        yield Records(offsets, records, begin)
+@dataclass(frozen=True)
+class TFRecordFormat(FileFormat[bytes]):
+    """TFRecord files. A mark is an offset."""
+
+    function = "read_tfrecords"
+    extra = "tfrecord"
+    suffix = ".tfrecord"
+    key = "offset"
+    page = "howto/records.md"
+
+    most: int | None
+    """The largest record, in bytes; ``None`` for no limit."""
+
+    ahead = 128
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_record_bytes": self.most}
+
+    def cut(self, stream: IO[bytes], path: str, mark: Mark) -> Iterator[Records[bytes]]:
+        if mark:
+            forward(stream, mark, path)
+        end: int | None = mark or 0
+        while end is not None:
+            begin = end
+            offsets: list[int] = []
+            records: list[bytes] = []
+            try:
+                end = _read_block(stream, begin, path, self.most, offsets, records)
+            except Exception:
+                yield Records(offsets, records, begin)  # the records before the damage are sound
+                raise
+            yield Records(offsets, records, begin)
 
 
 def _read_block(
@@ -180,8 +192,8 @@ class TFRecordWriter:
             return
         # Otherwise both processes would write the buffered data.
         what = f"this writer of {without_secrets(repr(self._path))}"
-        self._stream = refusing(what, self._stream)
-        self._closing = refusing(what, self._closing)
+        self._stream = inherited_object(what, self._stream)
+        self._closing = inherited_object(what, self._closing)
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ""
@@ -215,7 +227,7 @@ class TFRecordWriter:
         Raises:
             RuntimeError: this process is a fork of the one that made the writer, which closes it.
         """
-        self._is_closed = not is_refusing(self._closing)
+        self._is_closed = not is_inherited(self._closing)
         self._closing.close()
 
     def _check(self) -> None:
@@ -231,7 +243,7 @@ class TFRecordWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None or not is_refusing(self._closing):
+        if error is None or not is_inherited(self._closing):
             self.close()
 
 

@@ -49,10 +49,11 @@ def to_json_lines(
 
 
 class _JsonLines(Sink):
-    """The sink of `to_json_lines`."""
-
     _function = "to_json_lines"
     _format = "JSON lines"
+    _extra = None
+    _page = "howto/writing.md"
+    _read_by = "read_json_lines"
 
     def __init__(self, path: Any, rows_per_file: Any, batches: Any, compression: Any) -> None:
         super().__init__(path, rows_per_file, batches)

@@ -79,10 +79,11 @@ def to_parquet(
 
 
 class _Parquet(Sink):
-    """The sink of `to_parquet`."""
-
     _function = "to_parquet"
     _format = "Parquet"
+    _extra = "parquet"
+    _page = "howto/writing.md"
+    _read_by = "read_parquet"
     _suffix = ".parquet"
 
     def __init__(

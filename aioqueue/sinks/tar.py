@@ -55,10 +55,11 @@ def to_tar(
 
 
 class _Tar(Sink):
-    """The sink of `to_tar`."""
-
     _function = "to_tar"
     _format = "tar"
+    _extra = None
+    _page = "howto/writing.md"
+    _read_by = "read_tar"
 
     def __init__(self, path: Any, rows_per_file: Any, batches: Any, compression: Any) -> None:
         super().__init__(path, rows_per_file, batches)

@@ -43,10 +43,11 @@ def to_tfrecord(
 
 
 class _TFRecord(Sink):
-    """The sink of `to_tfrecord`."""
-
     _function = "to_tfrecord"
     _format = "TFRecord"
+    _extra = "tfrecord"
+    _page = "howto/writing.md"
+    _read_by = "read_tfrecords"
 
     def __init__(self, path: Any, rows_per_file: Any, batches: Any, compression: Any) -> None:
         super().__init__(path, rows_per_file, batches)

@@ -5,29 +5,52 @@ You can iterate over a source again and again, with ``for`` and with ``async for
 identifies an item, whenever and on whichever worker it is prepared, and `rng` makes it a random
 generator of its own.
 
-A run can also say behind which item it stands (`BaseSource.placed`, `BaseSource.position`); the
-module `positions` explains places and positions. Users have a `sources.source.Source`, which adds
-the stages of a pipeline. The code that runs pipelines is below that class in the layers, and
-imports only this one.
+A run can also say behind which item it is (`BaseSource.placed`, `BaseSource.position`); the module
+`positions` explains places and positions. Users have a `sources.source.Source`, which adds the
+stages of a pipeline. The code that runs pipelines is below that class in the layers, and imports
+only this one.
+
+**A source implements one method**, `_scan(epoch, after)`. Everything else is derived from it:
+
+* It returns a `Scan` of the items of one epoch, or of a whole run if ``epoch`` is ``None``.
+* The scan begins behind the place ``after``, or at the beginning if that is ``None``. Places of a
+  run and of an epoch differ: each belongs to scans of its own scope.
+* `_scan` itself reads nothing. The first item opens files and finds the place, and raises
+  `InvalidArgumentError` if there is no such place.
+* A caller asks a scan once, for one form: values, entries, or entries with places. All forms have
+  the same items in the same order. Only `Scan.placed` pays for places.
+* Whoever closes the iterator closes the files. No scan shares state with another one.
+* A source that can only be read in a task implements `_ascan` as well, and its `_scan` raises.
+* A source that finds any item without reading others also implements `_pick`.
 """
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
+from operator import methodcaller
+from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.base.display_text import on_one_line
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
-from aioqueue.items.positions import Place, misplaced, position_of
+from aioqueue.items.positions import Place, position_of
 from aioqueue.items.quarantined import Quarantined
 from aioqueue.sources.shuffling import is_seed, resolved_seed
-from aioqueue.system.forks import in_one_process
+from aioqueue.system.forks import in_one_process, in_one_process_async
 
 T = TypeVar("T")
+FormT = TypeVar("FormT")
 
 
 class Determined(NamedTuple):
@@ -45,6 +68,91 @@ class Determined(NamedTuple):
     """The pipeline whose examples it has, if it is a cache."""
     key: str | None = None
     """What stands for the code of that pipeline."""
+
+
+Form: TypeAlias = Callable[[Any], Iterable[Any]]
+"""Gets one form of the items of a scan, or of a block of them: `VALUES`, `ENTRIES` or `PLACED`."""
+
+VALUES: Final[Form] = methodcaller("values")
+ENTRIES: Final[Form] = methodcaller("entries")
+PLACED: Final[Form] = methodcaller("placed")
+
+
+class Scan(ABC, Generic[T]):
+    """The items of a source behind a place. A caller asks for one form of them, once.
+
+    Each form is an iterator that is closed with its files.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def entries(self) -> Iterator[Entry[T]]:
+        """The items, each with its epoch and index."""
+
+    @abstractmethod
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        """The entries, each with the place behind it."""
+
+    def values(self) -> Iterator[T]:
+        """The items alone."""
+        for entry in self.entries():
+            yield entry.value
+
+    def numbered(self) -> Iterator[tuple[int, T, int, int]] | None:
+        """Plain tuples ``(number, value, epoch, index)``, if the source makes them faster than
+        entries. The number counts the items from 0. Otherwise ``None``."""
+        return None
+
+    def bursts(self, form: Form) -> Generator[list[Any], None, None]:
+        """One form of the items in lists, as they become available, for reading ahead."""
+        # The form is asked for here, and not by the caller: a method of the user's that opens
+        # files belongs on the reading thread.
+        with closing_run(iter(form(self))) as run:
+            for item in run:
+                yield [item]
+
+
+class EntryScan(Scan[T]):
+    """A scan without places.
+
+    Args:
+        entries: makes the entries.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Callable[[], Iterator[Entry[T]]]) -> None:
+        self._entries = entries
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return self._entries()
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        with closing_run(self._entries()) as run:
+            for entry in run:
+                yield PlacedEntry(entry, None)
+
+
+class PlacedScan(Scan[T]):
+    """A scan whose places cost nothing.
+
+    Args:
+        placed: makes the entries with their places.
+    """
+
+    __slots__ = ("_placed",)
+
+    def __init__(self, placed: Callable[[], Iterator[PlacedEntry[T]]]) -> None:
+        self._placed = placed
+
+    def entries(self) -> Iterator[Entry[T]]:
+        with closing_run(self._placed()) as run:
+            for placed in run:
+                yield placed.entry
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        return self._placed()
 
 
 class BaseSource(ABC, Generic[T]):
@@ -73,10 +181,11 @@ class BaseSource(ABC, Generic[T]):
     """Whether an iteration takes what it gives from somebody, as from a queue of paths."""
 
     _reads_queue: bool = False
-    """Whether it reads one of our queues itself, through `_lent`."""
+    """Whether it reads one of our queues: threads through `_scan`, tasks through `_ascan`, and
+    pipelines on lease through `_lent`."""
 
     _is_async: bool = False
-    """Whether only ``async for`` iterates over the source, through `_epoch_aentries`."""
+    """Whether only ``async for`` iterates over the source, through `_ascan`."""
 
     _batch_shape: Any = None
     """What is known of its items, if these are batches: a `BatchShape`."""
@@ -98,6 +207,10 @@ class BaseSource(ABC, Generic[T]):
     _waits_in_our_calls: bool = False
     """Whether an item may be long in coming, and what waits for it there is a call of ours."""
 
+    _no_ranks: str | None = None
+    """Why ranks cannot divide it among them, as a message says it behind the source; ``None`` if
+    they can."""
+
     _beginning: Place = None
     """Where a run begins."""
 
@@ -112,8 +225,8 @@ class BaseSource(ABC, Generic[T]):
         return self._name
 
     @property
-    def _is_at_hand(self) -> bool:
-        """Whether ``async for`` gives the same items as ``for``, and never waits."""
+    def _never_waits(self) -> bool:
+        """Whether ``async for`` gives the same items as ``for``, and never waits for one."""
         return not self.blocking and type(self)._aentries is BaseSource._aentries
 
     @property
@@ -173,13 +286,37 @@ class BaseSource(ABC, Generic[T]):
         return True
 
     @abstractmethod
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        """The items of an epoch, or of a whole run, behind a place. The module says what holds.
+
+        Args:
+            epoch: the number of the epoch, from 0; ``None`` for a whole run, over all its epochs.
+            after: a place of such a scan; ``None`` for its beginning.
+        """
+
+    def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        """The same for tasks, of a source that is read in them: its entries with their places.
+
+        Cancellation:
+            A cancelled step ends the scan, and takes nothing that is behind the last place.
+        """
+        raise NotImplementedError(f"{self!r} is read by threads")
+
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        """Single items by their places, which are numbers, if finding them needs no reading.
+
+        Args:
+            epoch: the number of the epoch; ``None`` for a whole run.
+            places: from 0, ascending.
+
+        Returns:
+            Their entries; ``None`` for a source without random access.
+        """
+        return None
+
     def entries(self) -> Iterator[Entry[T]]:
         """One run through the source: its items, each with its epoch and index."""
-
-    def _numbered(self) -> Iterator[tuple[int, T, int, int]] | None:
-        """The same run, as plain tuples ``(number, value, epoch, index)``, if the source can make
-        these faster than entries; the number counts all items from 0. Otherwise ``None``."""
-        return None
+        return self._scan(None, None).entries()
 
     def items_per_epoch(self) -> int | None:
         """How many items each epoch has; ``None`` if that is unknown before its end.
@@ -191,103 +328,16 @@ class BaseSource(ABC, Generic[T]):
     def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
         """The items of one epoch, in its order.
 
-        Override it if the order or the items differ between epochs. By default every epoch is one
-        run through `entries`.
-
         Args:
             epoch: the number of the epoch, from 0.
         """
-        with closing_run(self.entries()) as run:
-            for value, _, index in run:
-                yield Entry(value, epoch, index)
-
-    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        """The items of one epoch for ``async for``. It may have to wait.
-
-        Args:
-            epoch: the number of the epoch, from 0.
-        """
-        return asynchronous(
-            self,
-            lambda: self.epoch_entries(epoch),
-            lambda _: _one_by_one(self.epoch_entries(epoch)),
-        )
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """The items of one epoch behind a place, as `epoch_entries`, each with the place behind it.
-
-        These places are within an epoch: those of `placed` go over all of a run.
-
-        Args:
-            epoch: which, from 0.
-            after: of this epoch; ``None`` for its beginning.
-
-        Raises:
-            InvalidArgumentError: there is no such place, or the source has none; when the first
-                item is asked for.
-        """
-        taken = 0
-        with closing_run(self.epoch_entries(epoch)) as run:
-            if after is not None:
-                taken, last = after
-                entry = next(islice(run, taken - 1, None), None)
-                if entry is None or entry.index != last:
-                    found = "fewer items" if entry is None else entry.index
-                    raise misplaced(
-                        f"{last} as index of item {taken} of epoch {epoch}",
-                        f"{found}, which {self.name} has",
-                    )
-            for number, entry in enumerate(run, taken + 1):
-                yield PlacedEntry(entry, (number, entry.index))
+        return self._scan(epoch, None).entries()
 
     def _first_place(self) -> Place:
         """The place where a new epoch begins.
 
         A source that learns its order only from a run returns a list, which that run fills in. A
         later run that begins at this place follows the same order.
-        """
-        return None
-
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
-    ) -> AsyncIterator[PlacedEntry[T]]:
-        """`placed_after` for ``async for``, of a source that has no other iteration.
-
-        Args:
-            epoch: which, from 0.
-            after: of this epoch; ``None`` for its beginning.
-
-        Raises:
-            InvalidArgumentError: there is no such place, or the source has none.
-        """
-        if after is not None:
-            raise misplaced("a place", f"none, which {self.name} has not")
-        run = self._epoch_aentries(epoch)
-        try:
-            async for entry in run:
-                yield PlacedEntry(entry, None)
-        finally:
-            close = getattr(run, "aclose", None)
-            if close is not None:
-                await close()
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        """Single items of an epoch by their places in its order, if that needs no reading.
-
-        Args:
-            epoch: which, from 0.
-            places: from 0, ascending.
-
-        Returns:
-            Their entries; ``None`` for a source without random access.
-        """
-        return None
-
-    def _picked_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        """Single items of a run by their places. The places of the run are numbers then.
-
-        Args:
-            places: from 0, over all epochs, ascending.
         """
         return None
 
@@ -314,20 +364,23 @@ class BaseSource(ABC, Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Its items: those of a run, or of one epoch if a run has no end."""
         ending = self._ending(self._beginning)
-        return in_one_process(ending._values_after(ending._beginning), self)
+        return in_one_process(ending._scan(None, ending._beginning).values(), self)
 
     def __aiter__(self) -> AsyncIterator[T]:
+        if self._is_read_by_tasks:
+            return self._values_of_task()
         ending = self._ending(self._beginning)
-        iterate = self.__iter__ if ending is self else ending.run
-        return asynchronous(ending, iterate, ending._bursts)
+        return ending._for_tasks(self.__iter__ if ending is self else ending.run, VALUES)
 
     def run(self) -> Iterator[T]:
         """The items of one run, with all its epochs: without an end, if it has none."""
-        return in_one_process(self._values_after(self._beginning), self)
+        return in_one_process(self._scan(None, self._beginning).values(), self)
 
     def _aentries(self) -> AsyncIterator[Entry[T]]:
         """One run through the source, for ``async for``, as `entries`."""
-        return asynchronous(self, self.entries, self._entry_bursts)
+        if self._is_read_by_tasks:
+            return self._entries_of_task()
+        return self._for_tasks(self.entries, ENTRIES)
 
     def placed(self) -> Iterator[PlacedEntry[T]]:
         """One run through the source: its entries, each with the place behind it.
@@ -343,7 +396,7 @@ class BaseSource(ABC, Generic[T]):
 
     def aplaced(self) -> AsyncIterator[PlacedEntry[T]]:
         """The entries of one run with their places, for ``async for``."""
-        return asynchronous(self, self.placed, self._placed_bursts)
+        return self._for_tasks(self.placed, PLACED)
 
     def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
         """The part of a run behind a place.
@@ -354,19 +407,43 @@ class BaseSource(ABC, Generic[T]):
         Raises:
             InvalidArgumentError: there is no such place; when the first item is asked for.
         """
-        run = self.entries()
-        taken = 0
-        if place is not None:
-            taken, *last = place
-            entry = next(islice(run, taken - 1, None), None)
-            found = None if entry is None else [entry.epoch, entry.index]
-            if found != last:
-                raise misplaced(
-                    f"{last} as epoch and index of item {taken}",
-                    f"{found or 'fewer items'}, which this run through {self.name} has",
-                )
-        for number, entry in enumerate(run, taken + 1):
-            yield PlacedEntry(entry, (number, entry.epoch, entry.index))
+        return self._scan(None, place).placed()
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        """The part of a run behind a place, without places."""
+        return self._scan(None, place).entries()
+
+    @property
+    def _is_read_by_tasks(self) -> bool:
+        """Whether ``async for`` reads the source in the caller's own task, through `_ascan`."""
+        return self._is_async or self._reads_queue
+
+    async def _entries_of_task(self) -> AsyncIterator[Entry[T]]:
+        async with aclosing(self._ascan(None, None)) as run:  # type: ignore[type-var]
+            async for entry, _ in run:
+                yield entry
+
+    async def _values_of_task(self) -> AsyncIterator[T]:
+        entries = in_one_process_async(self._ascan(None, None), self)
+        async with aclosing(entries) as run:  # type: ignore[type-var]
+            async for entry, _ in run:
+                yield entry.value
+
+    def _for_tasks(
+        self, iterate: Callable[[], Iterator[FormT]], form: Form
+    ) -> AsyncIterator[FormT]:
+        """One form of a run, for ``async for``.
+
+        Args:
+            iterate: makes an iterator over that form.
+            form: the form.
+        """
+        from aioqueue.sources.read_ahead import InMemoryIterator, ReadAhead
+
+        if not self.blocking:
+            return InMemoryIterator(iterate())
+        bursts = self._scan(None, self._beginning).bursts(form)
+        return ReadAhead(bursts, ahead=self._ahead, name=self.name)
 
     def _check_place(self, place: Place) -> None:
         """Check the types of what a place consists of. It may come from a stranger's position.
@@ -374,12 +451,6 @@ class BaseSource(ABC, Generic[T]):
         Raises:
             InvalidArgumentError: no place of this source is like that.
         """
-
-    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        """The part of a run behind a place, without places."""
-        if place is None:
-            return self.entries()
-        return (placed.entry for placed in self.placed_after(place))
 
     def fingerprint(self) -> dict[str, Any]:
         """The fields by which a position recognises this source, in plain JSON types."""
@@ -444,40 +515,3 @@ class BaseSource(ABC, Generic[T]):
             place: of a run; ``None`` for its beginning.
         """
         return self
-
-    def _values_after(self, place: Place) -> Iterator[T]:
-        """The items behind a place, without epochs and indices."""
-        for entry in self.entries_after(place):
-            yield entry.value
-
-    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
-        """The items in lists, as they come: for reading ahead."""
-        for item in self if place is None else self._values_after(place):
-            yield [item]
-
-    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
-        """The entries in lists, as they come: for reading ahead."""
-        return _one_by_one(self.entries_after(place))
-
-    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
-        """The entries with their places in lists, as they come: for reading ahead."""
-        for placed in self.placed_after(place):
-            yield [placed]
-
-
-def _one_by_one(entries: Iterator[T]) -> Generator[list[T], None, None]:
-    with closing_run(entries) as run:
-        for entry in run:
-            yield [entry]
-
-
-def asynchronous(
-    source: BaseSource[Any],
-    iterate: Callable[[], Iterator[T]],
-    bursts: Callable[[Place], Generator[list[T], None, None]],
-) -> AsyncIterator[T]:
-    from aioqueue.sources.read_ahead import AtHand, ReadAhead
-
-    if source.blocking:
-        return ReadAhead(bursts(source._beginning), ahead=source._ahead, name=source.name)
-    return AtHand(iterate())

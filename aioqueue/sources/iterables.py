@@ -19,9 +19,10 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
-from contextlib import AbstractContextManager, aclosing, nullcontext
-from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, overload
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
 
@@ -29,15 +30,15 @@ from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.base.arguments import checked_flag, function_name
 from aioqueue.base.display_text import on_one_line
 from aioqueue.core.elements.component import is_table
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import with_article
 from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, checked_numbers, misplaced, refusing_wrong_values
-from aioqueue.sources.base import Determined
+from aioqueue.sources.base import Determined, Scan
 from aioqueue.sources.sequences import rows_of_table
-from aioqueue.sources.source import Source
-from aioqueue.system.forks import PROCESS, begun_elsewhere, in_one_process_async
+from aioqueue.sources.source import BuiltinSource, Source
+from aioqueue.system.forks import PROCESS, inherited_error
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -95,15 +96,15 @@ class Placing:
         refuse: Callable[..., object],
     ) -> None:
         self.taken: int
-        self.taken, self._state, self._again = _checked(after)
+        self.taken, self._state, self._to_replay = _checked(after)
         self.is_behind: bool = False
-        self._since = 0  # items since the state; `_again` of them are repeated
+        self._since = 0  # items since the state; `_to_replay` of them are repeated
         self._name = name
         self._replay = replay
         self._refuse = refuse
         self._stateful = made if is_stateful(made) else None
         self._is_placed = True
-        self._went_on = time.perf_counter()
+        self._saved_at = time.perf_counter()
         self._cost = 0.0
         if self._stateful is not None:
             self._load(self._stateful)
@@ -114,6 +115,7 @@ class Placing:
         Raises:
             InvalidArgumentError: the place is one of something else.
         """
+        # A data loader, say, has no state itself: each of its iterators has one.
         if self._stateful is None and is_stateful(run):
             self._stateful = run
             self._load(run)
@@ -123,17 +125,19 @@ class Placing:
             if not self._replay:
                 self._refuse()
                 self._is_placed = False
-        if self._again:
-            self._say_begin()
+        if self._to_replay:
+            self._log_replay()
 
     def next(self) -> Place:
         """An item has been taken; returns the place behind it, which may be none."""
         self._since += 1
-        self.is_behind = self._since <= self._again
+        self.is_behind = self._since <= self._to_replay
         if self.is_behind:
-            self._show()
+            # No state is saved meanwhile: it would be before the place, and forget how many items
+            # are still to be left out.
+            self._report_replay()
         elif self._stateful is not None and self._is_due():
-            self._ask(self._stateful)
+            self._save_state(self._stateful)
         return (self.taken, self._state, self._since) if self._is_placed else None
 
     def end(self) -> None:
@@ -142,9 +146,9 @@ class Placing:
         Raises:
             InvalidArgumentError: there were fewer than before.
         """
-        if self._since < self._again:
+        if self._since < self._to_replay:
             raise misplaced(
-                f"a place behind {self.taken + self._again} items",
+                f"a place behind {self.taken + self._to_replay} items",
                 f"{self.taken + self._since} at most, as many as {self._name} has now",
             )
 
@@ -157,10 +161,12 @@ class Placing:
     def _is_due(self) -> bool:
         if self._since < _EVERY:
             return False
-        return time.perf_counter() - self._went_on >= _SHARE * self._cost
+        # Some states are large, such as that of a shuffle buffer. The slower they are to save, the
+        # more items lie between them.
+        return time.perf_counter() - self._saved_at >= _SHARE * self._cost
 
-    def _ask(self, stateful: Stateful) -> None:
-        began = time.perf_counter()
+    def _save_state(self, stateful: Stateful) -> None:
+        started = time.perf_counter()
         try:
             self._state = encoded(stateful.state_dict())
         except Exception as error:  # raised only if the user asks for a position
@@ -169,24 +175,24 @@ class Placing:
                 self._refuse(error)
                 self._is_placed = False
             return
-        self.taken, self._since, self._again = self.taken + self._since, 0, 0
-        self._went_on = time.perf_counter()
-        self._cost = self._went_on - began
+        self.taken, self._since, self._to_replay = self.taken + self._since, 0, 0
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - started
 
-    def _say_begin(self) -> None:
+    def _log_replay(self) -> None:
         if self._stateful is None:
             is_shown = callable(self._replay)
             _log.log(
                 logging.INFO if is_shown else logging.WARNING,
                 "%s has no state: it is read again from its beginning, %d items",
                 self._name,
-                self._again,
+                self._to_replay,
             )
         else:
-            _log.info("%s reads %d items again since its last state", self._name, self._again)
+            _log.info("%s reads %d items again since its last state", self._name, self._to_replay)
 
-    def _show(self) -> None:
-        done, count = self._since, self._again
+    def _report_replay(self) -> None:
+        done, count = self._since, self._to_replay
         if callable(self._replay) and done * 100 // count > (done - 1) * 100 // count:
             self._replay(done, count)
         if self._stateful is None and done * 10 // count > (done - 1) * 10 // count:
@@ -295,8 +301,14 @@ _PLAIN: Final = (list, tuple, set, frozenset, dict, range, Iterator, AsyncIterat
 """What has no state that its iterators could have."""
 
 
-class OfIterable(Source[T]):
+class OfIterable(BuiltinSource[T]):
     """A source over an iterable. See `from_iterable`, which makes it."""
+
+    _functions: ClassVar[Sequence[str]] = ("from_iterable",)
+    _extra: ClassVar[str | None] = None
+    _page = "howto/sources.md"
+    _resumes: ClassVar[Literal["if stateful", "never"]] = "if stateful"
+    _no_ranks = None
 
     def __init__(
         self,
@@ -312,8 +324,8 @@ class OfIterable(Source[T]):
         self._is_function = callable(given) and not _is_iterable(given)
         self._asks_epoch = self._is_function and "epoch" in _parameters(given)
         self._is_used_up = False  # an iterator has one iteration
-        self._faces = _faces_of(given)
-        self._reads_queue = self._faces is not None
+        self._queue_faces = _queue_faces_of(given)
+        self._reads_queue = self._queue_faces is not None
         is_async = isinstance(given, AsyncIterable) and not isinstance(given, Iterable)
         is_async = is_async or inspect.isasyncgenfunction(given)
         self._is_async = is_async and not self._reads_queue
@@ -321,7 +333,7 @@ class OfIterable(Source[T]):
         self._is_once = _is_iterator(given)
         self._replay = replay
         self._refusal: InvalidArgumentError | None = None  # why there are no positions
-        if not self._can_go_on(given) and isinstance(given, _PLAIN):
+        if not self._has_positions(given) and isinstance(given, _PLAIN):
             self._refuse()
 
     def __repr__(self) -> str:
@@ -333,77 +345,20 @@ class OfIterable(Source[T]):
         given = self._given
         return given if isinstance(given, AsyncQueue | sync.BlockingQueue) else None
 
-    def entries(self) -> Iterator[Entry[T]]:
-        """One run through it: that is one epoch."""
-        return self.epoch_entries(0)
+    @property
+    def _never_waits(self) -> bool:
+        return False  # nobody knows how long the code of an iterable takes
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        """The items of one epoch.
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _IterableScan(self, epoch or 0, after)
 
-        Args:
-            epoch: which, from 0.
-
-        Raises:
-            InvalidArgumentError: it is an iterator that has been iterated over; or it has items
-                for ``async for`` only; or the function has made nothing that can be iterated. When
-                the first item is asked for.
-        """
-        if self._is_async:
-            raise self._async_only()
-        process = PROCESS.number
-        with self._run_through(self._made_for(epoch, Iterable)) as run:
-            index = 0
-            for value in run:
-                yield Entry(private(value), epoch, index)
-                index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
-                if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
-                    raise begun_elsewhere(self)
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """The items of one epoch behind a place, each with the place behind it.
-
-        A place has the number of items before a state of the iterable, that state, and the number
-        of items since. An iterable that cannot resume has no places.
-
-        Args:
-            epoch: which, from 0.
-            after: of this epoch; ``None`` for its beginning.
-
-        Raises:
-            InvalidArgumentError: as for `epoch_entries`; or there is no such place.
-        """
-        if self._is_async:
-            raise self._async_only()
-        made = self._made_for(epoch, Iterable)
-        placing = self._placing(made, after)
-        with self._run_through(made) as run:
-            placing.begin(run)
-            index = placing.taken
-            for value in run:
-                place = placing.next()
-                if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
-                index += 1
-        placing.end()
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._placed_epoch(0, place)
-
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
-    ) -> AsyncIterator[PlacedEntry[T]]:
-        """`_placed_epoch` for an async iterable.
-
-        Args:
-            epoch: which, from 0.
-            after: of this epoch; ``None`` for its beginning.
-
-        Raises:
-            InvalidArgumentError: as for `_placed_epoch`.
+    async def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        """The items of one epoch of an async iterable, behind a place.
 
         Cancellation:
             A cancelled step is what that of the iterable is: a generator ends by it.
         """
+        epoch = epoch or 0
         made = self._made_for(epoch, AsyncIterable)
         placing = self._placing(made, after)
         run = aiter(made)
@@ -413,9 +368,11 @@ class OfIterable(Source[T]):
             async for value in run:
                 place = placing.next()
                 if not placing.is_behind:
-                    yield PlacedEntry(Entry(private(value), epoch, index), place)
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         finally:
+            # Another iterator may belong to its owner, who goes on with it. A generator would
+            # otherwise end whenever the event loop collects it, with its files open until then.
             if inspect.isasyncgen(run):
                 await run.aclose()
         placing.end()
@@ -429,8 +386,8 @@ class OfIterable(Source[T]):
         if self._refusal is not None:
             raise InvalidArgumentError(*self._refusal.args)
         found = digest_of_items(self._given)
-        told = {} if found is None else {"items": found}
-        return {"kind": "iterable", "name": self.name, "seed": self.seed, **told}
+        items = {} if found is None else {"items": found}
+        return {"kind": "iterable", "name": self.name, "seed": self.seed, **items}
 
     def _determined(self) -> Determined:
         return Determined(values={"iterable": self._given})
@@ -453,7 +410,7 @@ class OfIterable(Source[T]):
         placing.begin(self._given)
         return placing
 
-    def _can_go_on(self, made: Any) -> bool:
+    def _has_positions(self, made: Any) -> bool:
         return bool(self._replay) or is_stateful(made)
 
     def _refuse(self, error: Exception | None = None) -> None:
@@ -470,42 +427,12 @@ class OfIterable(Source[T]):
     def _placing(self, made: Any, after: Place) -> Placing:
         return Placing(made, after, self.name, self._replay, self._refuse)
 
-    def _aentries(self) -> AsyncIterator[Entry[T]]:
-        is_native = self._is_async or self._reads_queue
-        return self._epoch_aentries(0) if is_native else super()._aentries()
-
-    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        """The items of one epoch of an async iterable.
-
-        Args:
-            epoch: which, from 0.
-
-        Raises:
-            InvalidArgumentError: as for `epoch_entries`.
-
-        Cancellation:
-            A cancelled step is what that of the iterable is: a generator ends by it.
-        """
-        async with aclosing(self._placed_aepoch(epoch)) as run:  # type: ignore[type-var]
-            async for entry, _ in run:
-                yield entry
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        is_native = self._is_async or self._reads_queue
-        return self._values() if is_native else super().__aiter__()
-
-    async def _values(self) -> AsyncIterator[T]:
-        run = in_one_process_async(self._epoch_aentries(0), self)
-        async with aclosing(run) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                yield entry.value
-
     def _made_for(self, epoch: int, kind: type[Any]) -> Any:
         """What has the items of an epoch."""
         made = self._given
-        if self._faces is not None:
+        if self._queue_faces is not None:
             self._use_up()
-            return self._faces[kind is not Iterable]
+            return self._queue_faces[kind is not Iterable]
         if self._is_function:
             made = made(epoch=epoch) if self._asks_epoch else made()
             if not isinstance(made, kind) or isinstance(made, str | bytes):
@@ -517,7 +444,7 @@ class OfIterable(Source[T]):
                     f" expected {expected}"
                 )
         elif made is (iter(made) if kind is Iterable else aiter(made)):
-            self._use_up()
+            self._use_up()  # it is its own iterator: a second run would continue the first
         return made
 
     def _run_through(self, made: Iterable[T]) -> AbstractContextManager[Iterator[T]]:
@@ -529,7 +456,7 @@ class OfIterable(Source[T]):
         """
         run = iter(made)
         is_owners = run is self._given and not inspect.isgenerator(run)
-        if is_owners or _faces_of(made) is not None:
+        if is_owners or _queue_faces_of(made) is not None:
             return nullcontext(run)
         return closing_run(run)
 
@@ -550,6 +477,62 @@ class OfIterable(Source[T]):
             f"iterable: got {self!r}, which only `async for` can read; expected an iterable for"
             " a plain `for` over the source itself (a pipeline over it supports both)"
         )
+
+
+class _IterableScan(Scan[T]):
+    """A scan of one epoch of an iterable.
+
+    A place has the number of items before a state of the iterable, that state, and the number of
+    items since. An iterable that cannot resume has no places.
+    """
+
+    __slots__ = ("_after", "_epoch", "_source")
+
+    def __init__(self, source: OfIterable[T], epoch: int, after: Place) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        if self._after is not None:
+            return (placed.entry for placed in self.placed())
+        return self._all_entries()
+
+    def _all_entries(self) -> Iterator[Entry[T]]:
+        source, epoch = self._source, self._epoch
+        process = PROCESS.number
+        with source._run_through(self._made()) as run:
+            index = 0
+            for value in run:
+                yield Entry(copy_if_shared(value), epoch, index)
+                index += 1  # noqa: SIM113  # `enumerate` keeps what it has given
+                if PROCESS.number != process:  # it may be a file, whose offset is the parent's too
+                    raise inherited_error(source)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        source, epoch = self._source, self._epoch
+        made = self._made()
+        placing = source._placing(made, self._after)
+        with source._run_through(made) as run:
+            placing.begin(run)
+            index = placing.taken
+            for value in run:
+                place = placing.next()
+                if not placing.is_behind:
+                    yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
+                index += 1
+        placing.end()
+
+    def _made(self) -> Any:
+        """What has the items.
+
+        Raises:
+            InvalidArgumentError: it is an iterator that has been iterated over; or it has items
+                for ``async for`` only; or the function has made nothing that can be iterated.
+        """
+        if self._source._is_async:
+            raise self._source._async_only()
+        return self._source._made_for(self._epoch, Iterable)
 
 
 @overload
@@ -648,7 +631,7 @@ def _check_numbered(given: Any) -> None:
         )
 
 
-def _faces_of(given: Any) -> tuple[Iterable[Any], AsyncIterable[Any]] | None:
+def _queue_faces_of(given: Any) -> tuple[Iterable[Any], AsyncIterable[Any]] | None:
     """A queue, or batches of one, for threads and for tasks; ``None`` for anything else."""
     if isinstance(given, AsyncQueue | sync.BlockingQueue):
         return given.sync, given.aio

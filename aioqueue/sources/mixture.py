@@ -10,23 +10,31 @@ import copy
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, Self, TypeVar, cast
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.display_text import on_one_line
 from aioqueue.core.elements.philox import PhiloxWords, Seed
-from aioqueue.items.item import Entry, PlacedEntry, closing_run
+from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
+from aioqueue.sources.base import ENTRIES, PLACED, Form, PlacedScan, Scan
 from aioqueue.sources.shuffling import bounds_of, checked_weights, derive_seed
-from aioqueue.sources.source import Source
+from aioqueue.sources.source import BuiltinSource, Source
 
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")
 
 
-class Mixture(Source[T]):
+class Mixture(BuiltinSource[T]):
     """Several sources as one. See `mix`, which makes it."""
+
+    _functions = ("mix",)
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(
         self,
@@ -91,69 +99,8 @@ class Mixture(Source[T]):
     def _inner_sources(self) -> list[Source[Any]]:
         return list(self._sources)
 
-    def entries(self) -> Iterator[Entry[T]]:
-        """One run through the mixture.
-
-        The epoch of an item is that of its source, and its index is the one it has there times the
-        number of sources, plus the number of its source: no two items share one.
-        """
-        return self.entries_after(None)
-
-    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        with ExitStack() as closing:
-            draws, places = self._begun(place)
-            runs = [
-                _closed_with(closing, source.entries_after(one))
-                for source, one in zip(self._sources, places, strict=True)
-            ]
-            for chosen, entry in self._mixed(runs, draws):
-                yield Entry(entry.value, entry.epoch, entry.index * len(runs) + chosen)
-
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        """One epoch of each source, mixed by draws of its own."""
-        with ExitStack() as closing:
-            runs = [_closed_with(closing, one.epoch_entries(epoch)) for one in self._sources]
-            for chosen, entry in self._mixed(runs, self._epoch_draws(epoch)):
-                yield Entry(entry.value, epoch, entry.index * len(runs) + chosen)
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """The same behind a place: draws, the place in each source, and which have ended."""
-        with ExitStack() as closing:
-            taken, behind, ended = after or (0, [None] * len(self._sources), ())
-            draws, places = self._epoch_draws(epoch), list(behind)
-            draws.skip(taken)
-            for number, is_over in enumerate(ended):
-                if is_over:
-                    draws.leave_out(number)
-            runs = [
-                _closed_with(closing, source._placed_epoch(epoch, one))
-                for source, one in zip(self._sources, places, strict=True)
-            ]
-            for chosen, (entry, one) in self._mixed(runs, draws):
-                places[chosen] = one
-                mixed = Entry(entry.value, epoch, entry.index * len(runs) + chosen)
-                yield PlacedEntry(mixed, (draws.taken, tuple(places), draws.ended))
-
-    def _epoch_draws(self, epoch: int) -> _Draws:
-        # The seed is the key, and the epoch the upper half of the counter.
-        return _Draws((self.seed, epoch + 1) if epoch else self.seed, self._weights)
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        """The part of a run that comes behind a place, which each source finds for itself.
-
-        Args:
-            place: how many words have been drawn, the place in each source, and which have ended.
-        """
-        with ExitStack() as closing:
-            draws, places = self._begun(place)
-            runs = [
-                _closed_with(closing, source.placed_after(one))
-                for source, one in zip(self._sources, places, strict=True)
-            ]
-            for chosen, (entry, behind) in self._mixed(runs, draws):
-                places[chosen] = behind
-                mixed = Entry(entry.value, entry.epoch, entry.index * len(runs) + chosen)
-                yield PlacedEntry(mixed, (draws.taken, tuple(places), draws.ended))
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _MixtureScan(self, epoch, after)
 
     def locate(self, index: int) -> str:
         index, chosen = divmod(index, len(self._sources))
@@ -170,9 +117,9 @@ class Mixture(Source[T]):
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         mixture = copy.copy(super()._with_seeds_of(fingerprint))
-        theirs = fingerprint.get("sources") if isinstance(fingerprint, Mapping) else None
-        if isinstance(theirs, Sequence) and len(theirs) == len(self._sources):
-            pairs = zip(self._sources, theirs, strict=True)
+        inner = fingerprint.get("sources") if isinstance(fingerprint, Mapping) else None
+        if isinstance(inner, Sequence) and len(inner) == len(self._sources):
+            pairs = zip(self._sources, inner, strict=True)
             mixture._sources = [source._with_seeds_of(one) for source, one in pairs]
         return mixture
 
@@ -185,7 +132,7 @@ class Mixture(Source[T]):
         if not self._is_endless:
             return self
         mixture = copy.copy(self)
-        places = self._begun(place)[1]
+        places = self._draws_behind(place)[1]
         pairs = zip(self._sources, places, strict=True)
         mixture._sources = [one._ending(one._beginning if at is None else at) for one, at in pairs]
         mixture._is_endless = False
@@ -201,11 +148,15 @@ class Mixture(Source[T]):
                 source._check_place(one)
 
     def _taken_at(self, place: Place) -> int:
-        _, places = self._begun(place)
+        _, places = self._draws_behind(place)
         return sum(source._taken_at(one) for source, one in zip(self._sources, places, strict=True))
 
-    def _begun(self, place: Place) -> tuple[_Draws, list[Place]]:
-        """The draws that come behind a place, and the places of the sources there."""
+    def _draws_behind(self, place: Place) -> tuple[_Draws, list[Place]]:
+        """The draws of a run that come behind a place, and the places of the sources there.
+
+        Raises:
+            InvalidArgumentError: a source has not ended there, although the place says so.
+        """
         if place is None:
             return _Draws(self.seed, self._weights), [one._beginning for one in self._sources]
         taken, places, ended = place
@@ -213,6 +164,8 @@ class Mixture(Source[T]):
         draws.skip(taken)
         for number, (source, one) in enumerate(zip(self._sources, places, strict=True)):
             if ended[number]:
+                # With more epochs than the run before had, the source goes on. That run has drawn
+                # from the others alone since, so no draws would lead to the same items.
                 if next(source.entries_after(one), None) is not None:
                     raise misplaced(
                         f"the end of sources[{number}]", f"{source!r} to have no item there"
@@ -220,15 +173,76 @@ class Mixture(Source[T]):
                 draws.leave_out(number)
         return draws, list(places)
 
+    def _epoch_draws_behind(self, epoch: int, place: Place) -> tuple[_Draws, list[Place]]:
+        """The same of an epoch, which has draws of its own."""
+        taken, places, ended = place or (0, [None] * len(self._sources), ())
+        # The seed is the key, and the epoch the upper half of the counter.
+        draws = _Draws((self.seed, epoch + 1) if epoch else self.seed, self._weights)
+        draws.skip(taken)
+        for number, is_over in enumerate(ended):
+            if is_over:
+                draws.leave_out(number)
+        return draws, list(places)
+
+
+class _MixtureScan(Scan[T]):
+    """A scan of a mixture.
+
+    A place has the number of draws, the place in each source, and which of them have ended. An
+    index is the one in the source times the number of sources, plus the number of the source: no
+    two items share one.
+    """
+
+    __slots__ = ("_after", "_epoch", "_mixture")
+
+    def __init__(self, mixture: Mixture[T], epoch: int | None, after: Place) -> None:
+        self._mixture = mixture
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        with ExitStack() as closing:
+            draws, places = self._begun()
+            runs = self._runs(places, ENTRIES, closing)
+            count, epoch = len(runs), self._epoch
+            for chosen, (value, own, index) in self._mixed(runs, draws):
+                yield Entry(value, own if epoch is None else epoch, index * count + chosen)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        with ExitStack() as closing:
+            draws, places = self._begun()
+            runs = self._runs(places, PLACED, closing)
+            count, epoch = len(runs), self._epoch
+            for chosen, ((value, own, index), behind) in self._mixed(runs, draws):
+                places[chosen] = behind
+                mixed = Entry(value, own if epoch is None else epoch, index * count + chosen)
+                yield PlacedEntry(mixed, (draws.taken, tuple(places), draws.ended))
+
+    def _begun(self) -> tuple[_Draws, list[Place]]:
+        if self._epoch is None:
+            return self._mixture._draws_behind(self._after)
+        return self._mixture._epoch_draws_behind(self._epoch, self._after)
+
+    def _runs(self, places: list[Place], form: Form, closing: ExitStack) -> list[Iterator[Any]]:
+        """One form of each source, closed with the stack."""
+        runs = []
+        for source, place in zip(self._mixture._sources, places, strict=True):
+            run: Any = form(source._scan(self._epoch, place))
+            closing.callback(getattr(run, "close", bool))
+            runs.append(run)
+        return runs
+
     def _mixed(self, runs: list[Iterator[TakenT]], draws: _Draws) -> Iterator[tuple[int, TakenT]]:
+        is_first = self._mixture._stop == "first"
         while not draws.are_over:
             chosen = draws.draw()
             taken = next(runs[chosen], None)
             if taken is not None:
                 yield chosen, taken
-            elif self._stop == "first":
+            elif is_first:
                 return
             else:
+                # The draw is lost, and counts: a place behind it has the same number of draws.
                 draws.leave_out(chosen)
 
 
@@ -246,7 +260,6 @@ class _Draws:
 
     @property
     def are_over(self) -> bool:
-        """Whether there is no source left."""
         return not self._bounds
 
     def draw(self) -> int:
@@ -301,12 +314,6 @@ def _seeded(sources: list[Source[Any]], seed: int) -> list[Source[Any]]:
     return [source._seeded_by(derive_seed(seed, at)) for at, source in enumerate(sources, 1)]
 
 
-def _closed_with(closing: ExitStack, run: Iterator[TakenT]) -> Iterator[TakenT]:
-    """A run that is closed with the stack, if it can be."""
-    closing.callback(getattr(run, "close", bool))
-    return run
-
-
 def _checked_sources(sources: Any) -> list[Source[Any]]:
     # One source is iterable too, and may well be endless.
     is_several = isinstance(sources, Iterable) and not isinstance(sources, Source)
@@ -320,28 +327,27 @@ def _checked_sources(sources: Any) -> list[Source[Any]]:
     return found
 
 
-class _Slot:
+class _OpenFile:
     """A file that is open, one of several.
 
     Args:
         place: within it; or just before it, where nothing of it was taken.
-        runs: what it has behind that.
+        blocks: what it has behind that.
     """
 
-    __slots__ = ("_runs", "place", "run")
+    __slots__ = ("_blocks", "place", "run")
 
-    def __init__(self, place: Place, runs: Iterator[Any]) -> None:
+    def __init__(self, place: Place, blocks: Iterator[Any]) -> None:
         self.place = place
-        self._runs = runs
-        self.run = chain.from_iterable(run.placed() for run in runs)
+        self._blocks = blocks
+        self.run = chain.from_iterable(map(PLACED, blocks))
         """Its records."""
 
     def close(self) -> None:
-        """Close the file."""
-        cast(Any, self._runs).close()  # a generator
+        cast(Any, self._blocks).close()  # a generator
 
 
-class Interleaved(Source[T]):
+class Interleaved(BuiltinSource[T]):
     """The source that `Reader.interleave` makes.
 
     Args:
@@ -349,6 +355,12 @@ class Interleaved(Source[T]):
         files: how many are open at a time.
         block: how many records of a file come in its turn.
     """
+
+    _functions = ("Reader.interleave",)
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     blocking = True
 
@@ -378,26 +390,21 @@ class Interleaved(Source[T]):
     def _inner_sources(self) -> list[Source[Any]]:
         return [self._reader]
 
-    def entries(self) -> Iterator[Entry[T]]:
-        return self.epoch_entries(0)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return PlacedScan(partial(self._read, epoch or 0, after))
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        with closing_run(self._placed_epoch(epoch)) as run:
-            for placed in run:
-                yield placed.entry
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._placed_epoch(0, place)
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
+    def _read(self, epoch: int, after: Place) -> Iterator[PlacedEntry[T]]:
         """The records of one epoch behind a place: that in the paths behind the last file which was
         opened, those in the open files, which of these is next, and how much of its block came."""
         before, places, at, taken = after or (None, [None] * self._files, 0, 0)
-        paths = self._reader._paths._placed_epoch(epoch, before)
-        slots: list[_Slot | None] = []
+        paths = self._reader._paths._scan(epoch, before).placed()
+        slots: list[_OpenFile | None] = []
         try:
             slots += [None if one is None else self._reopened(epoch, one) for one in places]
-            empty = 0  # slots in a row for which there is no file
+            # A turn takes `block` records of one slot. A file that ends within its turn gives the
+            # slot to the next path, which begins a turn of its own. Only when all slots in a row
+            # have got no path, all files are read.
+            empty = 0
             while empty < len(slots):
                 slot = slots[at]
                 placed = None if slot is None else next(slot.run, None)
@@ -405,6 +412,7 @@ class Interleaved(Source[T]):
                     empty, taken, slot.place = 0, taken + 1, placed.place
                     if taken == self._block:
                         at, taken = (at + 1) % len(slots), 0
+                    # A new tuple each time: whoever has an earlier place may still save it.
                     places = tuple(one and one.place for one in slots)
                     yield PlacedEntry(placed.entry, (before, places, at, taken))
                     continue
@@ -431,12 +439,12 @@ class Interleaved(Source[T]):
         if before is not None:
             self._reader._paths._check_place(before)
 
-    def _reopened(self, epoch: int, place: Place) -> _Slot:
+    def _reopened(self, epoch: int, place: Place) -> _OpenFile:
         """The file that a place is in."""
-        return self._opened(next(self._reader._paths._placed_epoch(epoch, place[0])), place)
+        return self._opened(next(self._reader._paths._scan(epoch, place[0]).placed()), place)
 
-    def _opened(self, path: PlacedEntry[Any], place: Place) -> _Slot:
-        return _Slot(place, self._reader._runs(place, [path]))
+    def _opened(self, path: PlacedEntry[Any], place: Place) -> _OpenFile:
+        return _OpenFile(place, self._reader._blocks(place, [path]))
 
     def locate(self, index: int) -> str:
         return str(self._reader.locate(index))
@@ -450,8 +458,8 @@ class Interleaved(Source[T]):
         }
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
-        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
-        return self._of(self._reader._with_seeds_of(theirs))
+        inner = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        return self._of(self._reader._with_seeds_of(inner))
 
     def _seeded_by(self, seed: int) -> Self:
         return self._of(self._reader._seeded_by(seed))

@@ -20,7 +20,7 @@ from aioqueue import (
 )
 from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import describe_exception
-from aioqueue.system.forks import PROCESS, begun_elsewhere
+from aioqueue.system.forks import PROCESS, inherited_error
 
 _log: Final = logging.getLogger("aioqueue")
 
@@ -32,7 +32,7 @@ _TURN: Final = 64
 """How many items to take from memory before other tasks get a turn."""
 
 
-class AtHand(Generic[T]):
+class InMemoryIterator(Generic[T]):
     """An async iterator over items in memory. Now and then it lets other tasks run.
 
     A cancelled ``__anext__`` loses nothing.
@@ -47,7 +47,7 @@ class AtHand(Generic[T]):
         self._iterator = iterator
         self._taken = 0
 
-    def __aiter__(self) -> AtHand[T]:
+    def __aiter__(self) -> InMemoryIterator[T]:
         return self
 
     async def __anext__(self) -> T:
@@ -157,7 +157,7 @@ class _Reading(Generic[T]):
 
     async def next(self) -> T:
         if self._process != PROCESS.number and self._started:
-            raise begun_elsewhere(f"reading ahead in {self._name}")
+            raise inherited_error(f"reading ahead in {self._name}")
         try:
             while not self._items:
                 # Several tasks may wait here: each adds the items that it gets to the common list.

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import count, groupby, islice, pairwise, repeat, tee
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from aioqueue.base.arguments import checked_count, checked_flag, is_int
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_methods
 from aioqueue.core.elements.component import is_table
-from aioqueue.core.elements.ownership import FIXED, private, unshared
+from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
-from aioqueue.sources.base import Determined
+from aioqueue.sources.base import Determined, Scan
 from aioqueue.sources.shuffling import LONGEST_TABLE, indices, indices_at
-from aioqueue.sources.source import Source, checked_split_seed, parts_of
+from aioqueue.sources.source import BuiltinSource, checked_split_seed, parts_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -42,8 +42,14 @@ class Indexed(Protocol[T_co]):
         """One of them, by its number."""
 
 
-class Sequential(Source[T]):
+class Sequential(BuiltinSource[T]):
     """A source over a sequence. See `items`, which makes it."""
+
+    _functions: ClassVar[Sequence[str]] = ("items", "numbers", "arrays")
+    _extra: ClassVar[str | None] = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(
         self,
@@ -76,7 +82,7 @@ class Sequential(Source[T]):
         self._shuffle = shuffle
         self._shard = (0, 1) if shard is None else _checked_shard(shard)
         self._drop_remainder = drop_remainder
-        self._told_by: dict[str, str] | None = None
+        self._items_identity: dict[str, str] | None = None
 
     def __repr__(self) -> str:
         index, count = self._shard
@@ -109,33 +115,8 @@ class Sequential(Source[T]):
     def _is_in_memory(self) -> bool:
         return type(self._sequence) in (list, tuple, range, np.ndarray, _Rows)
 
-    def entries(self) -> Iterator[Entry[T]]:
-        return self.entries_after(None)
-
-    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        """The part of a run that comes behind a place, which is found without going through others.
-
-        Args:
-            place: how many items have been taken, over all epochs; ``None`` for none.
-
-        Raises:
-            InvalidArgumentError: there are fewer; when the first item is asked for.
-        """
-        first, done = self._epoch_at(place)
-        for epoch in count(first) if self._epochs is None else range(first, self._epochs):
-            if not self.items_per_epoch():
-                return  # rather than spin for ever
-            yield from self.epoch_entries(epoch, done)
-            done = 0
-
-    def epoch_entries(self, epoch: int, done: int = 0) -> Iterator[Entry[T]]:
-        """The items of one epoch, in its order.
-
-        Args:
-            epoch: which, from 0.
-            done: how many of them are left out.
-        """
-        yield from self._entries_at(epoch, self._places_in(epoch, done))
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _SequenceScan(self, epoch, after)
 
     def _places_in(self, epoch: int, done: int = 0) -> Iterator[int]:
         """The places of an epoch's items in the sequence, in the order of the epoch."""
@@ -146,30 +127,17 @@ class Sequential(Source[T]):
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch by their places, without a step of Python's own for each."""
         if not self._is_in_memory:
-            return self._entries_apart(epoch, places)
+            return self._copied_entries(epoch, places)
         values, found = self._values_at(places)
         return map(_entry, zip(values, repeat(epoch), found))
 
     def _values_at(self, places: Iterable[int]) -> tuple[Iterator[T], Iterator[int]]:
         """Items that are in memory by their places, and their indices, both in this order."""
-        found, again = tee(places)
+        found, copies = tee(places)
         values = map(self._sequence.__getitem__, found)
-        return (map(_own, values) if self._may_be_written_to() else values), again
+        return (map(_copied_if_shared, values) if self._has_mutable_items() else values), copies
 
-    def _numbered(self) -> Iterator[tuple[int, T, int, int]] | None:
-        return self._numbered_in_memory() if self._is_in_memory else None
-
-    def _numbered_in_memory(self) -> Iterator[tuple[int, T, int, int]]:
-        first = 0
-        for epoch in count() if self._epochs is None else range(self._epochs):
-            n = self.items_per_epoch()
-            if not n:
-                return  # rather than spin for ever
-            values, found = self._values_at(self._places_in(epoch))
-            yield from zip(range(first, first + n), values, repeat(epoch), found)
-            first += n
-
-    def _may_be_written_to(self) -> bool:
+    def _has_mutable_items(self) -> bool:
         """Whether an item may be such that who is given one could change the caller's data by it;
         those of an array are read-only views."""
         sequence: Any = self._sequence
@@ -177,35 +145,25 @@ class Sequential(Source[T]):
             return bool(sequence.dtype.hasobject)
         return not isinstance(sequence, range | _Rows)
 
-    def _entries_apart(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
+    def _copied_entries(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Items of an epoch that share no memory with what the sequence keeps, or gives again."""
         sequence = self._sequence
         for index in places:
             value = sequence[index]
-            yield Entry(private(value), epoch, index)
+            yield Entry(copy_if_shared(value), epoch, index)
 
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        """The items of one epoch behind a place, which is how many of them have been taken."""
-        done = 0 if after is None else checked_count(after, "after")
-        if done > self.items_per_epoch():
-            raise misplaced(
-                f"{done} items taken of epoch {epoch}", f"{self.items_per_epoch()} at most"
-            )
-        return map(_placed, zip(self.epoch_entries(epoch, done), count(done + 1)))
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]]:
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]]:
+        if epoch is None:
+            return self._pick_from_run(places)
         seed = self.seed if self._shuffle else None
         return self._entries_at(
             epoch, indices_at(len(self._sequence), seed, epoch, self._shard, places)
         )
 
-    def _picked_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]]:
+    def _pick_from_run(self, places: Sequence[int]) -> Iterator[Entry[T]]:
         size = self.items_per_epoch()
         for epoch, found in groupby(places, lambda place: place // size):
-            yield from self._picked(epoch, [place % size for place in found])
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return map(_placed, zip(self.entries_after(place), count(self._taken_at(place) + 1)))
+            yield from self._pick(epoch, [place % size for place in found])
 
     def split(  # type: ignore[override]  # nobody puts another source into the list
         self, fractions: Sequence[float], *, seed: int = 0
@@ -236,16 +194,16 @@ class Sequential(Source[T]):
             "shuffle": self._shuffle,
             "shard": list(self._shard),
             "drop_remainder": self._drop_remainder,
-            **self._items_told(),
+            **self._identity_of_items(),
         }
 
-    def _items_told(self) -> dict[str, str]:
+    def _identity_of_items(self) -> dict[str, str]:
         """What tells the items from others, of as many; found out once."""
-        if self._told_by is None:
-            self._told_by = self._telling()
-        return self._told_by
+        if self._items_identity is None:
+            self._items_identity = self._compare_items()
+        return self._items_identity
 
-    def _telling(self) -> dict[str, str]:
+    def _compare_items(self) -> dict[str, str]:
         """What tells the items from others, by the name that a position has for it."""
         sequence: Any = self._sequence
         if isinstance(sequence, range):
@@ -298,6 +256,78 @@ class Sequential(Source[T]):
 hint_methods(Sequential, "inputs", ("split",))
 
 
+class _SequenceScan(Scan[T]):
+    """A scan of a sequence. A place is the number of items before it.
+
+    Each form is made of whole columns, so that an item costs no step of Python's own.
+    """
+
+    __slots__ = ("_after", "_epoch", "_source")
+
+    def __init__(self, source: Sequential[T], epoch: int | None, after: Place) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        source = self._source
+        for epoch, done in self._epochs():
+            yield from source._entries_at(epoch, source._places_in(epoch, done))
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        first = self._checked_done() if self._epoch is not None else self._taken()
+        return map(_placed, zip(self.entries(), count(first + 1)))
+
+    def values(self) -> Iterator[T]:
+        source = self._source
+        for epoch, done in self._epochs():
+            places = source._places_in(epoch, done)
+            if source._is_in_memory:
+                yield from source._values_at(places)[0]
+            else:
+                for entry in source._entries_at(epoch, places):
+                    yield entry.value
+
+    def numbered(self) -> Iterator[tuple[int, T, int, int]] | None:
+        return self._numbered() if self._source._is_in_memory else None
+
+    def _numbered(self) -> Iterator[tuple[int, T, int, int]]:
+        first = 0
+        for epoch, done in self._epochs():
+            behind = first + self._source.items_per_epoch() - done
+            values, found = self._source._values_at(self._source._places_in(epoch, done))
+            yield from zip(range(first, behind), values, repeat(epoch), found)
+            first = behind
+
+    def _epochs(self) -> Iterator[tuple[int, int]]:
+        """The epochs to go through, each with the number of its items to leave out."""
+        source = self._source
+        if self._epoch is not None:
+            yield self._epoch, self._checked_done()
+            return
+        first, done = source._epoch_at(self._after)
+        for epoch in count(first) if source._epochs is None else range(first, source._epochs):
+            if not source.items_per_epoch():
+                return  # rather than spin for ever
+            yield epoch, done
+            done = 0
+
+    def _taken(self) -> int:
+        return self._source._taken_at(self._after)
+
+    def _checked_done(self) -> int:
+        """How many items of the epoch come before the place.
+
+        Raises:
+            InvalidArgumentError: it has fewer.
+        """
+        done = 0 if self._after is None else checked_count(self._after, "after")
+        size = self._source.items_per_epoch()
+        if done > size:
+            raise misplaced(f"{done} items taken of epoch {self._epoch}", f"{size} at most")
+        return done
+
+
 class _Part(Sequential[T]):
     """The items of a sequence that belong to one part of a `Source.split`.
 
@@ -307,12 +337,14 @@ class _Part(Sequential[T]):
         identity: which part it is, in plain JSON types.
     """
 
+    _functions = ("Source.split",)
+
     def __init__(
         self, whole: Sequential[T], places: Sequence[int], identity: dict[str, Any]
     ) -> None:
         shard = whole._shard if whole._shard[1] > 1 else None
         super().__init__(
-            _At(whole._sequence, places),
+            _Selection(whole._sequence, places),
             whole.name,
             epochs=whole._epochs,
             shuffle=whole._shuffle,
@@ -341,8 +373,8 @@ class _Part(Sequential[T]):
     def fingerprint(self) -> dict[str, Any]:
         return {**super().fingerprint(), "part": self._identity}
 
-    def _telling(self) -> dict[str, str]:
-        return self._whole._items_told()
+    def _compare_items(self) -> dict[str, str]:
+        return self._whole._identity_of_items()
 
     def _determined(self) -> Determined:
         return Determined(inner=(self._whole,))
@@ -353,7 +385,7 @@ def _is_range(sequence: object) -> bool:
     return type(sequence) is range
 
 
-class _At(Sequence[Any]):
+class _Selection(Sequence[Any]):
     """The items of a sequence at some places of it."""
 
     def __init__(self, sequence: Any, places: Sequence[int]) -> None:
@@ -367,7 +399,7 @@ class _At(Sequence[Any]):
         return self._sequence[self._places[index]]
 
 
-class _Drawn(Sequence[int]):
+class _RandomPart(Sequence[int]):
     """A part of one random order of so many items: a table, or computed where that is long."""
 
     def __init__(self, count: int, seed: int, start: int, stop: int) -> None:
@@ -384,7 +416,7 @@ class _Drawn(Sequence[int]):
 def _places_of(count: int, seed: int, start: int, stop: int) -> Sequence[int]:
     """What is drawn between two places of a random order: ascending, unless a table is too long."""
     if count > LONGEST_TABLE:
-        return _Drawn(count, seed, start, stop)
+        return _RandomPart(count, seed, start, stop)
     drawn = islice(indices(count, seed, 0, (0, 1), start), stop - start)
     return array("q", np.sort(np.fromiter(drawn, np.int64, stop - start)).tobytes())
 
@@ -439,7 +471,7 @@ def items(
         what = "something with len() and [index], like a list; list(...) converts any iterable"
         if isinstance(given, str | bytes):
             what = "a sequence of items; for a single string pass [string]"
-        raise InvalidArgumentError(f"sequence: got {_shortened(sequence)}; expected {what}")
+        raise InvalidArgumentError(f"sequence: got {_abbreviated(sequence)}; expected {what}")
     if isinstance(given, type):
         raise InvalidArgumentError(
             f"sequence: got the class {given.__name__}; expected an object of it:"
@@ -451,7 +483,7 @@ def items(
             f" sequence of rows: {rows_of_table(given)}"
         )
     return Sequential(
-        _ByPosition(sequence) if hasattr(given, "iloc") else sequence,
+        _SeriesByPosition(sequence) if hasattr(given, "iloc") else sequence,
         name,
         epochs=epochs,
         shuffle=shuffle,
@@ -530,7 +562,7 @@ def arrays(
     """
     if epochs is not None and hasattr(epochs, "__len__"):
         raise InvalidArgumentError(
-            f"epochs: got {_shortened(epochs)}; expected an int or None. Several arrays are given"
+            f"epochs: got {_abbreviated(epochs)}; expected an int or None. Several arrays are given"
             " as one argument: arrays((x, y)), or arrays({'x': x, 'y': y})"
         )
     rows: Any
@@ -551,7 +583,7 @@ def rows_of_table(table: Any) -> str:
     return f"arrays(frame), or items(frame.{way})"
 
 
-class _ByPosition(Sequence[Any]):
+class _SeriesByPosition(Sequence[Any]):
     """A series of pandas, whose ``[index]`` goes by labels: they may be in any order."""
 
     def __init__(self, series: Any) -> None:
@@ -587,7 +619,7 @@ class _Rows(Sequence[Any]):
             raise InvalidArgumentError(
                 f"tensors: got arrays of lengths {lengths}; expected one or more, of one length"
             )
-        self._columns = [_Objects(one) if one.dtype.hasobject else one for one in columns]
+        self._columns = [_CopyingColumn(one) if one.dtype.hasobject else one for one in columns]
         self._names = names
 
     def __len__(self) -> int:
@@ -597,7 +629,7 @@ class _Rows(Sequence[Any]):
         """What tells the rows from others."""
         from aioqueue.fingerprints.contents import digest_of_arrays
 
-        columns = [one._array if isinstance(one, _Objects) else one for one in self._columns]
+        columns = [one._array if isinstance(one, _CopyingColumn) else one for one in self._columns]
         return digest_of_arrays(columns, self._names)
 
     def __getitem__(self, index: Any) -> Any:
@@ -605,11 +637,11 @@ class _Rows(Sequence[Any]):
         return row if self._names is None else dict(zip(self._names, row, strict=True))
 
 
-def _own(value: Any) -> Any:
-    return value if type(value) in FIXED else unshared(value)  # most are numbers or text
+def _copied_if_shared(value: Any) -> Any:
+    return value if type(value) in FIXED else copy_shared(value)  # most are numbers or text
 
 
-class _Objects:
+class _CopyingColumn:
     """An array of objects, or of records with objects. Who is given one gets a copy."""
 
     def __init__(self, array: Any) -> None:
@@ -619,7 +651,7 @@ class _Objects:
         return len(self._array)
 
     def __getitem__(self, index: Any) -> Any:
-        return _own(self._array[index])
+        return _copied_if_shared(self._array[index])
 
 
 def _read_only(array: Any, label: object) -> Any:
@@ -632,13 +664,13 @@ def _read_only(array: Any, label: object) -> Any:
         )
     if view.ndim == 0:
         raise InvalidArgumentError(
-            f"tensors: got {_shortened(array)}{which}; expected an array with rows"
+            f"tensors: got {_abbreviated(array)}{which}; expected an array with rows"
         )
     view.flags.writeable = False
     return view
 
 
-def _shortened(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"
 

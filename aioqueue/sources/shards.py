@@ -23,7 +23,7 @@ from aioqueue.base.arguments import checked_count
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place
 from aioqueue.items.quota import ItemQuota, QuotaGate
-from aioqueue.sources.base import BaseSource
+from aioqueue.sources.base import BaseSource, EntryScan
 from aioqueue.sources.read_ahead import ReadAhead
 
 T = TypeVar("T")
@@ -61,12 +61,11 @@ class RemainingItems(NamedTuple):
         items = source.items_per_epoch()
         assert items is not None  # which all of them say
         rest = self.within(items)
-        found = source._picked(epoch, rest.missing[done:])
+        found = source._pick(epoch, rest.missing[done:])
         assert found is not None
         assert rest.upto is not None
         behind = min(items, rest.upto + max(0, done - len(rest.missing)))
-        run = source._placed_epoch(epoch, behind)
-        entries = chain(found, (placed.entry for placed in run))
+        entries = chain(found, source._scan(epoch, behind).entries())
         return map(PlacedEntry, entries, count(done + 1))
 
     def read(self, source: BaseSource[Any], epoch: int, after: Place) -> Iterator[PlacedEntry[Any]]:
@@ -80,10 +79,12 @@ class RemainingItems(NamedTuple):
         """
         taken, place = self.begin if after is None else after
         missing, upto = frozenset(self.missing), self.upto
+        # If nothing is left behind the missing items, reading ends with the last of them, rather
+        # than with the epoch.
         end = None if upto is not None else (self.missing[-1] + 1 if self.missing else 0)
         if end is not None and taken >= end:
             return
-        with closing_run(source._placed_epoch(epoch, place)) as run:
+        with closing_run(source._scan(epoch, place).placed()) as run:
             for number, (entry, behind) in enumerate(run, taken):
                 if number in missing or (upto is not None and number >= upto):
                     yield PlacedEntry(entry, (number + 1, behind))
@@ -156,10 +157,9 @@ class EpochEntries:
     def __init__(
         self, source: BaseSource[Any], rank: Rank, rests: Mapping[int, RemainingItems] | None = None
     ) -> None:
-        if rank.ranks > 1 and source._first_place() is not None:
+        if rank.ranks > 1 and source._no_ranks is not None:
             raise InvalidArgumentError(
-                f"ranks: got {rank.ranks} for {source!r}, whose order differs in each run;"
-                " expected a source of its own for each rank, such as partitions of the topic"
+                f"ranks: got {rank.ranks} for {source!r}, {source._no_ranks}"
             )
         self.source = source
         self.rank = rank
@@ -167,7 +167,7 @@ class EpochEntries:
         self.blocking: bool = source.blocking
         is_whole = rank.ranks == 1 and not rests
         is_sized = is_whole or source.items_per_epoch() is not None
-        self.is_addressed: bool = is_sized and source._picked(0, ()) is not None
+        self.is_addressed: bool = is_sized and source._pick(0, ()) is not None
         """Whether the source has random access: reading can begin at any item."""
 
     def passed_over(self, entry: Entry[Any], epoch: int) -> None:
@@ -199,7 +199,7 @@ class EpochEntries:
         number, place = start
         found: Iterator[Any]
         if not self.source._is_repeatable:
-            found = _without_places(self.source.epoch_entries(epoch))
+            found = EntryScan(self.source._scan(epoch, None).entries).placed()
         else:
             found = self._placed(epoch, place)
         with closing_run(found):
@@ -207,7 +207,7 @@ class EpochEntries:
                 dealing = _Dealing(self.rank, start)
                 for item in found:
                     yield from dealing.deal(item)
-                yield from dealing.rest()
+                yield from dealing.padding()
                 return
             for taken, (one, behind) in enumerate(found, number + 1):
                 yield one, EpochStart(taken, behind)
@@ -223,7 +223,7 @@ class EpochEntries:
             return ReadAhead(bursts, ahead=source._ahead, name=source.name, scope=scope)
         gate = QuotaGate(quota)
         return ReadAhead(
-            gate.passed(run), ahead=source._ahead, name=source.name, scope=scope, left=gate.close
+            gate.throttle(run), ahead=source._ahead, name=source.name, scope=scope, left=gate.close
         )
 
     def entries(self, epoch: int, number: int = 0) -> Iterator[Entry[Any]]:
@@ -232,6 +232,8 @@ class EpochEntries:
             # The last round may not be full.
             done = min(number * self.rank.ranks, self._items(self.rests.get(epoch)))
             return (one for one, _ in self.placed(epoch, EpochStart(number, done)))
+        if self.rests.get(epoch) is None:
+            return self.source._scan(epoch, number).entries()
         return map(_ENTRY, self._placed(epoch, number))
 
     def picked(self, epoch: int, numbers: Sequence[int]) -> Iterator[Entry[Any]]:
@@ -242,7 +244,7 @@ class EpochEntries:
         places: Sequence[Any] = numbers
         if rest is not None or self.rank.ranks > 1:
             places = [self._place_of(number, rest) for number in numbers]
-        found = self.source._picked(epoch, places)
+        found = self.source._pick(epoch, places)
         assert found is not None
         return found
 
@@ -256,7 +258,7 @@ class EpochEntries:
         """The entries of all ranks behind a place of theirs."""
         rest = self.rests.get(epoch)
         if rest is None:
-            return self.source._placed_epoch(epoch, after)
+            return self.source._scan(epoch, after).placed()
         if self.is_addressed:
             return rest.picked(self.source, epoch, after or 0)
         return rest.read(self.source, epoch, after)
@@ -270,7 +272,7 @@ class EpochEntries:
     def _place_of(self, number: int, rest: RemainingItems | None) -> int | None:
         rank, ranks, uneven = self.rank
         first = number * ranks
-        if uneven == "pad":
+        if uneven == "pad":  # as in `_Dealing.padding`
             rank %= min(ranks, self._items(rest) - first)
         return first + rank if rest is None else rest.place_of(first + rank)
 
@@ -278,22 +280,16 @@ class EpochEntries:
         self, epoch: int, start: EpochStart = _BEGINNING
     ) -> AsyncIterator[tuple[Entry[Any], EpochStart]]:
         """`placed` for a source that only ``async for`` iterates over."""
-        found = self.source._placed_aepoch(epoch, start.place)
+        found = self.source._ascan(epoch, start.place)
         dealing = _Dealing(self.rank, start)
         try:
             async for one in found:
-                for own in dealing.deal(one):
-                    yield own
-            for own in dealing.rest():
-                yield own
+                for entry in dealing.deal(one):
+                    yield entry
+            for entry in dealing.padding():
+                yield entry
         finally:
             await aclosed(found)
-
-
-def _without_places(entries: Iterator[Entry[Any]]) -> Iterator[PlacedEntry[Any]]:
-    with closing_run(entries):
-        for entry in entries:
-            yield PlacedEntry(entry, None)
 
 
 async def aclosed(entries: AsyncIterator[Any]) -> None:
@@ -323,16 +319,22 @@ class _Dealing:
         rank, ranks, uneven = self._rank
         round_, at = self._round, self._start
         round_.append(one.entry)
+        # With "drop", only a complete round has items for anybody. Otherwise the item is the rank's
+        # as soon as it is its turn.
         is_sure = len(round_) == (ranks if uneven == "drop" else rank + 1)
-        own = round_[rank] if is_sure else None
+        entry = round_[rank] if is_sure else None
         if len(round_) == ranks:
+            # A start is always between two rounds. So a rank that resumes reads the current round
+            # from its first item on, and leaves out what it has had.
             self._start = EpochStart(at.number + 1, one.place)
             round_.clear()
-        return () if own is None else ((own, self._start),)
+        return () if entry is None else ((entry, self._start),)
 
-    def rest(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
+    def padding(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
         """Note that all entries were dealt. Returns the entries that pad this rank."""
         rank, _, uneven = self._rank
         dealt = len(self._round)
+        # Ranks without an item in the last round repeat its first ones, each another as far as
+        # there are enough.
         is_short = uneven == "pad" and 0 < dealt <= rank
         return ((self._round[rank % dealt], self._start),) if is_short else ()

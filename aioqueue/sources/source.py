@@ -10,30 +10,44 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, islice
 from math import fsum
 from numbers import Real
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import hint_attributes, hint_methods
 from aioqueue.base.public_names import public
+from aioqueue.items.declared_kinds import KindRegistry
 from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
-from aioqueue.items.positions import Place, checked_place, fingerprint_in, refusing_wrong_values
+from aioqueue.items.positions import (
+    Place,
+    checked_place,
+    fingerprint_in,
+    misplaced,
+    refusing_wrong_values,
+)
 from aioqueue.items.quarantined import Quarantined
 from aioqueue.pipeline.pipeline import Pipeline, Stages
 from aioqueue.pipeline.stages.base import BaseStage
-from aioqueue.sources.base import BaseSource, Determined
+from aioqueue.sources.base import BaseSource, Determined, Scan
 from aioqueue.sources.shuffling import derive_seed, resolved_seed
-from aioqueue.system.forks import in_one_process_async
 
 T = TypeVar("T")
+
+
+SOURCES: Final = KindRegistry(
+    "source",
+    ("_functions", "_extra", "_page", "_resumes", "_no_ranks"),
+    ("aioqueue.sources", "aioqueue.readers"),
+)
+"""The sources of the package. `SOURCES.kinds()` lists them."""
 
 
 @public("aioqueue.inputs")
@@ -54,6 +68,23 @@ class Source(Stages[T], BaseSource[T]):
         InvalidArgumentError: the seed is neither None nor such an int.
     """
 
+    _functions: ClassVar[Sequence[str]] = ()
+    """What makes it: public functions, and methods of public classes."""
+
+    _extra: ClassVar[str | None] = None
+    """The extra that it needs; ``None`` if it needs none."""
+
+    _page: ClassVar[str] = "howto/sources.md"
+    """The page of the docs that describes it."""
+
+    _resumes: ClassVar[Literal["exactly", "if stateful", "never"]] = "exactly"
+    """Whether a run can continue behind any item."""
+
+    def __init_subclass__(cls, *, is_kind: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if is_kind:
+            SOURCES.add(cls, Source)
+
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         return Pipeline(self)._with(stage)
 
@@ -61,6 +92,55 @@ class Source(Stages[T], BaseSource[T]):
         from aioqueue.pipeline.stages.chain import checked
 
         return checked(Pipeline(self))
+
+    @abstractmethod
+    def entries(self) -> Iterator[Entry[T]]:
+        """One run through the source: its items, each with its epoch and index."""
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        """The items of one epoch, in its order.
+
+        Override it if the order or the items differ between epochs. By default every epoch is one
+        run through `entries`.
+
+        Args:
+            epoch: the number of the epoch, from 0.
+        """
+        with closing_run(self.entries()) as run:
+            for value, _, index in run:
+                yield Entry(value, epoch, index)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        """The part of a run behind a place.
+
+        Args:
+            place: of this source; ``None`` for its beginning.
+
+        Raises:
+            InvalidArgumentError: there is no such place; when the first item is asked for.
+        """
+        run = self.entries()
+        taken = 0
+        if place is not None:
+            taken, *last = place
+            entry = next(islice(run, taken - 1, None), None)
+            found = None if entry is None else [entry.epoch, entry.index]
+            if found != last:
+                raise misplaced(
+                    f"{last} as epoch and index of item {taken}",
+                    f"{found or 'fewer items'}, which this run through {self.name} has",
+                )
+        for number, entry in enumerate(run, taken + 1):
+            yield PlacedEntry(entry, (number, entry.epoch, entry.index))
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        """The part of a run behind a place, without places."""
+        if place is None:
+            return self.entries()
+        return (placed.entry for placed in self.placed_after(place))
+
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _PublicScan(self, epoch, after)
 
     def _ending(self, place: Place) -> Source[T]:
         return self
@@ -160,6 +240,60 @@ class Source(Stages[T], BaseSource[T]):
 hint_methods(Source, "inputs", ("split", "repeat"))
 
 
+class _PublicScan(Scan[T]):
+    """A scan of a source of the user's, by the public methods, any of which may be overridden.
+
+    A place within an epoch is the number of items before it, and the index of the last of them.
+    """
+
+    __slots__ = ("_after", "_epoch", "_source")
+
+    def __init__(self, source: Source[T], epoch: int | None, after: Place) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        if self._epoch is None:
+            return self._source.entries_after(self._after)
+        if self._after is None:
+            return self._source.epoch_entries(self._epoch)
+        return (placed.entry for placed in self._placed_in_epoch(self._epoch))
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        if self._epoch is None:
+            return self._source.placed_after(self._after)
+        return self._placed_in_epoch(self._epoch)
+
+    def _placed_in_epoch(self, epoch: int) -> Iterator[PlacedEntry[T]]:
+        taken = 0
+        with closing_run(self._source.epoch_entries(epoch)) as run:
+            if self._after is not None:
+                taken, last = self._after
+                entry = next(islice(run, taken - 1, None), None)
+                if entry is None or entry.index != last:
+                    found = "fewer items" if entry is None else entry.index
+                    raise misplaced(
+                        f"{last} as index of item {taken} of epoch {epoch}",
+                        f"{found}, which {self._source.name} has",
+                    )
+            for number, entry in enumerate(run, taken + 1):
+                yield PlacedEntry(entry, (number, entry.index))
+
+
+class BuiltinSource(Source[T], is_kind=False):
+    """A source of this package: `_scan` says what it has, and the public methods follow from it."""
+
+    @abstractmethod
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        """The items of an epoch, or of a whole run, behind a place. See `BaseSource._scan`."""
+
+    entries = BaseSource.entries
+    epoch_entries = BaseSource.epoch_entries
+    placed_after = BaseSource.placed_after
+    entries_after = BaseSource.entries_after
+
+
 def checked_split_seed(seed: Any) -> int:
     """Check the seed of a split, which is never drawn.
 
@@ -174,11 +308,17 @@ def checked_split_seed(seed: Any) -> int:
     return resolved_seed(seed)
 
 
-class Resumed(Source[T]):
+class Resumed(BuiltinSource[T]):
     """A source whose runs begin at a place of another one. See `Source.after`.
 
     It has runs and no epochs: the first of them would not be a whole one.
     """
+
+    _functions = ("Source.after",)
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(self, source: Source[T], place: Place) -> None:
         super().__init__(source.name, source.seed)
@@ -201,47 +341,24 @@ class Resumed(Source[T]):
         return max(0, len(whole) - self._source._taken_at(self._beginning))
 
     def _without_epochs(self) -> InvalidArgumentError:
-        """What to raise where an epoch of it is wanted."""
         return InvalidArgumentError(
             f"source: got {self!r}, which begins behind a position; expected the whole source: a"
             " pipeline has positions of its own, and goes on by .epochs(..., resume=state)"
         )
 
-    def entries(self) -> Iterator[Entry[T]]:
-        return self._source.entries_after(self._beginning)
-
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        raise self._without_epochs()
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        raise self._without_epochs()
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        if epoch is not None:
+            raise self._without_epochs()
+        return self._source._scan(None, self._beginning if after is None else after)
 
     def epoch(self, number: int) -> Source[T]:
         raise self._without_epochs()
-
-    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
-        return self._source.entries_after(self._beginning if place is None else place)
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._source.placed_after(self._beginning if place is None else place)
 
     def _ending(self, place: Place) -> Source[T]:
         if not self._is_endless:
             return self
         place = self._beginning if place is None else place
         return Resumed(self._source._ending(place), place)
-
-    def _values_after(self, place: Place) -> Iterator[T]:
-        return self._source._values_after(place)
-
-    def _bursts(self, place: Place) -> Generator[list[T], None, None]:
-        return self._source._bursts(place)
-
-    def _entry_bursts(self, place: Place) -> Generator[list[Entry[T]], None, None]:
-        return self._source._entry_bursts(place)
-
-    def _placed_bursts(self, place: Place) -> Generator[list[PlacedEntry[T]], None, None]:
-        return self._source._placed_bursts(place)
 
     def fingerprint(self) -> dict[str, Any]:
         return self._source.fingerprint()
@@ -262,12 +379,17 @@ class Resumed(Source[T]):
         return self._source._taken_at(place)
 
 
-class _Derived(Source[T]):
+class _Derived(BuiltinSource[T], is_kind=False):
     """Another source, whose epochs are made of those of a source; a run of it is its first epoch.
 
     Args:
         source: that source.
     """
+
+    _extra = None
+    _page = "howto/sources.md"
+    _resumes = "exactly"
+    _no_ranks = None
 
     def __init__(self, source: Source[T]) -> None:
         super().__init__(source.name, source.seed)
@@ -276,6 +398,7 @@ class _Derived(Source[T]):
         self._is_async = source._is_async
         self._is_repeatable = source._is_repeatable
         self._ahead = source._ahead
+        self._no_ranks = source._no_ranks
         self._source = source
 
     def __len__(self) -> int:
@@ -306,30 +429,12 @@ class _Derived(Source[T]):
         return self._source._has_drawn_seed
 
     @property
-    def _is_at_hand(self) -> bool:
-        return self._source._is_at_hand
+    def _never_waits(self) -> bool:
+        return self._source._never_waits
 
     @property
     def _is_in_memory(self) -> bool:
         return self._source._is_in_memory
-
-    def entries(self) -> Iterator[Entry[T]]:
-        return self.epoch_entries(0)
-
-    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
-        return self._placed_epoch(0, place)
-
-    def _aentries(self) -> AsyncIterator[Entry[T]]:
-        return self._epoch_aentries(0) if self._is_async else super()._aentries()
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self._avalues() if self._is_async else super().__aiter__()
-
-    async def _avalues(self) -> AsyncIterator[T]:
-        run = in_one_process_async(self._aentries(), self)
-        async with aclosing(run) as entries:  # type: ignore[type-var]
-            async for entry in entries:
-                yield entry.value
 
     def _first_place(self) -> Place:
         return self._source._first_place()
@@ -341,18 +446,18 @@ class _Derived(Source[T]):
         return self._source._damaged_files()
 
     def fingerprint(self) -> dict[str, Any]:
-        return {**self._told(), "source": self._source.fingerprint()}
+        return {**self._identity(), "source": self._source.fingerprint()}
 
     def _determined(self) -> Determined:
         return Determined(inner=(self._source,))
 
     @abstractmethod
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """What it is besides its source, in plain JSON types: by field."""
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
-        theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
-        return self._of(self._source._with_seeds_of(theirs))
+        inner = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
+        return self._of(self._source._with_seeds_of(inner))
 
     def _seeded_by(self, seed: int) -> Self:
         return self._of(self._source._seeded_by(seed))
@@ -364,7 +469,7 @@ class _Derived(Source[T]):
 
 
 class _OneEpoch(_Derived[T]):
-    """One epoch of a source."""
+    _functions = ("Source.epoch",)
 
     def __init__(self, source: Source[T], number: int) -> None:
         super().__init__(source)
@@ -381,27 +486,23 @@ class _OneEpoch(_Derived[T]):
     def items_per_epoch(self) -> int | None:
         return self._source.items_per_epoch()
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        return self._source.epoch_entries(self._number + epoch)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return self._source._scan(self._number + (epoch or 0), after)
 
-    def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        return self._source._epoch_aentries(self._number + epoch)
+    def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        return self._source._ascan(self._number + (epoch or 0), after)
 
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        return self._source._placed_epoch(self._number + epoch, after)
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        return self._source._pick(self._number + (epoch or 0), places)
 
-    def _placed_aepoch(self, epoch: int, after: Place = None) -> AsyncIterator[PlacedEntry[T]]:
-        return self._source._placed_aepoch(self._number + epoch, after)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        return self._source._picked(self._number + epoch, places)
-
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         return {"kind": "epoch", "number": self._number}
 
 
 class _Repeated(_Derived[T]):
     """Several epochs of a source as one."""
+
+    _functions = ("Source.repeat",)
 
     def __init__(self, source: Source[T], times: int) -> None:
         super().__init__(source)
@@ -418,55 +519,33 @@ class _Repeated(_Derived[T]):
     def _size(self) -> int | None:
         """How many items a pass has, where places are such numbers; else ``None``."""
         size = self._source.items_per_epoch()
-        return None if size is None or self._source._picked(0, ()) is None else size
+        return None if size is None or self._source._pick(0, ()) is None else size
 
     def items_per_epoch(self) -> int | None:
         size = self._source.items_per_epoch()
         return None if size is None else size * self._times
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        for one in range(self._times):
-            with closing_run(self._source.epoch_entries(self._number(epoch, one))) as run:
-                for entry in run:
-                    yield self._entry(entry, epoch, one)
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _RepeatedScan(self, epoch or 0, after)
 
-    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        for one in range(self._times):
-            run: Any = self._source._epoch_aentries(self._number(epoch, one))
-            async with aclosing(run) as entries:
-                async for entry in entries:
-                    yield self._entry(entry, epoch, one)
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        size, first, place = self._size, 0, after
-        if after is not None:
-            first, place = after if size is None else divmod(after, max(size, 1))
-        for one in range(first, self._times):
-            with closing_run(self._source._placed_epoch(self._number(epoch, one), place)) as run:
-                for entry, behind in run:
-                    reached = (one, behind) if size is None else one * size + behind
-                    yield PlacedEntry(self._entry(entry, epoch, one), reached)
-            place = None
-
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
-    ) -> AsyncIterator[PlacedEntry[T]]:
+    async def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        epoch = epoch or 0
         first, place = (0, None) if after is None else after
         for one in range(first, self._times):
-            found: Any = self._source._placed_aepoch(self._number(epoch, one), place)
+            found: Any = self._source._ascan(self._number(epoch, one), place)
             async with aclosing(found) as run:
                 async for entry, behind in run:
                     yield PlacedEntry(self._entry(entry, epoch, one), (one, behind))
             place = None
 
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]] | None:
         size = self._size
-        return None if size is None else self._picked_of(epoch, places, max(size, 1))
+        return None if size is None else self._picked(epoch or 0, places, max(size, 1))
 
-    def _picked_of(self, epoch: int, places: Sequence[int], size: int) -> Iterator[Entry[T]]:
+    def _picked(self, epoch: int, places: Sequence[int], size: int) -> Iterator[Entry[T]]:
         for one, group in groupby(places, lambda place: place // size):
             within = [place % size for place in group]
-            found = self._source._picked(self._number(epoch, one), within)
+            found = self._source._pick(self._number(epoch, one), within)
             assert found is not None
             for entry in found:
                 yield self._entry(entry, epoch, one)
@@ -474,7 +553,7 @@ class _Repeated(_Derived[T]):
     def locate(self, index: int) -> str:
         return self._source.locate(index // self._times)
 
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         return {"kind": "repeated", "times": self._times}
 
     def _number(self, epoch: int, one: int) -> int:
@@ -483,6 +562,43 @@ class _Repeated(_Derived[T]):
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
         return Entry(entry.value, epoch, derive_index(entry.index, one, self._times))
+
+
+class _RepeatedScan(Scan[T]):
+    __slots__ = ("_after", "_epoch", "_repeated")
+
+    def __init__(self, repeated: _Repeated[T], epoch: int, after: Place) -> None:
+        self._repeated = repeated
+        self._epoch = epoch
+        self._after = after
+
+    def entries(self) -> Iterator[Entry[T]]:
+        repeated, epoch = self._repeated, self._epoch
+        for one, _, scan in self._scans():
+            with closing_run(scan.entries()) as run:
+                for entry in run:
+                    yield repeated._entry(entry, epoch, one)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        repeated, epoch = self._repeated, self._epoch
+        for one, size, scan in self._scans():
+            with closing_run(scan.placed()) as run:
+                for entry, behind in run:
+                    # Where places are numbers, those of all passes are numbers, too: then the
+                    # whole has random access.
+                    reached = (one, behind) if size is None else one * size + behind
+                    yield PlacedEntry(repeated._entry(entry, epoch, one), reached)
+
+    def _scans(self) -> Iterator[tuple[int, int | None, Scan[T]]]:
+        """The passes: which it is, how many items it has if places are numbers, and its scan."""
+        repeated, after = self._repeated, self._after
+        size, first, place = repeated._size, 0, after
+        if after is not None:
+            first, place = after if size is None else divmod(after, max(size, 1))
+        for one in range(first, repeated._times):
+            number = repeated._number(self._epoch, one)
+            yield one, size, repeated._source._scan(number, place)
+            place = None  # only the first pass begins within
 
 
 class _Part(_Derived[T]):
@@ -494,6 +610,8 @@ class _Part(_Derived[T]):
         number: which part.
         seed: that says which items belong to which.
     """
+
+    _functions = ("Source.split",)
 
     def __init__(self, source: Source[T], bounds: Sequence[int], number: int, seed: int) -> None:
         super().__init__(source)
@@ -508,31 +626,17 @@ class _Part(_Derived[T]):
     def _is_in_memory(self) -> bool:
         return False
 
-    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
-        with closing_run(self._source.epoch_entries(epoch)) as run:
-            yield from (entry for entry in run if self._has(entry))
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _PartScan(self._source._scan(epoch or 0, after), self._has)
 
-    async def _epoch_aentries(self, epoch: int) -> AsyncIterator[Entry[T]]:
-        run: Any = self._source._epoch_aentries(epoch)
-        async with aclosing(run) as entries:
-            async for entry in entries:
-                if self._has(entry):
-                    yield entry
-
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        with closing_run(self._source._placed_epoch(epoch, after)) as run:
-            yield from (placed for placed in run if self._has(placed.entry))
-
-    async def _placed_aepoch(
-        self, epoch: int, after: Place = None
-    ) -> AsyncIterator[PlacedEntry[T]]:
-        found: Any = self._source._placed_aepoch(epoch, after)
+    async def _ascan(self, epoch: int | None, after: Place) -> AsyncIterator[PlacedEntry[T]]:
+        found: Any = self._source._ascan(epoch or 0, after)
         async with aclosing(found) as run:
             async for placed in run:
                 if self._has(placed.entry):
                     yield placed
 
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         return {
             "kind": "part",
             "number": self._part,
@@ -541,9 +645,26 @@ class _Part(_Derived[T]):
         }
 
     def _has(self, entry: Entry[Any]) -> bool:
-        said = f"{self._split_seed}.{entry.index}".encode("ascii")
-        word = int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
+        identity = f"{self._split_seed}.{entry.index}".encode("ascii")
+        word = int.from_bytes(blake2b(identity, digest_size=8).digest(), "little")
         return bisect_right(self._bounds, word) == self._part
+
+
+class _PartScan(Scan[T]):
+    __slots__ = ("_has", "_whole")
+
+    def __init__(self, whole: Scan[T], has: Callable[[Entry[Any]], bool]) -> None:
+        self._whole = whole
+        self._has = has
+
+    def entries(self) -> Iterator[Entry[T]]:
+        with closing_run(self._whole.entries()) as run:
+            yield from filter(self._has, run)
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        has = self._has
+        with closing_run(self._whole.placed()) as run:
+            yield from (placed for placed in run if has(placed.entry))
 
 
 def parts_of(fractions: Sequence[float], total: int) -> list[int]:
@@ -571,6 +692,12 @@ class QuarantinedItems(Source[Any]):
         records: all that the file says about them.
     """
 
+    _functions = ("read_quarantine",)
+    _extra = None
+    _page = "howto/bad-records.md"
+    _resumes = "exactly"
+    _no_ranks = None
+
     def __init__(self, records: list[Quarantined], name: str, seed: int | None) -> None:
         super().__init__(name, seed)
         self.records = records
@@ -581,8 +708,8 @@ class QuarantinedItems(Source[Any]):
     def fingerprint(self) -> dict[str, Any]:
         from aioqueue.fingerprints.contents import digest_of_items
 
-        told = [(one.item, one.epoch, one.index) for one in self.records]
-        return {**super().fingerprint(), "length": len(self), "items": digest_of_items(told)}
+        items = [(one.item, one.epoch, one.index) for one in self.records]
+        return {**super().fingerprint(), "length": len(self), "items": digest_of_items(items)}
 
     def _determined(self) -> Determined:
         return Determined(values={"records": self.records})

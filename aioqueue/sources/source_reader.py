@@ -34,7 +34,7 @@ from aioqueue.coordination.classify import (
     classify,
 )
 from aioqueue.coordination.tasks import mark_ending
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import Item
 from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
@@ -116,19 +116,20 @@ class SourceReader:
             return _counted(self.source)
         if not self.is_in_memory:
             return _numbered(self.source.entries())
-        numbered = self.source._numbered()
+        scan = self.source._scan(None, None)
+        numbered = scan.numbered()
         if numbered is not None:
             return _numbered_at_once(numbered, numbered)
-        entries = self.source.entries()
+        entries = scan.entries()
         return _numbered_at_once(map(concat, zip(itertools.count()), entries), entries)
 
-    def items_at_hand(self) -> Generator[Item, None, None] | None:
+    def items_without_waiting(self) -> Generator[Item, None, None] | None:
         """Return the items for tasks if none needs a wait, otherwise ``None``."""
         source = self.source
         if self._take is not None:
             return None
         if isinstance(source, BaseSource):
-            return self.items() if source._is_at_hand else None
+            return self.items() if source._never_waits else None
         return None if isinstance(source, AsyncIterable) else self.items()
 
     def items_async(self) -> AsyncGenerator[Item, None]:
@@ -139,7 +140,7 @@ class SourceReader:
             return _numbered_async(self.source._aentries())
         if isinstance(self.source, AsyncIterable):
             return _counted_async(self.source)
-        return _at_hand(_counted(self.source))
+        return _in_memory(_counted(self.source))
 
     def async_reader(self, workers: int) -> AsyncReader:
         """Return the reader that brings an async source to threads."""
@@ -251,7 +252,7 @@ def _counted(values: Iterable[Any]) -> Generator[Item, None, None]:
     try:
         number = 0
         for value in iterator:  # `enumerate` would keep a reference to the value
-            yield Item(number, private(value), 0, number)
+            yield Item(number, copy_if_shared(value), 0, number)
             number += 1  # noqa: SIM113
     finally:
         close(iterator, values)
@@ -280,7 +281,7 @@ async def _counted_async(values: AsyncIterable[Any]) -> AsyncGenerator[Item, Non
     number = 0
     try:
         async for value in iterator:
-            yield Item(number, private(value), 0, number)
+            yield Item(number, copy_if_shared(value), 0, number)
             number += 1
     finally:
         await aclose(iterator, values)
@@ -296,7 +297,7 @@ async def _numbered_async(entries: AsyncIterator[Any]) -> AsyncGenerator[Item, N
         await aclose(entries, None)
 
 
-async def _at_hand(items: Generator[Item, None, None]) -> AsyncGenerator[Item, None]:
+async def _in_memory(items: Generator[Item, None, None]) -> AsyncGenerator[Item, None]:
     try:
         for item in items:
             yield item
@@ -320,7 +321,7 @@ async def next_of(iterator: AsyncIterator[T]) -> T:
         raise _raised_in_source(error, call)  # noqa: B904  # it carries its cause
 
 
-def next_at_hand(iterator: Iterator[T]) -> T:
+def next_without_waiting(iterator: Iterator[T]) -> T:
     """Return the next item of an iterator that needs no wait.
 
     Raises:

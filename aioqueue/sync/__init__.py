@@ -11,7 +11,7 @@ import typing
 from aioqueue.base.public_names import PublicNames as _PublicNames
 
 if typing.TYPE_CHECKING:
-    from aioqueue.batching.batcher import BlockingBatcher as Batcher
+    from aioqueue.batcher.batcher import BlockingBatcher as Batcher
     from aioqueue.coordination.blocking import LooperThread, QueueRunner
     from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
     from aioqueue.latest.latest import BlockingLatest as Latest
@@ -41,7 +41,7 @@ __all__ = (
 _names = _PublicNames(
     __name__,
     {
-        "aioqueue.batching.batcher": "Batcher=BlockingBatcher",
+        "aioqueue.batcher.batcher": "Batcher=BlockingBatcher",
         "aioqueue.coordination.blocking": "LooperThread QueueRunner",
         "aioqueue.coordination.faces": "Coordinator=BlockingCoordinator",
         "aioqueue.latest.latest": "Latest=BlockingLatest",

@@ -1,4 +1,4 @@
-"""Refuse to use in a fork what was begun in its parent process.
+"""Refuse to use, in a forked child, objects that were begun in its parent process.
 
 Only the thread that forks continues in the child. Anything that has begun may have a lock whose
 holder does not exist there, callers and workers that never run, and files that share their offset
@@ -47,7 +47,7 @@ class Forkable(Protocol):
         """Handle the fork: this process is the child. No other code has run in it yet."""
 
 
-class LivingThings:
+class LivingObjects:
     """Objects of one kind that this process has made, for as long as they live.
 
     A fork begins with none: the callers and workers of its parent's objects do not run there.
@@ -57,27 +57,24 @@ class LivingThings:
         self._by_process: dict[int, weakref.WeakSet[Any]] = {}
 
     def add(self, thing: Any) -> None:
-        """Note an object; it is not kept alive."""
-        self._here().add(thing)
+        self._in_this_process().add(thing)
 
     def discard(self, thing: Any) -> None:
-        """Forget an object."""
-        self._here().discard(thing)
+        self._in_this_process().discard(thing)
 
     def listed(self) -> list[Any]:
         """Return the objects, in no particular order."""
         while True:
             try:
-                return list(self._here())
+                return list(self._in_this_process())
             except RuntimeError:  # another thread has added one in the meantime
                 continue
 
     def inherited(self) -> list[Any]:
-        """Return the objects that the parent of this fork has made, or inherited."""
         others = [things for n, things in self._by_process.items() if n != PROCESS.number]
         return [thing for things in others for thing in things]
 
-    def _here(self) -> weakref.WeakSet[Any]:
+    def _in_this_process(self) -> weakref.WeakSet[Any]:
         things = self._by_process.get(PROCESS.number)
         if things is None:
             things = self._by_process.setdefault(PROCESS.number, weakref.WeakSet())
@@ -92,7 +89,7 @@ def note_for_forks(made: Forkable) -> None:
     _living.add(made)
 
 
-def begun_elsewhere(what: object) -> RuntimeError:
+def inherited_error(what: object) -> RuntimeError:
     """Make the error for the use of an object that belongs to the parent process.
 
     Args:
@@ -104,7 +101,7 @@ def begun_elsewhere(what: object) -> RuntimeError:
     )
 
 
-class Refusing:
+class InheritedObject:
     """Replaces, in a fork, an object that belongs to the parent: every attribute raises.
 
     Args:
@@ -117,7 +114,7 @@ class Refusing:
         self.__kept = kept
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise begun_elsewhere(self.__what)
+        raise inherited_error(self.__what)
 
     def abandon(self) -> None:
         """Do nothing when dropped: no part of the object runs in this process."""
@@ -126,17 +123,17 @@ class Refusing:
         """Do nothing when an exception leaves its block: users should see that exception."""
 
 
-def is_refusing(thing: object) -> bool:
-    """Return whether an object has been replaced by a `Refusing`, in a fork."""
-    return isinstance(thing, Refusing)
+def is_inherited(thing: object) -> bool:
+    """Return whether an object has been replaced by a `InheritedObject`, in a fork."""
+    return isinstance(thing, InheritedObject)
 
 
-def refusing(what: str, kept: object = None) -> Any:
-    """Make a `Refusing` that can take the place of anything."""
-    return Refusing(what, kept)
+def inherited_object(what: str, kept: object = None) -> Any:
+    """Make a `InheritedObject` that can take the place of anything."""
+    return InheritedObject(what, kept)
 
 
-class RefusingLock:
+class InheritedLock:
     """Replaces, in a fork, the lock of an object that belongs to the parent.
 
     Args:
@@ -180,7 +177,7 @@ def in_one_process(run: Iterator[T], what: object) -> Iterator[T]:
         for item in run:
             yield item
             if PROCESS.number != number:
-                raise begun_elsewhere(what)
+                raise inherited_error(what)
     finally:
         getattr(run, "close", bool)()
 
@@ -192,7 +189,7 @@ async def in_one_process_async(run: AsyncIterator[T], what: object) -> AsyncIter
         async for item in run:
             yield item
             if PROCESS.number != number:
-                raise begun_elsewhere(what)
+                raise inherited_error(what)
     finally:
         close = getattr(run, "aclose", None)
         if close is not None:
@@ -229,7 +226,7 @@ class ForkedQueue(Protocol):
     def machine(self) -> _Machine: ...
 
 
-_queues: Final = LivingThings()
+_queues: Final = LivingObjects()
 
 
 def refuse_in_forks(queue: ForkedQueue) -> None:
@@ -244,7 +241,7 @@ def living_queues() -> list[ForkedQueue]:
 
 def _refuse_queues() -> None:
     for queue in _queues.inherited():
-        lock = RefusingLock(
+        lock = InheritedLock(
             f"{queue.label} belongs to the parent process and cannot"
             " be used in this fork: a queue lives in one process. Start processes with 'spawn' or"
             " 'forkserver', and make queues after the start"

@@ -4,7 +4,7 @@ A signal handler may raise anywhere in the main thread; `KeyboardInterrupt` is t
 CPython 3.14 it may strike after a ``with lock:`` has taken the lock and before the body begins.
 Then the lock is never released (https://github.com/python/cpython/issues/148874; on 3.11 to 3.13 no
 handler runs there). So every lock whose owner a handler may interrupt is taken inside a ``try``: by
-`holding` for a call, by `guarded` for a whole method.
+`call_with_lock` for a call, by `synchronized` for a whole method.
 
 Handlers run when a function written in Python begins, when a call has returned, and when a loop
 starts its next round; nowhere else. From this follow four rules:
@@ -45,6 +45,8 @@ from queue import SimpleQueue
 from types import FunctionType, TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
+from aioqueue.system._compiled import bind_uncompiled
+
 P = ParamSpec("P")
 T = TypeVar("T")
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
@@ -52,7 +54,7 @@ MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 _ABSENT: Any = object()
 
 
-def _refusal() -> tuple[Any, ...]:
+def _not_held() -> tuple[Any, ...]:
     """Return the message of a lock that is released by a thread that does not hold it."""
     try:
         threading.RLock().release()
@@ -61,7 +63,7 @@ def _refusal() -> tuple[Any, ...]:
     raise AssertionError("a lock was released that no thread held")
 
 
-REFUSAL = _refusal()
+NOT_HELD = _not_held()
 """The arguments of the `RuntimeError` from a lock that the calling thread does not hold."""
 
 
@@ -97,21 +99,21 @@ class OwnedLock(Protocol):
 def is_held_here(lock: Any) -> bool:
     """Return whether the calling thread holds a lock.
 
-    `threading.RLock` knows, and tells `threading.Condition` through ``_is_owned``, an undocumented
+    `threading.RLock` knows, and `threading.Condition` asks it by ``_is_owned``, an undocumented
     method. Nothing public does the same: ``locked``, new in Python 3.14, is also true while another
     thread holds it, and a trial `release` changes the answer. Every implementation of Python has
     the method, since `Condition` needs it. If one drops it, a test of this file fails.
 
-    Only this file uses the method; other code calls this function. `holding` and `guarded`, through
-    which every move of a queue goes, save the call.
+    Only this file uses the method; other code calls this function. `call_with_lock` and
+    `synchronized`, through which every move of a queue goes, save the call.
     """
     return bool(lock._is_owned())
 
 
-def ownership(lock: Any) -> Callable[[], bool]:
-    """Return a function that tells whether the calling thread holds a lock, for use per row."""
-    tells: Callable[[], bool] = lock._is_owned
-    return tells
+def held_here_check(lock: Any) -> Callable[[], bool]:
+    """Return a function that checks whether the calling thread holds a lock, for use per row."""
+    check: Callable[[], bool] = lock._is_owned
+    return check
 
 
 def release_if_held(lock: Any) -> None:
@@ -123,7 +125,7 @@ def release_if_held(lock: Any) -> None:
         lock.release()
 
 
-def raise_a_handlers(error: Exception) -> None:
+def reraise_if_from_signal_handler(error: Exception) -> None:
     """Raise an exception again if it comes from a signal handler, and not from what it interrupted.
 
     A move of a queue catches the failures of the storage, which belong to the attempt that it makes
@@ -146,7 +148,7 @@ def _code_of(handler: Any) -> Any:
     return getattr(called, "__code__", _ABSENT)
 
 
-def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+def call_with_lock(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Make a call with a lock held.
 
     Args:
@@ -158,6 +160,8 @@ def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwarg
     if type(lock) is GilLock:
         return lock.run(call, args, kwargs)
     if lock._is_owned():
+        # A handler or a finalizer has interrupted a call that holds the lock. The interrupted call
+        # releases it, so this one must not, however it ends.
         return call(*args, **kwargs)
     try:
         lock.acquire()
@@ -167,18 +171,18 @@ def holding(lock: Any, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwarg
         try:
             lock.release()  # first of all: see the module's docstring
         except RuntimeError as error:
-            if error.args != REFUSAL:
+            if error.args != NOT_HELD:
                 raise
         raise
     return result
 
 
-def guarded(method: MethodT) -> MethodT:
+def synchronized(method: MethodT) -> MethodT:
     """Decorate a method: it runs with its object's ``_lock`` held."""
 
     @functools.wraps(method)
-    def with_lock_held(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        # The code of `holding`, repeated: that saves one call per guarded call.
+    def synchronized_method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        # The code of `call_with_lock`, repeated: that saves one call per synchronized call.
         lock = self._lock
         if type(lock) is GilLock:
             return lock.run(method, (self, *args), kwargs)
@@ -192,23 +196,23 @@ def guarded(method: MethodT) -> MethodT:
             try:
                 lock.release()
             except RuntimeError as error:
-                if error.args != REFUSAL:
+                if error.args != NOT_HELD:
                     raise
             raise
         return result
 
-    return cast(MethodT, with_lock_held)
+    return cast(MethodT, synchronized_method)
 
 
-def alone(method: MethodT) -> MethodT:
-    """Decorate a method as `guarded` does, and refuse to interrupt another move of its thread.
+def not_reentrant(method: MethodT) -> MethodT:
+    """Decorate a method as `synchronized` does, and refuse to interrupt another move of its thread.
 
     A finalizer or a signal handler that Python runs in the middle of a move would see, and leave, a
     half-made state.
     """
 
     @functools.wraps(method)
-    def alone_with_lock_held(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def not_reentrant_method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         lock = self._lock
         if lock._is_owned():
             raise self._interrupted()
@@ -222,62 +226,62 @@ def alone(method: MethodT) -> MethodT:
             try:
                 lock.release()
             except RuntimeError as error:
-                if error.args != REFUSAL:
+                if error.args != NOT_HELD:
                     raise
             raise
         return result
 
-    return cast(MethodT, alone_with_lock_held)
+    return cast(MethodT, not_reentrant_method)
 
 
 # The same for the moves of a queue that callers make for each element or batch. A wrapper that
 # passes on any arguments packs them twice, and costs as much as a small move.
 
 
-def guarded_move(method: MethodT) -> MethodT:
-    """Do what `guarded` does, for a method of one or two positional arguments."""
-    return _move(method, is_alone=False)
+def synchronized_move(method: MethodT) -> MethodT:
+    """Do what `synchronized` does, for a method of one or two positional arguments."""
+    return _move(method, refuses_reentry=False)
 
 
-def alone_move(method: MethodT) -> MethodT:
-    """Do what `alone` does, for a method of one or two positional arguments."""
-    return _move(method, is_alone=True)
+def not_reentrant_move(method: MethodT) -> MethodT:
+    """Do what `not_reentrant` does, for a method of one or two positional arguments."""
+    return _move(method, refuses_reentry=True)
 
 
-def _move(method: MethodT, *, is_alone: bool) -> MethodT:
+def _move(method: MethodT, *, refuses_reentry: bool) -> MethodT:
     @functools.wraps(method)
-    def move_with_lock_held(self: Any, first: Any, second: Any = _ABSENT, /) -> Any:
+    def synchronized_move_method(self: Any, first: Any, second: Any = _ABSENT, /) -> Any:
         latch = self._lock
         if COMPILED or type(latch) is not GilLock:
-            if is_alone and latch._is_owned():
+            if refuses_reentry and latch._is_owned():
                 raise self._interrupted()
             args = (first,) if second is _ABSENT else (first, second)
-            return holding(latch, method, self, *args)
+            return call_with_lock(latch, method, self, *args)
         # The code of `GilLock.run`, repeated: that saves one call per move.
-        here = thread_ident()
-        was, latch._owner = latch._owner, latch._owner or here
-        if was == here:
-            if is_alone:
+        me = thread_ident()
+        owner, latch._owner = latch._owner, latch._owner or me
+        if owner == me:
+            if refuses_reentry:
                 raise self._interrupted()
             return method(self, first) if second is _ABSENT else method(self, first, second)
         try:
-            if was:
-                latch._wait(here)
+            if owner:
+                latch._wait(me)
             result = method(self, first) if second is _ABSENT else method(self, first, second)
         finally:
-            if latch._owner == here:
+            if latch._owner == me:
                 latch._owner = 0
-                if latch._asks:
-                    latch._asks = False
+                if latch._rings_on_release:
+                    latch._rings_on_release = False
                     latch._ring(None)
         return result
 
-    return cast(MethodT, move_with_lock_held)
+    return cast(MethodT, synchronized_move_method)
 
 
 # ruff: noqa: F821  (the name below is bound by no statement: in compiled code it is a C function)
 thread_ident: Callable[[], int]
-globals()["thread_ident"] = threading.get_ident
+bind_uncompiled(globals(), thread_ident=threading.get_ident)
 
 
 class GilLock:
@@ -293,16 +297,17 @@ class GilLock:
     its next round. So a line without a call is atomic, even under a tracer, which runs between
     lines. The lock is taken in one such line::
 
-        was, lock._owner = lock._owner, lock._owner or here
+        owner, lock._owner = lock._owner, lock._owner or me
 
-    It was free if ``was`` is 0; otherwise nothing has changed. It is released by a store, and a
+    It was free if ``owner`` is 0; otherwise nothing has changed. It is released by a store, and a
     call of C code if somebody waits. So no handler can come in between. Without a global lock it
     would be no lock at all; then `machine_lock` makes a `threading.RLock`.
 
-    **How it waits.** A thread that must wait *asks*, tries again, and listens to the *bell*. Who
-    releases the lock while somebody asks rings the bell, once, which wakes one listener. That one
-    asks again and tries. When it has the lock, or gives up, it asks for the others that still wait.
-    So whenever the lock is free while threads wait, the bell has rung or one of them is awake.
+    **How it waits.** A thread that must wait *asks*, tries again, and listens to the *bell*. The
+    thread that releases the lock while another one asks rings the bell, once, which wakes one
+    listener. The listener asks again and tries. When it has the lock, or gives up, it asks for the
+    others that still wait. So whenever the lock is free while threads wait, the bell has rung or
+    one of them is awake.
 
     A signal handler may raise in the wait. Then the lock is not taken, and another one that waits
     is woken in its place.
@@ -311,27 +316,27 @@ class GilLock:
         make_bell: makes a queue whose ``put`` rings and whose ``get`` listens.
     """
 
-    __slots__ = ("_asks", "_depth", "_listen", "_owner", "_ring", "_waiting")
+    __slots__ = ("_depth", "_listen", "_owner", "_ring", "_rings_on_release", "_waiting")
 
     def __init__(self, make_bell: Callable[[], Any] = SimpleQueue) -> None:
         bell = make_bell()
         # Bound once: a call must not create an object, which may start the garbage collector.
         self._ring, self._listen = bell.put, bell.get
-        self._asks = False  # whether a release is to ring the bell
+        self._rings_on_release = False  # whether a release is to ring the bell
         self._owner = 0  # 0: it is free
         self._depth = 0  # how many times more its owner has taken it
         self._waiting = 0  # how many threads wait
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take the lock, waiting for it if ``blocking``; return whether it was taken."""
-        here = thread_ident()
-        was, self._owner = self._owner, self._owner or here
-        if was == here:
+        me = thread_ident()
+        owner, self._owner = self._owner, self._owner or me
+        if owner == me:
             self._depth += 1
-        elif was:
+        elif owner:
             if not blocking:
                 return False
-            self._wait(here)
+            self._wait(me)
         return True
 
     def release(self) -> None:
@@ -341,35 +346,35 @@ class GilLock:
             RuntimeError: the calling thread does not hold it.
         """
         if self._owner != thread_ident():
-            raise RuntimeError(*REFUSAL)
+            raise RuntimeError(*NOT_HELD)
         if self._depth:
             self._depth -= 1
         else:
+            # Released before the bell rings: a thread that wakes at once must find it free.
             self._owner = 0
-            if self._asks:
-                self._asks = False
+            if self._rings_on_release:
+                self._rings_on_release = False
                 self._ring(None)
 
     def run(self, call: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         """Make a call with the lock held; the calling thread may hold it already."""
-        here = thread_ident()
-        was, self._owner = self._owner, self._owner or here
-        if was == here:
+        me = thread_ident()
+        owner, self._owner = self._owner, self._owner or me
+        if owner == me:
             return call(*args, **kwargs)
         try:
-            if was:
-                self._wait(here)
+            if owner:
+                self._wait(me)
             result = call(*args, **kwargs)
         finally:
-            if self._owner == here:  # else the wait was interrupted
+            if self._owner == me:  # else the wait was interrupted
                 self._owner = 0
-                if self._asks:
-                    self._asks = False
+                if self._rings_on_release:
+                    self._rings_on_release = False
                     self._ring(None)
         return result
 
     def _is_owned(self) -> bool:
-        """Return whether the calling thread holds it."""
         return self._owner == thread_ident()
 
     def __enter__(self) -> bool:
@@ -383,25 +388,30 @@ class GilLock:
     ) -> None:
         self.release()
 
-    def _wait(self, here: int) -> None:
+    def _wait(self, me: int) -> None:
         """Take it as soon as it is free."""
         self._waiting += 1
         try:
-            self._sleep(here)
+            self._sleep(me)
         finally:
+            # One bell wakes one thread, and a request is used up by one bell. So the thread that
+            # was woken, or was interrupted, renews the request for the others.
             self._waiting -= 1
-            self._asks = self._waiting > 0
-            if self._asks and not self._owner:  # an exception may have come after the bell
-                self._asks = False
+            self._rings_on_release = self._waiting > 0
+            # The lock is free here only if an exception came after the bell had woken this thread.
+            if self._rings_on_release and not self._owner:
+                self._rings_on_release = False
                 self._ring(None)
 
-    def _sleep(self, here: int) -> None:
+    def _sleep(self, me: int) -> None:
         # The loop is a function of its own so that Ctrl-C can end it: see the module's docstring.
-        was = here
-        while was:
-            self._asks = True
-            was, self._owner = self._owner, self._owner or here
-            if was:
+        owner = me
+        while owner:
+            # Ask, then try, then listen: if the lock is released after the try has failed, the bell
+            # rings, and is heard whenever this thread listens.
+            self._rings_on_release = True
+            owner, self._owner = self._owner, self._owner or me
+            if owner:
                 self._listen()
 
 
@@ -430,7 +440,6 @@ _NO_THREAD: Final = 1
 
 
 def machine_lock() -> OwnedLock:
-    """Make a lock for a queue's machine."""
     return cast(OwnedLock, threading.RLock()) if _CAN_BE_OFF else GilLock()
 
 

@@ -2,7 +2,7 @@
 
 No other module of the core uses these. Features that need them import this module when they are
 used, and say so on a system without them (`missing`). Worker processes have two further modules of
-this kind, which start a fork server (`aioqueue.processes.forkserver`) and run in it (`server`).
+this kind, which start a fork server (`fork_server.client`) and run in it (`fork_server.server`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def signals_blocked(signals: Collection[int]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def unblock_signals(signals: Collection[int], calls_go_on: int) -> None:
+def unblock_signals(signals: Collection[int], restarting: int) -> None:
     """Let a process get signals from now on, on systems where they can be blocked.
 
     Args:
@@ -87,13 +87,13 @@ def unblock_signals(signals: Collection[int], calls_go_on: int) -> None:
         calls_go_on: the one of them after which interrupted system calls continue.
     """
     if hasattr(signal, "siginterrupt"):
-        signal.siginterrupt(calls_go_on, False)
+        signal.siginterrupt(restarting, False)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 def file_without_name() -> int:
-    """Return the descriptor of an empty file that is gone with its last descriptor.
+    """Return the descriptor of an empty file that is deleted with its last descriptor.
 
     Raises:
         OSError: there is no memory, or no descriptor left for it.
@@ -116,7 +116,7 @@ def lock_file(file: IO[bytes], *, wait: bool) -> None:
 
 
 def is_readable(source: Any, seconds: float) -> bool:
-    """Return whether something can be read within some time, be it the end.
+    """Return whether something, or the end, can be read within some time.
 
     Args:
         source: a descriptor, or an object with one. `select.select` would refuse descriptors above
@@ -229,8 +229,7 @@ def peer_user(connection: socket.socket) -> int | None:
     return None
 
 
-def own_user() -> int:
-    """Return the real user of this process."""
+def current_user() -> int:
     return os.getuid()
 
 

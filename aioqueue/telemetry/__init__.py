@@ -9,10 +9,8 @@ from aioqueue.base.public_names import PublicNames as _PublicNames
 if typing.TYPE_CHECKING:
     from aioqueue.core.meters import BOUNDS, Histogram
     from aioqueue.telemetry.autotune import Tuner
-    from aioqueue.telemetry.bottleneck import Advice, Cause, Verdict
-    from aioqueue.telemetry.monitor import Monitor
-    from aioqueue.telemetry.registry import EndingPart, Watch, WorkerChange, note_waits
-    from aioqueue.telemetry.snapshots import (
+    from aioqueue.telemetry.explain.registry import note_waits
+    from aioqueue.telemetry.metrics.snapshots import (
         FUNCTION,
         FunctionNumbers,
         QueueNumbers,
@@ -21,7 +19,10 @@ if typing.TYPE_CHECKING:
         StepNumbers,
         WorkerNumbers,
     )
-    from aioqueue.telemetry.step_timer import StepMeter, StepMeters, Steps
+    from aioqueue.telemetry.metrics.step_timer import StepMeter, StepMeters, Steps
+    from aioqueue.telemetry.metrics.watch import EndingPart, Watch, WorkerChange
+    from aioqueue.telemetry.monitor import Monitor
+    from aioqueue.telemetry.verdict.bottleneck import Advice, Cause, Verdict
 
 __all__ = (
     "BOUNDS",
@@ -51,14 +52,15 @@ _names = _PublicNames(
     __name__,
     {
         "aioqueue.telemetry.autotune": "Tuner",
-        "aioqueue.telemetry.bottleneck": "Advice Cause Verdict",
+        "aioqueue.telemetry.verdict.bottleneck": "Advice Cause Verdict",
         "aioqueue.core.meters": "BOUNDS Histogram",
-        "aioqueue.telemetry.snapshots": """
+        "aioqueue.telemetry.metrics.snapshots": """
             FUNCTION FunctionNumbers QueueNumbers Snapshot StageNumbers StepNumbers WorkerNumbers
         """,
         "aioqueue.telemetry.monitor": "Monitor",
-        "aioqueue.telemetry.registry": "EndingPart Watch WorkerChange note_waits",
-        "aioqueue.telemetry.step_timer": "StepMeter StepMeters Steps",
+        "aioqueue.telemetry.explain.registry": "note_waits",
+        "aioqueue.telemetry.metrics.watch": "EndingPart Watch WorkerChange",
+        "aioqueue.telemetry.metrics.step_timer": "StepMeter StepMeters Steps",
     },
 )
 

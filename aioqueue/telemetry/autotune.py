@@ -17,40 +17,40 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from aioqueue.telemetry.bottleneck import Verdict, verdict_of
-from aioqueue.telemetry.intervals import IntervalShares
+from aioqueue.telemetry.metrics.intervals import Interval
+from aioqueue.telemetry.metrics.snapshots import Snapshot, StageNumbers
+from aioqueue.telemetry.metrics.watch import Watch, WorkerChange
 from aioqueue.telemetry.monitor import Monitor
-from aioqueue.telemetry.registry import Watch, WorkerChange
-from aioqueue.telemetry.snapshots import Snapshot, StageNumbers
+from aioqueue.telemetry.verdict.bottleneck import Verdict, verdict_of
 
-_SETTLE: Final = 1.0
+_SETTLING_SECONDS: Final = 1.0
 """Seconds after a change that are not measured."""
 
-_START: Final = 30.0
+_STARTING_SECONDS: Final = 30.0
 """Wait at most this many seconds for new workers to finish a first item."""
 
-_WINDOW: Final = 1.8
+_SHORTEST_MEASUREMENT: Final = 1.8
 """Judge a change by at least this many seconds."""
 
-_LONGEST: Final = 10.0
+_LONGEST_MEASUREMENT: Final = 10.0
 """Look back at most this many seconds, if they contain enough items."""
 
-_ITEMS: Final = 4
+_ITEMS_PER_WORKER: Final = 4
 """Items that each worker must have finished on average before a change is judged."""
 
-_BETTER: Final = 1.05
+_LEAST_SPEEDUP: Final = 1.05
 """Speed-up that a stage must show to keep additional workers."""
 
-_MOST_AT_ONCE: Final = 3
+_MOST_GROWTH: Final = 3
 """Add at most this many times the current workers at once."""
 
 _ONE_CORE: Final = 0.85
 """From this many cores in use on, threads get all that the GIL allows."""
 
-_OPEN: Final = ("faster source", "slow item", "higher max_in_flight", "processes")
+_UNDECIDED_ADVICE: Final = ("faster source", "slow item", "higher max_in_flight", "processes")
 """Advice that leaves open whether more workers would help."""
 
-_PATIENCE: Final = 20.0
+_FIRST_PATIENCE: Final = 20.0
 """Seconds until a change that did not help is tried again, for the first time."""
 
 _log: Final = logging.getLogger("aioqueue")
@@ -96,7 +96,7 @@ class Tuner:
         self._trial: _Trial | None = None
         self._ceiling: tuple[int, float] | None = None  # the most workers to try, and until when
         self._floor: tuple[int, float] | None = None  # the fewest workers to try, and until when
-        self._patience = _PATIENCE
+        self._patience = _FIRST_PATIENCE
         self.tuning: _Tuning = _tuning_of(watch)
         self.tuning.tuners.add(self)
 
@@ -115,39 +115,39 @@ class Tuner:
         name = self._name_in(later)
         if name is None:
             return
-        self._settle(later.stage(name), later.seconds)
-        earlier = self._begin(history, name)
+        self._postpone_while_starting(later.stage(name), later.seconds)
+        earlier = self._measured_since(history, name)
         if earlier is None:
             return
         rate = _items(earlier, later, name) / (later.seconds - earlier.seconds)
         verdict = verdict_of(earlier, later)
-        window = IntervalShares(earlier, later)
+        interval = Interval.between(earlier, later)
         if verdict.cause == "nothing":
             return
-        is_bottleneck = _bottleneck(window, verdict) == name
+        is_bottleneck = _bottleneck(interval, verdict) == name
         if self._trial is not None:
             self._judge(self._trial, rate, verdict, later.seconds, is_bottleneck=is_bottleneck)
         elif is_bottleneck and verdict.advice in ("more workers", "fewer workers"):
-            self._follow(verdict, rate, later.seconds)
-        elif is_bottleneck and verdict.advice in _OPEN:
+            self._follow_advice(verdict, rate, later.seconds)
+        elif is_bottleneck and verdict.advice in _UNDECIDED_ADVICE:
             self._try_more(verdict, rate, later.seconds)
 
-    def _settle(self, stage: StageNumbers, now: float) -> None:
+    def _postpone_while_starting(self, stage: StageNumbers, now: float) -> None:
         """Postpone the judgement while workers are still starting."""
         starting = any(not worker.items for worker in stage.workers)
-        if starting and now - self.tuning.changed < _START:
+        if starting and now - self.tuning.changed < _STARTING_SECONDS:
             self.tuning.settled = now
 
-    def _begin(self, history: Sequence[Snapshot], name: str) -> Snapshot | None:
+    def _measured_since(self, history: Sequence[Snapshot], name: str) -> Snapshot | None:
         """Return the snapshot to measure from: after the last change has settled, and recent if
         possible. ``None`` if too few items have been delivered since."""
         later = history[-1]
-        wanted = _ITEMS * max(1, len(later.stage(name).workers))
-        since = self.tuning.settled + _SETTLE
-        seen = [one for one in history if one.seconds >= since and _has(one, name)]
-        recent = [one for one in seen if one.seconds >= later.seconds - _LONGEST]
+        wanted = _ITEMS_PER_WORKER * max(1, len(later.stage(name).workers))
+        since = self.tuning.settled + _SETTLING_SECONDS
+        seen = [one for one in history if one.seconds >= since and _contains(one, name)]
+        recent = [one for one in seen if one.seconds >= later.seconds - _LONGEST_MEASUREMENT]
         for earlier in (*recent[:1], *seen[:1]):
-            is_long = later.seconds - earlier.seconds >= _WINDOW
+            is_long = later.seconds - earlier.seconds >= _SHORTEST_MEASUREMENT
             if is_long and _items(earlier, later, name) >= wanted:
                 return earlier
         return None
@@ -166,36 +166,38 @@ class Tuner:
         """Keep a change that helped; undo one that did not."""
         count, self._trial = self._count(), None
         if trial.is_return:
-            if _BETTER * rate < trial.rate:  # they had helped after all: another load hid it
+            if _LEAST_SPEEDUP * rate < trial.rate:  # they had helped after all: another load hid it
                 self._ceiling = None
                 self._set(
                     trial.workers, now, f"{count} workers are slower than {trial.workers} were"
                 )
         elif count > trial.workers:
+            # The rate of a stage that is no longer the bottleneck is that of another: it proves
+            # nothing.
             still = is_bottleneck or verdict.cause == "unknown"
-            if still and rate < _BETTER * trial.rate:
-                self._take_back(trial, rate, now)
-        elif verdict.cause != "step":
+            if still and rate < _LEAST_SPEEDUP * trial.rate:
+                self._undo(trial, rate, now)
+        elif verdict.cause != "step":  # fewer workers, and data is no longer ahead
             self._floor = (trial.workers, now + self._patience)
             self._patience *= 2
             self._set(trial.workers, now, f"{count} workers were too few")
 
-    def _take_back(self, trial: _Trial, rate: float, now: float) -> None:
+    def _undo(self, trial: _Trial, rate: float, now: float) -> None:
         """Undo an increase that seems not to have helped."""
         count = self._count()
         most = trial.workers
-        if _BETTER * rate < trial.rate:  # slower than before: half as many may be right
+        if _LEAST_SPEEDUP * rate < trial.rate:  # slower than before: half as many may be right
             most += (count - trial.workers) // 2
         self._ceiling = (most, now + self._patience)
         self._patience *= 2
         self._trial = _Trial(count, rate, is_return=True)
         self._set(trial.workers, now, f"{count} workers were no faster")
 
-    def _follow(self, verdict: Verdict, rate: float, now: float) -> None:
+    def _follow_advice(self, verdict: Verdict, rate: float, now: float) -> None:
         """Do what the verdict advises for this stage."""
         count = self._count()
         if verdict.advice == "more workers":
-            more = min(verdict.workers, _MOST_AT_ONCE * count)
+            more = min(verdict.workers, _MOST_GROWTH * count)
             wanted = max(count, min(self._most(now), count + more))
         else:
             fewer = max(1, verdict.workers // 2)
@@ -229,17 +231,17 @@ class Tuner:
     def _set(self, count: int, now: float, why: str) -> None:
         before = self._count()
         self.tuning.changed = self.tuning.settled = now
-        try:
+        try:  # a process may fail to start, or the run may be ending
             self._resize(count)
         except RuntimeError as error:
             self._ceiling, self._trial = (before, now + self._patience), None
             _log.warning("cannot give %s %d workers: %s", self._stage, count, error)
             return
-        self._watch.note(WorkerChange(now, self._stage, before, count, why))
+        self._watch.add_change(WorkerChange(now, self._stage, before, count, why))
         _log.info("changed the workers of %s from %d to %d: %s", self._stage, before, count, why)
 
 
-class _Watched:
+class _WatchHolder:
     """Gives a monitor access to a watch."""
 
     def __init__(self, watch: Watch) -> None:
@@ -258,7 +260,7 @@ class _Tuning(Monitor):
         """When the last change was made."""
         self.settled: float = 0.0
         """When the workers of the last change had all started."""
-        super().__init__(_Watched(watch))
+        super().__init__(_WatchHolder(watch))
 
     def _each_second(self) -> None:
         self.tune_all(self.history)
@@ -279,7 +281,7 @@ def _tuning_of(watch: Watch) -> _Tuning:
     return tuning
 
 
-def _bottleneck(window: IntervalShares, verdict: Verdict) -> str | None:
+def _bottleneck(interval: Interval, verdict: Verdict) -> str | None:
     """Return the stage that is the bottleneck.
 
     Where threads hold the GIL, but not all the time, it is the busiest of their stages. Its workers
@@ -287,13 +289,13 @@ def _bottleneck(window: IntervalShares, verdict: Verdict) -> str | None:
     """
     if verdict.advice != "processes":
         return verdict.stage
-    threads = [one for one in window.stages if one.stage.where == "thread"]
-    if not threads or window.cores > _ONE_CORE:
+    threads = [one for one in interval.stages if one.now.where == "thread"]
+    if not threads or interval.cores > _ONE_CORE:
         return None
-    return max(threads, key=lambda one: one.busy).stage.name
+    return max(threads, key=lambda one: one.busy).now.name
 
 
-def _has(snapshot: Snapshot, name: str) -> bool:
+def _contains(snapshot: Snapshot, name: str) -> bool:
     """Return whether a snapshot contains a stage."""
     return any(stage.name == name for stage in snapshot.stages)
 

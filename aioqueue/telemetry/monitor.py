@@ -22,20 +22,22 @@ from aioqueue.base.arguments import checked_flag, checked_period, checked_second
 from aioqueue.base.public_names import public
 from aioqueue.core.meters import Tracer
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.telemetry.bottleneck import Verdict, scalars_of, verdict_of
-from aioqueue.telemetry.collector import Collector
-from aioqueue.telemetry.registry import MonitorTarget, Watch, WorkerChange
-from aioqueue.telemetry.snapshots import Snapshot
-from aioqueue.telemetry.step_timer import Steps
+from aioqueue.telemetry.metrics.collector import Collector
+from aioqueue.telemetry.metrics.scalars import scalars_of
+from aioqueue.telemetry.metrics.snapshots import Snapshot
+from aioqueue.telemetry.metrics.step_timer import Steps
+from aioqueue.telemetry.metrics.watch import MonitorTarget, Watch, WorkerChange
+from aioqueue.telemetry.verdict.bottleneck import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
-    from aioqueue.telemetry.exporters import RunCollector, ScalarSender, ScalarWriter
-    from aioqueue.telemetry.table import RunTable, Waits
-    from aioqueue.telemetry.terminal import Live
-    from aioqueue.telemetry.trace import Trace
+    from aioqueue.telemetry.export.prometheus import RunCollector
+    from aioqueue.telemetry.export.tensorboard import ScalarSender, ScalarWriter
+    from aioqueue.telemetry.views.table import RunTable, Waits
+    from aioqueue.telemetry.views.terminal import Live
+    from aioqueue.telemetry.views.trace import Trace
 
 
 _PICTURES: Final = ("png", "svg", "pdf")
@@ -70,7 +72,7 @@ class MonitorExports(ABC):
         """Return the size of each queue, by name."""
 
     @abstractmethod
-    def _trace_no_more(self, tracer: Tracer) -> None:
+    def _stop_tracing(self, tracer: Tracer) -> None:
         """Stop reporting workers."""
 
     @abstractmethod
@@ -106,7 +108,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: an argument is not a number of seconds > 0.
         """
-        from aioqueue.telemetry.terminal import Live
+        from aioqueue.telemetry.views.terminal import Live
 
         return Live(
             self,
@@ -129,7 +131,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: `seconds` is not a number > 0.
             ImportError: rich is not installed.
         """
-        from aioqueue.telemetry.table import RunTable
+        from aioqueue.telemetry.views.table import RunTable
 
         return RunTable(self, checked_period(seconds, "seconds"))
 
@@ -157,15 +159,15 @@ class MonitorExports(ABC):
             raise InvalidArgumentError(
                 f"path: got {str(path)!r}; expected one that ends in .html, .png, .svg or .pdf"
             )
-        from aioqueue.telemetry.intervals import recorded
+        from aioqueue.telemetry.metrics.intervals import recorded
 
         snapshots = recorded(self.history, self.snapshot())
         if kind == "html":
-            from aioqueue.telemetry.html_page import page
+            from aioqueue.telemetry.views.html_page import page
 
             path.write_text(page(snapshots, self.verdict(), verdict_of), encoding="utf-8")
         else:
-            from aioqueue.telemetry.matplotlib_picture import picture
+            from aioqueue.telemetry.views.matplotlib_picture import picture
 
             path.write_bytes(picture(snapshots, self.verdict(), verdict_of, kind=kind, dark=dark))
 
@@ -188,7 +190,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: `seconds` is not a number > 0.
         """
-        from aioqueue.telemetry.trace import Trace
+        from aioqueue.telemetry.views.trace import Trace
 
         return Trace(self, path, checked_period(seconds, "seconds"))
 
@@ -201,7 +203,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: `seconds` is not a number > 0.
         """
-        from aioqueue.telemetry.table import Waits
+        from aioqueue.telemetry.views.table import Waits
 
         return Waits(self, checked_period(seconds, "seconds"))
 
@@ -215,7 +217,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: `seconds` is not a number > 0.
             ImportError: rich is not installed.
         """
-        from aioqueue.telemetry.table import waits_column
+        from aioqueue.telemetry.views.table import waits_column
 
         return waits_column(self, checked_period(seconds, "seconds"))
 
@@ -234,7 +236,7 @@ class MonitorExports(ABC):
             InvalidArgumentError: ``labels`` is no mapping, or Prometheus does not allow a name.
             ImportError: ``prometheus_client`` is not installed.
         """
-        from aioqueue.telemetry.exporters import RunCollector
+        from aioqueue.telemetry.export.prometheus import RunCollector
 
         return RunCollector(self, labels)
 
@@ -256,7 +258,7 @@ class MonitorExports(ABC):
             ImportError: ``opentelemetry-api`` is not installed.
             InvalidArgumentError: ``meter`` is no meter, or ``attributes`` no mapping.
         """
-        from aioqueue.telemetry.exporters import instrument
+        from aioqueue.telemetry.export.opentelemetry import instrument
 
         instrument(self, meter, attributes)
 
@@ -278,7 +280,7 @@ class MonitorExports(ABC):
         Raises:
             InvalidArgumentError: an argument is not as described.
         """
-        from aioqueue.telemetry.exporters import ScalarSender
+        from aioqueue.telemetry.export.tensorboard import ScalarSender
 
         sender = ScalarSender(self, writer, every)
         self._call_on_step(sender._writing.step)
@@ -287,14 +289,14 @@ class MonitorExports(ABC):
 
 T = TypeVar("T")
 
-_LOOKS: Final = 10
+_SAMPLES_PER_SECOND: Final = 10
 """Samples of queues and workers per second."""
 
-_HISTORY: Final = 300
+_MOST_SNAPSHOTS: Final = 300
 """Snapshots to keep, one per second."""
 
 _MINUTE: Final = 60
-_LATE: Final = 0.10
+_LATE_SHARE: Final = 0.10
 """Share of a minute that the training step may wait for data before the log warns."""
 
 _log: Final = logging.getLogger("aioqueue")
@@ -333,19 +335,19 @@ class Monitor(MonitorExports):
         self._watch: Watch = of._watched()
         self._logs = checked_flag(log, "log")
         self._collector = Collector(self._watch)
-        if self._watch.comes_again:
+        if self._watch.is_repeatable:
             self._watch.watch_steps()  # so that the watch meters the steps
-        self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_HISTORY)
-        self._calls: list[Callable[[int], None]] = []  # ours among those of the watch
+        self._history: deque[Snapshot] = deque([self.snapshot()], maxlen=_MOST_SNAPSHOTS)
+        self._step_callbacks: list[Callable[[int], None]] = []  # ours among those of the watch
         self._closed = threading.Event()
-        self._looker = threading.Thread(
-            target=_look_on,
+        self._sampler = threading.Thread(
+            target=_sample_until_closed,
             args=(weakref.ref(self), self._closed),
             name="aioqueue-monitor",
             daemon=True,
         )
         _monitors.add(self)
-        self._looker.start()
+        self._sampler.start()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "running"
@@ -367,16 +369,16 @@ class Monitor(MonitorExports):
         closed = getattr(self, "_closed", None)
         if closed is not None:
             closed.set()
-            self._collector.look_no_more()
-            self._collector.end()
+            self._collector.stop_sampling()
+            self._collector.detach()
 
     def close(self) -> None:
         """Stop watching. You can call it repeatedly, from any thread."""
         if not self._closed.is_set():
             self._history.append(self._collector.snapshot())
         self._closed.set()
-        self._collector.look_no_more()
-        for call in self._calls:
+        self._collector.stop_sampling()
+        for call in self._step_callbacks:
             with suppress(ValueError):  # another thread closes it, too
                 self._watch.on_step.remove(call)
 
@@ -385,12 +387,12 @@ class Monitor(MonitorExports):
 
         If you call it hundreds of times a second, it repeats a snapshot for a few milliseconds.
         """
-        return self._collector.shared()
+        return self._collector.recent_snapshot()
 
     @property
     def history(self) -> Sequence[Snapshot]:
         """Snapshots of the last five minutes, one per second, oldest first; at least one."""
-        return tuple(self._seen())
+        return tuple(self._snapshots())
 
     @property
     def changes(self) -> Sequence[WorkerChange]:
@@ -462,41 +464,45 @@ class Monitor(MonitorExports):
     def _sizes(self) -> dict[str, int]:
         return self._collector.sizes()
 
-    def _seen(self) -> list[Snapshot]:
+    def _snapshots(self) -> list[Snapshot]:
         return list(self._history.copy())  # `copy` is atomic; without a GIL, `list` is not
 
     def _trace(self, tracer: Tracer) -> None:
         self._watch.trace(tracer)
 
-    def _trace_no_more(self, tracer: Tracer) -> None:
-        self._watch.trace_no_more(tracer)
+    def _stop_tracing(self, tracer: Tracer) -> None:
+        self._watch.stop_tracing(tracer)
 
     def _call_on_step(self, call: Callable[[int], None]) -> None:
         if not self._closed.is_set():
-            self._calls.append(call)
+            self._step_callbacks.append(call)
             self._watch.on_step.append(call)
 
     def _window(self, seconds: float | None) -> tuple[Snapshot, Snapshot]:
-        seen = self._seen()
+        seen = self._snapshots()
         if not self._closed.is_set():
             seen.append(self.snapshot())
+        # The idle time after the end of a run is no part of what limited it.
         while len(seen) > 1 and not _is_active(seen[-2], seen[-1]):
-            seen.pop()  # the run had ended by then
+            seen.pop()
         later = seen.pop()
         if seconds is not None:
             before = [one for one in seen if one.seconds < later.seconds - seconds]
             within = [*before[-1:], *seen[len(before) :], later]
+            # Neither is the time before its first worker started.
             begun = next((i for i, one in enumerate(within) if _has_begun(one)), 0)
             return within[max(0, begun - 1)], later
         first = (seen or [later])[0]
+        # Leave out the start, until the first batch has arrived; but not if most batches arrived in
+        # that snapshot, as in a run of a second: then the rest says little.
         flowing = next((one for one in seen if _count_arrived(one)), first)
         if _count_arrived(later) - _count_arrived(flowing) < 0.5 * (
             _count_arrived(later) - _count_arrived(first)
         ):
-            return first, later  # most batches had come by then
+            return first, later
         return flowing, later
 
-    def _was_forked(self) -> None:
+    def _close_in_fork(self) -> None:
         """Close this copy in a forked process.
 
         A fork has no sampling thread and no run to watch, and may hold locks that nobody releases.
@@ -505,24 +511,24 @@ class Monitor(MonitorExports):
         self._closed.set()
         self._collector.freeze()
 
-    def _look(self, count: int) -> None:
+    def _take_sample(self, count: int) -> None:
         """Run the sampling thread, step by step."""
-        self._collector.look()
-        if count % _LOOKS == 0:
+        self._collector.sample()
+        if count % _SAMPLES_PER_SECOND == 0:
             self._history.append(self._collector.snapshot())
             self._each_second()
-        if self._logs and count % (_LOOKS * _MINUTE) == 0:
-            self._write_log()
+        if self._logs and count % (_SAMPLES_PER_SECOND * _MINUTE) == 0:
+            self._log_verdict()
 
     def _each_second(self) -> None:
         """Hook for monitors that act on what they see."""
 
-    def _write_log(self) -> None:
+    def _log_verdict(self) -> None:
         verdict = self.verdict(_MINUTE)
         if verdict.cause == "nothing":
             return
         _log.info("%.4g per second; %s", verdict.rate, verdict)
-        if verdict.starved > _LATE:
+        if verdict.starved > _LATE_SHARE:
             _log.warning(
                 "the training step waited for data %.0f %% of the last minute: %s",
                 100 * verdict.starved,
@@ -530,16 +536,16 @@ class Monitor(MonitorExports):
             )
 
 
-def _look_on(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
+def _sample_until_closed(monitor: weakref.ref[Monitor], closed: threading.Event) -> None:
     """Sample periodically until the monitor is closed or dropped."""
     count = 0
-    while not closed.wait(1 / _LOOKS):
+    while not closed.wait(1 / _SAMPLES_PER_SECOND):
         count += 1
         one = monitor()
         if one is None:
             return
         try:
-            one._look(count)
+            one._take_sample(count)
         except Exception:
             with suppress(Exception):  # if it is the log's handler that fails
                 _log.exception("a monitor failed to take a sample; it continues")
@@ -560,10 +566,12 @@ def _count_arrived(snapshot: Snapshot) -> int:
 
 def _is_active(earlier: Snapshot, later: Snapshot) -> bool:
     """Return whether anything has moved in between, or a caller waits."""
-    return _marks(earlier) != _marks(later) or any(one.dequeue_waiting for one in later.queues)
+    return _progress_marks(earlier) != _progress_marks(later) or any(
+        one.dequeue_waiting for one in later.queues
+    )
 
 
-def _marks(snapshot: Snapshot) -> list[Any]:
+def _progress_marks(snapshot: Snapshot) -> list[Any]:
     steps = snapshot.steps
     counts = [(one.enqueued, one.dequeued) for one in snapshot.queues]
     if steps is None:
@@ -573,7 +581,7 @@ def _marks(snapshot: Snapshot) -> list[Any]:
 
 def _after_fork() -> None:
     for monitor in _monitors:
-        monitor._was_forked()
+        monitor._close_in_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -20,10 +20,10 @@ except ImportError as _error:
         name="torch",
     ) from _error
 
-from aioqueue.base.hints import no_name as _no_name
+from aioqueue.base.hints import raise_unknown_name as _no_name
 from aioqueue.torch.epoch_iterator import LoaderIterator
 from aioqueue.torch.loader import DataLoader
-from aioqueue.torch.worker_threads import WorkerGenerators
+from aioqueue.torch.worker_info import WorkerGenerators
 
 __all__ = ("DataLoader", "LoaderIterator", "WorkerGenerators")
 

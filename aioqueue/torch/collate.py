@@ -1,6 +1,4 @@
-"""Makes batches from a sampler's indices, sample by sample in memory that is reused or returned.
-
-A `Fetcher` follows PyTorch's rules for its two kinds of datasets.
+"""Collates the samples of a batch, in memory that is reused or returned to the system.
 
 **Memory.** If one thread allocates a batch and another frees it, the C library's allocator keeps
 the memory in fragments between small live objects. So a process keeps the memory of dropped
@@ -17,16 +15,13 @@ sample does not fit the earlier ones.
 
 from __future__ import annotations
 
-import copy
-import inspect
 import mmap
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Sized
 from contextlib import suppress
-from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
@@ -38,7 +33,7 @@ from aioqueue.torch.batch_pickle import is_plain
 _MAPPED: Final = 2**20
 """Batches of at least this many bytes get a mapping of their own."""
 
-_FEW: Final = 2**25
+_SMALL_TOTAL: Final = 2**25
 """Fewer bytes of batches than this are not worth returning."""
 
 _HUGE: Final = 2**21
@@ -64,7 +59,7 @@ class BatchMemory:
         self._batches = workers + 1
         self._used: set[int] = set()  # blocks in use by batches
         self._spare: deque[mmap.mmap] = deque()  # dropping a batch puts its block here
-        self._is_resting = False
+        self._releases_spare = False
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized tensor on the CPU.
@@ -75,21 +70,21 @@ class BatchMemory:
         size = prod(shape) * dtype.itemsize
         if size < _MAPPED:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        self._is_resting = False
-        block = self._used_before(size) or _mapped(size)
+        self._releases_spare = False
+        block = self._spare_block(size) or _new_mapping(size)
         self._used.add(id(block))
         # The tensor's storage, shared by all its views, keeps the array alive, which keeps the
         # mapping alive.
-        array = np.frombuffer(block, np.uint8, size, _first_in(block))
+        array = np.frombuffer(block, np.uint8, size, _first_huge_page(block))
         weakref.finalize(array, self._dropped, block, size).atexit = False
         return torch.from_numpy(array).view(dtype).reshape(shape)
 
-    def rest(self) -> None:
+    def release_spare(self) -> None:
         """Release spare memory until the next batch."""
-        self._is_resting = True
+        self._releases_spare = True
         self._spare.clear()
 
-    def _used_before(self, size: int) -> mmap.mmap | None:
+    def _spare_block(self, size: int) -> mmap.mmap | None:
         """Return a spare block of this size, if there is one; release those of other sizes."""
         with suppress(IndexError):
             while True:
@@ -100,12 +95,12 @@ class BatchMemory:
 
     def _dropped(self, block: mmap.mmap, size: int) -> None:
         self._used.discard(id(block))
-        most = max(self._batches, _FEW // size)
-        if not self._is_resting and len(self._used) + len(self._spare) < most:
+        limit = max(self._batches, _SMALL_TOTAL // size)
+        if not self._releases_spare and len(self._used) + len(self._spare) < limit:
             self._spare.append(block)
 
 
-def _mapped(size: int) -> mmap.mmap:
+def _new_mapping(size: int) -> mmap.mmap:
     """Return a block with room for this many bytes, wherever a huge page begins in it."""
     try:
         block = mmap.mmap(-1, size + _HUGE, **_PRIVATE)
@@ -114,11 +109,11 @@ def _mapped(size: int) -> mmap.mmap:
     whole = size - size % _HUGE  # the last part would not fill a huge page
     if whole and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # the kernel may not support it
-            block.madvise(mmap.MADV_HUGEPAGE, _first_in(block), whole)  # fewer page faults
+            block.madvise(mmap.MADV_HUGEPAGE, _first_huge_page(block), whole)  # fewer page faults
     return block
 
 
-def _first_in(block: mmap.mmap) -> int:
+def _first_huge_page(block: mmap.mmap) -> int:
     """Return where the first huge page begins in a block. (Untouched pages take no memory.)"""
     return -np.frombuffer(block, np.uint8).ctypes.data % _HUGE
 
@@ -126,7 +121,7 @@ def _first_in(block: mmap.mmap) -> int:
 _LARGE: Final = 2**14
 """Bytes of one sample from which on copying it early pays off."""
 
-_MODULES: Final = {"torch.utils.data._utils.collate", "aioqueue.torch.worker_threads"}
+_MODULES: Final = {"torch.utils.data._utils.collate", "aioqueue.torch.worker_info"}
 """Modules whose objects `default_collate` handles in a known way."""
 
 
@@ -148,17 +143,17 @@ def gathering_for(collate_fn: Callable[[Any], Any], index: Any, memory: BatchMem
         index: what the sampler yielded: one index per sample.
         memory: allocates batches of large samples.
     """
-    if collate_fn is default_collate and isinstance(index, Sized) and _is_pytorchs_own():
-        return _Place(len(index), memory)
-    return _Kept(collate_fn)
+    if collate_fn is default_collate and isinstance(index, Sized) and _is_default_collation():
+        return _Field(len(index), memory)
+    return _CollectedSamples(collate_fn)
 
 
-def _is_pytorchs_own() -> bool:
+def _is_default_collation() -> bool:
     """Return whether `default_collate` has its original functions for all types."""
     return all(one.__module__ in _MODULES for one in default_collate_fn_map.values())
 
 
-class _Kept:
+class _CollectedSamples:
     """Samples that are kept until the last has arrived."""
 
     def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
@@ -185,7 +180,7 @@ class _Column(Protocol):
         """Return the result of `default_collate` for the values, as a list or a tuple."""
 
 
-class _Place:
+class _Field:
     """A place in a sample, or the whole sample, with its values so far.
 
     Args:
@@ -202,7 +197,7 @@ class _Place:
         if self._column is None:
             self._column = _column_for(sample, self._size, self._memory)
         if not self._column.fits(sample):
-            self._column = _Values([*self._column.values(), sample])
+            self._column = _PlainValues([*self._column.values(), sample])
 
     def batch(self) -> Any:
         return self.collated(list)
@@ -217,17 +212,17 @@ class _Place:
 
 def _column_for(first: Any, size: int, memory: BatchMemory) -> _Column:
     if type(first) in (tuple, list, dict) and first:
-        return _Parts(first, size, memory)
+        return _Structure(first, size, memory)
     tensor = _as_tensor(first)
     if tensor is not None and tensor.nbytes >= _LARGE:
         try:
-            return _Block(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
+            return _Rows(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
         except RuntimeError:  # no memory for all of them, but there may be fewer
             pass
-    return _Values([])
+    return _PlainValues([])
 
 
-class _Values:
+class _PlainValues:
     """Any values, unchanged."""
 
     def __init__(self, values: list[Any]) -> None:
@@ -244,7 +239,7 @@ class _Values:
         return default_collate(many(self._values))
 
 
-class _Block:
+class _Rows:
     """Large tensors or arrays of one dtype and shape, as rows of the batch."""
 
     def __init__(self, kind: type, rows: torch.Tensor) -> None:
@@ -271,30 +266,30 @@ class _Block:
         return self._rows[: self._count].clone()  # a copy, so that the unused rows are freed
 
 
-class _Parts:
+class _Structure:
     """Tuples, lists or dicts with the same places."""
 
     def __init__(self, first: Any, size: int, memory: BatchMemory) -> None:
         self._kind = type(first)
-        self._places = {key: _Place(size, memory) for key in _keys(first)}
+        self._fields = {key: _Field(size, memory) for key in _keys(first)}
 
     def fits(self, value: Any) -> bool:
-        if type(value) is not self._kind or _keys(value) != self._places.keys():
+        if type(value) is not self._kind or _keys(value) != self._fields.keys():
             return False
-        for key, place in self._places.items():
-            place.add(value[key])
+        for key, field in self._fields.items():
+            field.add(value[key])
         return True
 
     def values(self) -> Iterable[Any]:
-        rows = zip(*[place.values() for place in self._places.values()], strict=True)
+        rows = zip(*[field.values() for field in self._fields.values()], strict=True)
         if self._kind is dict:
-            return [dict(zip(self._places, row, strict=True)) for row in rows]
+            return [dict(zip(self._fields, row, strict=True)) for row in rows]
         return map(self._kind, rows)
 
     def collated(self, many: Callable[[Iterable[Any]], Any]) -> Any:
         if self._kind is dict:
-            return {key: place.collated(list) for key, place in self._places.items()}
-        return [place.collated(tuple) for place in self._places.values()]
+            return {key: field.collated(list) for key, field in self._fields.items()}
+        return [field.collated(tuple) for field in self._fields.values()]
 
 
 def _keys(value: Any) -> Any:
@@ -315,198 +310,3 @@ def _as_tensor(value: Any) -> torch.Tensor | None:
         return None
     # With more dimensions, `torch.stack` may keep a memory format such as channels last.
     return value if value.dim() <= 3 or value.is_contiguous() else None
-
-
-class Exhausted(Exception):  # noqa: N818  # not an error
-    """An iterable dataset has ended. (Not `StopIteration`, which a ``collate_fn`` may raise.)"""
-
-
-@runtime_checkable
-class StatefulDataset(Protocol):
-    """A dataset that can save and resume its position."""
-
-    def state_dict(self) -> Any:
-        """Return its position."""
-
-    def load_state_dict(self, state: Any) -> None:
-        """Resume from a position."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to make batches of a dataset."""
-
-    dataset: Any
-    is_iterable: bool
-    is_batched: bool
-    """Whether the sampler yields lists of indices, each for a batch, or single indices."""
-    collate_fn: Callable[[Any], Any]
-    drop_last: bool
-
-
-@dataclass(frozen=True)
-class DatasetStart:
-    """Where to begin in an iterable dataset."""
-
-    batches: int = 0
-    """How many batches of one worker were returned."""
-    state: Any = None
-    """State of the dataset or its iterator; ``None`` to reread those batches."""
-    has_ended: bool = False
-    """Whether the dataset ended within the last of those batches."""
-
-
-@dataclass(frozen=True)
-class DatasetState:
-    """The position of an iterable dataset after a batch."""
-
-    state: Any
-    """State of the dataset or its iterator; ``None`` if it has none."""
-    has_ended: bool
-    """Whether it ended within that batch; its state may then be that of a beginning."""
-
-
-class Fetcher(Protocol):
-    """Makes one batch after another."""
-
-    def fetch(self, index: Any) -> Any:
-        """Return the batch of a list of indices, or the sample of one.
-
-        Raises:
-            Exhausted: the dataset is iterable, and has no more samples.
-        """
-
-    def standing(self) -> DatasetState | None:
-        """Return the position of an iterable dataset, as a copy."""
-
-    def close(self) -> None:
-        """Stop, and close the generator of an iterable dataset."""
-
-
-def fetcher_of(recipe: Recipe, start: DatasetStart, memory: BatchMemory) -> Fetcher:
-    """Return the object that makes the batches of one epoch.
-
-    Args:
-        recipe: how to make them.
-        start: where to begin.
-        memory: allocates batches of large samples.
-    """
-    if recipe.is_iterable:
-        return _IterableFetcher(recipe, start, memory)
-    return _MapFetcher(recipe, memory)
-
-
-class _MapFetcher:
-    def __init__(self, recipe: Recipe, memory: BatchMemory) -> None:
-        self._recipe = recipe
-        self._memory = memory
-
-    def fetch(self, index: Any) -> Any:
-        recipe = self._recipe
-        dataset = recipe.dataset
-        if not recipe.is_batched:
-            return recipe.collate_fn(dataset[index])
-        at_once = getattr(dataset, "__getitems__", None)
-        if at_once:
-            return recipe.collate_fn(at_once(index))
-        samples = gathering_for(recipe.collate_fn, index, self._memory)
-        for one in index:
-            samples.add(dataset[one])
-        return samples.batch()
-
-    def standing(self) -> None:
-        """Return nothing: the sampler has the position."""
-
-    def close(self) -> None:
-        """Do nothing: no generator is open."""
-
-
-class _IterableFetcher:
-    def __init__(self, recipe: Recipe, start: DatasetStart, memory: BatchMemory) -> None:
-        self._recipe = recipe
-        self._memory = memory
-        self._has_ended = start.has_ended
-        self._stateful: StatefulDataset | None = None
-        self._samples = self._begun(start)
-        has_state = start.state is not None
-        self._behind = 0 if has_state or start.has_ended else start.batches
-        if has_state and start.has_ended:
-            self._come_to_its_end(start.state)
-
-    def _begun(self, start: DatasetStart) -> Iterator[Any]:
-        dataset = self._recipe.dataset
-        knows = isinstance(dataset, StatefulDataset)
-        if knows and start.state is not None:
-            dataset.load_state_dict(start.state)
-        samples: Iterator[Any] = iter(dataset)
-        if knows:
-            self._stateful = dataset
-        elif isinstance(samples, StatefulDataset):
-            self._stateful = samples
-            if start.state is not None:
-                samples.load_state_dict(start.state)
-        if start.state is not None and self._stateful is None:
-            raise TypeError(
-                f"dataset: got a {type(dataset).__name__} without state_dict and load_state_dict;"
-                " expected a dataset with both, as when the state was saved"
-            )
-        return samples
-
-    def _come_to_its_end(self, state: Any) -> None:
-        """Put the dataset into the state that it had at its end; the next epoch starts from there.
-
-        Some datasets report that they are at their end, and rewind at the next request; others have
-        rewound already, and would begin again.
-        """
-        try:
-            next(self._samples)
-        except StopIteration:
-            return
-        self._samples = iter(())  # closes a running generator before the state is set
-        if isinstance(self._recipe.dataset, StatefulDataset):
-            self._recipe.dataset.load_state_dict(state)
-
-    def fetch(self, index: Any) -> Any:
-        while self._behind:  # reread the batches that were returned before
-            self._behind -= 1
-            self._read(index, lambda sample: None)
-        if not self._recipe.is_batched:
-            return self._recipe.collate_fn(self._next())
-        samples = gathering_for(self._recipe.collate_fn, index, self._memory)
-        self._read(index, samples.add)
-        return samples.batch()
-
-    def _read(self, index: Any, take: Callable[[Any], None]) -> None:
-        """Return the samples of a batch, or a single sample."""
-        if not self._recipe.is_batched:
-            take(self._next())
-            return
-        count = 0
-        try:
-            while count < len(index):
-                take(self._next())
-                count += 1
-        except Exhausted:
-            if not count or self._recipe.drop_last:
-                raise
-
-    def _next(self) -> Any:
-        if not self._has_ended:
-            try:
-                return next(self._samples)
-            except StopIteration:
-                self._has_ended = True
-        raise Exhausted
-
-    def close(self) -> None:
-        samples, self._samples = self._samples, iter(())
-        self._has_ended = True
-        dataset = self._recipe.dataset
-        # Do not close a dataset that is its own iterator, unless it is a generator.
-        if samples is not dataset or inspect.isgenerator(dataset):
-            getattr(samples, "close", bool)()
-
-    def standing(self) -> DatasetState:
-        # A dataset may return the object that it continues to modify.
-        state = None if self._stateful is None else copy.deepcopy(self._stateful.state_dict())
-        return DatasetState(state, self._has_ended)

@@ -24,39 +24,26 @@ import torch
 
 from aioqueue import DeadlineExceededError, InvalidArgumentError, OutOfRangeError
 from aioqueue.base.tracebacks import shorten
-from aioqueue.system.forks import PROCESS, begun_elsewhere
-from aioqueue.system.locks import holding
+from aioqueue.system.forks import PROCESS, inherited_error
+from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import note_waits
-from aioqueue.telemetry.explanation import ExplainedWait, loop_wait
-from aioqueue.torch.collate import (
-    BatchMemory,
-    DatasetStart,
-    DatasetState,
-    Exhausted,
-    Recipe,
-    fetcher_of,
-)
-from aioqueue.torch.loader_state import (
-    Counters,
-    LoaderKind,
-    LoaderPosition,
-    mark_of,
-    restore_samplers,
-    states_of_samplers,
-)
+from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
+from aioqueue.torch.collate import BatchMemory
+from aioqueue.torch.fetchers import DatasetStart, DatasetState, Exhausted, Recipe, fetcher_of
+from aioqueue.torch.loader_state import LoaderKind, LoaderPosition, index_checksum
 from aioqueue.torch.loader_workers import (
     Begin,
     Pin,
     ProcessWorker,
     SharedWorkerState,
-    Streams,
     Task,
     TaskReply,
     ThreadWorker,
-    Where,
     pickled,
 )
-from aioqueue.torch.worker_threads import Initialising
+from aioqueue.torch.sampler_state import SamplerCounters, restore_samplers, states_of_samplers
+from aioqueue.torch.worker_init import WorkerInit
+from aioqueue.torch.worker_streams import Where, WorkerStreams
 from aioqueue.worlds.waker import in_event_loop
 
 _NOTHING: Final = object()
@@ -65,7 +52,7 @@ _Worker = Callable[[Begin | Task], TaskReply | None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class IteratorPlan:
     """The task of an iterator: the arguments of the loader at its creation."""
 
     recipe: Recipe
@@ -75,13 +62,13 @@ class Plan:
     prefetch: int
     timeout: float
     init_fn: Callable[[int], object] | None
-    initialising: Initialising
+    worker_init: WorkerInit
     generator: Any
     is_persistent: bool
     in_order: bool
     pin: Pin | None
     raise_single: bool
-    told_length: int | None
+    reported_length: int | None
     """The length of an iterable dataset when the loader's length was last requested."""
 
     @property
@@ -91,7 +78,7 @@ class Plan:
 
 
 @dataclass
-class LoaderPlace:
+class LoaderProgress:
     """The position of a loader, shared with its iterators."""
 
     position: LoaderPosition | None = None
@@ -105,7 +92,7 @@ class LoaderPlace:
     """Process of the latest epoch."""
     samplers: list[Any] | None = None
     """States to restore in the samplers before the next epoch; see `loader_state`."""
-    counters: Counters = field(default_factory=Counters)
+    counters: SamplerCounters = field(default_factory=SamplerCounters)
     """The samplers' counters."""
     kind: LoaderKind | None = None
     """The kind of the saved loader, if that was another one."""
@@ -131,15 +118,15 @@ class LoaderPlace:
         return self.base_seed
 
 
-class _Drawn(NamedTuple):
+class _DrawnIndex(NamedTuple):
     """One index of the sampler."""
 
     number: int
     index: Any
-    mark: int
+    checksum: int
 
 
-class _Failed(NamedTuple):
+class _SamplerFailure(NamedTuple):
     """An exception of the sampler, in the place of an index."""
 
     error: Exception
@@ -155,18 +142,18 @@ class LoaderIterator(ABC, Iterator[Any]):
     end then, others after their current batch. `close` waits for that.
     """
 
-    def __init__(self, plan: Plan, place: LoaderPlace) -> None:
+    def __init__(self, plan: IteratorPlan, progress: LoaderProgress) -> None:
         self._plan = plan
-        self._place = place
-        self._turn = threading.RLock()  # several threads may iterate
+        self._progress = progress
+        self._iteration_lock = threading.RLock()  # several threads may iterate
         self._is_closed = False
         self._process = PROCESS.number
-        self.told_length: int | None = plan.told_length
+        self.reported_length: int | None = plan.reported_length
         self._base_seed = 0
-        self._asks: tuple[threading.Thread, float] | None = None
+        self._current_wait: tuple[threading.Thread, float] | None = None
         """The thread that asks for a batch now, and since when, for explanations."""
         note_waits(self)
-        with self._asking():
+        with self._noting_wait():
             self._begin_epoch(is_first=True)
 
     def __repr__(self) -> str:
@@ -186,13 +173,13 @@ class LoaderIterator(ABC, Iterator[Any]):
         name = f"enumerate(DataLoader)#{type(self).__name__}.__next__"
         try:
             with torch.autograd.profiler.record_function(name):
-                batch = holding(self._turn, self._taken_next)
+                batch = call_with_lock(self._iteration_lock, self._advance)
         except StopIteration:
             raise
         except BaseException as error:
             shorten(error)
             raise
-        self._count()
+        self._warn_if_longer()
         return batch
 
     def __reduce__(self) -> NoReturn:
@@ -200,41 +187,41 @@ class LoaderIterator(ABC, Iterator[Any]):
             f"a {type(self).__name__} cannot be pickled: its workers run in this process"
         )
 
-    def _taken_next(self) -> Any:
+    def _advance(self) -> Any:
         if self._is_closed or self._position.is_over:
             raise StopIteration
-        with self._asking():
+        with self._noting_wait():
             batch = self._next_batch()
         self._yielded += 1
         return batch
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _noting_wait(self) -> Iterator[None]:
         """Mark what the loop waits for: a batch, or the sampler's first indices."""
-        self._asks = (threading.current_thread(), perf_counter())
+        self._current_wait = (threading.current_thread(), perf_counter())
         try:
             yield
         finally:
-            self._asks = None
+            self._current_wait = None
 
     # What explanations require of a place where callers wait.
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
         """Return the wait of the loop. A wait for a worker counts as one at the worker's queue."""
-        asks = self._asks
-        if asks is None:
+        current_wait = self._current_wait
+        if current_wait is None:
             return []
         what = "waits for the next batch of a DataLoader"
-        return [loop_wait(asks[0], perf_counter() - asks[1], frames, what)]
+        return [loop_wait(current_wait[0], perf_counter() - current_wait[1], frames, what)]
 
     def waits_move(self) -> Hashable:
         """Return a value that changes with each batch."""
-        return self._yielded, self._asks
+        return self._yielded, self._current_wait
 
     def longest_of_waits(self) -> float:
         """Return how long the loop has waited, in seconds."""
-        asks = self._asks
-        return 0.0 if asks is None else perf_counter() - asks[1]
+        current_wait = self._current_wait
+        return 0.0 if current_wait is None else perf_counter() - current_wait[1]
 
     def waits_for(self, coordinator: object) -> bool:
         """Return false: no coordinator of the user watches it."""
@@ -247,7 +234,7 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def _check_process(self) -> None:
         if self.is_of_another_process:
-            raise begun_elsewhere("this iterator of a DataLoader")
+            raise inherited_error("this iterator of a DataLoader")
 
     @property
     def is_closed(self) -> bool:
@@ -259,7 +246,7 @@ class LoaderIterator(ABC, Iterator[Any]):
 
         If a worker failed in that epoch, all workers are replaced.
         """
-        with self._asking():
+        with self._noting_wait():
             self._begin_epoch(is_first=False)
 
     @abstractmethod
@@ -276,16 +263,18 @@ class LoaderIterator(ABC, Iterator[Any]):
 
     def _begin_epoch(self, *, is_first: bool) -> None:
         """Draw the epoch's initial random numbers, in PyTorch's order."""
-        plan, place = self._plan, self._place
-        resume, kept_seed, kind = place.resume, place.kept_seed(), place.kind or plan.kind
-        draws_seed = place.draws_seed(is_first=is_first) if resume is None else resume.is_first
+        plan, progress = self._plan, self._progress
+        resume, kept_seed, kind = progress.resume, progress.kept_seed(), progress.kind or plan.kind
+        draws_seed = progress.draws_seed(is_first=is_first) if resume is None else resume.is_first
         if kept_seed is not None:
             self._base_seed = kept_seed
-        samplers = place.samplers if resume is None else resume.samplers
+        samplers = progress.samplers if resume is None else resume.samplers
+        # Before anything is drawn: a sampler yields the saved order only from its saved state.
         if samplers:
             restore_samplers(plan.index_sampler, plan.generator, samplers)
-        place.counters.begin(plan.index_sampler, samplers or [])
-        with _DrawingFrom(plan.generator, None if resume is None else resume.random):
+        progress.counters.begin(plan.index_sampler, samplers or [])
+        with _DrawingFromState(plan.generator, None if resume is None else resume.random):
+            # The state from which the epoch draws, for `state_dict`: here nothing is drawn yet.
             random = _random_state(plan.generator)
             if resume is None:
                 samplers = states_of_samplers(plan.index_sampler, plan.generator)
@@ -297,56 +286,61 @@ class LoaderIterator(ABC, Iterator[Any]):
                 # then advances the generator by one more order.
                 indices = iter(plan.index_sampler)
             if resume is None:
-                kind.epochs = 0 if draws_seed or kind is not place.kind else kind.epochs + 1
+                # Counts only while another kind of loader is continued, whose workers would have
+                # kept their generators: see `LoaderKind.seed_of_workers`.
+                kind.epochs = 0 if draws_seed or kind is not progress.kind else kind.epochs + 1
                 starts = [DatasetStart()] * max(1, plan.workers) if plan.recipe.is_iterable else []
                 resume = LoaderPosition(random, self._base_seed, draws_seed, starts)
                 resume.samplers = samplers or []
             elif not plan.recipe.is_iterable:
-                indices = _after(indices, resume, peeks=plan.generator is None)
+                indices = _indices_after(indices, resume, peeks=plan.generator is None)
         self._seed_of_workers = kind.seed_of_workers(self._base_seed)
         self._indices = indices
         self._number = 0 if plan.recipe.is_iterable else resume.batches
         self._position = resume
         self._yielded = 0
 
-    def _has_begun(self) -> None:
+    def _note_epoch_begun(self) -> None:
         """Note that a resumed epoch has begun; until then, the resumption can be retried."""
-        place = self._place
-        place.position, place.resume = self._position, None
-        place.base_seed = place.samplers = None
-        place.process = self._process
+        progress = self._progress
+        progress.position, progress.resume = self._position, None
+        progress.base_seed = progress.samplers = None
+        progress.process = self._process
 
-    def _draw(self) -> _Drawn | None:
+    def _draw(self) -> _DrawnIndex | None:
         """Return the sampler's next index; ``None`` if there are no more."""
         while True:
             index = next(self._indices, _NOTHING)
             if index is _NOTHING:
-                self._place.counters.look(self._plan.index_sampler)
+                self._progress.counters.find_changed(self._plan.index_sampler)
                 return None
             number, self._number = self._number, self._number + 1
-            if number >= self._position.batches and number not in self._position.beyond:
-                return _Drawn(number, index, self._mark_of(index))
+            # Without ordering, later batches may have been returned before the state was saved.
+            if number >= self._position.batches and number not in self._position.out_of_order:
+                return _DrawnIndex(number, index, self._checksum_of(index))
 
-    def _mark_of(self, index: Any) -> int:
+    def _checksum_of(self, index: Any) -> int:
         if self._plan.recipe.is_iterable:
             return 0
-        return mark_of(index)
+        return index_checksum(index)
 
-    def _handed_out(self, drawn: _Drawn, worker: int, standing: DatasetState | None) -> None:
-        if standing is not None:
-            self._position.handed_out_by(worker, standing)
+    def _mark_returned(
+        self, drawn: _DrawnIndex, worker: int, dataset_state: DatasetState | None
+    ) -> None:
+        if dataset_state is not None:
+            self._position.mark_returned_by(worker, dataset_state)
         else:
-            self._position.handed_out(drawn.number, drawn.mark)
+            self._position.mark_returned(drawn.number, drawn.checksum)
 
-    def _count(self) -> None:
-        plan, told = self._plan, self.told_length
-        if told is None or self._yielded <= told:
+    def _warn_if_longer(self) -> None:
+        plan, reported = self._plan, self.reported_length
+        if reported is None or self._yielded <= reported:
             return
         hint = ""
         if plan.workers:
             hint = " Its workers may not split it: see torch.utils.data.get_worker_info."
         warnings.warn(
-            f"Length of IterableDataset {plan.recipe.dataset} was reported to be {told} (when"
+            f"Length of IterableDataset {plan.recipe.dataset} was reported to be {reported} (when"
             f" len(dataloader) was asked for), but {self._yielded} have been fetched.{hint}",
             stacklevel=3,
         )
@@ -355,14 +349,14 @@ class LoaderIterator(ABC, Iterator[Any]):
 class _SerialIterator(LoaderIterator):
     """Makes each batch on demand in the calling thread: ``num_workers=0``."""
 
-    def __init__(self, plan: Plan, place: LoaderPlace) -> None:
+    def __init__(self, plan: IteratorPlan, progress: LoaderProgress) -> None:
         if plan.timeout:
             raise AssertionError(f"timeout: got {plan.timeout}; expected 0 with num_workers=0")
-        super().__init__(plan, place)
+        super().__init__(plan, progress)
         starts = self._position.starts
         start = starts[0] if starts else DatasetStart()
         self._fetcher = fetcher_of(plan.recipe, start, BatchMemory())
-        self._has_begun()
+        self._note_epoch_begun()
 
     def close(self) -> None:
         """Stop, and close the generator of the dataset.
@@ -385,38 +379,40 @@ class _SerialIterator(LoaderIterator):
             raise StopIteration from None
         if self._plan.pin is not None:
             batch = self._plan.pin(batch)
-        self._handed_out(drawn, 0, self._fetcher.standing())
+        self._mark_returned(drawn, 0, self._fetcher.dataset_state())
         return batch
 
 
 class _WorkersIterator(LoaderIterator):
     """Prepares batches ahead in workers."""
 
-    def __init__(self, plan: Plan, place: LoaderPlace) -> None:
+    def __init__(self, plan: IteratorPlan, progress: LoaderProgress) -> None:
         if plan.prefetch <= 0:
             raise AssertionError(
                 f"prefetch_factor: got {plan.prefetch}; expected at least 1 with workers"
             )
         self._epoch = 0
-        super().__init__(plan, place)
+        super().__init__(plan, progress)
         self._memory = BatchMemory(plan.workers)
         self._start_workers()
-        with self._asking():
-            self._begin_tasks()
-        self._has_begun()
+        with self._noting_wait():
+            self._send_first_tasks()
+        self._note_epoch_begun()
 
     def restart(self) -> None:
         try:
-            if not self._has_dropped_the_rest():
+            # First the old replies: they would be taken for those of the new epoch. A worker that
+            # has failed ends, so all are replaced.
+            if not self._drain_previous_epoch():
                 self._stop_workers()
                 self._streams.join()
                 self._start_workers()
             super().restart()
-            with self._asking():
-                self._begin_tasks()
-            self._has_begun()
+            with self._noting_wait():
+                self._send_first_tasks()
+            self._note_epoch_begun()
         except BaseException as error:
-            self._leave(error)
+            self._stop_on_interrupt(error)
             raise
 
     def close(self) -> None:
@@ -424,43 +420,50 @@ class _WorkersIterator(LoaderIterator):
         self._is_closed = True
         self._streams.stop()
         self._streams.join()
-        self._streams.let_go()
+        self._streams.release()
 
     def _start_workers(self) -> None:
         workers = _workers_of(self._plan, self._seed_of_workers, self._memory)
-        self._waited_for = [] if self._plan.init_fn is None else _threads_among(workers)
+        self._initialised_threads = [] if self._plan.init_fn is None else _threads_among(workers)
         self._streams = _streams_of(self._plan, workers)
         # Not `__del__`, which would also run on a half-constructed object.
         self._stop_workers = weakref.finalize(self, self._streams.stop)
         self._stop_workers.atexit = False
 
-    def _has_dropped_the_rest(self) -> bool:
+    def _drain_previous_epoch(self) -> bool:
         """Wait for the rest of the previous epoch, which workers finish before they begin another.
 
         Returns whether no worker failed.
         """
         try:
+            # Without ordering, all workers share one queue, and any of them may reply.
             for worker in range(self._plan.workers):
-                while self._loads[worker]:
-                    self._loads[self._receive(worker).worker] -= 1
+                while self._pending_counts[worker]:
+                    self._pending_counts[self._receive(worker).worker] -= 1
         except OutOfRangeError:
             return False
         return True
 
-    def _begin_tasks(self) -> None:
+    def _send_first_tasks(self) -> None:
         plan, position = self._plan, self._position
         self._epoch += 1
         self._ended = set(position.ended)
-        self._tasks: deque[tuple[int, _Drawn]] = deque()
-        self._loads = [0] * plan.workers
+        self._tasks: deque[tuple[int, _DrawnIndex]] = deque()
+        self._pending_counts = [0] * plan.workers
         self._sampler_failure: Exception | None = None
         self._indices = _until_failure(self._indices)
-        turn = position.turn if plan.recipe.is_iterable else position.batches % plan.workers
-        self._turns: Iterator[int] = itertools.cycle([*range(turn, plan.workers), *range(turn)])
+        next_worker = (
+            position.next_worker if plan.recipe.is_iterable else position.batches % plan.workers
+        )
+        self._worker_cycle: Iterator[int] = itertools.cycle(
+            [*range(next_worker, plan.workers), *range(next_worker)]
+        )
         for worker in range(plan.workers):
             if worker not in self._ended:
                 start = position.starts[worker] if position.starts else DatasetStart()
                 self._streams.send(worker, Begin(self._epoch, start))
+        # PyTorch has forked its workers by now, before the sampler draws. So what the function
+        # seeds on a thread must be undone before that.
         self._wait_for_init_fn()
         for _ in range(plan.prefetch * plan.workers):
             self._assign_next()
@@ -468,7 +471,7 @@ class _WorkersIterator(LoaderIterator):
     def _wait_for_init_fn(self) -> None:
         """Wait for ``worker_init_fn``, which may use the program's generators before the sampler
         does."""
-        for number, worker in enumerate(self._waited_for):
+        for number, worker in enumerate(self._initialised_threads):
             if number not in self._ended:
                 worker.wait_until_set_up()
 
@@ -480,12 +483,13 @@ class _WorkersIterator(LoaderIterator):
         if self._sampler_failure is not None:
             return
         drawn = self._draw()
-        if drawn is not None and isinstance(drawn.index, _Failed):
+        if drawn is not None and isinstance(drawn.index, _SamplerFailure):
             self._sampler_failure = drawn.index.error
             return
+        # Drawn before a worker is found, as in PyTorch: the generator ends up in the same state.
         worker = None if drawn is None else self._worker_with_room()
         if drawn is not None and worker is not None:
-            self._loads[worker] += 1
+            self._pending_counts[worker] += 1
             self._tasks.append((worker, drawn))
             self._streams.send(worker, Task(self._epoch, drawn.number, drawn.index))
 
@@ -493,11 +497,12 @@ class _WorkersIterator(LoaderIterator):
         """Return the worker whose turn it is, or without ordering, one with room."""
         plan = self._plan
         for _ in range(plan.workers):
-            worker = next(self._turns)
+            worker = next(self._worker_cycle)
             if worker in self._ended:
                 continue
+            # The workers that are left share the tasks that the ended ones would have had.
             share = plan.prefetch * plan.workers // (plan.workers - len(self._ended))
-            if plan.in_order or self._loads[worker] < share:
+            if plan.in_order or self._pending_counts[worker] < share:
                 return worker
         return None
 
@@ -506,18 +511,20 @@ class _WorkersIterator(LoaderIterator):
             while self._tasks:
                 worker, drawn = self._tasks[0]
                 if worker in self._ended and self._plan.in_order:
-                    self._tasks.popleft()  # the loop does not wait for this reply
+                    # Its reply can only say once more that the part has ended. `_pending_counts`
+                    # keeps it, so that the next epoch takes it from the queue.
+                    self._tasks.popleft()
                     continue
                 reply = self._receive(worker)
-                drawn = self._taken(reply)
+                drawn = self._record_reply(reply)
                 if not reply.has_ended:
                     batch = self._streams.batch_of(reply)
-                    self._handed_out(drawn, reply.worker, reply.standing)
+                    self._mark_returned(drawn, reply.worker, reply.dataset_state)
                     return batch
         except OutOfRangeError:
             pass
         except BaseException as error:
-            self._leave(error)
+            self._stop_on_interrupt(error)
             raise
         else:
             self._end()
@@ -525,18 +532,20 @@ class _WorkersIterator(LoaderIterator):
         self._fail(worker)  # outside `except`, so that the end of our queue is not its context
         raise StopIteration
 
-    def _taken(self, reply: TaskReply) -> _Drawn:
+    def _record_reply(self, reply: TaskReply) -> _DrawnIndex:
         """Record a reply, and request one more batch; return the task that it answers."""
         if self._plan.in_order:
             _, drawn = self._tasks.popleft()
         else:
-            place = [worker for worker, _ in self._tasks].index(reply.worker)
-            _, drawn = self._tasks[place]
-            del self._tasks[place]
-        self._loads[reply.worker] -= 1
+            # A worker replies in the order of its tasks: this is the oldest of its own.
+            at = [worker for worker, _ in self._tasks].index(reply.worker)
+            _, drawn = self._tasks[at]
+            del self._tasks[at]
+        self._pending_counts[reply.worker] -= 1
         if reply.has_ended:
             self._ended.add(reply.worker)
             self._position.ended.add(reply.worker)
+        # One task for each reply, in this thread: so the sampler is called when PyTorch calls it.
         self._assign_next()
         return drawn
 
@@ -571,9 +580,9 @@ class _WorkersIterator(LoaderIterator):
         try:
             self._streams.fail(worker)
         finally:
-            self._streams.let_go()
+            self._streams.release()
 
-    def _leave(self, error: BaseException) -> None:
+    def _stop_on_interrupt(self, error: BaseException) -> None:
         """Stop everything at once after Ctrl-C."""
         if not isinstance(error, Exception):
             self._stop()
@@ -588,24 +597,23 @@ class _WorkersIterator(LoaderIterator):
             self._stop()
             raise self._sampler_failure
         self._position.is_over = True
-        self._memory.rest()
+        self._memory.release_spare()
         if not self._plan.is_persistent:
             self._is_closed = True
             self._streams.end()
 
 
-def iterator_of(plan: Plan, place: LoaderPlace) -> LoaderIterator:
-    """Return an iterator for a plan."""
-    return _WorkersIterator(plan, place) if plan.workers else _SerialIterator(plan, place)
+def iterator_of(plan: IteratorPlan, progress: LoaderProgress) -> LoaderIterator:
+    return _WorkersIterator(plan, progress) if plan.workers else _SerialIterator(plan, progress)
 
 
-def _workers_of(plan: Plan, base_seed: int, memory: BatchMemory) -> list[_Worker]:
-    crew = SharedWorkerState(plan.recipe, plan.init_fn, plan.workers, base_seed)
+def _workers_of(plan: IteratorPlan, base_seed: int, memory: BatchMemory) -> list[_Worker]:
+    shared = SharedWorkerState(plan.recipe, plan.init_fn, plan.workers, base_seed)
     if plan.where == "process":
-        payload = pickled(crew)
+        payload = pickled(shared)
         return [ProcessWorker(number, payload) for number in range(plan.workers)]
     return [
-        ThreadWorker(number, crew, plan.pin, memory, plan.initialising)
+        ThreadWorker(number, shared, plan.pin, memory, plan.worker_init)
         for number in range(plan.workers)
     ]
 
@@ -614,8 +622,8 @@ def _threads_among(workers: list[_Worker]) -> list[ThreadWorker]:
     return [worker for worker in workers if isinstance(worker, ThreadWorker)]
 
 
-def _streams_of(plan: Plan, workers: list[_Worker]) -> Streams:
-    return Streams(
+def _streams_of(plan: IteratorPlan, workers: list[_Worker]) -> WorkerStreams:
+    return WorkerStreams(
         workers,
         plan.where,
         in_order=plan.in_order,
@@ -633,7 +641,7 @@ def _random_state(generator: Any) -> Any:
     return torch.get_rng_state() if generator is None else generator.get_state()
 
 
-class _DrawingFrom:
+class _DrawingFromState:
     """Draws from a saved state of the generator.
 
     The loader's own generator continues from that state, unless the block fails. The global one is
@@ -672,7 +680,9 @@ class _DrawingFrom:
             self._generator.set_state(state)
 
 
-def _after(indices: Iterator[Any], position: LoaderPosition, *, peeks: bool) -> Iterator[Any]:
+def _indices_after(
+    indices: Iterator[Any], position: LoaderPosition, *, peeks: bool
+) -> Iterator[Any]:
     """Yield the indices after those that were returned.
 
     Args:
@@ -683,17 +693,17 @@ def _after(indices: Iterator[Any], position: LoaderPosition, *, peeks: bool) -> 
     Raises:
         InvalidArgumentError: the sampler yields different indices now.
     """
-    again = LoaderPosition(None, 0, False, [])
+    replayed = LoaderPosition(None, 0, False, [])
     for number, index in enumerate(itertools.islice(indices, position.batches)):
-        again.handed_out(number, mark_of(index))
-    if (again.batches, again.order) != (position.batches, position.order):
+        replayed.mark_returned(number, index_checksum(index))
+    if (replayed.batches, replayed.order) != (position.batches, position.order):
         raise InvalidArgumentError(
             f"state: the sampler yields other indices than in the first {position.batches} batches"
-            f" of the saved epoch (it now yields {again.batches} batches); expected a sampler that"
-            " depends only on the generator, the dataset and its settings (such as"
+            f" of the saved epoch (it now yields {replayed.batches} batches); expected a sampler"
+            " that depends only on the generator, the dataset and its settings (such as"
             " DistributedSampler.set_epoch), or one with state_dict() and load_state_dict(state)"
         )
-    return _peeked(indices) if peeks else indices
+    return _peek(indices) if peeks else indices
 
 
 def _until_failure(indices: Iterator[Any]) -> Iterator[Any]:
@@ -707,11 +717,11 @@ def _until_failure(indices: Iterator[Any]) -> Iterator[Any]:
         while True:
             yield next(indices, _NOTHING)
     except Exception as error:
-        failed = _Failed(error)
+        failed = _SamplerFailure(error)
     while True:
         yield failed
 
 
-def _peeked(indices: Iterator[Any]) -> Iterator[Any]:
+def _peek(indices: Iterator[Any]) -> Iterator[Any]:
     first = next(indices, _NOTHING)
     return indices if first is _NOTHING else itertools.chain([first], indices)

@@ -12,9 +12,9 @@ from torch.utils import data
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import check_version, checked_flag
 from aioqueue.errors import counted
-from aioqueue.system.forks import PROCESS, begun_elsewhere
-from aioqueue.torch.collate import Recipe
-from aioqueue.torch.epoch_iterator import LoaderIterator, LoaderPlace, Plan, iterator_of
+from aioqueue.system.forks import PROCESS, inherited_error
+from aioqueue.torch.epoch_iterator import IteratorPlan, LoaderIterator, LoaderProgress, iterator_of
+from aioqueue.torch.fetchers import Recipe
 from aioqueue.torch.loader_state import (
     VERSION,
     LoaderKind,
@@ -23,11 +23,11 @@ from aioqueue.torch.loader_state import (
     field_of,
     from_text,
     samplers_in,
-    states_of_samplers,
-    with_counters,
 )
-from aioqueue.torch.loader_workers import Pin, Where
-from aioqueue.torch.worker_threads import Initialising
+from aioqueue.torch.loader_workers import Pin
+from aioqueue.torch.sampler_state import states_of_samplers, with_counters
+from aioqueue.torch.worker_init import WorkerInit
+from aioqueue.torch.worker_streams import Where
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -150,8 +150,8 @@ class DataLoader(data.DataLoader[T_co]):
         self.replay = replay
         self.raise_single: bool = checked_flag(raise_single, "raise_single")
         self._iterator: LoaderIterator | None = None
-        self._place = LoaderPlace()
-        self._initialising = Initialising()
+        self._progress = LoaderProgress()
+        self._worker_init = WorkerInit()
 
     def __repr__(self) -> str:
         size = self.batch_size
@@ -163,17 +163,17 @@ class DataLoader(data.DataLoader[T_co]):
         return f"<{name} of a {type(self.dataset).__name__}: {gives}, {workers}>"
 
     def __iter__(self) -> LoaderIterator:
-        living = self._living()
-        if living is not None:
-            living.told_length = self._told_length()
-            living.restart()
-            return living
+        live_iterator = self._live_iterator()
+        if live_iterator is not None:
+            live_iterator.reported_length = self._reported_length()
+            live_iterator.restart()
+            return live_iterator
         iterator = self._get_iterator()
         if self.persistent_workers and self.num_workers:
             self._iterator = iterator
         return iterator
 
-    def _living(self) -> LoaderIterator | None:
+    def _live_iterator(self) -> LoaderIterator | None:
         """The iterator whose workers stay alive for the next epoch."""
         is_wanted = (
             self.persistent_workers and self.num_workers
@@ -186,7 +186,7 @@ class DataLoader(data.DataLoader[T_co]):
 
     def _get_iterator(self) -> LoaderIterator:
         self.check_worker_number_rationality()
-        return iterator_of(self._plan(), self._place)
+        return iterator_of(self._plan(), self._progress)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader: after the last batch returned by its latest iterator.
@@ -200,9 +200,9 @@ class DataLoader(data.DataLoader[T_co]):
         Raises:
             TypeError: the dataset is iterable without ``state_dict``, and ``replay`` is false.
         """
-        if self._place.process not in (None, PROCESS.number):
-            raise begun_elsewhere("the epoch of this DataLoader")
-        position = self._place.resume or self._place.position
+        if self._progress.process not in (None, PROCESS.number):
+            raise inherited_error("the epoch of this DataLoader")
+        position = self._progress.resume or self._progress.position
         epoch = None
         if position is not None and not position.is_over:
             if position.is_unknown() and not self.replay:
@@ -212,10 +212,10 @@ class DataLoader(data.DataLoader[T_co]):
                     " has them; or pass replay=True to read it again from its start"
                 )
             epoch = position.as_dict()
-            if position is self._place.position:
-                counters = self._place.counters
-                counters.look(self._index_sampler)
-                epoch["samplers"] = with_counters(position.samplers, counters.at_beginning())
+            if position is self._progress.position:
+                counters = self._progress.counters
+                counters.find_changed(self._index_sampler)
+                epoch["samplers"] = with_counters(position.samplers, counters.values_at_start())
         return {
             "version": VERSION,
             **self._fingerprint(),
@@ -224,26 +224,26 @@ class DataLoader(data.DataLoader[T_co]):
             ),
             "base_seed": self._kept_seed() if epoch is None else None,
             "samplers": self._states_of_samplers() if epoch is None else [],
-            "kind": (self._place.kind or self._kind()).as_dict(),
+            "kind": (self._progress.kind or self._kind()).as_dict(),
             "epoch": epoch,
         }
 
     def _states_of_samplers(self) -> list[Any]:
         """Return the samplers' own states between two epochs."""
-        kept = self._place.samplers
+        kept = self._progress.samplers
         if kept is not None:
             return kept
         states = states_of_samplers(self._index_sampler, self.generator)
-        return with_counters(states, self._place.counters.now(self._index_sampler))
+        return with_counters(states, self._progress.counters.current_values(self._index_sampler))
 
     def _kept_seed(self) -> int | None:
         """The base seed of workers that stay alive for the next epoch."""
-        place = self._place
-        if place.kind is not None:
-            return place.kept_seed() if place.kind.is_persistent else None
-        if self._living() is None or place.position is None:
-            return place.base_seed
-        return place.position.base_seed
+        progress = self._progress
+        if progress.kind is not None:
+            return progress.kept_seed() if progress.kind.is_persistent else None
+        if self._live_iterator() is None or progress.position is None:
+            return progress.base_seed
+        return progress.position.base_seed
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a `state_dict` in the next ``for`` loop over this loader.
@@ -284,7 +284,7 @@ class DataLoader(data.DataLoader[T_co]):
         if self._iterator is not None and not self._iterator.is_of_another_process:
             self._iterator.close()  # its workers started from another state
             self._iterator = None
-        self._place = LoaderPlace(
+        self._progress = LoaderProgress(
             resume=resume,
             base_seed=base_seed,
             samplers=samplers,
@@ -315,7 +315,7 @@ class DataLoader(data.DataLoader[T_co]):
                 " one with it, or pass replay=True to this loader too"
             )
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> IteratorPlan:
         recipe = Recipe(
             self.dataset,
             isinstance(self.dataset, data.IterableDataset),
@@ -323,7 +323,7 @@ class DataLoader(data.DataLoader[T_co]):
             self.collate_fn,
             self.drop_last,
         )
-        return Plan(
+        return IteratorPlan(
             recipe=recipe,
             index_sampler=self.batch_sampler if recipe.is_batched else self.sampler,
             workers=self.num_workers,
@@ -331,16 +331,16 @@ class DataLoader(data.DataLoader[T_co]):
             prefetch=self.prefetch_factor or 0,
             timeout=self.timeout,
             init_fn=self.worker_init_fn,
-            initialising=self._initialising,
+            worker_init=self._worker_init,
             generator=self.generator,
             is_persistent=self.persistent_workers,
             in_order=self.in_order,
             pin=self._pin() if self.pin_memory else None,
             raise_single=self.raise_single,
-            told_length=self._told_length(),
+            reported_length=self._reported_length(),
         )
 
-    def _told_length(self) -> int | None:
+    def _reported_length(self) -> int | None:
         is_iterable = isinstance(self.dataset, data.IterableDataset)
         return self._IterableDataset_len_called if is_iterable else None
 

@@ -21,10 +21,10 @@ from aioqueue.base.arguments import (
     refuse_awaitable,
     takes,
 )
-from aioqueue.base.global_generators import DrawsFinder, FinderInTurn
+from aioqueue.base.global_generators import DrawsFinder, SamplingFinder
 from aioqueue.base.tracebacks import FailureNote
 from aioqueue.coordination.classify import as_failure
-from aioqueue.core.elements.ownership import FIXED, private
+from aioqueue.core.elements.ownership import FIXED, copy_if_shared
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import EpochEnd, Item
 from aioqueue.sources.shuffling import rng
@@ -39,7 +39,7 @@ _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 """Types that need no check: testing an object's interfaces costs more than everything else."""
 
 
-_CALLERS: Final = frozenset({__name__, FinderInTurn.__module__})
+_CALLERS: Final = frozenset({__name__, SamplingFinder.__module__})
 
 
 class ItemCall:
@@ -76,13 +76,13 @@ class ItemCall:
         kind = type(made)
         if kind in _PLAIN and made is not None:
             if self._copies and kind not in FIXED:
-                return (private(made, value),)
+                return (copy_if_shared(made, value),)
             return (made,)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples
         del examples  # the example must have only one owner
-        return (private(made, value),)
+        return (copy_if_shared(made, value),)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
         """Return the examples in the function's result."""
@@ -101,7 +101,7 @@ class ItemCall:
         if inspect.isasyncgen(made):
             return self._many_async(made)
         made = await made
-        return self._none() if made is None else (private(made, item.value),)
+        return self._none() if made is None else (copy_if_shared(made, item.value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""
@@ -113,9 +113,9 @@ class ItemCall:
             if getattr(self.function, "finds_draws", False):
                 return  # it does so itself
             self._finder = DrawsFinder(function_name(self.function), _CURE)
-        self._call = FinderInTurn(self._finder, self)
+        self._call = SamplingFinder(self._finder, self)
 
-    def step_aside(self) -> None:
+    def remove_finder(self) -> None:
         """Stop watching the function for draws."""
         self._call = self.function
 
@@ -127,7 +127,7 @@ class ItemCall:
     def _many(self, made: Iterator[Any]) -> Iterator[Any]:
         for example in made:
             if example is not None:
-                yield private(example)
+                yield copy_if_shared(example)
             else:
                 self._none()
 
@@ -135,7 +135,7 @@ class ItemCall:
         async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:
-                    yield private(example)
+                    yield copy_if_shared(example)
                 else:
                     self._none()
 

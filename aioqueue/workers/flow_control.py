@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, Self
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.items.item import Item, Prepared
 from aioqueue.items.quota import ItemQuota
-from aioqueue.system.locks import guarded, holding, release_if_held
+from aioqueue.system.locks import call_with_lock, release_if_held, synchronized
 
 _WEIGHT = 1 / 16  # the weight of the latest size in the mean
 
@@ -76,7 +76,7 @@ class InFlightWindow:
 
     def has_room(self) -> bool:
         """Return whether another item may come in."""
-        if self.quota is not None and not self.quota.left:
+        if self.quota is not None and not self.quota.remaining:
             return False
         items = self.items
         if items == 0:
@@ -161,7 +161,7 @@ class InFlightWindow:
         """
         n = max(1, min(wanted, self._max_in_flight - self.items))
         if self.quota is not None:
-            n = min(n, self.quota.left)
+            n = min(n, self.quota.remaining)
         self._came += n
         return n
 
@@ -211,11 +211,11 @@ class Tally:
         self.count: int = 0
 
     def __enter__(self) -> Self:
-        holding(self._lock, self._window.open_tally, self)
+        call_with_lock(self._lock, self._window.open_tally, self)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        holding(self._lock, self._window.close_tally, self)
+        call_with_lock(self._lock, self._window.close_tally, self)
 
 
 _QUICK_SECONDS: Final = 5e-5
@@ -376,7 +376,7 @@ class OutputBuffer:
             The items that the caller must enqueue now, followed by a call of `enqueued`.
         """
         lock = self._lock
-        try:  # as `guarded`, inlined for speed
+        try:  # as `synchronized`, inlined for speed
             lock.acquire()
             number = prepared.item.number
             if number != self._next and self._is_ordered:
@@ -394,7 +394,7 @@ class OutputBuffer:
             raise
         return run
 
-    @guarded
+    @synchronized
     def enqueued(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
         """Note that items are in the queue.
 
@@ -406,7 +406,7 @@ class OutputBuffer:
         self._is_busy = False
         return self._take_ready() if self._is_due() else _NONE
 
-    @guarded
+    @synchronized
     def take_rest(self) -> Sequence[Prepared]:
         """Let a worker end.
 
@@ -434,7 +434,7 @@ class OutputBuffer:
         """Note that n items were taken out."""
         self._taken += n
 
-    @guarded
+    @synchronized
     def _want(self, wanted: int) -> None:
         # Under the lock, like `add`: either this finds the item there, or `add` finds the number.
         self._wanted = wanted

@@ -26,8 +26,8 @@ from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.items.reordering import Reordering
 from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_errors
-from aioqueue.system.locks import guarded, release_if_held
-from aioqueue.telemetry.stacks import Stack, place_of
+from aioqueue.system.locks import release_if_held, synchronized
+from aioqueue.telemetry.explain.stacks import Stack, place_of
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer, ReadPace, Tally
 from aioqueue.workers.key_limits import KeyLimit
@@ -245,7 +245,7 @@ class Job:
         if run is not None:
             run.call_when_over(self.stop)
 
-    @guarded
+    @synchronized
     def _count_in(self) -> RunOfJob | None:
         """Count the worker; return the run if it is the first worker."""
         self._begun += 1
@@ -288,7 +288,7 @@ class Job:
                 self._not_started()
                 raise
 
-    @guarded
+    @synchronized
     def _set_count(self, count: int) -> int:
         """Set the number; return how many workers to start."""
         if self.source_ended or self._has_ended:
@@ -306,12 +306,12 @@ class Job:
             self._executor.notify_resize()
         return start
 
-    @guarded
+    @synchronized
     def _not_started(self) -> None:
         self.count -= 1
         self.roster.launched -= 1
 
-    @guarded
+    @synchronized
     def dismiss(self) -> None:
         """Dismiss the calling worker before it waits for an item, if there is one too many.
 
@@ -350,7 +350,7 @@ class Job:
             errors += self._end(came_to_the_end and not self.into.is_closed())
         return combine_errors(errors, owner)
 
-    @guarded
+    @synchronized
     def _count_out(self, was_dismissed: bool) -> bool:
         """Count the worker out; return whether it is the last one of the job."""
         self._inside -= 1
@@ -392,7 +392,7 @@ class Job:
         if executor is not None:
             executor.stop()
 
-    @guarded
+    @synchronized
     def _halt(self) -> None:
         self.is_halted = self.source_ended = True
 
@@ -413,7 +413,7 @@ class Job:
 
     # The source.
 
-    @guarded
+    @synchronized
     def end_source(self, cause: BaseException | None) -> None:
         """Take nothing more from the source; the cause is its failure, if it failed."""
         if not self.source_ended:
@@ -433,11 +433,11 @@ class Job:
         """The number of items that were taken, or asked for, and are not in the queue."""
         return self.window.items
 
-    @guarded
+    @synchronized
     def _exhaust(self) -> None:
         self._is_exhausted = self.source_ended = True
 
-    @guarded
+    @synchronized
     def notify_room(self) -> None:
         """Wake the thread that waits for room, if there is enough."""
         self._notify_room()
@@ -478,7 +478,7 @@ class Job:
         self.end_source(cause_of(error) if meaning is Classification.END else None)
         return error if _must_be_raised(error, owner) else self.nothing_more()
 
-    @guarded
+    @synchronized
     def _abort(self) -> None:
         self.window.abort()
 
@@ -610,7 +610,7 @@ class Job:
             prepared.examples = ()
             self.refused(prepared, failure)
 
-    @guarded
+    @synchronized
     def _record_prepared(self, prepared: Prepared) -> Prepared | None:
         window = self.window
         # Until the first size is known, only one item per worker was let in.
@@ -620,7 +620,7 @@ class Job:
             return prepared
         return self._order.add(prepared.item.number, prepared)
 
-    @guarded
+    @synchronized
     def waiting_in_order(self) -> int:
         """The number of prepared items that wait for an earlier one."""
         return len(self._order) if self.output_buffer is None else self.output_buffer.early
@@ -629,7 +629,7 @@ class Job:
         """Note that an item of a queue does not go back: its examples are enqueued, or it was
         skipped, or gave none."""
         if self.feed.leases is not None:
-            self.feed.leases.used((prepared.item.number,))
+            self.feed.leases.commit((prepared.item.number,))
 
     def item_delivered(self, prepared: Prepared) -> Prepared | None:
         """Note that all examples of an item are in the queue.
@@ -643,7 +643,7 @@ class Job:
         if self.feed.leases is not None:
             self._commit_lease(prepared)
         lock = self.lock
-        try:  # as `guarded`, inlined for speed
+        try:  # as `synchronized`, inlined for speed
             lock.acquire()
             self.window.release(prepared.size)
             self.progress.item_delivered(prepared)

@@ -77,7 +77,7 @@ class KeyLimit:
             key = None if isinstance(value, EpochEnd) else self._key_of(value)
             meter = current_meter.get()
             if meter is not None:
-                meter.asked_for_key(perf_counter() - began)
+                meter.key_computed(perf_counter() - began)
             self._answers.check(key)
             hash(key)
             pending.key = key
@@ -102,10 +102,10 @@ class KeyLimit:
             del self._due[key]
             while len(found) < most and (next_pending := self._admit_next(key)) is not None:
                 found.append(next_pending)
-            # If the loop has ended because this worker has enough, another one may get the next item
-            # now. If the rate has refused the next item, `_has_place_for` has noted a new time. If
-            # all places are taken, no time helps: `release_place` continues. (A time that has come
-            # would keep idle workers awake until then.)
+            # If the loop has ended because this worker has enough, another one may get the next
+            # item now. If the rate has refused the next item, `_has_place_for` has noted a new
+            # time. If all places are taken, no time helps: `release_place` continues. (A time that
+            # has come would keep idle workers awake until then.)
             if len(found) >= most and key in self._aside and key not in self._due:
                 self._due[key] = now
                 self.is_newly_due = True

@@ -18,7 +18,7 @@ from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import add_note, counted, describe_exception
 from aioqueue.items.item import EpochEnd, Item, ItemCounts, Prepared
 from aioqueue.items.quarantined import Quarantined
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.calls import _TOO_FEW, _log, failure_of
 from aioqueue.workers.flow_control import InFlightWindow
 from aioqueue.workers.options import Retry
@@ -180,13 +180,13 @@ class PrepareProgress:
         """Tells a queue that feeds the job that an element is done with: that item was skipped, or
         has given no example, so nobody else could say so."""
 
-    @guarded
+    @synchronized
     def restore_counts(self, counts: ItemCounts, is_known: Callable[[Item], bool]) -> None:
         """Start from the counts of an earlier run, some of whose items are prepared again."""
         self._prepared, self._examples, self._left_out, self._skipped, self._retried = counts
         self.is_known = is_known
 
-    @guarded
+    @synchronized
     def statistics(self) -> PrepareStatistics:
         singles = self._window.singles
         return PrepareStatistics(
@@ -201,13 +201,13 @@ class PrepareProgress:
             self._abandoned,
         )
 
-    @guarded
+    @synchronized
     def timed_out(self, abandoned: int = 0) -> None:
         """Count an item that was cut short; this many abandoned threads still run."""
         self._timed_out += 1
         self._abandoned = abandoned
 
-    @guarded
+    @synchronized
     def entered(self, examples: int) -> None:
         """Count examples that are in the queue although their item has not ended."""
         self._examples += examples
@@ -236,7 +236,7 @@ class PrepareProgress:
         if self.finish is not None:
             self.finish()
 
-    @guarded
+    @synchronized
     def worker_died(self) -> None:
         """Count a process that has died and is replaced."""
         self._workers_died += 1
@@ -326,18 +326,18 @@ class PrepareProgress:
     def _knows(self, item: Item) -> bool:
         return self.is_known is not None and self.is_known(item)
 
-    @guarded
+    @synchronized
     def _note_retry(self) -> None:
         self._retried += 1
 
-    @guarded
+    @synchronized
     def _note_skip(self, skip: str) -> str:
         """Count a skipped item; return why it is one too many, if it is."""
         self._skipped += 1
         self._first_skip = self._first_skip or skip
         return self.policy.too_many(self._skipped, self._ended)
 
-    @guarded
+    @synchronized
     def _why_too_many(self) -> str:
         return self.policy.too_many(self._skipped, self._ended, at_end=True)
 

@@ -21,12 +21,8 @@ from aioqueue.items.item import EpochEnd, Item
 from aioqueue.items.value_text import format_value
 from aioqueue.sources import source_reader
 from aioqueue.telemetry import EndingPart, Histogram, StageNumbers
-from aioqueue.telemetry.explanation import (
-    ExplainedItem,
-    ExplainedStage,
-    ExplainedWorker,
-)
-from aioqueue.telemetry.stacks import Stack, stack_of
+from aioqueue.telemetry.explain.explanation import ExplainedItem, ExplainedStage, ExplainedWorker
+from aioqueue.telemetry.explain.stacks import Stack, stack_of
 from aioqueue.workers.job import Job
 from aioqueue.workers.timing import InProgress
 
@@ -144,11 +140,11 @@ class JobStage(EndingPart):
         feed, into = self._job.feed, self._job.into
         return [into] if feed.queue is None else [feed.queue, into]
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Sample its workers, and have them measure their turns."""
         self._job.gauge.sample(now)
 
-    def look_no_more(self) -> None:
+    def stop_sampling(self) -> None:
         """Stop measuring turns, as nothing monitors it any more."""
         self._job.gauge.is_on = False
 
@@ -190,8 +186,8 @@ class JobStage(EndingPart):
             deaths=total.deaths,
             limit_bytes=job.window.limit_bytes,
             seconds_bytes_full=gauge.bytes_full_until(now),
-            looks=gauge.locks.looks,
-            in_line=gauge.locks.in_line,
+            looks=gauge.locks.count,
+            in_line=gauge.locks.waiting,
             lock=gauge.locks.lock,
             max_per_key=None if keys is None else keys.max_per_key,
             seconds_keys_full=0.0 if keys is None else keys.seconds_short(now),

@@ -19,11 +19,11 @@ from time import perf_counter, thread_time
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aioqueue.coordination.classify import owner_of_caller
-from aioqueue.core.meters import BOUNDS, Counted, Durations, LockLooks, Meter, current_meter
+from aioqueue.core.meters import BOUNDS, Counted, Durations, LockSamples, Meter, current_meter
 from aioqueue.items.item import EpochEnd, Item
-from aioqueue.system.locks import guarded, holding
+from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry import WorkerNumbers
-from aioqueue.telemetry.stacks import locks_of
+from aioqueue.telemetry.explain.lock_waits import locks_of
 from aioqueue.workers.flow_control import Pending
 
 
@@ -78,15 +78,15 @@ class InProgressTable:
 
     def add(self, worker: object, in_progress: InProgress) -> None:
         """Add a worker: a thread or a task."""
-        holding(self._lock, self._entries.__setitem__, id(worker), in_progress)
+        call_with_lock(self._lock, self._entries.__setitem__, id(worker), in_progress)
 
     def remove(self, worker: object) -> None:
         """Remove a worker that has ended."""
-        holding(self._lock, self._entries.pop, id(worker), None)
+        call_with_lock(self._lock, self._entries.pop, id(worker), None)
 
     def all(self) -> Mapping[int, InProgress]:
         """Return the current entries."""
-        return holding(self._lock, dict, self._entries)
+        return call_with_lock(self._lock, dict, self._entries)
 
 
 _COST: Final = 6e-6
@@ -191,7 +191,7 @@ class WorkerGauge(Meter):
         self._skipped_turns = turns = _TURN_NUMBERS[: self._stride - 1]
         return turns
 
-    def wait_started(self, skipped: int = 0, full: float | None = None) -> None:
+    def item_wait_started(self, skipped: int = 0, full: float | None = None) -> None:
         """Note the request for an item in a measured turn, after some unmeasured ones.
 
         Args:
@@ -204,7 +204,7 @@ class WorkerGauge(Meter):
         busy, starved, _, _ = self.spent
         self.spent = Spent(busy, starved, now, False)
 
-    def asked_for_key(self, seconds: float) -> None:
+    def key_computed(self, seconds: float) -> None:
         """Note the seconds of the user's key function, in a measured turn."""
         _, _, since, is_busy = self.spent
         if since and not is_busy:
@@ -301,7 +301,7 @@ class WorkerGauge(Meter):
         """Note that its process, or a replacement, is ready."""
         self.began: float = min(self.began, perf_counter())
 
-    def wait_ended(self) -> None:
+    def item_wait_ended(self) -> None:
         """Note that a process's thread, which has asked for items, no longer waits."""
         busy, starved, since, _ = self.spent
         idle = max(0.0, perf_counter() - since - self._key)
@@ -441,20 +441,20 @@ class Gauge:
         self._tracer: Callable[[WorkerGauge], None] | None = None
         self._full = (0.0, 0.0)  # seconds in which no item was let in; since when, or 0
         self._bytes_full = (0.0, 0.0)  # the same, if their bytes were the reason
-        self.locks: LockLooks = LockLooks()
+        self.locks: LockSamples = LockSamples()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
         self._ended_workers = _Sum()
         self._helpers: list[Meter] = []
 
-    @guarded
+    @synchronized
     def helper(self, name: str) -> None:
         """Register the caller as a helper that takes items for the workers."""
         meter = Meter(name)
         current_meter.set(meter)
         self._helpers.append(meter)
 
-    @guarded
+    @synchronized
     def worker(self, name: str) -> WorkerGauge:
         """Return a gauge for the caller, a new worker."""
         worker = WorkerGauge(name)
@@ -464,7 +464,7 @@ class Gauge:
             self._tracer(worker)
         return worker
 
-    @guarded
+    @synchronized
     def trace(self, tracer: Callable[[WorkerGauge], None] | None) -> None:
         """Trace all current and future workers; ``None`` ends that."""
         self._tracer = tracer
@@ -473,7 +473,7 @@ class Gauge:
             for worker in self._workers:
                 tracer(worker)
 
-    @guarded
+    @synchronized
     def worker_ended(self, worker: WorkerGauge) -> None:
         """Note that a worker has ended."""
         worker.item = None
@@ -482,7 +482,7 @@ class Gauge:
             now = perf_counter()
             self._ended_workers.add(worker, now, self.full_until(now))
 
-    @guarded
+    @synchronized
     def workers(self) -> list[WorkerGauge]:
         """Return the current workers."""
         return list(self._workers)
@@ -526,9 +526,9 @@ class Gauge:
         workers = self.workers()
         for worker in workers:
             worker.sample(now)
-        self.locks.see(locks_of(worker.at_work() for worker in workers))
+        self.locks.add(locks_of(worker.at_work() for worker in workers))
 
-    @guarded
+    @synchronized
     def sum(self, now: float) -> _Sum:
         """Return the sum over all workers, including those that have ended."""
         total, full = self._ended_workers.copy(), self.full_until(now)
@@ -555,7 +555,7 @@ class Clocked(Generic[T]):
     __slots__ = ("_coroutine", "cpu")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._coroutine = coroutine  # `aioqueue.telemetry.stacks` looks for this name
+        self._coroutine = coroutine  # `aioqueue.telemetry.explain.stacks` looks for this name
         self.cpu: float = 0.0
 
     def __await__(self) -> Generator[Any, Any, T]:

@@ -10,12 +10,12 @@ two steps here. Futures are set in the order of the notifications, and tasks res
 **The pause.** A call whose turn it is to let other tasks run does so *after* its move; otherwise
 later calls would overtake it. Meanwhile the task may be cancelled. What a dequeue holds goes back.
 But an enqueue has happened, and another task may have taken the element already. So the
-cancellation is *deferred* to the task's next await (`AsyncioWaker.give_way`). A callback repeats
-the request in the next round of the loop. That is before the task can run on from its next await,
-and after it has left the scopes that it leaves without one: an `asyncio.timeout` whose block ends
-just then has taken its request back, and nothing is repeated. If the next await is another call of
-ours, that lets the loop run first, and so is cancelled before it moves anything
-(`AsyncioWaker.first`).
+cancellation is *deferred* to the task's next await (`AsyncioWaker.yield_shielded`). A callback
+repeats the request in the next round of the loop. That is before the task can run on from its next
+await, and after it has left the scopes that it leaves without one: an `asyncio.timeout` whose block
+ends just then has taken its request back, and nothing is repeated. If the next await is another
+call of ours, that call lets the loop run first, and so is cancelled before it moves anything
+(`AsyncioWaker.await_first`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from typing import Any, Final
 import anyio
 
 from aioqueue.core.attempts import Attempt
-from aioqueue.system.locks import guarded
-from aioqueue.worlds.waker import in_trio, running_loop, taken_out
+from aioqueue.system.locks import synchronized
+from aioqueue.worlds.waker import drain_notified, in_trio, running_loop
 
 BUDGET: Final = 128
 """How many elements the tasks of a loop may move without waiting before one must let others run."""
 
 _WOKEN: Final = object()
-_here = threading.local()
+_thread_local = threading.local()
 
 
 class _NextRound:
@@ -58,9 +58,9 @@ class AsyncioWaker:
     """The waker of one event loop's tasks."""
 
     __slots__ = (
+        "_budget_left",
         "_deferred",
         "_is_scheduled",
-        "_left",
         "_lock",
         "_loop",
         "_notified",
@@ -74,7 +74,7 @@ class AsyncioWaker:
         self.next_round: Awaitable[None] | None = _NEXT_ROUND
         # Elements until the next pause, or no more than 0 while a task pauses. Only the loop's
         # thread uses it.
-        self._left = BUDGET
+        self._budget_left = BUDGET
         # The task whose cancellation was deferred in this round of the loop. One is enough: another
         # task runs only after this one has begun to wait, and so need not be asked again.
         self._deferred: asyncio.Task[Any] | None = None
@@ -99,7 +99,7 @@ class AsyncioWaker:
             # call was made, the next one is merely superfluous.
             self._is_scheduled = False
             if isinstance(error, RuntimeError) and self._loop.is_closed():
-                return taken_out(self._notified)
+                return drain_notified(self._notified)
             raise
         return ()
 
@@ -132,33 +132,33 @@ class AsyncioWaker:
     def allowance(self) -> int:
         # If trio may use the same face next, where each call must pause, every call has to ask. So
         # it has while a task pauses: the calls behind it pause, too, and return in their order.
-        return 0 if self._left <= 0 or "trio" in sys.modules else BUDGET
+        return 0 if self._budget_left <= 0 or "trio" in sys.modules else BUDGET
 
-    def renew(self) -> int:
-        self._left = BUDGET
+    def renew_budget(self) -> int:
+        self._budget_left = BUDGET
         return 0 if "trio" in sys.modules else BUDGET
 
-    def is_due(self, n: int) -> bool:
-        self._left -= n
-        return self._left <= 0 or self._deferred is not None
+    def spend(self, n: int) -> bool:
+        self._budget_left -= n
+        return self._budget_left <= 0 or self._deferred is not None
 
-    def first(self) -> Awaitable[None] | None:
+    def await_first(self) -> Awaitable[None] | None:
         deferred = self._deferred
         if deferred is None or deferred is not current_task(self._loop):
             return None
-        return self.wait_turn()
+        return self.yield_cancellable()
 
     async def pause(self, n: int) -> None:
-        if self.is_due(n):
+        if self.spend(n):
             try:
                 await _NEXT_ROUND
             finally:
-                self._left = BUDGET
+                self._budget_left = BUDGET
 
-    async def wait_turn(self) -> None:
+    async def yield_cancellable(self) -> None:
         await _NEXT_ROUND
 
-    async def give_way(self) -> None:
+    async def yield_shielded(self) -> None:
         task = current_task(self._loop)
         # An earlier cancellation does not count for this call, unless it is still to be delivered.
         asked = 0 if task is None else task.cancelling() - getattr(task, "_must_cancel", False)
@@ -200,7 +200,7 @@ class AsyncioWaker:
         self._set_scheduled(False)
         self._resume()
 
-    @guarded
+    @synchronized
     def _set_scheduled(self, scheduled: bool) -> bool:
         """Set whether a wake is scheduled; return whether one was before."""
         before, self._is_scheduled = self._is_scheduled, scheduled
@@ -220,9 +220,11 @@ class AsyncioWaker:
 
 
 def is_deferred(task: asyncio.Task[Any]) -> bool:
-    """Return whether a cancellation of the running task is still to be delivered at its next await,
-    because it came while a call of ours that had happened let other tasks run."""
-    wakers: dict[Any, AsyncioWaker] = getattr(_here, "wakers", {})
+    """Return whether a cancellation of the running task was deferred to its next await.
+
+    It came in the pause of a call that had already taken effect (`AsyncioWaker.yield_shielded`).
+    """
+    wakers: dict[Any, AsyncioWaker] = getattr(_thread_local, "wakers", {})
     waker = wakers.get(running_loop())
     return waker is not None and waker._deferred is task
 
@@ -234,11 +236,11 @@ def current_asyncio_waker() -> AsyncioWaker:
         RuntimeError: no event loop is running in this thread.
     """
     loop = asyncio.get_running_loop()
-    wakers: dict[asyncio.AbstractEventLoop, AsyncioWaker] = getattr(_here, "wakers", {})
+    wakers: dict[asyncio.AbstractEventLoop, AsyncioWaker] = getattr(_thread_local, "wakers", {})
     waker = wakers.get(loop)
     if waker is None:
         # One per loop, even if several loops alternate in a thread: queues keep their wakers.
         wakers = {other: kept for other, kept in wakers.items() if not other.is_closed()}
         waker = wakers[loop] = AsyncioWaker(loop)
-        _here.wakers = wakers
+        _thread_local.wakers = wakers
     return waker

@@ -18,7 +18,7 @@ from aioqueue.base.public_names import public
 from aioqueue.core.attempts import DONE, PENDING, WITHDRAWN, Attempt, UntilDone, Waker
 from aioqueue.errors import CancelledError, DeadlineExceededError, counted
 from aioqueue.system.forks import living_queues
-from aioqueue.system.locks import guarded, is_held_here
+from aioqueue.system.locks import is_held_here, synchronized
 from aioqueue.worlds.waker import AsyncWaker, Owner, ThreadWaker, apply_deferred, current_worker
 
 
@@ -32,20 +32,19 @@ _scopes = _Scopes()
 
 
 def entered_scopes() -> tuple[CancelScope, ...]:
-    """Return the scopes that the calling thread has entered, outermost first."""
     return _scopes.entered
 
 
 def current_scopes() -> tuple[CancelScope, ...]:
     """Return the scopes that end the calling thread's waits: its own and its coordinator's."""
-    if not known_stops:
+    if not active_stops:
         return _scopes.entered
     return (*stop_scopes(threading.current_thread()), *_scopes.entered)
 
 
 def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
     """Return the scopes with which the stop of a coordinator ends a thread's or task's waits."""
-    if not known_stops:
+    if not active_stops:
         return ()
     scope = _stops.get(id(worker))
     found = () if scope is None else scope.chain()
@@ -55,18 +54,16 @@ def stop_scopes(worker: object) -> tuple[CancelScope, ...]:
 
 
 def is_stopped(worker: object) -> bool:
-    """Return whether the stop of a coordinator has come for a thread or task."""
     return any(scope.cancelled for scope in stop_scopes(worker))
 
 
 def cancelled_by(scopes: Iterable[CancelScope]) -> str:
-    """Say in words what has cancelled a wait."""
     if any(scope.cancelled for scope in scopes if not isinstance(scope, StopScope)):
         return "cancelled by its CancelScope"
     return "ended by the stop of its coordinator"
 
 
-def least_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
+def seconds_left(scopes: Iterable[CancelScope], timeout: float | None) -> float | None:
     """Return the seconds until the earliest deadline; ``None`` if no scope has one."""
     limits = [scope.deadline - perf_counter() for scope in scopes if scope.deadline is not None]
     if timeout is not None:
@@ -99,8 +96,11 @@ class _Watched:
         if state is not PENDING:
             return ()
         waited = perf_counter() - self.began
+        # The host's lock decides between this withdrawal and a grant that comes at the same time.
         wakers = attempt.host.withdraw(attempt, waited, if_pending=True)
         if attempt.state is WITHDRAWN:
+            # A withdrawal notifies nobody, since its maker is usually the owner. Here the owner
+            # sleeps. If the grant came first, it is woken once more, which does no harm.
             attempt.waker.notify(attempt)
         return (*wakers, attempt.waker)
 
@@ -180,18 +180,18 @@ class CancelScope:
                 break
         _scopes.entered = tuple(entered)
 
-    @guarded
+    @synchronized
     def _cancel(self) -> list[_Watched]:
         self._cancelled = True
         return list(self._watched.values())
 
-    @guarded
+    @synchronized
     def _watch(self, watched: _Watched) -> bool:
         """Add a call that waits; return whether the scope was cancelled."""
         self._watched[watched.attempt] = watched
         return self._cancelled  # read after the insertion: a signal handler may cancel in between
 
-    @guarded
+    @synchronized
     def _unwatch(self, attempt: Attempt) -> None:
         self._watched.pop(attempt, None)
 
@@ -209,30 +209,29 @@ class StopScope(CancelScope):
     def __init__(self, worker: object) -> None:
         super().__init__()
         self._key = id(worker)
-        self._beside = _stops.get(self._key)  # of another coordinator with the same worker
+        self._previous = _stops.get(self._key)  # of another coordinator with the same worker
         _stops[self._key] = self
 
     def leave(self) -> None:
         """Exempt the calling worker: from now on it may wait, despite a stop."""
         if _stops.get(self._key) is not self:
-            return
-        if self._beside is None:
+            return  # another coordinator has registered the same worker since
+        if self._previous is None:
             _stops.pop(self._key, None)
         else:
-            _stops[self._key] = self._beside
+            _stops[self._key] = self._previous
 
     def chain(self) -> tuple[CancelScope, ...]:
         """Return this scope, and those that were registered before it."""
-        return (self,) if self._beside is None else (self, *self._beside.chain())
+        return (self,) if self._previous is None else (self, *self._previous.chain())
 
-    @guarded
+    @synchronized
     def renew(self) -> None:
-        """Forget a stop."""
         self._cancelled = False
 
 
 _stops: Final[WeakValueDictionary[int, StopScope]] = WeakValueDictionary()
-known_stops: Final[dict[int, Any]] = _stops.data  # type: ignore[attr-defined]
+active_stops: Final[dict[int, Any]] = _stops.data  # type: ignore[attr-defined]
 """The dict inside: each call that waits asks whether it is empty. The truth of the outer one is
 Python code, and costs as much as taking a lock. A call that waits often looks here itself."""
 
@@ -247,12 +246,13 @@ def watch(scopes: Iterable[CancelScope], attempt: Attempt, began: float) -> None
     """
     for scope in scopes:
         watched = _Watched(attempt, began)
+        # Registered before the flag is read. So a `cancel` in another thread either finds the call,
+        # or has set the flag by now.
         if scope._watch(watched):
             apply_deferred(watched.end)
 
 
 def unwatch(scopes: Iterable[CancelScope], attempt: Attempt) -> None:
-    """Remove a call that has ended."""
     for scope in scopes:
         scope._unwatch(attempt)
 
@@ -263,29 +263,29 @@ def end_wait(attempt: Attempt) -> None:
         apply_deferred(_Watched(attempt, attempt.began or perf_counter()).end)
 
 
-_elsewhere: Final[dict[Attempt, tuple[object, object]]] = {}
+_registered: Final[dict[Attempt, tuple[object, object]]] = {}
 """The attempts of calls that wait at no queue, each with the thread or task that waits, and the
 worker that this belongs to."""
 
 
-def waits_elsewhere(attempt: Attempt, waiting: object) -> None:
+def register_wait(attempt: Attempt, waiting: object) -> None:
     """Note a call that begins to wait at no queue: its worker may be registered meanwhile.
 
     Args:
         attempt: what it waits for.
         waiting: the thread or task.
     """
-    _elsewhere[attempt] = (waiting, current_worker.get())
+    _registered[attempt] = (waiting, current_worker.get())
 
 
-def waited_elsewhere(attempt: Attempt) -> None:
+def unregister_wait(attempt: Attempt) -> None:
     """Forget such a call, which has ended."""
-    _elsewhere.pop(attempt, None)
+    _registered.pop(attempt, None)
 
 
-def attempts_elsewhere(worker: object) -> list[Attempt]:
+def registered_waits(worker: object) -> list[Attempt]:
     """Return what a thread or task waits for at no queue."""
-    return [attempt for attempt, (waiting, _) in list(_elsewhere.items()) if waiting is worker]
+    return [attempt for attempt, (waiting, _) in list(_registered.items()) if waiting is worker]
 
 
 def waits_of_workers() -> list[tuple[Attempt, object, Any]]:
@@ -297,7 +297,7 @@ def waits_of_workers() -> list[tuple[Attempt, object, Any]]:
         for attempt in queue.machine.waiting()
         if (owner := attempt.owner) is not None and owner.worker is not None
     ]
-    for attempt, (waiting, worker) in list(_elsewhere.items()):
+    for attempt, (waiting, worker) in list(_registered.items()):
         if worker is not None:
             found.append((attempt, waiting, worker))
     return found
@@ -310,7 +310,7 @@ def end_joins_of(owner: Owner) -> None:
     for queues that a stop closes. What it begins after the stop may wait: it can know of that.
     """
     thing = owner.thing
-    for attempt in () if thing is None else attempts_elsewhere(thing):
+    for attempt in () if thing is None else registered_waits(thing):
         if isinstance(attempt, UntilDone):
             apply_deferred(_Watched(attempt, attempt.began).end)
 
@@ -352,17 +352,17 @@ class Gate:
             apply_deferred(self._open)  # a signal handler has raised before all were woken
             raise
 
-    @guarded
+    @synchronized
     def shut(self) -> None:
         """Make callers wait that come from now on."""
         self._is_open = False
 
-    async def wait(self, waker: AsyncWaker, *, till_stop: bool = False) -> None:
+    async def wait(self, waker: AsyncWaker, *, until_stop: bool = False) -> None:
         """Wait until the gate is open.
 
         Args:
             waker: the caller's waker.
-            till_stop: whether the stop of the calling worker ends the wait, under a shield, too.
+            until_stop: whether the stop of the calling worker ends the wait, under a shield, too.
 
         Raises:
             CancelledError: that stop has come.
@@ -375,17 +375,17 @@ class Gate:
             await waker.pause(1)
             return
         runner = waker.runner()
-        scopes = stop_scopes(runner) if till_stop else ()
+        scopes = stop_scopes(runner) if until_stop else ()
         try:
-            if till_stop:
+            if until_stop:
                 passage.began = perf_counter()
-                waits_elsewhere(passage, runner)
+                register_wait(passage, runner)
                 watch(scopes, passage, passage.began)
             await waker.wait(passage)
-            if passage.state is WITHDRAWN:
+            if passage.state is WITHDRAWN:  # by the stop: a cancellation raises in the line above
                 raise CancelledError(f"the wait was {cancelled_by(scopes)}")
         finally:
-            waited_elsewhere(passage)
+            unregister_wait(passage)
             unwatch(scopes, passage)
             apply_deferred(self.withdraw, passage)
 
@@ -423,7 +423,7 @@ class Gate:
 
     # What wakers and `apply_deferred` require of a host, as of a machine.
 
-    @guarded
+    @synchronized
     def withdraw(
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
@@ -434,10 +434,9 @@ class Gate:
         return ()
 
     def is_entered_here(self) -> bool:
-        """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
-    @guarded
+    @synchronized
     def _begin(self, passage: Attempt, waker: Waker) -> bool:
         if self._is_open:
             return True
@@ -446,7 +445,7 @@ class Gate:
         self._waiting[passage] = None
         return False
 
-    @guarded
+    @synchronized
     def _open(self) -> Collection[Waker]:
         """Let all pass that wait; return the wakers to wake.
 
@@ -459,7 +458,7 @@ class Gate:
             assert passage.waker is not None
             if passage.state is PENDING:
                 passage.state = DONE
-            else:
+            else:  # let pass by an earlier call, and still here: see above
                 self._waiting.pop(passage, None)
             passage.waker.notify(passage)
             wakers[passage.waker] = None
@@ -475,7 +474,7 @@ def sleep_while_pending(
     """Block a thread until an attempt is no longer pending, or a deadline has come."""
     while attempt.state is PENDING:
         left = None if deadline is None else deadline - perf_counter()
-        least = least_left(scopes, left) if scopes else left
+        least = seconds_left(scopes, left) if scopes else left
         if least is not None and least <= 0:
             break
         waker.wait(least)  # it may return slightly early

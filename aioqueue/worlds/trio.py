@@ -20,10 +20,10 @@ from typing import Any, Final
 import trio
 
 from aioqueue.core.attempts import Attempt, AttemptState
-from aioqueue.worlds.waker import deliver, note_trio, taken_out
+from aioqueue.worlds.waker import deliver, drain_notified, register_marker
 
 _WOKEN: Final = object()
-_here = threading.local()
+_thread_local = threading.local()
 
 
 class TrioWaker:
@@ -47,7 +47,7 @@ class TrioWaker:
             self._token.run_sync_soon(self._resume, idempotent=True)
         except trio.RunFinishedError:
             self._is_over = True
-            return taken_out(self._notified)
+            return drain_notified(self._notified)
         return ()
 
     def is_dead(self) -> bool:
@@ -93,22 +93,22 @@ class TrioWaker:
     def allowance(self) -> int:
         return 0  # every operation is a checkpoint in trio
 
-    def renew(self) -> int:
+    def renew_budget(self) -> int:
         return 0
 
-    def is_due(self, n: int) -> bool:
+    def spend(self, n: int) -> bool:
         return True
 
-    def first(self) -> Awaitable[None] | None:
+    def await_first(self) -> Awaitable[None] | None:
         return trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC105  # the caller awaits it
 
     async def pause(self, n: int) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def give_way(self) -> None:
+    async def yield_shielded(self) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
-    async def wait_turn(self) -> None:
+    async def yield_cancellable(self) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     def _resume(self) -> None:
@@ -120,13 +120,12 @@ class TrioWaker:
 
 
 def current_trio_waker() -> TrioWaker:
-    """Return the waker of the running trio."""
     token = trio.lowlevel.current_trio_token()
-    waker: TrioWaker | None = getattr(_here, "waker", None)
+    waker: TrioWaker | None = getattr(_thread_local, "waker", None)
     if waker is None or waker._token is not token:
         if waker is not None:
             waker._is_over = True  # a thread has one run at a time, so that one has ended
-        waker = _here.waker = TrioWaker(token)
+        waker = _thread_local.waker = TrioWaker(token)
     return waker
 
 
@@ -135,4 +134,4 @@ def _mark(function: Any, defers: bool) -> None:
     (low.enable_ki_protection if defers else low.disable_ki_protection)(function)
 
 
-note_trio(_mark)
+register_marker(_mark)

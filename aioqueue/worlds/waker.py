@@ -89,7 +89,7 @@ def in_event_loop() -> bool:
 
 def _in_plain_cell(frame: FrameType | None) -> bool:
     """Return whether a call comes from a plain cell, with no coroutine or callback in between."""
-    while frame is not None:
+    while frame is not None:  # from the call outwards: the first frame of either kind decides
         code = frame.f_code
         module, runs_cells = _RUNNERS.get(code.co_name, (None, False))
         if module is not None and module == _module(frame):
@@ -120,7 +120,6 @@ def loaded_trio() -> Any:
 
 
 def in_trio() -> bool:
-    """Return whether a trio run is active in this thread."""
     # Checked before asyncio, because a trio run may be a guest of an asyncio loop.
     if "trio" not in sys.modules:
         return False
@@ -145,8 +144,8 @@ class Owner:
 
     Attributes:
         worker: the worker that the code which made it belongs to (`current_worker`).
-        reference: returns the thread or task; ``None`` once it is gone. (`thing` does the same; a
-            caller that compares it each time it waits saves the call of a property.)
+        reference: returns the thread or task; ``None`` after it was collected. (`thing` does the
+            same; a caller that compares it each time it waits saves the call of a property.)
     """
 
     __slots__ = ("_name", "reference", "worker")
@@ -158,18 +157,18 @@ class Owner:
 
     @property
     def name(self) -> str:
-        """Its name; once it is gone, the name that it had when it was recorded."""
+        """The name of the thread or task; after its end, the name that was recorded."""
         thing = self.reference()
         return self._name if thing is None else _name(thing)
 
     @property
     def thing(self) -> Any:
-        """The thread or task; ``None`` once it is gone."""
+        """The thread or task; ``None`` after it was collected."""
         return self.reference()
 
     @property
     def key(self) -> int:
-        """An identifier, unique among living threads and tasks; 0 once it is gone."""
+        """An identifier, unique among living threads and tasks; 0 after it was collected."""
         thing = self.reference()
         return 0 if thing is None else id(thing)
 
@@ -195,7 +194,7 @@ class LoopOwner(Owner):
 
     Attributes:
         loops: those that it works for (`current_loops`).
-        thread: returns the thread that runs it; ``None`` once that is gone.
+        thread: returns the thread that runs it; ``None`` after that was collected.
     """
 
     __slots__ = ("loops", "thread")
@@ -205,8 +204,8 @@ class LoopOwner(Owner):
         self.loops: tuple[object, ...] = current_loops.get()
         self.thread: weakref.ref[Any] = weakref.ref(threading.current_thread())
 
-    def is_still(self, runner: object) -> bool:
-        """Return whether it says the same of who runs here, a thread or task."""
+    def is_current_owner(self, runner: object) -> bool:
+        """Return whether it describes the code that runs now, in this thread or task."""
         is_same = self.reference() is runner and self.worker is current_worker.get()
         return is_same and self.loops is current_loops.get()
 
@@ -216,8 +215,8 @@ def _name(thing: Any) -> str:
     return str(thing.get_name() if name is None else name)  # asyncio's tasks have a method for it
 
 
-_GIVE_WAY: Final = 2e-5  # seconds: long enough for another thread to get the interpreter
-_PATIENCE: Final = 100
+_BACKOFF_SECONDS: Final = 2e-5  # seconds: long enough for another thread to get the interpreter
+_BACKOFF_TRIES: Final = 100
 
 
 class AsyncWaker(Waker, Protocol):
@@ -233,27 +232,27 @@ class AsyncWaker(Waker, Protocol):
     def allowance(self) -> int:
         """Return how many elements tasks may now move without waiting before one must ask."""
 
-    def renew(self) -> int:
+    def renew_budget(self) -> int:
         """Return the same after a call that has let other tasks run."""
 
-    def is_due(self, n: int) -> bool:
+    def spend(self, n: int) -> bool:
         """Count a call; return whether it must let other tasks run after its move.
 
         Args:
             n: how many elements it moves.
         """
 
-    def first(self) -> Awaitable[None] | None:
+    def await_first(self) -> Awaitable[None] | None:
         """Return what a call that is due must await, at once, before it moves anything: a
         cancellation is delivered there. Nearly always ``None`` in asyncio."""
 
-    async def give_way(self) -> None:
+    async def yield_shielded(self) -> None:
         """Let other tasks run, after a move that cannot be undone.
 
         A cancellation that comes meanwhile is delivered at the next await of the task.
         """
 
-    async def wait_turn(self) -> None:
+    async def yield_cancellable(self) -> None:
         """Let other tasks run, after a move that the caller undoes if this raises."""
 
     async def pause(self, n: int) -> None:
@@ -300,15 +299,15 @@ def enter(lock: OwnedLock) -> None:
     only for the rest of that move. No convoy forms as long as the other threads give way. Without a
     global interpreter lock there is no interpreter to wait for, and no thread needs to give way.
     """
-    if not (in_event_loop() or runs_free()):
-        for _ in range(_PATIENCE):
-            sleep(_GIVE_WAY)
+    if not (in_event_loop() or is_free_threaded()):
+        for _ in range(_BACKOFF_TRIES):
+            sleep(_BACKOFF_SECONDS)
             if lock.acquire(False):
                 return
     lock.acquire()
 
 
-def runs_free() -> bool:
+def is_free_threaded() -> bool:
     """Return whether threads run at the same time, without a global lock, at this moment."""
     is_enabled: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
     return is_enabled is not None and not is_enabled()
@@ -326,7 +325,7 @@ def deliver(wakers: Iterable[Waker], from_anywhere: bool = False) -> None:
             withdraw_all(abandoned)
 
 
-def taken_out(notified: deque[Attempt]) -> list[Attempt]:
+def drain_notified(notified: deque[Attempt]) -> list[Attempt]:
     """Remove and return all attempts that a waker was notified of.
 
     One by one, because other threads may add or remove attempts at the same time.
@@ -339,7 +338,9 @@ def taken_out(notified: deque[Attempt]) -> list[Attempt]:
 
 
 def withdraw_all(attempts: Iterable[Attempt]) -> None:
-    """Withdraw attempts whose owners will never run again, and wake those that profit from it."""
+    """Withdraw attempts whose owners never run again, and wake the callers that can proceed."""
+    # A withdrawal may wake callers of a further loop that is closed. Their attempts are withdrawn
+    # in turn, by this loop and not by recursion: such chains may be long.
     waiting = deque(attempts)
     while waiting:
         attempt = waiting.popleft()
@@ -372,6 +373,8 @@ def apply_deferred(move: Callable[..., Collection[Waker]], *arguments: Any, **op
             deliver(wakers, from_anywhere=True)
             raise
 
+    # The lock is re-entrant, so it would let this thread into the middle of its own move. Another
+    # thread waits until that move is over. Nobody joins it: this thread holds the lock it needs.
     if owner.is_entered_here():
         threading.Thread(target=make, name="aioqueue-deferred-move", daemon=True).start()
     else:
@@ -380,8 +383,8 @@ def apply_deferred(move: Callable[..., Collection[Waker]], *arguments: Any, **op
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-_noted: list[tuple[Any, bool]] = []
-_mark: list[Callable[[Any, bool], object]] = []
+_marked: list[tuple[Any, bool]] = []
+_markers: list[Callable[[Any, bool], object]] = []
 
 
 def defers_ctrl_c(function: FunctionT) -> FunctionT:
@@ -390,28 +393,28 @@ def defers_ctrl_c(function: FunctionT) -> FunctionT:
     The main task raises it at its next wait instead. Code that opens or closes a nursery, or
     reports a worker's end, must not be left in the middle. (Trio 0.26 and 0.27 know no such marks.)
     """
-    return _note(function, True)
+    return _mark_function(function, True)
 
 
-def lets_ctrl_c_in(function: FunctionT) -> FunctionT:
+def allows_ctrl_c(function: FunctionT) -> FunctionT:
     """Decorate a function in which, in trio, Ctrl-C may raise, whatever calls it: user code."""
-    return _note(function, False)
+    return _mark_function(function, False)
 
 
-def note_trio(mark: Callable[[Any, bool], object]) -> None:
+def register_marker(mark: Callable[[Any, bool], object]) -> None:
     """Mark the decorated functions, present and future ones, once trio is in use.
 
     Args:
         mark: called with a function, and whether it defers Ctrl-C.
     """
-    _mark.append(mark)
-    for function, defers in _noted:
+    _markers.append(mark)
+    for function, defers in _marked:
         mark(function, defers)
 
 
-def _note(function: FunctionT, defers: bool) -> FunctionT:
-    _noted.append((function, defers))
-    for mark in _mark:
+def _mark_function(function: FunctionT, defers: bool) -> FunctionT:
+    _marked.append((function, defers))
+    for mark in _markers:
         mark(function, defers)
     return function
 
@@ -435,6 +438,7 @@ class ThreadWaker:
     __slots__ = ("_asleep", "two_step")
 
     def __init__(self) -> None:
+        # Ctrl-C raises in the main thread alone, perhaps between the grant and the call's return.
         self.two_step: bool = threading.get_ident() == _main_ident
         self._asleep = threading.Lock()
         self._asleep.acquire()
@@ -483,6 +487,7 @@ class CallbackWaker:
         """Do nothing: there is only one attempt."""
 
     def wake(self, from_anywhere: bool = False) -> Iterable[Attempt]:
+        # Ask the attempt: `QueueCore.wake_all` wakes without any attempt having ended.
         attempt, callback = self._attempt, self._callback
         if attempt is not None and callback is not None and attempt.state is DONE:
             callback()
@@ -490,7 +495,6 @@ class CallbackWaker:
         return ()
 
     def forget(self) -> None:
-        """Cancel the callback."""
         self._attempt = self._callback = None
 
     def is_dead(self) -> bool:

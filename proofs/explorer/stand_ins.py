@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aioqueue.core.elements.spec import Columns
 from aioqueue.core.storage.protocol import Held, ObjectStorage
-from aioqueue.system.locks import REFUSAL
+from aioqueue.system.locks import NOT_HELD
 
 
 class ViolationError(AssertionError):
@@ -28,7 +28,7 @@ class FakeLock:
 
     def release(self) -> None:
         if not self.depth:
-            raise RuntimeError(*REFUSAL)
+            raise RuntimeError(*NOT_HELD)
         self.depth -= 1
 
     def _is_owned(self) -> bool:

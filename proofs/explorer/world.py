@@ -546,7 +546,7 @@ class World:
     # twenty times quicker than a deep copy.
 
     def save(self) -> Saved:
-        lines = self.machine._lines
+        lines = self.machine._wait_lists
         moving: list[Any] = [self, self.machine, lines, self.storage, self.model]
         moving += self.wakers.values()
         for caller in self.callers:

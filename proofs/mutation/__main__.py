@@ -38,7 +38,7 @@ from proofs.mutation.mutants import Mutant, Source
 
 __all__ = ("main",)
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "aioqueue"
 FILES = """
 machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
@@ -46,7 +46,9 @@ storage/*.py waiting/*.py queues/*.py coordination/*.py
 inputs/prepare/calls_and_retries.py sources/source_reader.py workers/flow_control.py
 inputs/core/items.py workers/job.py
 inputs/prepare/thread_common.py workers/executors/threads.py workers/executors/tasks.py
-inputs/prepare/worker_process.py workers/executors/processes.py processes/*.py
+workers/executors/process_child.py workers/executors/chunks.py
+workers/executors/processes.py processes/*.py
+processes/fork_server/*.py
 """
 """What is mutated, below the package."""
 TESTS = """
@@ -68,21 +70,21 @@ coordination/test_mixups.py coordination/test_whereabouts.py coordination/test_w
 coordination/test_leaving.py coordination/test_requests.py coordination/test_woken.py
 coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordination/test_turns.py
 coordination/test_call_when_over.py coordination/test_exits.py coordination/test_loops.py
-queues/test_elsewhere.py queues/test_trees.py batching/test_batcher.py batching/test_batcher_ends.py
-test_tracebacks.py test_testing.py telemetry/test_waits.py coordination/test_watchdog.py
-telemetry/test_stacks.py telemetry/test_culprits.py telemetry/test_words.py
-inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py inputs/pipeline/test_merging.py
-inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py inputs/pipeline/test_runs.py
-inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py
+queues/test_elsewhere.py queues/test_trees.py batcher/test_batcher.py batcher/test_batcher_ends.py
+test_tracebacks.py test_testing.py telemetry/metrics/test_queue_samples.py
+coordination/test_watchdog.py telemetry/explain/test_stacks.py telemetry/explain/test_root_causes.py
+telemetry/test_words.py inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py
+inputs/pipeline/test_merging.py inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py
+inputs/pipeline/test_runs.py inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py
 queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
-inputs/test_draining.py test_latest.py batching/test_watching.py
+inputs/test_draining.py test_latest.py batcher/test_watching.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
 IN_PROCESSES = (
     "processes/",
     "workers/calls.py",
-    "workers/executors/worker_process.py",
+    "workers/executors/process_child.py",
 )
 """What other processes run too, where nothing is noted."""
 PROCESS_TESTS = (

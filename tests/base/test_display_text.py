@@ -24,12 +24,12 @@ from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.base.display_text import LogLines, on_one_line, without_secrets
 from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
 from aioqueue.items.value_text import format_value
-from aioqueue.telemetry.bottleneck import verdict_of
-from aioqueue.telemetry.exporters import RunCollector
-from aioqueue.telemetry.html_page import page
-from aioqueue.telemetry.intervals import recorded
-from aioqueue.telemetry.table import line_of
-from tests.telemetry.fluid import Stage, Watching, history
+from aioqueue.telemetry.export.prometheus import RunCollector
+from aioqueue.telemetry.metrics.intervals import recorded
+from aioqueue.telemetry.verdict.bottleneck import verdict_of
+from aioqueue.telemetry.views.html_page import page
+from aioqueue.telemetry.views.table import status_line
+from tests.telemetry.fluid_model import Stage, Watching, history
 
 SECRET = "hunter2"
 URLS = [
@@ -99,7 +99,7 @@ def test_long_text_takes_time_in_proportion(part: str) -> None:
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_no_outlet_tells_a_secret(url: str) -> None:
+def test_no_outlet_reveals_a_secret(url: str) -> None:
     pytest.importorskip("fsspec")
     reader = read_lines([url])
     listed = items([url, url], epochs=1)
@@ -121,7 +121,7 @@ def test_no_outlet_tells_a_secret(url: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "its cause", "wrapped"])
-def test_a_missing_file_does_not_tell_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_does_not_reveal_it(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """fsspec says which URL it is, whatever signs it."""
     fsspec = pytest.importorskip("fsspec")
     url = f"memory://host/missing.txt?access_key={SECRET}"
@@ -174,7 +174,7 @@ def test_names_do_no_harm_in_reprs_messages_and_explanations(name: str) -> None:
         assert SECRET not in text
 
 
-def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:
+def test_a_failed_read_and_a_failed_item_do_not_reveal_it() -> None:
     pytest.importorskip("fsspec")
     url = f"memory://user:{SECRET}@host/missing.txt"
 
@@ -193,7 +193,7 @@ def test_a_failed_read_and_a_failed_item_do_not_tell_it() -> None:
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_a_quarantine_does_not_tell_it(url: str, tmp_path: Path) -> None:
+def test_a_quarantine_does_not_reveal_it(url: str, tmp_path: Path) -> None:
     def fetch(path: str) -> bytes:
         raise OSError(f"no answer from {path}")
 
@@ -207,7 +207,7 @@ def test_a_quarantine_does_not_tell_it(url: str, tmp_path: Path) -> None:
     assert kept.item == url
 
 
-def test_a_state_neither_tells_a_password_nor_depends_on_it() -> None:
+def test_a_state_neither_reveals_a_password_nor_depends_on_it() -> None:
     def state(password: str) -> dict[str, Any]:
         source = items([f"ftp://u:{password}@host/{n}" for n in range(3)], shuffle=True, seed=1)
         with source.batch(1).epochs(1) as epochs:
@@ -242,13 +242,13 @@ def test_names_do_no_harm_in_drawings_pages_and_tables(name: str) -> None:
     html.encode()
     assert "<script" not in html
     assert all(line.isprintable() for line in html.split("\n"))
-    assert line_of(watching, 5.0).isprintable()
+    assert status_line(watching, 5.0).isprintable()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_do_no_harm_in_a_table(name: str) -> None:
     console = pytest.importorskip("rich.console", reason="pip install '.[rich]'")
-    from aioqueue.telemetry.table import RunTable
+    from aioqueue.telemetry.views.table import RunTable
 
     watching = Watching(history((Stage(name, workers=2, service=0.004, capacity=4),), seconds=5))
     shown = console.Console(width=120, color_system=None, record=True, file=io.StringIO())
@@ -289,7 +289,7 @@ def test_names_do_no_harm_in_what_is_exported(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_do_no_harm_in_a_picture(name: str) -> None:
     pytest.importorskip("matplotlib", reason="pip install '.[pictures]'")
-    from aioqueue.telemetry.matplotlib_picture import picture
+    from aioqueue.telemetry.views.matplotlib_picture import picture
 
     watching = Watching(history((Stage(name, workers=2, service=0.004, capacity=4),), seconds=5))
     snapshots = recorded(watching.history, watching.now)

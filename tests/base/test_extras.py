@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue.base import extras
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]
 

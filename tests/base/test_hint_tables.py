@@ -55,7 +55,7 @@ def example(kind: str) -> Any:
 
 
 def resolved(name: str) -> Any:
-    """What a name with dots stands for; `None` where its package is not installed."""
+    """The object that a dotted name refers to; `None` where its package is not installed."""
     parts = name.split(".")
     if importlib.util.find_spec("torch") is None and "torch" in parts:
         return None
@@ -187,7 +187,7 @@ def test_nor_does_a_block_that_is_refused() -> None:
 
 @pytest.mark.parametrize("other", [Foreign, ABC, protocol_of(["get"], are_methods=True)])
 def test_a_class_with_hints_goes_with_any_other(other: type) -> None:
-    """A user's name comes before a hint, wherever the class stands."""
+    """A user's name comes before a hint, in any order of bases."""
     for cls in (aioqueue.FIFOQueue, aioqueue.Coordinator, aioqueue.Latest, inputs.Source):
         for bases in ((cls, other), (other, cls)):
             with suppress(TypeError):  # an override that a queue refuses, or an abstract class

@@ -22,11 +22,18 @@ import pytest
 
 import aioqueue
 from aioqueue import inputs, sync
-from aioqueue.base.tracebacks import HOUSE, SHORTENED, FailureNote, raise_again, shorten, title_of
+from aioqueue.base.tracebacks import (
+    PACKAGE_FOLDER,
+    SHORTENED,
+    FailureNote,
+    reraise,
+    shorten,
+    title_of,
+)
 from aioqueue.inputs import items, numbers
 from aioqueue.testing import wait_until_waiting
 
-ROOT = Path(HOUSE).parent
+ROOT = Path(PACKAGE_FOLDER).parent
 
 
 def bad_pixel() -> NoReturn:
@@ -51,7 +58,7 @@ def frames_of(error: BaseException) -> list[str]:
 def ours_in(error: BaseException) -> list[str]:
     """The lines of our own files that Python would print of an exception."""
     shown = "".join(traceback.format_exception(error))
-    return [line for line in shown.splitlines() if f'File "{HOUSE}' in line]
+    return [line for line in shown.splitlines() if f'File "{PACKAGE_FOLDER}' in line]
 
 
 def caught(kind: type[BaseException], call: Callable[[], object]) -> Any:
@@ -244,7 +251,9 @@ class TestTracebacks:
 
     def test_a_mistake_of_ours_is_still_found(self) -> None:
         """Where nothing of the user's is left, and the code did not mean to raise."""
-        program = compile("def move():\n    return 1 // 0\n", f"{HOUSE}{os.sep}made_up.py", "exec")
+        program = compile(
+            "def move():\n    return 1 // 0\n", f"{PACKAGE_FOLDER}{os.sep}made_up.py", "exec"
+        )
         made: dict[str, Any] = {}
         exec(program, made)
         error = caught(ZeroDivisionError, made["move"])
@@ -272,7 +281,11 @@ class TestTracebacks:
     def test_any_chain_keeps_what_is_not_ours(self) -> None:
         """The generator: calls of ours, of a library and of the user's, in any order."""
         draw = random.Random(3)
-        places = {"ours": f"{HOUSE}{os.sep}x.py", "user": "/home/me/x.py", "library": os.__file__}
+        places = {
+            "ours": f"{PACKAGE_FOLDER}{os.sep}x.py",
+            "user": "/home/me/x.py",
+            "library": os.__file__,
+        }
         for _ in range(50):
             kinds = draw.choices(list(places), k=draw.randint(1, 6))
             call: Any = bad_pixel
@@ -382,7 +395,7 @@ class TestSingle:
         assert failure.__cause__ is None
 
     @pytest.mark.parametrize("is_entered", [True, False])
-    def test_failure_is_the_very_object_with_its_own_past(self, is_entered: bool) -> None:
+    def test_failure_is_the_same_object_with_its_cause_and_context(self, is_entered: bool) -> None:
         error = KeyError("x")
         error.__cause__ = OSError("why")
         error.__context__ = ValueError("meanwhile")
@@ -406,7 +419,7 @@ class TestSingle:
         coord.request_stop(ValueError(2))
         assert len(caught(ExceptionGroup, coord.join).exceptions) == 2
 
-    def test_join_within_the_block_is_told_once(self) -> None:
+    def test_join_within_the_block_is_reported_once(self) -> None:
         async def main() -> None:
             async with aioqueue.Coordinator(raise_single=True) as coord:
                 coord.request_stop(error)
@@ -474,7 +487,7 @@ def test_raising_again_adds_nothing() -> None:
 
     def run() -> None:
         with SHORTENED:
-            raise_again(error)
+            reraise(error)
 
     try:
         raise OSError("handled just now")
@@ -541,7 +554,7 @@ def test_ctrl_c_prints_ten_lines_at_most(way: str, tmp_path: Path) -> None:
     lines = ran.stderr.splitlines()
     assert lines[-1] == "KeyboardInterrupt"
     assert len(lines) <= 10, ran.stderr
-    assert HOUSE not in ran.stderr
+    assert PACKAGE_FOLDER not in ran.stderr
 
 
 @pytest.mark.slow
@@ -557,4 +570,4 @@ def test_the_environment_shows_all() -> None:
             timeout=50,
         )
         assert "prepare failed on item 0: ZeroDivisionError" in ran.stderr
-        assert (HOUSE in ran.stderr) is bool(full)
+        assert (PACKAGE_FOLDER in ran.stderr) is bool(full)

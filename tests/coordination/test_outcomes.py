@@ -21,7 +21,7 @@ from aioqueue import sync
 from aioqueue.coordination.cancellations import Call
 from aioqueue.coordination.classify import Classification, as_failure, classify
 from aioqueue.errors import OutOfRangeError, QueueClosedError, add_note
-from aioqueue.processes.messages import RemoteTraceback
+from aioqueue.processes.failures import RemoteTraceback
 from aioqueue.workers.runner import prepare
 from tests.kit.pipelines import coordinated, joined
 from tests.kit.worlds import AsyncioWorld, TaskWorld, ThreadWorld, World

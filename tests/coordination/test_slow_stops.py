@@ -21,7 +21,7 @@ from aioqueue.coordination import aio as aio_module
 from aioqueue.coordination import core as core_module
 from aioqueue.coordination.core import CoordinatorCore
 from aioqueue.coordination.shutdown import SLOW_STOP
-from aioqueue.telemetry import stacks
+from aioqueue.telemetry.explain import stacks
 from tests.kit.worlds import PATIENCE, StillClock, TaskWorld, core_of, ctrl_c, spin_until
 
 HERE = re.escape(__file__)
@@ -221,7 +221,7 @@ class TestPlaces:
 
     def test_of_code_of_aioqueue_only(self) -> None:
         place = stacks.of_thread(threading.current_thread())
-        assert re.search(rf"stacks\.py:\d+ \w+, called from .*{HERE}:\d+ .*only$", place)
+        assert re.search(rf"frames\.py:\d+ \w+, called from .*{HERE}:\d+ .*only$", place)
 
     def test_where_python_does_not_know_the_frame(
         self, stuck: Stuck, monkeypatch: pytest.MonkeyPatch

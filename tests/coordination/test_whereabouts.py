@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from aioqueue.system.locks import is_held_here
-from aioqueue.telemetry.stacks import of_thread, undisturbed
+from aioqueue.telemetry.explain.frames import without_collection
+from aioqueue.telemetry.explain.stacks import of_thread
 from tests.kit.striking import every_strike
 from tests.kit.worlds import PATIENCE
 
@@ -24,8 +25,9 @@ pauses = pytest.mark.skipif(
 
 CRASHES = """
 import gc, sys, threading, time
-from aioqueue.telemetry.stacks import of_thread
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.telemetry.explain.frames import without_collection
+from aioqueue.telemetry.explain.stacks import of_thread
+from aioqueue.telemetry.explain.stacks import stack_of
 
 class Garbage:
     alive = 0
@@ -107,11 +109,11 @@ class TestTheCollector:
             looks.set()
             assert go.wait(PATIENCE)
 
-        other = threading.Thread(target=undisturbed, args=(look,))
+        other = threading.Thread(target=without_collection, args=(look,))
         other.start()
         assert looks.wait(PATIENCE)
         assert not gc.isenabled()
-        undisturbed(lambda: undisturbed(list))
+        without_collection(lambda: without_collection(list))
         assert not gc.isenabled()
         go.set()
         other.join(PATIENCE)
@@ -124,19 +126,19 @@ class TestTheCollector:
 
     def test_a_failing_read(self) -> None:
         with pytest.raises(ZeroDivisionError):
-            undisturbed(lambda: 1 / 0)
+            without_collection(lambda: 1 / 0)
         assert gc.isenabled()
 
     @pauses
     def test_it_is_on_again_whenever_a_signal_strikes(self) -> None:
-        from aioqueue.telemetry.stacks import _onlookers
+        from aioqueue.telemetry.explain.frames import _frame_readers
 
         def case() -> tuple[Callable[[], Any], Callable[[], None]]:
             def check() -> None:
                 assert gc.isenabled()
-                assert not is_held_here(_onlookers.lock)
+                assert not is_held_here(_frame_readers.lock)
 
-            return (lambda: undisturbed(list)), check
+            return (lambda: without_collection(list)), check
 
         assert every_strike(case) > 10
 
@@ -151,7 +153,7 @@ class TestTheCollector:
                 os._exit(0)
             return child
 
-        child = undisturbed(look_in_a_fork)
+        child = without_collection(look_in_a_fork)
         os.waitpid(child, 0)
         assert os.read(read, 8) == b"on"
         os.close(read)

@@ -120,7 +120,7 @@ def test_a_wait_counts_when_it_ends_whatever_becomes_of_a_lease() -> None:
     assert (machine.statistics().dequeue_wait, machine.statistics().dequeued) == (2.0, 1)
 
 
-def test_who_says_nothing_has_not_waited() -> None:
+def test_an_end_without_a_duration_counts_no_wait() -> None:
     machine = machine_of(capacity=1)
     take = begun(machine, Take(1))
     machine.begin(Put(1), Waker())
@@ -168,7 +168,7 @@ def test_a_withdrawn_batch_leaves_what_it_held_in_front() -> None:
     assert rows_of(machine, whole) == [1, 2, 3]
 
 
-def test_a_machine_that_is_told_nothing_else() -> None:
+def test_a_machine_with_default_arguments() -> None:
     machine = Machine(ObjectStorage(), FakeLock())
     assert machine.try_enqueue(1)
     assert machine.try_dequeue() == 1
@@ -198,7 +198,7 @@ def test_another_lock_guards_from_now_on() -> None:
     assert drained(machine) == [1]
 
 
-def test_rows_in_the_hands_of_a_waiting_batch_are_not_out() -> None:
+def test_rows_claimed_by_a_waiting_batch_are_not_out() -> None:
     machine, _ = gathered(9, 1, 2, 3)
     counts = machine.statistics()
     assert (counts.enqueued, counts.size, counts.dequeued) == (3, 0, 0)
@@ -239,7 +239,7 @@ def test_claimed_rows_stay_in_the_storage_however_many_there_are(singly: bool) -
     assert (machine.size, len(machine.storage)) == (0, 4)
 
 
-def test_all_leave_the_quick_way_after_the_close() -> None:
+def test_all_rows_leave_by_the_fast_path_after_close() -> None:
     machine = machine_of(1, 2, keep=1)
     machine.close()
     assert [machine.try_dequeue(), machine.try_dequeue()] == [1, 2]
@@ -249,7 +249,7 @@ def test_all_leave_the_quick_way_after_the_close() -> None:
 
 
 class InterruptedWaker(Waker):
-    """A waker in which Ctrl-C strikes, once."""
+    """A waker that Ctrl-C interrupts once."""
 
     struck = False
 
@@ -272,7 +272,7 @@ def test_a_dequeue_that_could_not_leave_the_line_does_not_hold_up_the_next() -> 
 
 
 class InterruptedStorage(ObjectStorage):
-    """A storage in which Ctrl-C strikes when a row, or the rows of a batch, are in, once."""
+    """A storage that Ctrl-C interrupts once, after a row or a batch has entered."""
 
     struck = False
 
@@ -290,8 +290,8 @@ class InterruptedStorage(ObjectStorage):
 
 
 @pytest.mark.parametrize(("capacity", "inside"), [(9, [1, 2, 3]), (2, [1, 2])])
-def test_rows_that_are_in_when_ctrl_c_strikes_are_counted(capacity: int, inside: list[int]) -> None:
-    """Nor do they go in again: whoever withdraws the attempt says how many there are."""
+def test_rows_inserted_before_ctrl_c_are_counted(capacity: int, inside: list[int]) -> None:
+    """They do not enter again: the withdrawn attempt reports how many are inside."""
     machine = machine_of(capacity=capacity, storage=InterruptedStorage())
     put = PutMany([1, 2, 3], 3)
     with pytest.raises(KeyboardInterrupt):
@@ -303,7 +303,7 @@ def test_rows_that_are_in_when_ctrl_c_strikes_are_counted(capacity: int, inside:
 
 
 def struck_at(line: int, move: Callable[..., object], *arguments: Any, **options: Any) -> bool:
-    """Make a move; raise KeyboardInterrupt at the n-th line of the machine; tell if it came to."""
+    """Raise KeyboardInterrupt at the n-th line of a move; return whether the move had that many."""
     lines = count()
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -358,7 +358,7 @@ has_lines = pytest.mark.skipif(
 def test_an_interrupted_move_can_be_followed_by_a_withdrawal(
     side: str, move: str, may_be_inside: list[list[int]]
 ) -> None:
-    """Whatever line it struck at: no row is there twice, and no place is kept."""
+    """Whatever line is interrupted: no row is duplicated, and no place is leaked."""
     for line in count():
         machine, attempt = granted(side)
         assert attempt.state is GRANTED
@@ -414,8 +414,8 @@ def test_an_interrupted_close_is_completed_by_what_comes_next() -> None:
     assert seen == {("open", "open"), ("closing", "closed"), ("closed", "closed")}
 
 
-def test_the_row_of_another_that_is_in_when_ctrl_c_strikes_goes_in_once() -> None:
-    """Who takes a row puts in that of an enqueue that waits, for its owner, and is struck then."""
+def test_another_callers_row_enters_once_despite_ctrl_c() -> None:
+    """A dequeue inserts the row of a waiting enqueue, and is interrupted then."""
     machine = machine_of(1, capacity=1, storage=InterruptedStorage())
     waker = Waker(two_step=False)
     put, take = begun(machine, Put("struck"), waker), Take(1)
@@ -429,7 +429,7 @@ def test_the_row_of_another_that_is_in_when_ctrl_c_strikes_goes_in_once() -> Non
 
 
 @has_lines
-def test_an_enqueue_that_is_struck_before_its_owner_is_told_is_told_later() -> None:
+def test_an_enqueue_interrupted_before_its_notification_is_notified_later() -> None:
     for line in count():
         machine, waker = machine_of(1, capacity=1), Waker(two_step=False)
         put, take = begun(machine, Put(2), waker), Take(1)
@@ -443,7 +443,7 @@ def test_an_enqueue_that_is_struck_before_its_owner_is_told_is_told_later() -> N
 
 
 class StruckStorage(ObjectStorage):
-    """A storage in which a handler may strike, and whose memory may run out then."""
+    """A storage that a handler interrupts, and that may then run out of memory."""
 
     def __init__(self, handler: Handler, *, fails: bool) -> None:
         super().__init__()
@@ -469,10 +469,10 @@ class StruckStorage(ObjectStorage):
 @pytest.mark.parametrize("fails", [False, True], ids=["well", "failing"])
 @pytest.mark.parametrize("way", ["in", "out"])
 @pytest.mark.parametrize("strikes", PAIRS, ids=str)
-def test_whenever_a_handler_strikes_on_the_quick_way(
+def test_a_handler_may_raise_anywhere_on_the_fast_path(
     way: str, strikes: tuple[int, ...], fails: bool, kind: type[BaseException]
 ) -> None:
-    """As for `guarded`: the lock is free, what was raised last comes out, and all is counted."""
+    """As for `synchronized`: the lock is free, the last exception comes out, and all is counted."""
     lock, handler = StruckLock(), Handler(strikes, kind)
     storage = StruckStorage(handler, fails=fails)
     machine = Machine(storage, lock)
@@ -493,7 +493,7 @@ def test_whenever_a_handler_strikes_on_the_quick_way(
 
 
 class SignalledStorage(ObjectStorage):
-    """A storage that gets a signal while it hands a row out."""
+    """A storage that a signal interrupts while a row leaves."""
 
     def popleft(self) -> Any:
         signal.raise_signal(signal.SIGTERM)
@@ -510,7 +510,7 @@ class Expiring:
 
 
 @pytest.mark.parametrize("handler", [expire, partial(expire), Expiring(), Expiring().__call__])
-def test_what_a_signal_handler_raises_is_no_failure_of_the_attempt_that_is_moved(
+def test_a_signal_handlers_exception_does_not_fail_the_moved_attempt(
     handler: Any,
 ) -> None:
     """A `TimeoutError` of the program's own concerns the main thread, not a consumer that waits."""
@@ -542,7 +542,7 @@ class TakenLock(FakeLock):
 
 
 @pytest.mark.parametrize(("refusals", "ways", "blocked"), [(0, 0, 0), (3, 3, 0), (1000, 100, 1)])
-def test_the_quick_way_gives_way_to_whoever_has_the_lock(
+def test_the_fast_path_yields_to_the_lock_holder(
     monkeypatch: pytest.MonkeyPatch, refusals: int, ways: int, blocked: int
 ) -> None:
     """For some time; then it waits for the lock, lest it tries for ever."""
@@ -581,7 +581,7 @@ def test_a_peek_ends_with_a_closed_queue() -> None:
 
 def test_a_batch_that_is_held_back_counts_until_it_is_complete() -> None:
     machine = machine_of(capacity=3)
-    machine.hold_back()
+    machine.disable_claims()
     take = begun(machine, Take(3, up_to=True))
     for row in range(2):
         assert machine.try_enqueue(row)
@@ -595,7 +595,7 @@ def test_a_batch_that_is_held_back_counts_until_it_is_complete() -> None:
 
 def test_a_batch_that_is_held_back_ends_with_its_queue() -> None:
     machine = machine_of(capacity=3)
-    machine.hold_back()
+    machine.disable_claims()
     take = begun(machine, Take(3, up_to=True))
     machine.begin(Put(1), Waker())
     machine.close()

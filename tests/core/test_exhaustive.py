@@ -212,9 +212,9 @@ class CommitsEarly(Machine):
 
 
 class ForgetsWhatCame(Machine):
-    def _shut(self) -> None:
+    def _disable_fast_path(self) -> None:
         self._batch_waits = False
-        super()._shut()
+        super()._disable_fast_path()
 
 
 class LeavesTheFastPathOpen(Machine):
@@ -236,15 +236,15 @@ class GivesUpTooEarly(Machine):
 
 
 class LosesWhatWasHeld(Machine):
-    def _give_up(self, attempt: Attempt) -> None:
+    def _release_rows(self, attempt: Attempt) -> None:
         if isinstance(attempt, Take):
             attempt.held.clear()
 
 
 class KeepsWhatWasReserved(Machine):
-    def _give_up(self, attempt: Attempt) -> None:
+    def _release_rows(self, attempt: Attempt) -> None:
         if isinstance(attempt, Take):
-            super()._give_up(attempt)
+            super()._release_rows(attempt)
 
 
 class LetsGoTooEarly(Machine):
@@ -263,7 +263,7 @@ class TakesWhatIsThereForUsed(Machine):
 
 
 class TellsTheEndWhileLeasesLast(Machine):
-    def _nothing_comes_back(self, attempt: Take, available: int) -> bool:
+    def _no_rows_can_return(self, attempt: Take, available: int) -> bool:
         return True
 
 
@@ -292,7 +292,7 @@ class ForgetsJoins(Machine):
 
 class WakesOneJoin(Machine):
     def _end_joins(self, wakers: dict[Waker, None]) -> None:
-        joins = self._lines.until_done
+        joins = self._wait_lists.until_done
         if joins and self._wait_is_over(next(iter(joins)), wakers):
             joins.popitem(False)
 
@@ -303,10 +303,10 @@ class CountsAnyNumber(Machine):
 
 
 class TakesWhatComesBackForDone(Machine):
-    def _give_up(self, attempt: Attempt) -> None:
+    def _release_rows(self, attempt: Attempt) -> None:
         if isinstance(attempt, Take):
             self._finished += attempt.held.count
-        super()._give_up(attempt)
+        super()._release_rows(attempt)
 
 
 class HidesWhatIsGranted(Machine):
@@ -365,17 +365,17 @@ class OvertakesWhoStandsBy(Machine):
 
 
 class ForgetsWhoStandsBy(Machine):
-    def _line_up(self) -> None:
+    def _admit_standby(self) -> None:
         self._standby_put = self._standby_take = None
 
 
 class LinesUpWithoutALook(Machine):
-    """Puts in line who stands by, and does not look whether they can proceed."""
+    """Puts standby attempts in line without checking whether they can proceed."""
 
     def begin(self, attempt: Attempt, waker: Waker | None) -> Collection[Waker]:
         if attempt.host is not None:
             self._leave_standby(attempt)
-        self._shut()
+        self._disable_fast_path()
         self._set_bounds()
         return super().begin(attempt, waker)
 
@@ -413,7 +413,7 @@ class PutsInWithoutRoom(Machine):
         PutsInWithoutRoom,
     ],
 )
-def test_mistakes_with_who_stands_by_are_found(machine: type[Machine]) -> None:
+def test_standby_mistakes_are_found(machine: type[Machine]) -> None:
     setting = Setting(
         "AA", "AA", 1, 1, withdrawals=1, closes=1, puts=("put",), stands_by=True, machine=machine
     )
@@ -422,25 +422,25 @@ def test_mistakes_with_who_stands_by_are_found(machine: type[Machine]) -> None:
 
 
 class LooksAtNoSizes(Machine):
-    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
+    def _rows_within_bytes(self, attempt: Put | PutMany, n: int) -> int:
         return n
 
 
 class ForgetsWhatWasPromised(Machine):
-    def _rows_light_enough(self, attempt: Put | PutMany, n: int) -> int:
-        promised, self._lines.promised = self._lines.promised, 0
-        n = super()._rows_light_enough(attempt, n)
-        self._lines.promised = promised
+    def _rows_within_bytes(self, attempt: Put | PutMany, n: int) -> int:
+        promised, self._wait_lists.promised = self._wait_lists.promised, 0
+        n = super()._rows_within_bytes(attempt, n)
+        self._wait_lists.promised = promised
         return n
 
 
 class LetsNoHeavyRowIn(Machine):
-    def _missing(self) -> int:
+    def _shortage(self) -> int:
         return 0
 
 
 class LeavesWhatABatchLacksOutside(Machine):
-    def _missing(self) -> int:
+    def _shortage(self) -> int:
         return min(1, 1 - self._available() - len(self._places))
 
 
@@ -538,7 +538,7 @@ def test_going_back_to_a_state_brings_all_of_it_back() -> None:
         world.apply(event)
 
 
-def test_the_command_tells_what_it_explored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_what_it_explored(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--producers 1 --consumers 1 --operations 1 --capacity 1 --wakers threads"
     assert main(arguments.split()) == 0
     assert "states" in capsys.readouterr().out

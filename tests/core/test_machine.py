@@ -103,7 +103,7 @@ def drained(machine: Machine) -> list[Row]:
 # The fast path.
 
 
-def test_the_quick_way_respects_capacity_and_what_must_stay() -> None:
+def test_the_fast_path_respects_capacity_and_min_after_dequeue() -> None:
     machine = machine_of(1, 2, capacity=3, keep=1)
     assert machine.try_enqueue(3)
     assert not machine.try_enqueue(4)
@@ -115,7 +115,7 @@ def test_the_quick_way_respects_capacity_and_what_must_stay() -> None:
     assert machine.try_dequeue() == 3
 
 
-def test_the_quick_way_is_closed_while_others_wait() -> None:
+def test_the_fast_path_is_disabled_while_others_wait() -> None:
     machine = machine_of(1, capacity=1)
     begun(machine, Put(2))
     assert machine.try_dequeue() is NOTHING
@@ -163,7 +163,7 @@ def test_an_expiry_comes_too_late(state: str) -> None:
 
 
 class Interrupting(ObjectStorage):
-    """A storage in which Ctrl-C strikes."""
+    """A storage that Ctrl-C interrupts."""
 
     def _strike(self, *_: Any) -> Any:
         raise KeyboardInterrupt
@@ -172,7 +172,7 @@ class Interrupting(ObjectStorage):
     take = _strike
 
 
-def test_ctrl_c_on_the_quick_way_lets_go_of_the_lock() -> None:
+def test_ctrl_c_on_the_fast_path_releases_the_lock() -> None:
     machine = machine_of(storage=Interrupting())
     with pytest.raises(KeyboardInterrupt):
         machine.try_enqueue(1)
@@ -185,7 +185,7 @@ def test_ctrl_c_on_the_quick_way_lets_go_of_the_lock() -> None:
 
 
 class InterruptedLock(FakeLock):
-    """A lock in which Ctrl-C strikes: before it is taken, or after it has been let go of."""
+    """A lock that Ctrl-C interrupts: before it is acquired, or after it was released."""
 
     __slots__ = ("moment",)
 
@@ -205,7 +205,7 @@ class InterruptedLock(FakeLock):
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_ctrl_c_beside_the_lock_does_not_let_go_twice(moment: str) -> None:
+def test_ctrl_c_beside_the_lock_does_not_release_it_twice(moment: str) -> None:
     lock = InterruptedLock(moment)
     machine = Machine(ObjectStorage(), lock)
     for quick in (lambda: machine.try_enqueue(1), machine.try_dequeue):
@@ -214,7 +214,7 @@ def test_ctrl_c_beside_the_lock_does_not_let_go_twice(moment: str) -> None:
         assert lock.depth == 0
 
 
-def test_a_caller_in_the_middle_of_a_move_can_tell() -> None:
+def test_is_entered_here_in_the_middle_of_a_move() -> None:
     seen = []
 
     class Looking(Waker):
@@ -261,7 +261,7 @@ def test_an_attempt_without_a_waker_overtakes_no_one() -> None:
     assert take.state is WITHDRAWN
 
 
-def test_an_attempt_without_a_waker_wakes_those_whom_it_concerns() -> None:
+def test_an_attempt_without_a_waker_wakes_those_that_can_proceed() -> None:
     machine = machine_of(1, capacity=1)
     put = begun(machine, Put(2))
     take = Take(1)
@@ -325,7 +325,7 @@ def test_a_withdrawn_place_passes_on() -> None:
     assert drained(machine) == ["b"]
 
 
-def test_only_what_is_pending_is_withdrawn_if_so_told() -> None:
+def test_if_pending_withdraws_only_pending_attempts() -> None:
     machine = machine_of()
     take = begun(machine, Take(1), Waker(two_step=False))
     machine.begin(Put(1), Waker())
@@ -508,7 +508,7 @@ def test_until_closed_can_be_withdrawn() -> None:
     assert (counts.enqueue_wait, counts.dequeue_wait) == (0.0, 0.0)
 
 
-def test_cancelled_enqueues_tell_how_much_is_in_and_why() -> None:
+def test_cancelled_enqueues_report_the_rows_inside_and_the_cause() -> None:
     machine = machine_of(1, capacity=2)
     cause = ValueError("no more files")
     many = begun(machine, PutMany([2, 3, 4], 3))
@@ -590,7 +590,7 @@ def test_a_batch_of_what_is_left_does_not_wait_for_rows_that_may_come_back() -> 
 
 
 def test_what_was_interrupted_while_it_began_can_be_withdrawn() -> None:
-    """Ctrl-C may strike before an attempt stands in line."""
+    """Ctrl-C may interrupt an attempt before it is in line."""
     machine = machine_of(1, capacity=1)
     waiting = begun(machine, Put(2))
     for attempt in (Put(3), Take(2), UntilClosed()):
@@ -621,7 +621,7 @@ def test_waits_are_counted_by_side() -> None:
 
 
 class Failing(ObjectStorage):
-    """A storage that is out of memory whenever it is told so."""
+    """A storage that runs out of memory on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -665,7 +665,7 @@ def failing(*rows: Any, capacity: int | None = None) -> tuple[Machine, Failing]:
     return machine_of(*rows, capacity=capacity, storage=storage), storage
 
 
-def test_memory_runs_out_on_the_quick_way() -> None:
+def test_memory_runs_out_on_the_fast_path() -> None:
     machine, storage = failing(1)
     storage.fails = {"put", "put_many", "pull", "take"}
     for quick in (
@@ -707,7 +707,7 @@ def test_a_waiting_enqueue_that_fails_lets_the_next_one_proceed() -> None:
     assert drained(machine) == [4]
 
 
-def test_a_place_whose_row_fails_passes_on() -> None:
+def test_a_place_whose_row_fails_goes_to_the_next_enqueue() -> None:
     machine, storage = failing(1, capacity=1)
     first, second = begun(machine, Put(2)), begun(machine, Put(3))
     machine.begin(Take(1), Waker())
@@ -817,7 +817,7 @@ def shuffled(seed: tuple[int, int], *rows: Any, keep: int = 0) -> Machine:
 
 
 class Buffer:
-    """TensorFlow 1's shuffle buffer, as told in section 3 of its description."""
+    """TensorFlow 1's shuffle buffer, after section 3 of its description."""
 
     def __init__(self, seed: tuple[int, int], rows: Sequence[Any] = ()) -> None:
         self.words = PhiloxWords(seed)
@@ -936,12 +936,12 @@ def test_who_cannot_wait_gets_the_last_rows_while_others_hold_some() -> None:
 def test_a_refill_is_as_if_there_had_been_no_bound_yet(capacity: int | None) -> None:
     """So there is no state after it that the explorer does not know."""
     machines = machine_of(capacity=capacity), machine_of(*range(4))
-    machines[0].refill([0, 1], 2)
-    machines[0].refill([2, 3], 2)
+    machines[0].restore_rows([0, 1], 2)
+    machines[0].restore_rows([2, 3], 2)
     machines[1].resize(capacity)
     found = [
         # The invariants say which bounds the fast path must have in a state.
-        (one.statistics(), one.waits(), one.most, one.state, violations(one))
+        (one.statistics(), one.waits(), one.max_rows, one.state, violations(one))
         for one in machines
     ]
     assert found[0][-1] == []
@@ -957,7 +957,7 @@ def test_a_refill_comes_in_whatever_its_bytes_which_count_from_then_on() -> None
     queue = sync.FIFOQueue(None, max_bytes=16)
     columns, n = core_of(queue).spec.columns([np.full(1, number) for number in range(4)])
     late = np.full(1, 4)
-    core_of(queue).machine.refill(core_of(queue).made_ready(columns, n, copy=False), n)
+    core_of(queue).machine.restore_rows(core_of(queue).prepare_columns(columns, n, copy=False), n)
     for left in (3, 2):
         queue.dequeue()
         with pytest.raises(DeadlineExceededError):
@@ -971,7 +971,7 @@ def test_a_refill_comes_in_whatever_its_bytes_which_count_from_then_on() -> None
 # Dropping what nobody wants any more.
 
 
-def test_a_dropped_row_makes_room_for_who_waits_first() -> None:
+def test_a_dropped_row_makes_room_for_the_first_waiting_enqueue() -> None:
     values = [object() for _ in range(4)]
     machine = machine_of(*values[:2], capacity=2)
     waker = Waker()

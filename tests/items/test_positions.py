@@ -48,7 +48,7 @@ def through_json(position: Any) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """Entries that == tells apart, whatever arrays are in them."""
+    """Entries that == distinguishes, whatever arrays are in them."""
     if isinstance(value, np.ndarray):
         values = value.tolist()
         return (
@@ -66,7 +66,7 @@ def comparable(value: Any) -> Any:
 def check_every_position(
     make: Callable[[], Source[Any]], *, step: int = 1, most: int = 400
 ) -> None:
-    """Take k items, for all k, and go on from there with a source that was made anew.
+    """Take k items, for all k, and go on from there with a new source.
 
     Args:
         make: a source, the same one every time.
@@ -186,7 +186,7 @@ class TestSequences:
 
 
 class Fibonacci(Source[int]):
-    """Somebody's own source, which says no more than it has to."""
+    """A source of the user's, with the one method that it must have."""
 
     def __init__(self, count: int = 20, seed: int | None = 1) -> None:
         super().__init__("fibonacci", seed)
@@ -439,7 +439,7 @@ class TestReaders:
         assert resumed.seed == source.seed
         assert list(resumed.entries()) == list(source.entries())[50:]
 
-    def test_damage_is_told_as_in_a_whole_run(self, tmp_path: Path) -> None:
+    def test_damage_is_reported_as_in_a_whole_run(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(b"good\n" * 100 + b"bad \xff\n")
         source = read_lines(tmp_path / "a")
         *_, (_, place) = islice(source.placed(), 90)
@@ -557,7 +557,7 @@ class TestRefused:
         assert "source.options.hop 4; expected 2" in refused(other, position)
 
     def test_whatever_was_changed(self, tmp_path: Path) -> None:
-        """Every leaf of a position, turned into others: each is told."""
+        """Every leaf of a position, turned into others: each is refused."""
         write_lines(tmp_path, LINES)
 
         def make() -> Source[Any]:

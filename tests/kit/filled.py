@@ -1,4 +1,4 @@
-"""Go through a cache in files, and tell what it has:
+"""Go through a cache in files, and print what it has:
 
     python -m tests.kit.filled FOLDER CALLS MILLISECONDS
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.processes.arena import Allocator
-from aioqueue.processes.start import Deaf
+from aioqueue.processes.fork_server.spawn import IgnoresSignals
 
 
 def double(number: int) -> int:
@@ -95,7 +95,7 @@ class KillsBefore:
 
 
 def _killing_before() -> KillsBefore:
-    Allocator.give_back = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    Allocator.free = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
     return KillsBefore()
 
 
@@ -167,7 +167,7 @@ def slow_from_fifty(number: int) -> int:
     return never_ends(number) if number >= 50 else number
 
 
-class SpawnedProcess(Deaf, SpawnProcess):
+class SpawnedProcess(IgnoresSignals, SpawnProcess):
     """As processes are started where there is no fork server."""
 
 

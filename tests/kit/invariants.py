@@ -8,14 +8,14 @@ from typing import Any
 from aioqueue.core.attempts import CLOSED, CLOSING, GRANTED, OPEN, PENDING, Put, PutMany, Take
 from aioqueue.core.fast_path import INFINITY
 from aioqueue.core.machine import Machine
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 
 __all__ = ("violations",)
 
 
 def violations(machine: Machine) -> list[str]:
     """Return the invariants that are violated, in words; empty if there are none."""
-    return holding(machine._lock, _found, machine)
+    return call_with_lock(machine._lock, _found, machine)
 
 
 def _found(machine: Any) -> list[str]:
@@ -25,7 +25,7 @@ def _found(machine: Any) -> list[str]:
 
 def _lines(m: Any) -> Iterator[str]:
     """Attempts in line are pending, are in the right line, and hold nothing."""
-    for attempt in [*m._enqueues, *m._dequeues, *m._lines.until_closed]:
+    for attempt in [*m._enqueues, *m._dequeues, *m._wait_lists.until_closed]:
         if attempt.state is not PENDING:
             yield f"an attempt in line is {attempt.state.value}"
         if attempt.host is not m or attempt.waker is None:
@@ -44,7 +44,7 @@ def _lines(m: Any) -> Iterator[str]:
 
 def _standby(m: Any) -> Iterator[str]:
     """Attempts that stand by are pending; nobody waits, and the queue is open."""
-    for attempt in m._standing_by():
+    for attempt in m._standby_attempts():
         if attempt.state is not PENDING or attempt.waits or attempt.host is not m:
             yield "an attempt that stands by is not pending, waits, or has another host"
         if m._enqueues or m._dequeues or m._state is not OPEN:
@@ -60,7 +60,7 @@ def _grants(m: Any) -> Iterator[str]:
     wakers = {id(put.waker) for put in m._places}
     if len(wakers) > 1 or any(not put.waker.two_step for put in m._places):
         yield "places belong to several wakers, or to a waker of one step"
-    if m._lines.promised != sum(m._places.values()):
+    if m._wait_lists.promised != sum(m._places.values()):
         yield "the bytes of the places do not add up to `promised`"
     if m._beginning is not None:
         yield "an attempt is still beginning"
@@ -70,7 +70,7 @@ def _waits(m: Any) -> Iterator[str]:
     """Each waiting attempt is noted as such, and no other but one that was just granted. A lease
     that was granted at once has not waited."""
     granted = [take for take in m._granted if take.waits]
-    noted = [*m._enqueues, *m._dequeues, *m._places, *granted, *m._standing_by()]
+    noted = [*m._enqueues, *m._dequeues, *m._places, *granted, *m._standby_attempts()]
     for attempt in noted:
         if attempt not in m._waiting:
             yield "the wait of an attempt is not noted"
@@ -81,7 +81,7 @@ def _phase(m: Any) -> Iterator[str]:
     comes = bool(m._enqueues or m._places)
     if m._state is CLOSING and not comes:
         yield "it is closing, but nothing can still come in"
-    if m._state is CLOSED and (comes or m._lines.until_closed):
+    if m._state is CLOSED and (comes or m._wait_lists.until_closed):
         yield "it is closed, but an enqueue or a `wait_closed` waits"
 
 
@@ -95,13 +95,13 @@ def _waiting(m: Any) -> Iterator[str]:
         least = 1 if take.expired else take.n
         if available >= least:
             yield "the first dequeue in line has all that it needs"
-        if m._state is CLOSED and m._nothing_comes_back(take, available):
+        if m._state is CLOSED and m._no_rows_can_return(take, available):
             yield "a dequeue waits for rows that will not come"
 
 
 def _joins(m: Any) -> Iterator[str]:
     """A join waits only for rows that somebody may still finish."""
-    joins = m._lines.until_done
+    joins = m._wait_lists.until_done
     if any(join.state is not PENDING or join.host is not m for join in joins):
         yield "a join in line is not pending, or has another host"
     if joins and (m._enqueued == m._finished or m._has_failed()):

@@ -13,14 +13,14 @@ import anyio
 import anyio.lowlevel
 
 from aioqueue import sync
-from aioqueue.batching import processes as batcher_process
-from aioqueue.processes.start import StartedProcess
-from aioqueue.workers.executors import worker_process
+from aioqueue.batcher import child as batcher_child
+from aioqueue.processes.fork_server.spawn import StartedProcess
+from aioqueue.workers.executors import process_child
 from aioqueue.workers.runner import prepare
 from tests.kit import functions
 from tests.kit.preparing import drained
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HAS_PROC = sys.platform == "linux"
 
 
@@ -32,9 +32,9 @@ def start_the_forkserver() -> None:
         multiprocessing.set_forkserver_preload(
             [
                 functions.__name__,
-                worker_process.__name__,
-                "tests.batching.functions",
-                batcher_process.__name__,
+                process_child.__name__,
+                "tests.batcher.functions",
+                batcher_child.__name__,
             ]
         )
     process = StartedProcess(daemon=True)

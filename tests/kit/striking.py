@@ -37,7 +37,7 @@ class Striker:
         self.has_struck = False
 
     def run(self, call: Callable[[], Any]) -> bool:
-        """Make a call; tell whether it has as many places."""
+        """Make a call; return whether it has that many interruptible places."""
         before = sys.gettrace()
         try:
             sys.settrace(self.enter)

@@ -21,7 +21,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.base.tracebacks import HOUSE
+from aioqueue.base.tracebacks import PACKAGE_FOLDER
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -233,7 +233,7 @@ def test_the_stop_wakes_a_worker_that_was_registered_while_it_waited(is_thread: 
     else:
         asyncio.run(asyncio.wait_for(main(), PATIENCE))
     (error,) = ended
-    assert HOUSE not in "".join(traceback.format_exception(error))
+    assert PACKAGE_FOLDER not in "".join(traceback.format_exception(error))
 
 
 def test_limits_of_threads(pool: Any) -> None:

@@ -389,7 +389,7 @@ def test_what_has_no_end_is_handed_on_as_it_is(make: Any) -> None:
 
 
 def test_what_is_owned_is_not_copied() -> None:
-    from aioqueue.core.elements.ownership import private
+    from aioqueue.core.elements.ownership import copy_if_shared
 
     data = np.zeros((4, 2))
     data.flags.writeable = False
@@ -411,13 +411,13 @@ def test_what_is_owned_is_not_copied() -> None:
     ):
         made = make()
         identity = id(made)
-        kept = private(made)
+        kept = copy_if_shared(made)
         assert id(kept) == identity
 
 
 def test_tuples_of_any_parts_are_private() -> None:
     """Of any mixture of parts, with any item: what others can reach, they cannot change."""
-    from aioqueue.core.elements.ownership import private
+    from aioqueue.core.elements.ownership import copy_if_shared
 
     rng = random.Random(7)
     fixed = np.arange(6)
@@ -440,7 +440,7 @@ def test_tuples_of_any_parts_are_private() -> None:
         ]
         made = tuple(rng.choice(kinds)() for _ in range(rng.randint(0, 4)))
         before = copy.deepcopy(made)
-        kept = private(made, item)
+        kept = copy_if_shared(made, item)
         is_own = {id(part) for part in (item, *(item if isinstance(item, list) else ()))}
         for array_reached in reached:
             if id(array_reached) not in is_own:

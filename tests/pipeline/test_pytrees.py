@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.core.elements.trees import NAMESPACE, branch_of, mapped, registered
 from aioqueue.inputs import ArraySpec, items, numbers
 from aioqueue.pipeline.examples.collation import Collator
@@ -168,12 +168,12 @@ def test_queues(way: Any) -> None:
 def test_what_waits_is_private(way: Any) -> None:
     kind, _ = way
     shared = np.zeros(2)
-    kept = private({"x": kind(shared, 1)})
+    kept = copy_if_shared({"x": kind(shared, 1)})
     shared += 1
     assert kept["x"].value.tolist() == [0, 0]
     endless = kind(1, 2)
     endless.error = [endless]
-    assert private(endless) is endless
+    assert copy_if_shared(endless) is endless
 
 
 def test_specs(way: Any) -> None:

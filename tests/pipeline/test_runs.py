@@ -31,7 +31,7 @@ from aioqueue.preemption import ALARM, PreemptionAlarm
 from tests.kit.going import Counting, epochs_of, first, results
 from tests.kit.worlds import PATIENCE, TaskWorld, ThreadWorld, World, spin_until
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def tenfold(item: int) -> int:

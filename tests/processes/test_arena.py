@@ -1,4 +1,4 @@
-"""The memory that processes share: places never overlap, and arrays come back as they were."""
+"""The memory that processes share: blocks never overlap, and arrays arrive unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def large(dtype: str = "float32") -> Any:
 
 
 def dated() -> Any:
-    """Structures with a time in them, which as a whole have no buffer."""
+    """Structured arrays with a time: NumPy gives no buffer for them."""
     return large("int64").view([("time", "M8[s]"), ("value", "int64")])
 
 
@@ -59,31 +59,31 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("copy", [None, bytearray], ids=["views", "copies"])
-def test_what_is_packed_comes_back(name: str, copy: Any) -> None:
+def test_unpacked_examples_equal_the_packed_ones(name: str, copy: Any) -> None:
     arena, allocator = Arena(SIZE), Allocator(SIZE)
     message, blocks = pack((EXAMPLES[name],), arena, allocator)
     (again,) = unpack(message, blocks, arena, copy)
     assert same(EXAMPLES[name], again)
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 @pytest.mark.parametrize("name", ["an array", "in Fortran's order", "with gaps", "in a tuple"])
-def test_what_is_large_is_not_in_the_message(name: str) -> None:
+def test_large_arrays_are_not_in_the_message(name: str) -> None:
     arena, allocator = Arena(SIZE), Allocator(SIZE)
     message, blocks = pack((EXAMPLES[name],), arena, allocator)
     assert len(message) < 500
     assert len(blocks) == (2 if name == "in a tuple" else 1)
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 @pytest.mark.parametrize("name", ["an array", "with gaps"])
-def test_without_a_place_it_is(name: str) -> None:
+def test_large_arrays_are_in_the_message_if_the_arena_is_full(name: str) -> None:
     arena, allocator = Arena(SIZE), Allocator(SIZE)
-    assert allocator.take(SIZE - 64) is not None
+    assert allocator.allocate(SIZE - 64) is not None
     message, blocks = pack((EXAMPLES[name],), arena, allocator)
     assert blocks == []
     assert same(EXAMPLES[name], unpack(message, blocks, arena)[0])
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 def test_copies_are_private_and_views_are_not() -> None:
@@ -94,14 +94,14 @@ def test_copies_are_private_and_views_are_not() -> None:
     assert unpack(message, blocks, arena)[0][0, 0] == 99
     assert copy[0, 0] == 0
     assert copy.flags.writeable
-    arena.handed_over()
+    arena.close_descriptor()
 
 
-def test_what_a_process_said_of_itself_outlives_it() -> None:
-    """Other threads look at it at any time, also just when its own thread has closed it."""
+def test_the_last_report_can_be_read_after_closing() -> None:
+    """Other threads read it at any time, even when its thread has just closed the arena."""
     arena = Arena(SIZE)
     arena.begin()
-    arena.take(3)
+    arena.begin_item(3)
     before = arena.seconds
     arena.close()
     assert arena.memory.closed
@@ -109,11 +109,11 @@ def test_what_a_process_said_of_itself_outlives_it() -> None:
     assert arena.seconds >= before
 
 
-def test_who_looks_while_it_is_closed_is_not_disturbed() -> None:
+def test_a_reader_may_read_while_it_is_closed() -> None:
     arenas = []
     for _ in range(200):
         arenas.append(Arena(4096))
-        arenas[-1].handed_over()  # a system may allow few open files
+        arenas[-1].close_descriptor()  # a system may allow few open files
     begun, errors = threading.Event(), []
 
     def look() -> None:
@@ -134,44 +134,44 @@ def test_who_looks_while_it_is_closed_is_not_disturbed() -> None:
     assert errors == []
 
 
-def test_what_cannot_be_pickled_takes_no_place() -> None:
+def test_a_failed_pack_takes_no_block() -> None:
     arena, allocator = Arena(SIZE), Allocator(SIZE)
     with pytest.raises(Exception, match="pickle"):
         pack((large(), lambda: 1), arena, allocator)
-    assert allocator.take(SIZE - 64) is not None
-    arena.handed_over()
+    assert allocator.allocate(SIZE - 64) is not None
+    arena.close_descriptor()
 
 
-def test_an_arena_that_is_looked_at_lives_on() -> None:
+def test_the_memory_lives_as_long_as_a_view() -> None:
     arena, allocator = Arena(SIZE), Allocator(SIZE)
     (view,) = unpack(*pack((large(),), arena, allocator), arena)
     arena.close()
     assert same(view, large())
-    arena.handed_over()
+    arena.close_descriptor()
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_places_never_overlap(seed: int) -> None:
-    """And all of the room is one piece again when all are given back."""
+def test_blocks_never_overlap(seed: int) -> None:
+    """The free space is one range again when all are freed."""
     chance = random.Random(seed)
     allocator = Allocator(10_000)
     taken: dict[int, int] = {}
     for _ in range(2000):
         if taken and chance.random() < 0.5:
             some = chance.sample(list(taken), chance.randint(1, min(3, len(taken))))
-            allocator.give_back(some)
+            allocator.free(some)
             for start in some:
                 del taken[start]
             continue
         size = chance.randint(1, 2000)
-        place = allocator.take(size)
+        place = allocator.allocate(size)
         if place is not None:
             assert 64 <= place <= 10_000 - size
             assert place % 64 == 0
             assert all(place + size <= s or s + n <= place for s, n in taken.items())
             taken[place] = size
-    allocator.give_back(list(taken))
-    assert allocator.take(9_920) == 64
+    allocator.free(list(taken))
+    assert allocator.allocate(9_920) == 64
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there it is handed over by name")
@@ -179,7 +179,7 @@ def test_both_processes_see_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> 
     handed: list[int] = []
 
     class Handle:
-        """As it comes to the other process."""
+        """As the other process receives it."""
 
         def __init__(self, fd: int) -> None:
             handed.append(os.dup(fd))
@@ -209,7 +209,7 @@ def test_both_processes_see_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
 @pytest.mark.parametrize("what", [(os, "ftruncate"), (mmap, "mmap")], ids=["file", "memory"])
-def test_memory_that_cannot_be_had_leaves_no_descriptor(
+def test_a_failed_allocation_leaves_no_descriptor(
     what: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Failures come home from other processes as what they were, whatever their class asks for."""
+"""Failures arrive from other processes unchanged, whatever arguments their class needs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.processes.messages import (
-    RemoteTraceback,
-    failure_of_message,
-    message_of_failure,
-)
+from aioqueue.processes.failures import RemoteTraceback, failure_of_message, message_of_failure
 
 
 class BusyError(Exception):
@@ -26,7 +22,7 @@ class BusyError(Exception):
 
 
 class SlowError(Exception):
-    """Unpickled by a call, it would say something else."""
+    """A call of its class with its arguments gives another message."""
 
     def __init__(self, host: str, seconds: int = 3) -> None:
         super().__init__(f"{host} after {seconds} s")
@@ -44,7 +40,7 @@ class KeyedError(KeyError):
 
 
 class PickyError(Exception):
-    """Even `__new__` takes other arguments than it keeps."""
+    """`__new__` takes other arguments than `args` has."""
 
     def __new__(cls, *args: Any, secret: int) -> PickyError:
         return super().__new__(cls, *args)
@@ -60,7 +56,7 @@ class UnsendableError(Exception):
 
 
 def returned(error: Exception) -> Exception:
-    """What arrives of one that was raised."""
+    """Return what arrives of an exception that was raised."""
     try:
         raise error
     except Exception as raised:
@@ -83,7 +79,7 @@ def returned(error: Exception) -> Exception:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_exception_is_what_it_was(error: Exception) -> None:
+def test_an_exception_arrives_unchanged(error: Exception) -> None:
     error.add_note("a note")
     found = returned(error)
     assert type(found) is type(error)
@@ -94,13 +90,13 @@ def test_an_exception_is_what_it_was(error: Exception) -> None:
     assert "in returned" in found.__cause__.text
 
 
-def test_what_cannot_be_sent_is_told_in_words() -> None:
+def test_an_exception_that_cannot_be_pickled_becomes_a_runtime_error() -> None:
     found = returned(UnsendableError("no"))
     assert (type(found), str(found)) == (RuntimeError, "UnsendableError: no")
     assert isinstance(found.__cause__, RemoteTraceback)
 
 
-def test_what_is_no_message_of_an_exception() -> None:
+def test_a_message_without_an_exception() -> None:
     found = failure_of_message(pickle.dumps((pickle.dumps("text"), "")))
     assert "a failure that cannot be unpickled here: 'text' is no exception" in str(found)
 
@@ -113,7 +109,7 @@ class TestChildrenOfWorkers:
         monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "daemon", True)
 
     def test_by_multiprocessing(self) -> None:
-        """The text of Python's error is what we take it for."""
+        """Python's error has the text that we look for."""
         with pytest.raises(AssertionError) as caught:
             multiprocessing.Process(target=print).start()
         found = returned(caught.value)
@@ -128,5 +124,5 @@ class TestChildrenOfWorkers:
             list(numbers(3).prepare(abs, where="process"))
         assert "cannot start processes in a worker process" in str(caught.value.exceptions[0])
 
-    def test_other_failures_stay(self) -> None:
+    def test_other_failures_are_unchanged(self) -> None:
         assert str(returned(AssertionError("mine"))) == "mine"

@@ -11,14 +11,14 @@ import os
 import re
 import subprocess
 import sys
-from multiprocessing import spawn
+from multiprocessing import spawn as multiprocessing_spawn
 from pathlib import Path
 
 import pytest
 
 import aioqueue
-from aioqueue.processes import program, start
-from aioqueue.processes.program import CannotStartError
+from aioqueue.processes.fork_server import bootstrap, spawn
+from aioqueue.processes.fork_server.bootstrap import CannotStartError
 
 ROOT = Path(aioqueue.__file__).parents[1]
 
@@ -137,7 +137,7 @@ def test_a_program_that_runs_python_itself(frozen: bool, folder: Path) -> None:
     check_that_it_ends([str(app)], folder)
 
 
-class TestWhatIsStarted:
+class TestTheExecutable:
     @pytest.mark.parametrize(
         ("name", "is_python"),
         [
@@ -151,30 +151,34 @@ class TestWhatIsStarted:
             ("", False),
         ],
     )
-    def test_an_interpreter_is_known_by_its_name(
+    def test_an_interpreter_is_recognised_by_its_name(
         self, name: str, is_python: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = name and f"/opt/tools/{name}"
-        monkeypatch.setattr(spawn, "get_executable", lambda: os.fsencode(path))
-        assert program.is_python() is is_python
-        assert start.uses_fork_server() is (is_python and sys.platform == "linux")
+        monkeypatch.setattr(multiprocessing_spawn, "get_executable", lambda: os.fsencode(path))
+        assert bootstrap.is_python() is is_python
+        assert spawn.uses_fork_server() is (is_python and sys.platform == "linux")
 
-    def test_a_link_to_one_is_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_link_to_an_interpreter_is_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         tmp_path.joinpath("python3").touch()
         tmp_path.joinpath("trainer").symlink_to(tmp_path / "python3")
-        monkeypatch.setattr(spawn, "get_executable", lambda: str(tmp_path / "trainer"))
-        assert program.is_python()
+        monkeypatch.setattr(
+            multiprocessing_spawn, "get_executable", lambda: str(tmp_path / "trainer")
+        )
+        assert bootstrap.is_python()
 
-    def test_a_frozen_program_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_frozen_program_is_no_interpreter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "frozen", True, raising=False)
-        assert not start.uses_fork_server()
+        assert not spawn.uses_fork_server()
 
-    def test_a_program_without_an_interpreter_says_so(
+    def test_without_an_interpreter_the_error_says_so(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(spawn, "get_executable", lambda: None)
-        process = start.StartedProcess(daemon=True)
+        monkeypatch.setattr(multiprocessing_spawn, "get_executable", lambda: None)
+        process = spawn.StartedProcess(daemon=True)
         with pytest.raises(CannotStartError, match=r"empty.*multiprocessing\.set_executable\(\)"):
             process.start()
         assert process not in multiprocessing.active_children()
-        assert program.STARTS not in os.environ
+        assert bootstrap.STARTS not in os.environ

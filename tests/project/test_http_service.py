@@ -24,7 +24,7 @@ import pytest
 
 from tests.kit.worlds import spin_until
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("uvicorn", "starlette", "prometheus_client")
 CLIENTS = 24
 

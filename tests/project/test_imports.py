@@ -73,11 +73,12 @@ def test_an_import_loads_what_it_needs() -> None:
     assert "inputs.sources" in parts
     assert not parts & {
         "telemetry.monitor",
-        "telemetry.html_page",
+        "telemetry.views",
+        "telemetry.export",
         "inputs.devices",
         "inputs.batches",
     }
-    assert not {part.split(".")[0] for part in parts} & {"batching", "processes", "torch", "ray"}
+    assert not {part.split(".")[0] for part in parts} & {"batcher", "processes", "torch", "ray"}
 
 
 @pytest.mark.slow

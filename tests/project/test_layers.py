@@ -26,7 +26,7 @@ ROOMS = (
     ("telemetry",),
     ("coordination",),
     ("processes",),
-    ("batching", "latest"),
+    ("batcher", "latest"),
     ("sync",),
     ("",),  # the package itself
     ("testing", "preemption"),
@@ -153,6 +153,35 @@ def test_folders_point_one_way(is_compat: bool) -> None:
         if imported.split(".")[0] == "aioqueue" and imported not in MODULES
     ]
     assert not missing, "no such module"
+
+
+TELEMETRY_LAYERS = (
+    ("metrics",),
+    ("explain", "verdict"),
+    ("views", "export"),
+    ("monitor", "autotune", ""),
+)
+"""From the bottom to the top: folders of one layer do without each other; "" is the package."""
+
+
+def test_folders_of_telemetry_point_one_way() -> None:
+    def folder(module: str) -> str:
+        return module.split(".")[2] if module.count(".") > 1 else ""
+
+    def height(module: str) -> int:
+        return next(i for i, names in enumerate(TELEMETRY_LAYERS) if folder(module) in names)
+
+    modules = [name for name in MODULES if part(name) == "telemetry"]
+    assert not [
+        f"{module} imports {imported}"
+        for module in modules
+        for imported in imports(MODULES[module])
+        if imported in modules
+        and folder(imported) != folder(module)
+        and "" not in (folder(imported), folder(module))
+        and height(imported) >= height(module)
+        and height(module) < len(TELEMETRY_LAYERS) - 1
+    ]
 
 
 def test_folders_of_one_height_do_without_each_other() -> None:
@@ -335,8 +364,10 @@ PIPELINES = {
 
 OUTER = PIPELINES | {"compat", "prometheus", "torch", "asgi"}
 SENDERS = {
-    f"aioqueue.telemetry.{name}"
-    for name in ("exporters", "monitor", "matplotlib_picture", "side_by_side", "table", "terminal")
+    name
+    for name in MODULES
+    if name.startswith(("aioqueue.telemetry.export", "aioqueue.telemetry.views"))
+    or name == "aioqueue.telemetry.monitor"
 }
 """Ways to look at a run and to send its numbers, which need a library; no other module of the core
 imports them, but when they are asked for."""
@@ -352,9 +383,9 @@ CORE = [name for name in MODULES if part(name) not in OUTER | BESIDE and name no
 
 def test_anyio_and_asyncio_are_imported_only_where_they_have_a_place() -> None:
     users = {part(module) for module in CORE if "anyio" in outside(module)}
-    assert users == {"errors", "worlds", "coordination", "batching"}  # worlds: their scopes
+    assert users == {"errors", "worlds", "coordination", "batcher"}  # worlds: their scopes
     users = {part(module) for module in CORE if "asyncio" in outside(module)}
-    assert users == {"errors", "worlds", "coordination", "batching"}
+    assert users == {"errors", "worlds", "coordination", "batcher"}
 
 
 def test_trio_is_imported_by_its_own_module_only() -> None:
@@ -412,9 +443,12 @@ RULES = {
     "aioqueue.core.elements.trees",
     "aioqueue.core.storage.sized",
     "aioqueue.core.elements.structure",
-    "aioqueue.telemetry.explanation",
-    "aioqueue.telemetry.side_by_side",
-    "aioqueue.telemetry.stacks",
+    "aioqueue.telemetry.explain.explanation",
+    "aioqueue.telemetry.export.numbering",
+    "aioqueue.telemetry.export.shared_collector",
+    "aioqueue.telemetry.explain.frame_cleanup",
+    "aioqueue.telemetry.explain.lock_waits",
+    "aioqueue.telemetry.explain.stacks",
     "aioqueue.base.tracebacks",
     "aioqueue.worlds.waker",
 }
@@ -460,7 +494,7 @@ OF_ITS_OWN_SCOPE = {
     ("aioqueue.worlds.asyncio", "uncancel"),
     ("aioqueue.worlds.asyncio", "_must_cancel"),
     ("aioqueue.worlds.asyncio", "current_effective_deadline"),
-    ("aioqueue.batching.batch_workers", "cancelled_caught"),
+    ("aioqueue.batcher.workers", "cancelled_caught"),
     ("aioqueue.workers.executors.tasks", "cancel_called"),
 }
 """Who asks the timeout that it has itself entered just before; and the pause of a call, which

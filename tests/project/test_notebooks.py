@@ -19,7 +19,7 @@ pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 BlockingKernelClient = pytest.importorskip("jupyter_client").BlockingKernelClient
 run_sync = pytest.importorskip("jupyter_core.utils").run_sync
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 50.0
 
 Cells = Callable[..., list[str]]

@@ -17,7 +17,7 @@ import pytest
 import aioqueue
 from aioqueue import inputs, sync
 
-PAGES = sorted((Path(__file__).parents[3] / "docs" / "reference").glob("*.md"))
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md"))
 PACKAGE = Path(aioqueue.__file__).parent
 EXTRAS = ("compat", "prometheus", "ray", "torch")  # not installed everywhere, or much to import
 ENTRY = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)

@@ -17,7 +17,7 @@ import pytest
 
 import aioqueue
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = Path(__file__).with_name("public_names.txt")
 MODULES = ("", "sync", "inputs", "torch", "ray", "testing", "asgi", "compat.v1")
 

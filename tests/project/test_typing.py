@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "typing"
 PROGRAMS = sorted(FOLDER.glob("*.py"))
 RIGHT = [path for path in PROGRAMS if not path.name.startswith("wrong_")]

@@ -31,7 +31,7 @@ from aioqueue.core.storage import protocol as padded
 from tests.kit.children import complaints
 from tests.kit.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def run_python(program: str, *, expect: int = 0) -> str:
@@ -72,7 +72,7 @@ class Victim(threading.Thread):
             self.died = True
 
     def kill(self) -> None:
-        """Raise in it, as soon as it runs again: a sleeping thread hears of nothing."""
+        """Raise in it when it runs again: a sleeping thread is not interrupted."""
         assert self.ident is not None
         changed = ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(self.ident), ctypes.py_object(Killed)
@@ -82,7 +82,7 @@ class Victim(threading.Thread):
 
 class TestAThreadThatDies:
     def test_in_a_dequeue(self) -> None:
-        """It is killed while it sleeps, and dies when it is woken: with the element in hand."""
+        """It is killed while it sleeps, and dies when it is woken, with its element."""
         queue = sync.FIFOQueue(4)
         victim = Victim(queue.dequeue)
         spin_until(lambda: queue.statistics().waiting_dequeues == 1)
@@ -418,7 +418,7 @@ class TestConversions:
 
 class TestMutation:
     async def test_of_what_was_put_in(self, world: World, kind: Kind) -> None:
-        """A producer may use its arrays again as soon as the call has returned."""
+        """A producer may reuse its arrays after the call has returned."""
         queue = kind.make(world)
         batch = kind.batch([1, 2, 3])
         await queue.enqueue_many(batch)

@@ -50,12 +50,12 @@ def test_programs(kind: str, stage: str) -> None:
     print(f"\n{kind} on {stage}: {Program.played - before} programs")
 
 
-_forget = Machine._forget
+_remove_attempt = Machine._remove_attempt
 
 
 def _lose_what_was_held(machine: Machine, attempt: Attempt) -> None:
-    """In place of `Machine._forget`: a withdrawn dequeue keeps its rows, and nobody has them."""
-    _forget(machine, attempt)
+    """Replaces `Machine._remove_attempt`: a withdrawn dequeue keeps its rows, which are lost."""
+    _remove_attempt(machine, attempt)
     if isinstance(attempt, Take):
         attempt.held.clear()
 
@@ -70,7 +70,7 @@ class TestAFailure:
     @pytest.mark.parametrize(
         ("stage", "move", "broken"),
         [
-            ("asyncio", "_forget", _lose_what_was_held),
+            ("asyncio", "_remove_attempt", _lose_what_was_held),
             ("threads", "_may_proceed", lambda *_: False),
         ],
     )

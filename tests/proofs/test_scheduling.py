@@ -457,7 +457,7 @@ def _fall_asleep_late(waker: AsyncioWaker) -> None:
 def _withdraw_in_any_case(machine: Machine, attempt: Any, *_: Any, **__: Any) -> Any:
     """In place of `Machine.withdraw`: what was granted is thrown away."""
     with machine._lock:
-        machine._forget(attempt)
+        machine._remove_attempt(attempt)
         attempt.state = WITHDRAWN
         return machine._settle()
 

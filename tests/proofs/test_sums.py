@@ -9,7 +9,7 @@ import pytest
 
 from aioqueue.telemetry import Snapshot
 from proofs.sums import BATCH, problems, whole_run
-from tests.telemetry.fluid import usual
+from tests.telemetry.fluid_model import usual
 
 
 def test_in_all_snapshots_of_a_run() -> None:

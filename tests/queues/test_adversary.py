@@ -39,7 +39,7 @@ class Thing:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What is dropped must be gone without the help of the garbage collector."""
+    """A dropped queue is freed without the garbage collector."""
     gc.collect()
     gc.disable()
     yield
@@ -76,7 +76,7 @@ class TestAFailureThatTakesNoNote:
 
 
 class TestCtrlCInACallback:
-    def test_the_next_stop_tells_the_others(self) -> None:
+    def test_the_next_stop_reports_the_others(self) -> None:
         coord = sync.Coordinator()
 
         def interrupted() -> None:
@@ -427,8 +427,10 @@ class TestSomeoneElsesAbsurdRequest:
         assert np.array_equal(got["first"], np.full(shape, 1.0))
         assert got["absurd"].shape == (2, *shape)
 
-    def test_is_its_own_where_the_storage_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Whoever makes the move: a failure is told to the one that it was made for."""
+    def test_only_the_failing_attempt_gets_the_storages_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whichever thread makes the move: its owner gets the failure."""
         queue = sync.FIFOQueue(10, "float32", (2**14,))
         storage = core_of(queue).storage
         got: dict[str, Any] = {}
@@ -465,7 +467,7 @@ class TestSomeoneElsesAbsurdRequest:
 
 
 class TestASignalHandlerThatRaises:
-    """Its exception may look like one of ours: the attempt tells what has become of it."""
+    """A handler's exception may look like one of ours: the attempt's state decides."""
 
     @pytest.mark.parametrize(
         "error",

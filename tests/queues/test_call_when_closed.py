@@ -1,4 +1,4 @@
-"""Being called back at the end of a queue, for those who have nobody to wait for it."""
+"""Callbacks at the end of a queue, for code without a thread or task to wait in."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def test_without_a_lock_held() -> None:
 def test_forgotten(times: int) -> None:
     queue, calls = sync.FIFOQueue(3), Calls()
     forget = core_of(queue).call_when_closed(calls)
-    kept, (waker,) = weakref.ref(calls), core_of(queue).sleepers
+    kept, (waker,) = weakref.ref(calls), core_of(queue).blocked_wakers
     for _ in range(times):
         forget()
-    assert not core_of(queue).sleepers
+    assert not core_of(queue).blocked_wakers
     assert core_of(queue).machine.attempts_in(waker) == []
     queue.close()
     assert calls.count == 0
@@ -91,11 +91,11 @@ def test_forgotten_after_the_end() -> None:
     queue.close()
     forget()
     assert calls.count == 1
-    assert not core_of(queue).sleepers
+    assert not core_of(queue).blocked_wakers
 
 
 def test_again_when_all_are_woken() -> None:
-    """As is done when Ctrl-C has struck between the close and its wakes."""
+    """As after a Ctrl-C between the close and its wakes."""
     queue, calls = sync.FIFOQueue(3), Calls()
     core_of(queue).call_when_closed(calls)
     core_of(queue).wake_all()

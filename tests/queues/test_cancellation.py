@@ -109,7 +109,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
 
 
 class Ledger:
-    """One run of a scenario: its queue, and where every element has gone."""
+    """One run of a scenario: its queue, and the place of every element."""
 
     capacity = 3
 
@@ -154,7 +154,7 @@ class Ledger:
             self.taken += self.kind.numbers(result)
 
     def cancelled(self, enqueued: int | None = None) -> None:
-        """The operation was cancelled; a batch tells how much of it is in."""
+        """The operation was cancelled; a batch reports how many of its rows are inside."""
         if self.scenario.method == "enqueue_many":
             noted = noted_rows(self.error, self.scenario.puts)
             self.put += noted if enqueued is None else enqueued
@@ -191,7 +191,7 @@ def noted_rows(error: BaseException | None, n: int) -> int:
 class TestEveryMoment:
     @pytest.mark.slow(every=34)
     async def test_of_tasks(self, task_world: TaskWorld, kind: Kind, scenario: Scenario) -> None:
-        """Cancelled before it began, while it waits, in the tick of the hand-over, and after."""
+        """Cancelled before it began, while it waits, in the tick of the grant, and after."""
         outcomes = set()
         for goes_on_at in (0, 1, 2, 3, 99):
             for cancelled_at in range(6):
@@ -208,7 +208,7 @@ class TestEveryMoment:
 
     @pytest.mark.slow(every=5)
     def test_of_a_coroutine(self, new_loop: NewLoop, kind: Kind, scenario: Scenario) -> None:
-        """It is stepped by hand, and ended at its first await, then at its second, and so on."""
+        """The test steps it, and ends it at its first await, then at its second, and so on."""
         # It waits for its turn. For a single row it stands by before. It need not let others run
         # besides, though it is time for that; `TestInThePause` has the calls that do.
         stands_by = scenario.method in ("enqueue", "dequeue")
@@ -229,7 +229,9 @@ class TestEveryMoment:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(main())
 
-    async def test_of_who_waits_behind(self, task_world: TaskWorld, kind: Kind) -> None:
+    async def test_cancelling_a_caller_in_the_middle_of_the_line(
+        self, task_world: TaskWorld, kind: Kind
+    ) -> None:
         """Whoever is cancelled, the others get what they would have got without it."""
         for cancelled in range(3):
             queue = kind.make(task_world)
@@ -303,7 +305,7 @@ async def nearly_used_up() -> None:
 
 
 async def settle(ledger: Ledger, operation: Any) -> bool:
-    """Enter what the operation has come to in the ledger; tell whether it was cancelled."""
+    """Record the outcome in the ledger; return whether the operation was cancelled."""
     try:
         ledger.completed(await operation.result())
     except CancelledError:
@@ -437,8 +439,10 @@ class TestSameTick:
         await putting.result()
         assert await queue.dequeue() == 1
 
-    async def test_the_end_is_not_told_too_early(self, task_world: TaskWorld, kind: Kind) -> None:
-        """The last element is in the hands of a task that is cancelled: it is for the others."""
+    async def test_the_end_is_not_reported_too_early(
+        self, task_world: TaskWorld, kind: Kind
+    ) -> None:
+        """A task that holds the last element is cancelled: another caller gets it."""
         queue = kind.make(task_world)
         first = await task_world.begin(queue.dequeue)
         others = [await task_world.begin(queue.dequeue) for _ in range(2)]
@@ -771,7 +775,9 @@ class TestBlockingOnARunningLoop:
         queue.wait_closed()
         assert kind.in_order(got) == list(range(6))
 
-    async def test_that_serves_who_waits(self, task_world: TaskWorld, kind: Kind) -> None:
+    async def test_withdrawn_elements_go_to_waiting_callers(
+        self, task_world: TaskWorld, kind: Kind
+    ) -> None:
         queue = kind.make(task_world, 1)
         taking = await task_world.begin(queue.dequeue)
         queue.sync.enqueue(kind.element(0))

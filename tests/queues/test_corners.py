@@ -148,7 +148,7 @@ class StruckError(BaseException):
 
 
 def striking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a handler strike when wakes are about to be delivered, once, by a call that waits."""
+    """Raise in a handler, once, when a waiting call is about to deliver wakes."""
 
     def struck(wakers: Any) -> None:
         monkeypatch.undo()
@@ -164,7 +164,7 @@ async def waits_in_line(queue: aioqueue.FIFOQueue[Any]) -> None:
         await asyncio.sleep(0)
 
 
-def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_beginning(
+def test_a_handler_at_the_beginning_loses_no_wake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
@@ -179,7 +179,7 @@ def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_beginning(
     asyncio.run(main())
 
 
-def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_commit(
+def test_a_handler_at_the_commit_loses_no_wake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
@@ -198,7 +198,7 @@ def test_who_was_to_be_woken_is_woken_when_a_handler_strikes_at_the_commit(
 
 
 @pytest.mark.parametrize("change", ["a larger capacity", "the close"])
-def test_who_was_let_go_is_woken_when_handlers_strike_before_it_was_told(
+def test_handlers_before_a_notification_lose_no_wake(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strikes = [1, 2]
@@ -269,7 +269,7 @@ def test_calls_that_move_nothing_let_others_run(
 
 
 class TestNames:
-    """Workers can be told apart, in a debugger or in a log."""
+    """Workers have different names in a debugger and in a log."""
 
     @pytest.mark.parametrize("alone", [True, False], ids=["run", "started"])
     def test_of_tasks(self, alone: bool) -> None:
@@ -381,7 +381,7 @@ def test_a_block_that_is_cancelled_cancels_its_loopers(task_world: TaskWorld) ->
 
 
 @pytest.mark.parametrize(("there", "entered"), [(0, 2), (2, 0)])
-def test_a_timeout_tells_how_many_rows_are_in(there: int, entered: int) -> None:
+def test_a_timeout_reports_how_many_rows_are_in(there: int, entered: int) -> None:
     queue = sync.FIFOQueue(2, "int64", ())
     queue.enqueue_many(list(range(there)))
     with pytest.raises(aioqueue.DeadlineExceededError) as caught:

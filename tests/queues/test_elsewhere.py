@@ -36,7 +36,7 @@ def test_what_is_meant_is_named(queue: Any, there: str, here: str) -> None:
 
 
 @pytest.mark.parametrize("there", ["qsize", "empty"])
-def test_it_is_said_that_empty_is_not_done(queue: Any, there: str) -> None:
+def test_the_hint_explains_that_empty_is_not_done(queue: Any, there: str) -> None:
     with pytest.raises(AttributeError, match=r"here that is .size\(\)") as error:
         getattr(queue, there)
     assert "an empty queue does not mean that the work is done" in str(error.value)

@@ -255,7 +255,7 @@ def content(rows: Any, dtype: np.dtype[Any]) -> list[Any]:
 
 
 def scribble(value: Any) -> None:
-    """Write over memory that is ours, as a caller may who has it for himself."""
+    """Overwrite a result, as its only owner may."""
     if isinstance(value, np.void) and value.dtype.names:
         for name in value.dtype.names:
             value[name] = np.zeros((), value.dtype[name].base)

@@ -254,7 +254,7 @@ class Pausing:
             self.result = kind.numbers(await queue.dequeue_up_to(n))
 
     def check_meanwhile(self) -> None:
-        """What others are told while it lets them run."""
+        """What other callers see while it lets them run."""
         counts = self.queue.statistics()
         moved = self.n if self.is_put else -self.n
         assert counts.size == len(self.queue) == 5 + moved
@@ -465,7 +465,7 @@ class TestInThePause:
 
         asyncio_world.run(main)
 
-    def test_what_was_asked_before_is_not_asked_again(
+    def test_a_swallowed_cancellation_is_not_delivered_again(
         self, asyncio_world: AsyncioWorld, name: str
     ) -> None:
         """A task that once swallowed a cancellation is not cancelled for it; a new one counts."""
@@ -521,7 +521,9 @@ class TestInThePause:
 
     @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("how", ["closed", "collected", "interrupted"])
-    def test_ended_by_hand(self, new_loop: NewLoop, kind: Kind, name: str, how: str) -> None:
+    def test_ended_by_the_runner_of_the_coroutine(
+        self, new_loop: NewLoop, kind: Kind, name: str, how: str
+    ) -> None:
         async def main() -> None:
             pausing = Pausing(name, kind, AsyncioWorld())
             await nearly_used_up()
@@ -560,10 +562,10 @@ class TestInThePause:
         assert core_of(pausing.queue).machine.waiting() == []
         pausing.check(happened=pausing.is_put)
 
-    def test_the_end_is_not_told_while_the_last_may_come_back(
+    def test_the_end_is_not_reported_while_the_last_element_may_come_back(
         self, asyncio_world: AsyncioWorld
     ) -> None:
-        """The last element is in the hands of a task that lets others run, and is cancelled."""
+        """A task that pauses holds the last element, and is cancelled."""
         for cancelled in (False, True):
 
             async def main(cancelled: bool = cancelled) -> None:
@@ -588,7 +590,9 @@ class TestInThePause:
 
             asyncio_world.run(main)
 
-    def test_what_goes_back_serves_who_waits(self, asyncio_world: AsyncioWorld, kind: Kind) -> None:
+    def test_returned_elements_go_to_waiting_callers(
+        self, asyncio_world: AsyncioWorld, kind: Kind
+    ) -> None:
         async def main() -> None:
             queue = kind.make(asyncio_world, 4)
             for number in range(2):
@@ -906,7 +910,7 @@ def test_only_the_task_that_was_cancelled_is_asked_first() -> None:
         waker = current_asyncio_waker()
 
         def asks_first() -> bool:
-            first: Any = waker.first()
+            first: Any = waker.await_first()
             if first is not None:
                 first.close()
             return first is not None

@@ -45,7 +45,7 @@ def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
 
 def joins(queue: Any) -> int:
     """How many joins wait."""
-    return len(core_of(queue).machine._lines.until_done)
+    return len(core_of(queue).machine._wait_lists.until_done)
 
 
 async def waiting_join(world: World, queue: Any) -> Any:
@@ -125,7 +125,7 @@ class TestJoin:
         with pytest.raises(QueueClosedError):
             await join.result()
 
-    async def test_what_goes_back_stays_unfinished(self, task_world: TaskWorld) -> None:
+    async def test_returned_elements_stay_unfinished(self, task_world: TaskWorld) -> None:
         queue = task_world.fifo(9)
         taking = await task_world.begin(queue.dequeue)
         await task_world.until(lambda: core_of(queue).machine.waiting()[0].waits)
@@ -399,7 +399,7 @@ class TestSpider:
 
     @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("seed", range(8))
-    def test_on_one_loop_the_numbers_tell_it_too(self, task_world: TaskWorld, seed: int) -> None:
+    def test_on_one_loop_the_statistics_agree(self, task_world: TaskWorld, seed: int) -> None:
         """Nobody is busy, and nothing is inside or granted: then all is done, and not before."""
         choices = random.Random(seed)
         links = site(choices, 60)
@@ -543,7 +543,7 @@ class TestStops:
             queue = loop_world.fifo(9)
             await queue.enqueue(1)
             task = asyncio.create_task(getattr(queue, call)())
-            lines = core_of(queue).machine._lines
+            lines = core_of(queue).machine._wait_lists
             await loop_world.until(lambda: lines.until_done or lines.until_closed)
             async with aioqueue.Coordinator() as coord:
                 coord.register(task)

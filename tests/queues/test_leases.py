@@ -51,7 +51,7 @@ def test_all_rows_go_back_before_anyone_takes_one() -> None:
         leases.take(number)
     thread, found = begun(lambda: queue.dequeue_many(2))
     wait_for_takers(queue, 1)
-    leases.used([1])
+    leases.commit([1])
     leases.give_back()
     thread.join()
     assert found == [[0, 2]]
@@ -63,7 +63,7 @@ def test_the_record_counts_them_as_granted() -> None:
     leases = queue._lent()
     for number in range(3):
         leases.take(number)
-    leases.used([0])
+    leases.commit([0])
     record = queue.statistics()
     assert (record.size, record.granted, record.dequeued, record.claimed) == (2, 2, 1, 0)
     leases.give_back()
@@ -104,12 +104,12 @@ def test_the_owner_does_not_wait_for_itself_whatever_it_calls() -> None:
             call()
     with pytest.raises(OutOfRangeError):
         leases.take(2)
-    leases.used([0, 1])
+    leases.commit([0, 1])
     thread.join()
     assert found == [OutOfRangeError]
 
 
-def test_another_thread_is_told_that_it_may_come_back() -> None:
+def test_another_thread_waits_while_a_lease_may_be_returned() -> None:
     queue = filled(1, is_closed=True)
     leases = queue._lent()
     leases.take(0)
@@ -153,12 +153,12 @@ def check_sharing(seed: int) -> None:
                 if len(held) > keep:
                     key, row = held.pop(0)
                     used[at].append(row)
-                    leases.used([key])
+                    leases.commit([key])
                 if number == leaves_at:
                     return  # what it holds goes back
         except OutOfRangeError:
             used[at] += [row for _, row in held]
-            leases.used([key for key, _ in held])
+            leases.commit([key for key, _ in held])
         finally:
             leases.give_back()
 

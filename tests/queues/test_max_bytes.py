@@ -46,7 +46,7 @@ class TestElementsOfAnySize:
         with pytest.raises(QueueFull):
             queue.enqueue_nowait(b"1")
 
-    async def test_nobody_overtakes_who_waits_for_bytes(self, world: World) -> None:
+    async def test_nobody_overtakes_a_caller_that_waits_for_bytes(self, world: World) -> None:
         queue = world.fifo(None, max_bytes=10)
         await queue.enqueue(b"12345678")
         large = await world.begin(queue.enqueue, b"12345")
@@ -110,7 +110,7 @@ class TestElementsOfAnySize:
             await waiting.result()
         assert refused.statistics().bytes == 2
 
-    async def test_an_element_that_cannot_tell_its_size_is_refused(self, world: World) -> None:
+    async def test_an_element_without_a_size_is_refused(self, world: World) -> None:
         class Mute:
             @property
             def nbytes(self) -> int:

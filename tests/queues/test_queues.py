@@ -89,7 +89,7 @@ class TestConstruction:
         assert "[ids: int32[?]]" in repr(named)
         assert "[(priority, object)]" in repr(world.priority(3))
 
-    async def test_min_after_dequeue_is_told(self, world: World) -> None:
+    async def test_min_after_dequeue_is_an_attribute(self, world: World) -> None:
         assert world.shuffle(9, 4).min_after_dequeue == 4
 
 
@@ -110,7 +110,7 @@ def test_both_faces_are_of_one_queue(kind: Kind) -> None:
     assert face.is_closed()
 
 
-def test_types_tell_the_kind_and_the_face() -> None:
+def test_types_name_the_kind_and_the_face() -> None:
     """mypy, which reads the tests too, refuses each line of these that does not hold."""
 
     def any_async(queue: aioqueue.AsyncQueue) -> aioqueue.AsyncQueue:
@@ -155,7 +155,7 @@ def test_a_missing_argument_is_missed_by_the_class_that_was_called(name: str, fa
         (0, None, "waited its timeout of 0 s"),
     ],
 )
-def test_a_call_that_ends_in_time_tells_whose_time_it_was(
+def test_a_deadline_error_names_the_limit_that_passed(
     timeout: float | None, time: float | None, what: str
 ) -> None:
     queue = sync.FIFOQueue(2, name="numbers")
@@ -288,7 +288,7 @@ class TestElements:
         batch += 1
         assert batch.tolist() == [[2], [3], [4]]
 
-    async def test_arrays_can_be_handed_over(self, world: World, kind: Kind) -> None:
+    async def test_arrays_can_be_enqueued_without_a_copy(self, world: World, kind: Kind) -> None:
         queue = kind.make(world, 3)
         await queue.enqueue(kind.element(0))
         putting = await world.begin(queue.enqueue_many, kind.batch(range(1, 6)), copy=False)
@@ -371,7 +371,7 @@ class TestEnqueue:
             queue.enqueue_nowait(kind.element(3))
         assert await kind.drain(queue) == [1, 2]
 
-    async def test_nowait_serves_who_waits(self, world: World, kind: Kind) -> None:
+    async def test_nowait_wakes_waiting_callers(self, world: World, kind: Kind) -> None:
         queue = kind.make(world, 2)
         taking = await world.begin(queue.dequeue)
         queue.enqueue_nowait(kind.element(1))
@@ -489,7 +489,7 @@ class TestDequeue:
         with pytest.raises(OutOfRangeError):
             queue.dequeue_nowait()
 
-    async def test_nowait_serves_who_waits(self, world: World, kind: Kind) -> None:
+    async def test_nowait_wakes_waiting_callers(self, world: World, kind: Kind) -> None:
         queue = kind.make(world, 1)
         await queue.enqueue(kind.element(1))
         putting = await world.begin(queue.enqueue, kind.element(2))
@@ -555,7 +555,7 @@ class TestShuffle:
         got += (await queue.dequeue_many(2)).tolist()
         assert sorted(got) == [0, 1, 2, 3, 4]
 
-    async def test_close_gives_out_all_to_who_waits(self, world: World) -> None:
+    async def test_close_gives_all_elements_to_waiting_callers(self, world: World) -> None:
         queue = world.shuffle(9, 5, "int64", (), seed=3)
         await queue.enqueue_many(range(4))
         taking = await world.begin(queue.dequeue)
@@ -947,7 +947,7 @@ class TestClosing:
         with pytest.raises(QueueClosedError):
             await putting.result()
 
-    async def test_consumers_that_wait_are_told(self, world: World, kind: Kind) -> None:
+    async def test_close_wakes_waiting_consumers(self, world: World, kind: Kind) -> None:
         queue = kind.make(world)
         taking = [
             await world.begin(queue.dequeue),
@@ -963,7 +963,7 @@ class TestClosing:
             assert (error.queue, error.requested) == (queue.name, n)
             assert (error.remaining, error.held) == (0, 0)
 
-    async def test_out_of_range_tells_what_is_left(self, world: World, kind: Kind) -> None:
+    async def test_out_of_range_reports_what_is_left(self, world: World, kind: Kind) -> None:
         queue = kind.make(world)
         await queue.enqueue_many(kind.batch([0, 1]))
         queue.close()
@@ -1009,7 +1009,7 @@ class TestClosing:
         assert (await queue.dequeue_many(2)).tolist() == [0, 1]
         assert (await queue.dequeue_up_to(9)).tolist() == [2, 3, 4]
 
-    async def test_out_is_left_alone_by_who_comes_next(self, world: World) -> None:
+    async def test_later_batches_leave_out_unchanged(self, world: World) -> None:
         """A failed batch may have written to its `out`; its rows must not live there."""
         queue = world.fifo(2, "int64", (1,))
         out = np.zeros((9, 1), "int64")
@@ -1046,7 +1046,7 @@ class TestClosing:
         with pytest.raises(QueueClosedError):
             await putting.result()
 
-    async def test_the_cause_is_told(self, world: World, kind: Kind) -> None:
+    async def test_the_cause_is_the_cause_of_later_errors(self, world: World, kind: Kind) -> None:
         queue = kind.make(world, 1)
         await queue.enqueue(kind.element(0))
         putting = await world.begin(queue.enqueue, kind.element(1))
@@ -1081,7 +1081,7 @@ class TestClosing:
             await queue.dequeue()
         assert caught.value.__cause__ is failure
 
-    async def test_many_that_wait_are_all_told(self, world: World) -> None:
+    async def test_all_of_many_waiting_callers_are_woken(self, world: World) -> None:
         queue = world.fifo(1)
         taking = [await world.begin(queue.dequeue) for _ in range(50)]
         queue.close()

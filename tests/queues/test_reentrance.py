@@ -127,7 +127,7 @@ class Striking:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_calls_that_strike_anywhere_are_exact_or_refused(name: str) -> None:
+def test_reentrant_calls_anywhere_are_exact_or_refused(name: str) -> None:
     striking = Striking(name, seed=5)
     striking.run(120)
     assert striking.refused or aioqueue.__compiled__  # where few of the calls can be seen

@@ -1,4 +1,4 @@
-"""Another capacity while the queue is in use: who waits is let in, and what is inside stays."""
+"""Changing the capacity of a queue in use: waiting enqueues proceed, and elements stay inside."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ def test_while_threads_work_nothing_is_lost() -> None:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda queue: core_of(queue).machine.most,
+        lambda queue: core_of(queue).machine.max_rows,
         lambda queue: queue.capacity,
         lambda queue: queue.statistics().capacity,
     ],
-    ids=["most", "capacity", "statistics"],
+    ids=["max_rows", "capacity", "statistics"],
 )
 def test_what_others_read_meanwhile_was_set(read: Callable[[Any], float]) -> None:
     """Without a global lock, compiled, they could meet what has just been dropped."""

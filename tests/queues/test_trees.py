@@ -125,7 +125,7 @@ class TestEveryKind:
         assert queue.dequeue_nowait() is not None
         assert len(leaves(await queue.dequeue_many(0))[0]) == 0
 
-    async def test_into_arrays_of_ones_own(self, world: World, kind: str, tree: str) -> None:
+    async def test_into_the_callers_arrays(self, world: World, kind: str, tree: str) -> None:
         elements = Elements(kind, tree)
         queue = MAKERS[kind](world, elements.dtypes, elements.shapes)
         await queue.enqueue_many(elements.batch(range(3)))

@@ -1,4 +1,4 @@
-"""What all tests that need a cluster are marked with."""
+"""The marks of all tests that need a cluster."""
 
 from __future__ import annotations
 

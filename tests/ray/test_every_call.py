@@ -1,9 +1,9 @@
-"""Each of those who use a queue is killed at each call and each reply of a run, one after another.
+"""Every user of a queue is killed at every call and every reply of a run, one after another.
 
-With a journal, a producer that has a book, and a consumer that keeps the number of its last lease,
-what has come out in the end is what a queue in one program gives, digest by digest. Without them,
-each row has come at least once, or somebody is told. And a consumer that begins anew goes on where
-it says, or is told why it cannot; whatever it says.
+With a journal, a replayable producer, and a consumer that saves the number of its last lease, the
+output equals that of a queue in one program, digest by digest. Without them, each row arrives at
+least once, or its loss is reported. A restarted consumer continues at the lease that it names, or
+gets an error that says why it cannot.
 
 The long form kills twice in a run, at all pairs of moments::
 
@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, WorkerDiedError
-from aioqueue.ray import client
+from aioqueue.ray import queue_connection
 from aioqueue.ray.messages import LEASE_SECONDS
-from tests.ray.wire import Killed, Program, Wire
+from tests.ray.simulation import Killed, Program, Wire
 
 BATCHES = 3
 SMALL, LARGE = 2, 9_000
@@ -42,7 +42,7 @@ VICTIMS: Mapping[str, Callable[[Wire], None]] = {
 
 
 def page(number: int, row: int) -> Any:
-    """A batch of the book: two rows."""
+    """Return the batch of a number: two rows."""
     if number == BATCHES:
         return None
     return np.random.default_rng(number).integers(0, 1 << 40, (2, row))
@@ -58,7 +58,7 @@ def local(row: int) -> list[str]:
 
 
 class Run:
-    """A producer and a consumer, which are started again whenever they have been killed.
+    """A producer and a consumer, which are restarted whenever they were killed.
 
     Args:
         row: int64s of a row.
@@ -177,7 +177,7 @@ def each_moment(row: int, victim: str, **options: Any) -> Iterator[Run]:
 @pytest.mark.slow(but="actor-2")
 @pytest.mark.parametrize("row", [SMALL, LARGE])
 @pytest.mark.parametrize("victim", sorted(VICTIMS))
-def test_what_comes_out_is_the_same_whoever_dies_when(victim: str, row: int) -> None:
+def test_the_output_is_the_same_despite_any_death(victim: str, row: int) -> None:
     deaths = 0
     for run in each_moment(row, victim):
         assert (run.saved, run.told) == (local(row), [])
@@ -187,8 +187,8 @@ def test_what_comes_out_is_the_same_whoever_dies_when(victim: str, row: int) -> 
 
 @pytest.mark.slow(every=2)
 @pytest.mark.parametrize("row", [SMALL, LARGE])
-def test_each_comes_at_least_once_to_who_keeps_no_number(row: int) -> None:
-    """Again comes what it had got last, and nothing else."""
+def test_at_least_once_without_saved_lease_numbers(row: int) -> None:
+    """Its last batch is delivered again, and nothing else."""
     again = set()
     for run in each_moment(row, "consumer", is_safe=False):
         assert run.told == []
@@ -199,7 +199,7 @@ def test_each_comes_at_least_once_to_who_keeps_no_number(row: int) -> None:
 
 @pytest.mark.slow(every=2)
 @pytest.mark.parametrize("row", [SMALL, LARGE])
-def test_all_who_ask_are_told_of_an_actor_that_does_not_come_back(row: int) -> None:
+def test_every_caller_gets_the_death_of_the_actor(row: int) -> None:
     for run in each_moment(row, "actor", is_safe=False):
         assert run.saved == local(row)[: len(run.saved)]
         assert all("the actor of queue 'wire' has died" in told for told in run.told)
@@ -209,14 +209,14 @@ def test_all_who_ask_are_told_of_an_actor_that_does_not_come_back(row: int) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["actor", "consumer"])
-def test_who_commits_what_it_has_saved_may_save_less_often(victim: str) -> None:
+def test_commits_after_saving_allow_rarer_saving(victim: str) -> None:
     for run in each_moment(SMALL, victim, size=2, every=2, autocommit=False):
         assert (run.saved, run.told) == (local(SMALL), [])
 
 
 @pytest.mark.slow
-def test_who_saves_less_often_than_it_commits_is_told() -> None:
-    """Its position is older than what does not come again: never is that lost in silence."""
+def test_saving_less_often_than_committing_is_refused() -> None:
+    """Its position is older than its last commit. Then the loss must be reported."""
     told = 0
     for run in each_moment(SMALL, "consumer", size=1, every=2):
         assert run.saved == local(SMALL) or run.told or run.blind
@@ -264,7 +264,7 @@ class Lives:
         self.committed = max(-1, leases - 2) if autocommit else committed
 
     async def go(self, after: int | None) -> None:
-        """Have its new life go on there, and see what it is given, or told."""
+        """Start its next life there; return what it receives, or its error."""
         with pytest.MonkeyPatch.context() as monkeypatch:
             wire = Wire(monkeypatch, {})
             try:
@@ -290,7 +290,7 @@ class Lives:
             wire.notice(next(one for one in wire.programs if one.name == "former"))
         new = self._opened(wire, "new", last_committed=after)
         if self._first == "beats":
-            next(one for one in wire.programs if one.name == "new").beat()
+            next(one for one in wire.programs if one.name == "new").heartbeat()
         told = await self._told(new, after)
         if told is None:
             assert await self._rest(new) == self._rows(self.committed if after is None else after)
@@ -311,7 +311,7 @@ class Lives:
         return Program(wire, name).open(None, "int64", (), **options)
 
     async def _told(self, new: Any, after: int | None) -> Exception | None:
-        """What the new life is told before all else, which has to be what fits."""
+        """Check the first error of the new life."""
         try:
             if self._first != "takes":
                 await new.statistics()
@@ -379,7 +379,7 @@ class Lives:
         pytest.param("with the actor", True, marks=pytest.mark.slow),
     ],
 )
-def test_a_new_life_goes_on_where_it_says_or_is_told(
+def test_a_new_life_continues_at_its_lease_or_is_refused(
     ending: str, journal: bool, autocommit: bool, first: str
 ) -> None:
     async def main() -> None:
@@ -396,8 +396,8 @@ def test_a_new_life_goes_on_where_it_says_or_is_told(
     asyncio.run(main())
 
 
-def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody says that it has died, but for some time it has not answered that it lives."""
+def test_a_silent_actor_ends_the_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray does not report its death, but it answers no heartbeat for some time."""
 
     async def main() -> None:
         wire = Wire(monkeypatch, {})
@@ -406,12 +406,12 @@ def test_who_waits_for_an_actor_that_is_silent_is_told(monkeypatch: pytest.Monke
         while not wire.moments:  # it has not asked yet
             await asyncio.sleep(0)
         (connection,) = program.connections
-        connection.beat()
-        while "the reply to beat" not in wire.moments:
+        connection.heartbeat()
+        while "the reply to heartbeat" not in wire.moments:
             await asyncio.sleep(0)
         # As a thread does it, the last time within a minute.
         now = monotonic() + 60 - LEASE_SECONDS / 6
-        monkeypatch.setattr(client, "monotonic", lambda: now)
+        monkeypatch.setattr(queue_connection, "monotonic", lambda: now)
         connection.run()
         with pytest.raises(WorkerDiedError, match="the actor of queue 'wire' was silent"):
             await waiting

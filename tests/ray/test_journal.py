@@ -1,4 +1,4 @@
-"""The file of an actor: what is safe, what a crash leaves of it, and that it does not grow."""
+"""The file of an actor: what is durable, what a crash leaves of it, and that it does not grow."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from aioqueue.errors import DataLossError, WorkerDiedError
 from aioqueue.ray import journal as journals
-from aioqueue.ray.actor import QueueActor
 from aioqueue.ray.journal import QueueJournal
-from tests.ray.desks import Desk
-from tests.ray.test_actor import looped
-from tests.ray.test_returning import FIFO
+from aioqueue.ray.queue_actor import QueueActor
+from tests.ray.local_handles import LocalHandle
+from tests.ray.test_queue_actor import looped
+from tests.ray.test_recovery import FIFO
 
 
 @pytest.fixture
@@ -33,15 +33,15 @@ def records(path: Path) -> list[Any]:
 
 
 async def filled(journal: QueueJournal, count: int = 3) -> None:
-    journal.note("meet", "p", "p")
+    journal.append("meet", "p", "p")
     for number in range(count):
-        journal.note("put", "p", number, 0, 2, 8, None)
-        journal.note("in", "p", number, [0, 2])
-    await journal.safe()
+        journal.append("put", "p", number, 0, 2, 8, None)
+        journal.append("in", "p", number, [0, 2])
+    await journal.flushed()
 
 
 @looped
-async def test_what_is_safe_is_read_again(path: Path) -> None:
+async def test_flushed_records_are_read_again(path: Path) -> None:
     journal = QueueJournal(path, is_new=True)
     await filled(journal)
     again = QueueJournal(
@@ -61,24 +61,24 @@ async def test_nothing_is_freed_before_the_disk_says_so(
     """An actor that comes back would ask for it, and its producer would not have it any more."""
     journal = QueueJournal(path, is_new=True)
     await filled(journal)
-    journal.note("lease", "c", 0, [["p", 0, [0, 2]], ["p", 1, [0, 2]]])
-    await journal.safe()
+    journal.append("lease", "c", 0, [["p", 0, [0, 2]], ["p", 1, [0, 2]]])
+    await journal.flushed()
     begun, goes_on = threading.Event(), threading.Event()
-    put_down = journal._put_down
+    put_down = journal._write_lines
 
-    def slowly(lines: list[str], anew: list[Any] | None) -> None:
+    def slowly(lines: list[str], compacted: list[Any] | None) -> None:
         begun.set()
         goes_on.wait()
-        put_down(lines, anew)
+        put_down(lines, compacted)
 
-    monkeypatch.setattr(journal, "_put_down", slowly)
-    journal.note("used", "c", [0])
+    monkeypatch.setattr(journal, "_write_lines", slowly)
+    journal.append("used", "c", [0])
     begun.wait()
     assert journal.freed("p") == []
-    assert journal.used_of("p", [0, 1, 2]) == []
+    assert journal.droppable_of("p", [0, 1, 2]) == []
     goes_on.set()
-    await journal.safe()
-    assert journal.used_of("p", [0, 1, 2]) == [0, 1]
+    await journal.flushed()
+    assert journal.droppable_of("p", [0, 1, 2]) == [0, 1]
     assert journal.freed("p") == [0, 1]
     assert journal.freed("p") == []
     journal.end(remove=True)
@@ -86,7 +86,7 @@ async def test_nothing_is_freed_before_the_disk_says_so(
 
 @pytest.mark.parametrize("half", ['["in","p",2', "[", "\x00\x00\x00"])
 @looped
-async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> None:
+async def test_an_incomplete_last_line_is_ignored(path: Path, half: str) -> None:
     journal = QueueJournal(path, is_new=True)
     await filled(journal)
     journal.end(remove=False)
@@ -107,7 +107,7 @@ async def test_half_a_line_at_the_end_is_no_record(path: Path, half: str) -> Non
     ids=lambda damage: damage[:30],
 )
 @looped
-async def test_damage_is_told(path: Path, damage: str) -> None:
+async def test_damage_is_reported(path: Path, damage: str) -> None:
     QueueJournal(path, is_new=True).end(remove=False)
     with path.open("a") as file:
         file.write(damage + "\n")
@@ -115,22 +115,22 @@ async def test_damage_is_told(path: Path, damage: str) -> None:
         QueueJournal(path, is_new=False)
 
 
-def test_another_file_is_told(path: Path) -> None:
+def test_another_file_is_refused(path: Path) -> None:
     path.write_text("something\n")
     with pytest.raises(DataLossError, match="is not a queue journal"):
         QueueJournal(path, is_new=False)
 
 
-def test_a_file_that_is_not_there_is_told(path: Path) -> None:
+def test_a_missing_file_is_reported(path: Path) -> None:
     with pytest.raises(WorkerDiedError, match="a folder that all nodes share"):
         QueueJournal(path, is_new=False)
 
 
 @looped
-async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
-    producer = Desk(actor, FIFO, "p")
+    producer = LocalHandle(actor, FIFO, "p")
     await producer.rejoin(actor)
 
     def full(_: int) -> None:
@@ -144,15 +144,41 @@ async def test_a_disk_that_is_full_is_told(path: Path, monkeypatch: pytest.Monke
 
 
 @looped
-async def test_it_is_written_anew_when_most_is_past(
+async def test_nothing_is_freed_after_the_disk_has_failed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journals, "_MANY", 50)
+    """A restarted actor reads what the disk has, and asks for what is unfinished there."""
+    journal = QueueJournal(path, is_new=True)
+    await filled(journal)
+    journal.append("lease", "c", 0, [["p", 0, [0, 2]]])
+    await journal.flushed()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal, "_write_lines", full)
+    journal.append("used", "c", [0])
+    for _ in range(2):
+        with pytest.raises(WorkerDiedError, match="cannot be written"):
+            await journal.flushed()
+        assert journal.freed("p") == []
+        assert journal.droppable_of("p", [0, 1, 2]) == []
+    journal.end(remove=False)
+    restarted = QueueJournal(path, is_new=False)
+    assert ("p", 0) in restarted.ledger.batches
+    restarted.end(remove=True)
+
+
+@looped
+async def test_it_is_rewritten_when_most_records_are_obsolete(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "_MIN_REWRITE", 50)
     journal = QueueJournal(path, is_new=True)
     actor = QueueActor("desk", FIFO, journal)
-    producer, consumer = Desk(actor, FIFO, "p"), Desk(actor, FIFO, "c")
-    for desk in (producer, consumer):
-        await desk.rejoin(actor)
+    producer, consumer = LocalHandle(actor, FIFO, "p"), LocalHandle(actor, FIFO, "c")
+    for handle in (producer, consumer):
+        await handle.rejoin(actor)
     for number in range(200):
         put = producer.put(number)
         producer.received(put)

@@ -1,4 +1,4 @@
-"""What is sent for each batch: the same on the other side, and Ray sees what it has to see."""
+"""What is sent for each batch: it arrives unchanged, and Ray sees every reference."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from aioqueue.errors import OutOfRangeError
-from aioqueue.ray.clients import CallerId
-from aioqueue.ray.handles import Payload
+from aioqueue.ray.actor_handle import ActorHandle
+from aioqueue.ray.client_registry import CallerId
 from aioqueue.ray.messages import SMALL, Answer, Description
 from aioqueue.ray.packing import (
     opened,
@@ -21,7 +21,7 @@ from aioqueue.ray.packing import (
     unpacked,
     unpacked_answer,
 )
-from aioqueue.ray.remote import ActorHandle
+from aioqueue.ray.segments import Payload
 
 CALLER = CallerId("one", "life", None, Description("FIFOQueue", 8, 0, None, None, None, None, None))
 SENDER = pickle.dumps(CALLER)
@@ -100,7 +100,7 @@ def test_who_calls_is_pickled_once() -> None:
 
     class Actor:
         enqueue = dequeue = Method()
-        beat = "its own"
+        heartbeat = "its own"
 
     def dumps(caller: Any) -> bytes:
         pickled.append(caller)
@@ -111,7 +111,7 @@ def test_who_calls_is_pickled_once() -> None:
         handle.dequeue.remote(CALLER, number, 0, 1, False, None, [])
     assert pickled == [CALLER]
     assert [unpacked(one)[:2] for one in sent] == [(CALLER, number) for number in range(3)]
-    assert handle.beat == "its own"
+    assert handle.heartbeat == "its own"
 
 
 class Absent:

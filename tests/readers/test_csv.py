@@ -1,4 +1,4 @@
-"""Tables: a field is what stands in the file, or it is told that it does not fit."""
+"""Tables: a field is what stands in the file, or an error says that it does not fit."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TestCsv:
     def test_fields_that_do_not_fit_are_never_changed(
         self, dtype: Any, field: str, write: Write
     ) -> None:
-        """Not cut, not wrapped, not infinite: the line is told, and the column."""
+        """Not cut, not wrapped, not infinite: the error names the line and the column."""
         good = {"U": "a", "S": "a", "M": "2020-01-01"}.get(np.dtype(dtype).kind, "1")
         path = write(f"h,h,h\n\n{good},x,{good}\n{good},x,{field}\n{good},x,{good}\n")
         skip: Any = {"skip_header_lines": 1}
@@ -145,7 +145,7 @@ class TestCsv:
         pairs = list(read_csv(path, [str, bytes], delimiter=" ").with_keys())
         assert pairs == [(f"{path}:1", ("a", b"b")), (f"{path}:2", ("", b""))]
 
-    def test_a_return_within_a_line_is_told(self, write: Write) -> None:
+    def test_a_return_within_a_line_is_reported(self, write: Write) -> None:
         with pytest.raises(DataLossError, match=r"line 2: .*newline"):
             list(read_csv(write("a,b\nc\rd,e\n"), [str, str]))
 
@@ -238,7 +238,7 @@ class TestCsv:
 
 
 class TestAllColumns:
-    """What is not used has to be there all the same: a row that is torn is told."""
+    """What is not used has to be there all the same: a torn row is reported."""
 
     @pytest.mark.parametrize("torn", ["Oslo, N,3,4", "1,2", "1,2,3,", '"1",2,3,4', '"1,2",3'])
     @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class TestQuotedNewlines:
         assert rows == [{"kind": "a\nb", "size": 1}]
 
     @pytest.mark.parametrize("block", [1, 7, 64])
-    def test_a_field_without_end_is_told_where_it_begins(
+    def test_a_field_without_end_is_reported_where_it_begins(
         self, block: int, write: Write, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(reading, "_BLOCK", block)

@@ -204,7 +204,7 @@ class TestCompression:
             with pytest.raises(DataLossError, match=f"damaged {kind} data"):
                 list(read_whole_files(file, compression=kind))
 
-    def test_what_was_read_before_the_damage_is_told(self, tmp_path: Path) -> None:
+    def test_what_was_read_before_the_damage_is_reported(self, tmp_path: Path) -> None:
         file = tmp_path / "file.gz"
         file.write_bytes(gzip.compress(os.urandom(10**6))[:-500_000])
         with open_for_reading(str(file), "infer") as stream:
@@ -286,7 +286,7 @@ class TestOpening:
             ("a.zst", ZSTD, "pip install '.[files]'"),
         ],
     )
-    def test_a_missing_extra_is_told_with_its_command(
+    def test_a_missing_extra_is_reported_with_its_command(
         self, path: str, module: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def missing(name: str) -> Any:
@@ -349,7 +349,7 @@ class TestWhatIsNamedIsRead:
 
     @pytest.mark.parametrize("pattern", ["*.txt", "**/*.txt", "**", "lost.txt", "*/0.txt"])
     @pytest.mark.parametrize("target", ["nowhere", "lost.txt"], ids=["dangling", "circle"])
-    def test_links_that_lead_nowhere_are_told(
+    def test_links_that_lead_nowhere_are_reported(
         self, pattern: str, target: str, tmp_path: Path
     ) -> None:
         (tmp_path / "there.txt").write_text("x")
@@ -361,7 +361,7 @@ class TestWhatIsNamedIsRead:
         assert len(files(tmp_path / "there*")) == 1  # who does not meet it is not concerned
 
     @pytest.mark.parametrize("pattern", ["*/*.txt", "**/*.txt", "shut/*.txt"])
-    def test_folders_that_cannot_be_read_are_told(
+    def test_folders_that_cannot_be_read_are_reported(
         self, pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in ("open", "shut"):

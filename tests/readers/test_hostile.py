@@ -388,7 +388,7 @@ def resealed(document: Any, where: tuple[Any, ...], value: Any) -> Any:
 
 class TestOurDocuments:
     @pytest.mark.parametrize("content", DOCUMENTS.values(), ids=DOCUMENTS)
-    def test_damage_is_told_as_such(self, content: bytes, tmp_path: Path) -> None:
+    def test_damage_is_reported_as_such(self, content: bytes, tmp_path: Path) -> None:
         path = tmp_path / "file"
         reads: list[Callable[[], Any]] = [
             lambda: load_position(path),

@@ -169,13 +169,13 @@ class TestStreaming:
         draw = random.Random(epoch)
         first = huggingface_dataset(STREAMS[name](), seed=1)
         rows = [repr(entry.value) for entry in first.epoch_entries(epoch)]
-        placed = list(first._placed_epoch(epoch))
+        placed = list(first._scan(epoch, None).placed())
         assert [repr(one.entry.value) for one in placed] == rows
         assert len(rows) >= 30
         for number in draw.sample(range(len(placed)), 8):
             place = json.loads(json.dumps(placed[number].place))
             second = huggingface_dataset(STREAMS[name](), seed=1)
-            rest = [repr(one.entry.value) for one in second._placed_epoch(epoch, place)]
+            rest = [repr(one.entry.value) for one in second._scan(epoch, place).placed()]
             assert rest == rows[number + 1 :]
             assert second.fingerprint() == first.fingerprint()
 

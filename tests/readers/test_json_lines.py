@@ -57,7 +57,7 @@ class TestRecords:
         with pytest.raises(DataLossError, match=r"line 2: .* with a byte order mark, which"):
             list(read_json_lines(both))
 
-    def test_a_file_of_one_array_is_told_from_damage(self, write: Write) -> None:
+    def test_a_file_of_one_array_is_distinguished_from_damage(self, write: Write) -> None:
         with pytest.raises(DataLossError, match=r"line 1: .*items\(json\.load\(file\)\)"):
             list(read_json_lines(write('[{"a": 1},\n{"a": 2}]\n')))
         for damaged in ("[1, 2]\n[3,\n", "[1, x]\n"):
@@ -94,7 +94,7 @@ class TestDamage:
         ],
         ids=["cut", "two", "text", "deep", "long"],
     )
-    def test_is_told_after_what_is_sound(self, line: str, fault: str, write: Write) -> None:
+    def test_is_reported_after_what_is_sound(self, line: str, fault: str, write: Write) -> None:
         path = write(f"1\n\n2\n{line}\n3\n")
         read = []
         with pytest.raises(DataLossError, match=f"line 4: .*{fault}") as told:

@@ -278,7 +278,7 @@ def test_a_position_in_a_topic_that_was_made_anew_is_refused(
     assert "which ends before offset 2;" in str(error)
 
 
-def test_a_position_whose_records_were_deleted_is_told_with_both_offsets(
+def test_a_position_whose_records_were_deleted_is_reported_with_both_offsets(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here they are said to be: that broker deletes nothing."""
@@ -367,7 +367,7 @@ async def _first_in_trio(broker: Broker, topic: str) -> None:
         return
 
 
-def test_trio_is_told(broker: Broker, topic: str) -> None:
+def test_trio_is_reported(broker: Broker, topic: str) -> None:
     trio = pytest.importorskip("trio")
     with pytest.raises(RuntimeError, match="needs asyncio"):
         trio.run(_first_in_trio, broker, topic)

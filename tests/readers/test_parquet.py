@@ -1,4 +1,4 @@
-"""Parquet and Arrow files: rows and batches as NumPy has them, private; damage is told."""
+"""Parquet and Arrow files: rows and batches as NumPy has them, private; damage is reported."""
 
 from __future__ import annotations
 
@@ -422,7 +422,7 @@ class TestArguments:
             read("a", **options)
 
     @pytest.mark.parametrize("read", [read_parquet, read_arrow])
-    def test_a_missing_extra_is_told_with_its_command(
+    def test_a_missing_extra_is_reported_with_its_command(
         self, read: Read, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def missing(name: str) -> Any:
@@ -462,7 +462,7 @@ class TestDamage:
 
     @pytest.mark.slow(every=3)
     def test_any_byte(self, kind: str, path: Path) -> None:
-        """It is told, or the rows are those that were written, or values without a checksum."""
+        """It is reported, or the rows are those that were written, or values without a checksum."""
         read = written(kind, {"a": np.arange(30)}, path, portion=20)
         whole = path.read_bytes()
         for place in range(0, len(whole), 3):
@@ -498,7 +498,7 @@ class TestDamage:
 
 
 def test_pages_have_checksums(path: Path) -> None:
-    """Of Parquet, what stands in a page is what was written, or is told."""
+    """Of Parquet, what stands in a page is what was written, or is reported."""
     table = pa.table({"a": np.arange(1000)})
     pq.write_table(
         table,

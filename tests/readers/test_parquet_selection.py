@@ -150,7 +150,7 @@ class TestSchema:
         assert len(list(read_parquet(files(tmp_path / "*"), schema="union"))) == 4
         assert len(list(read_parquet(items(paths).repeat(2), schema="union"))) == 8
 
-    def test_a_damaged_file_is_told_in_its_turn(self, paths: list[str]) -> None:
+    def test_a_damaged_file_is_reported_in_its_turn(self, paths: list[str]) -> None:
         Path(paths[1]).write_bytes(Path(paths[1]).read_bytes()[:-9])
         reader = read_parquet(paths, schema="union", on_error="skip")
         assert [row["x"] for row in reader] == [1, 2, 4]

@@ -1,4 +1,4 @@
-"""Readers: what is in the files and nothing else, with keys; damage is told; nothing stays open."""
+"""Readers: what is in the files and nothing else, with keys; damage reported; files closed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TestLines:
         path = write(("\ufeff" + text).encode())
         assert list(read_lines(path, encoding="utf-8-sig")) == lines
 
-    def test_that_the_encoding_joins_are_told(self, write: Write) -> None:
+    def test_that_the_encoding_joins_are_reported(self, write: Write) -> None:
         """The ~ of HZ at the end of a line: where a block ends there, it would be two lines."""
         assert list(read_lines(write(b"a\nb~\nc\n"), encoding="hz")) == ["a", "bc"]
         with pytest.raises(DataLossError, match="the line continues after its end"):

@@ -1,4 +1,4 @@
-"""TFRecord files: what TensorFlow wrote is read, what we write it could read, damage is told."""
+"""TFRecord files: reading what TensorFlow wrote, writing what it can read, reporting damage."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_urls_are_written_and_read() -> None:
     fsspec.filesystem("memory").rm("/records.gz")
 
 
-def test_a_missing_extra_is_told_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_reported_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 

@@ -1,4 +1,4 @@
-"""Tar shards: the samples that are there, whoever wrote them; whatever is damaged is told."""
+"""Tar shards: the samples that are there, whoever wrote them; whatever is damaged is reported."""
 
 from __future__ import annotations
 
@@ -424,7 +424,7 @@ def test_every_position(
 
 
 @pytest.mark.parametrize("size", [10**17, 10**25])
-def test_a_sparse_file_larger_than_memory_is_told_with_its_place(size: int, path: Path) -> None:
+def test_a_sparse_file_larger_than_memory_is_reported_with_its_place(size: int, path: Path) -> None:
     fields = {"GNU.sparse.major": "0", "GNU.sparse.map": "0,0", "GNU.sparse.size": str(size)}
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("a.bin")

@@ -202,7 +202,7 @@ class TestMarks:
         assert list(read_lines(path, encoding="latin-1")) == ["ï»¿a"]
 
     @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
-    def test_of_wide_encodings_is_told(self, encoding: str, write: Write) -> None:
+    def test_of_wide_encodings_is_reported(self, encoding: str, write: Write) -> None:
         path = write(f"{MARK}a\n".encode(encoding.replace("-le", "")))
         wide = encoding.replace("-le", "").upper()
         with pytest.raises(DataLossError, match=rf"byte order mark of {wide}: .*read_whole_files"):

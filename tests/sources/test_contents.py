@@ -1,4 +1,4 @@
-"""What tells some items from others of the same number: in a position, which is small."""
+"""The digest of items in a position, which distinguishes them from others of the same number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aioqueue.inputs import Pipeline, arrays, from_iterable, items, merge_positi
 NAMES = [f"file{number:05}" for number in range(10_000)]
 
 
-def test_tensors_of_torch_are_told_apart() -> None:
+def test_tensors_of_torch_are_distinguished() -> None:
     torch = pytest.importorskip("torch")
     for dtype in (torch.int64, torch.bfloat16, torch.bool):
         found = {digest_of_items(torch.tensor([0, one]).to(dtype)) for one in (0, 1)}
@@ -73,7 +73,7 @@ class Sub(list[int]):
         (Sub([1, 2]), Sub([2, 1])),
     ],
 )
-def test_a_position_goes_on_among_the_same_items_alone(one: Any, other: Any) -> None:
+def test_a_position_resumes_only_among_the_same_items(one: Any, other: Any) -> None:
     state = position_in(one)
     again = copy(one)
     with items(again, shuffle=True, seed=1).batch(2).epochs(1, resume=state) as epochs:
@@ -122,7 +122,7 @@ class Dataset:
         items([(number for number in range(3))]),
     ],
 )
-def test_of_what_is_not_at_hand_nothing_is_told(source: Any) -> None:
+def test_items_that_are_not_in_memory_have_no_digest(source: Any) -> None:
     assert "items" not in source.fingerprint()
 
 

@@ -1,4 +1,4 @@
-"""A source that is iterated over itself is one epoch, unless it was told of several.
+"""A source that is iterated over itself is one epoch, unless it has several.
 
 What is handed to workers goes on for ever, as it always has: so all sources are gone through both
 ways here.
@@ -122,9 +122,7 @@ def test_its_repr_speaks_of_no_epochs() -> None:
 
 
 class TestOneOfThemInAPipeline:
-    async def test_is_gone_through_with_workers_too(
-        self, source: Source[Any], world: World
-    ) -> None:
+    async def test_workers_read_it_too(self, source: Source[Any], world: World) -> None:
         expected = [list(source.epoch(number)) for number in (2, 3)]
         one = source.epoch(2)
         assert await epochs_of(world, one.prepare(itself, workers=2).epochs(2)) == expected
@@ -159,8 +157,8 @@ class TestOneOfThemInAPipeline:
 
     def test_what_its_source_says_of_itself_holds(self) -> None:
         assert numbers(3).epoch(1)._is_in_memory
-        assert numbers(3).epoch(1)._is_at_hand
-        assert not lines_at_hand().epoch(1)._is_at_hand
+        assert numbers(3).epoch(1)._never_waits
+        assert not read_lines_of().epoch(1)._never_waits
 
 
 class Mislabelled(Source[int]):
@@ -249,7 +247,7 @@ def itself(value: Any) -> Any:
     return value
 
 
-def lines_at_hand() -> Source[str]:
+def read_lines_of() -> Source[str]:
     return read_lines("no such file")
 
 

@@ -29,7 +29,7 @@ lengths = st.one_of(st.integers(0, 40), st.integers(4090, 4100), st.integers(818
 
 
 class Letters(Source[str]):
-    """The least that somebody's own source must have."""
+    """The least that a source of the user's must have."""
 
     def __init__(self, text: str, seed: int | None = None) -> None:
         super().__init__("letters", seed)
@@ -335,7 +335,7 @@ class TestSource:
             == "<aioqueue.inputs.n of 9, epochs=2, shuffled, seed=7, shard 1 of 3>"
         )
 
-    async def test_in_memory_is_at_hand(self, task_world: TaskWorld) -> None:
+    async def test_items_in_memory_are_taken_without_waiting(self, task_world: TaskWorld) -> None:
         source = items([1, 2, 3], 1)
         assert [item async for item in source] == [1, 2, 3]
         assert [entry.index async for entry in source._aentries()] == [0, 1, 2]
@@ -429,7 +429,7 @@ class Frame:
 class TestPandas:
     series = Series({2: 1.5, 0: 2.5, 1: 3.5})
 
-    def test_a_series_is_gone_through_by_position(self) -> None:
+    def test_a_series_is_read_by_position(self) -> None:
         assert list(items(self.series)) == [1.5, 2.5, 3.5]
         assert sorted(items(self.series, shuffle=True, seed=1)) == [1.5, 2.5, 3.5]
         assert list(arrays(self.series)) == [1.5, 2.5, 3.5]

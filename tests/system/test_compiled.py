@@ -1,4 +1,4 @@
-"""The compiled core: it is built when that is asked for, says so, and tells its source."""
+"""The compiled core: it is built on request, says so, and shows its source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import aioqueue
 from aioqueue.core.attempts import QueueState, Statistics
 from tests.kit.worlds import core_of
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 NAMES: list[str] = WHEEL["hooks"]["custom"]["modules"]
@@ -52,12 +52,12 @@ def test_a_traceback_shows_the_lines_of_the_source() -> None:
     try:
         core_of(queue).machine.begin("no attempt", None)
     except (AttributeError, TypeError) as error:  # what is compiled checks the type
-        told = traceback.extract_tb(error.__traceback__)
-    last = told[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1]
     assert last.name.rpartition(".")[2] == "begin"
-    assert Path(last.filename).name == "core/machine.py"
+    assert Path(last.filename).name == "machine.py"
     assert last.line
-    source = Path(aioqueue.__file__).with_name("core/machine.py").read_text("utf-8").splitlines()
+    source = (Path(aioqueue.__file__).parent / "core/machine.py").read_text("utf-8").splitlines()
     assert last.line == source[(last.lineno or 0) - 1].strip()
 
 
@@ -123,7 +123,7 @@ class TestHook:
                 assert (ROOT / path).is_file(), target
 
     @pytest.mark.parametrize("asked", [None, "", "0"])
-    def test_nothing_happens_unless_it_is_asked_for(
+    def test_nothing_is_compiled_by_default(
         self, hook: Any, monkeypatch: pytest.MonkeyPatch, asked: str | None
     ) -> None:
         monkeypatch.delenv(hook.VARIABLE, raising=False)
@@ -162,7 +162,7 @@ class TestHook:
         with pytest.raises(SystemExit, match="this is pypy"):
             hook.CompilingHook().initialize("standard", {})
 
-    def test_what_it_says_of_this_python(self, hook: Any) -> None:
+    def test_the_obstacle_for_this_python(self, hook: Any) -> None:
         assert (hook.obstacle() is not None) is (sys.implementation.name != "cpython")
 
 

@@ -28,14 +28,14 @@ from aioqueue.core.fast_path import NOTHING, FastPath
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage.protocol import ObjectStorage
 from aioqueue.system import locks
-from aioqueue.system.locks import REFUSAL, holding, is_held_here
+from aioqueue.system.locks import NOT_HELD, call_with_lock, is_held_here
 from proofs.scheduling import Choices, ScheduleError, Scheduler, explore
 from tests.system.test_locks import StruckError
 
 
 def interpreted() -> ModuleType:
-    """The module as it stands in its file, whether or not it was compiled."""
-    file = Path(locks.__file__).with_name("system/locks.py")
+    """The module as its file says, whether or not it was compiled."""
+    file = Path(locks.__file__).with_name("locks.py")
     spec = importlib.util.spec_from_file_location("gil_lock_interpreted", file)
     assert spec is not None
     assert spec.loader is not None
@@ -156,22 +156,22 @@ def test_every_order(struck: str, names: str) -> None:
 
 
 class Forgetful(BASE):
-    """Who has waited asks for nobody who still waits."""
+    """A waiter that is done does not request the bell for those that still wait."""
 
     __slots__ = ()
 
     def _wait(self, here: int) -> None:
         self._sleep(here)
-        self._asks = False
+        self._rings_on_release = False
 
 
 class Generous(BASE):
-    """Who was woken takes it, whoever has it."""
+    """A woken waiter takes the lock although another thread holds it."""
 
     __slots__ = ()
 
     def _sleep(self, here: int) -> None:
-        self._asks = True
+        self._rings_on_release = True
         if self._owner:
             self._listen()
         self._owner = here
@@ -188,7 +188,7 @@ class Late(BASE):
             if not was:
                 return
             self._ring.__self__.scheduler.point()
-            self._asks = True
+            self._rings_on_release = True
             self._listen()
 
 
@@ -206,7 +206,7 @@ class Torn(BASE):
 
 
 class Silent(BASE):
-    """Who is struck after the bell wakes nobody in its place."""
+    """A waiter interrupted after the bell wakes no other in its place."""
 
     __slots__ = ()
 
@@ -216,7 +216,7 @@ class Silent(BASE):
             self._sleep(here)
         finally:
             self._waiting -= 1
-            self._asks = self._waiting > 0
+            self._rings_on_release = self._waiting > 0
 
 
 @pytest.mark.parametrize("broken", [Forgetful, Generous, Late, Torn, Silent])
@@ -261,7 +261,7 @@ class Tries:
     def run(self) -> None:
         self.scheduler.add("in", lambda: [self.path.try_enqueue(n) for n in range(2)])
         self.scheduler.add("out", self.take)
-        self.scheduler.add("slow", lambda: holding(self.lock, self.scheduler.point))
+        self.scheduler.add("slow", lambda: call_with_lock(self.lock, self.scheduler.point))
         assert self.scheduler.run() == []
         self.scheduler.finish()
         self.take()
@@ -319,7 +319,7 @@ def test_it_knows_its_owner(lock_type: Callable[[], Any]) -> None:
     lock = lock_type()
     with pytest.raises(RuntimeError) as refused:
         lock.release()
-    assert refused.value.args == REFUSAL
+    assert refused.value.args == NOT_HELD
     seen: list[object] = []
 
     def elsewhere() -> None:
@@ -334,7 +334,7 @@ def test_it_knows_its_owner(lock_type: Callable[[], Any]) -> None:
         asking = threading.Thread(target=elsewhere)
         asking.start()
         asking.join()
-        assert seen == [False, False, REFUSAL]
+        assert seen == [False, False, NOT_HELD]
         lock.release()
         assert is_held_here(lock) is True
     assert is_held_here(lock) is False
@@ -403,4 +403,4 @@ def test_another_lock_is_called_as_it_is() -> None:
     taken.release()
     with pytest.raises(RuntimeError) as refused:
         taken.release()
-    assert refused.value.args == REFUSAL
+    assert refused.value.args == NOT_HELD

@@ -23,10 +23,10 @@ from typing import Any
 import pytest
 
 import aioqueue
-from aioqueue.system.locks import guarded, holding, is_held_here, release_if_held
+from aioqueue.system.locks import call_with_lock, is_held_here, release_if_held, synchronized
 from aioqueue.worlds.waker import running_loop
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(aioqueue.__file__).parent
 ROUNDS = 1000
 
@@ -96,16 +96,16 @@ class Guarded:
         self._lock = lock
         self.body = body
 
-    @guarded
+    @synchronized
     def call(self) -> Any:
         return self.body()
 
 
-def by_guarded(lock: Any, body: Callable[[], Any]) -> Any:
+def by_synchronized(lock: Any, body: Callable[[], Any]) -> Any:
     return Guarded(lock, body).call()
 
 
-WAYS = pytest.mark.parametrize("way", [holding, by_guarded])
+WAYS = pytest.mark.parametrize("way", [call_with_lock, by_synchronized])
 PAIRS = [*itertools.combinations(range(1, 8), 2), *((one,) for one in range(1, 8))]
 
 
@@ -113,7 +113,7 @@ PAIRS = [*itertools.combinations(range(1, 8), 2), *((one,) for one in range(1, 8
 @pytest.mark.parametrize("kind", [StruckError, HandlerError])
 @pytest.mark.parametrize("body_raises", [False, True])
 @pytest.mark.parametrize("strikes", PAIRS, ids=str)
-def test_whenever_a_handler_strikes(
+def test_a_handler_may_raise_anywhere(
     way: Callable[[Any, Callable[[], Any]], Any],
     strikes: tuple[int, ...],
     body_raises: bool,
@@ -141,7 +141,7 @@ def test_whenever_a_handler_strikes(
 
 
 @WAYS
-def test_a_handler_that_raises_within_the_call_of_whom_it_interrupts(
+def test_a_handler_that_raises_within_the_interrupted_call(
     way: Callable[[Any, Callable[[], Any]], Any],
 ) -> None:
     """Whoever is interrupted with the lock held lets go of it, not the handler."""
@@ -165,7 +165,7 @@ def test_a_handler_that_raises_within_the_call_of_whom_it_interrupts(
 
 
 @WAYS
-def test_who_holds_it_already_goes_on_and_keeps_it(
+def test_a_thread_that_holds_it_proceeds_and_keeps_it(
     way: Callable[[Any, Callable[[], Any]], Any],
 ) -> None:
     lock = threading.RLock()
@@ -180,7 +180,7 @@ def test_who_holds_it_already_goes_on_and_keeps_it(
 class TestWhatIsPrivateInTheStandardLibrary:
     """Each is used in one place, and still is what that place takes it for."""
 
-    def test_a_lock_knows_who_holds_it(self) -> None:
+    def test_a_lock_knows_its_holder(self) -> None:
         lock = threading.RLock()
         elsewhere: list[bool] = []
         asking = threading.Thread(target=lambda: elsewhere.append(is_held_here(lock)))
@@ -208,9 +208,9 @@ class TestWhatIsPrivateInTheStandardLibrary:
             # The others make such locks.
             ("_is_owned", {"system/locks.py", "system/forks.py"}),
             ("_get_running_loop", {"worlds/waker.py"}),
-            ("popen_forkserver", {"processes/forkserver.py"}),
-            ("resource_tracker", {"processes/program.py"}),
-            ("_children", {"processes/start.py"}),
+            ("popen_forkserver", {"processes/fork_server/client.py"}),
+            ("resource_tracker", {"processes/fork_server/bootstrap.py"}),
+            ("_children", {"processes/fork_server/spawn.py"}),
         ],
     )
     def test_it_is_used_in_one_place(self, name: str, places: set[str]) -> None:
@@ -230,13 +230,13 @@ def test_arguments_and_results_pass_through() -> None:
         def __init__(self) -> None:
             self._lock = threading.RLock()
 
-        @guarded
+        @synchronized
         def told(self, /, *args: Any, **kwargs: Any) -> Any:
             """What it does."""
             return args, kwargs
 
     named = {"lock": 1, "call": 2, "method": 3}
-    assert holding(threading.RLock(), told, 1, 2, **named) == ((1, 2), named)
+    assert call_with_lock(threading.RLock(), told, 1, 2, **named) == ((1, 2), named)
     assert Owner().told(1, 2, **named, self=4) == ((1, 2), {**named, "self": 4})
     assert (Owner.told.__name__, Owner.told.__doc__) == ("told", "What it does.")
 
@@ -279,8 +279,8 @@ HEAD = f"""
 import asyncio, json, random, signal, threading
 from aioqueue import FIFOQueue
 from aioqueue.core.attempts import Attempt, NEITHER
-from aioqueue.system.locks import guarded, holding
-from aioqueue.worlds import CancelScope, Gate, unwatch, watch
+from aioqueue.system.locks import synchronized, call_with_lock
+from aioqueue.worlds.scopes import CancelScope, Gate, unwatch, watch
 from aioqueue.worlds.asyncio import AsyncioWaker
 
 class StruckError(BaseException):
@@ -290,12 +290,12 @@ class Machine:
     def __init__(self):
         self._lock = threading.RLock()
 
-    @guarded
-    def guarded(self, body):
+    @synchronized
+    def synchronized(self, body):
         return body()
 
-    def holding(self, body):
-        return holding(self._lock, body)
+    def call_with_lock(self, body):
+        return call_with_lock(self._lock, body)
 
 def body():
     return 1
@@ -354,17 +354,17 @@ signal.signal(signal.SIGALRM, strike)
 """
 
 STEPS = {
-    "holding": "step = lambda: machine.holding(body)",
-    "guarded": "step = lambda: machine.guarded(body)",
-    "holding, failing": "step = lambda: attempt(lambda: machine.holding(failing))",
-    "guarded, failing": "step = lambda: attempt(lambda: machine.guarded(failing))",
-    "holding, looping": "step = lambda: machine.holding(looping)",
-    "guarded, looping": "step = lambda: machine.guarded(looping)",
+    "call_with_lock": "step = lambda: machine.call_with_lock(body)",
+    "synchronized": "step = lambda: machine.synchronized(body)",
+    "call_with_lock, failing": "step = lambda: attempt(lambda: machine.call_with_lock(failing))",
+    "synchronized, failing": "step = lambda: attempt(lambda: machine.synchronized(failing))",
+    "call_with_lock, looping": "step = lambda: machine.call_with_lock(looping)",
+    "synchronized, looping": "step = lambda: machine.synchronized(looping)",
     "the handler calls too": """
-step = lambda: machine.guarded(lambda: machine.holding(body))
+step = lambda: machine.synchronized(lambda: machine.call_with_lock(body))
 
 def in_handler():
-    machine.guarded(lambda: machine.holding(body))
+    machine.synchronized(lambda: machine.call_with_lock(body))
 """,
     "a gate": """
 gate = Gate()
@@ -483,7 +483,7 @@ print(json.dumps({"wrong": wrong, "struck": struck > 1000}))
     not hasattr(signal, "setitimer"), reason="this system has no interval timer to interrupt with"
 )
 def test_what_other_threads_put_in_is_neither_lost_nor_repeated_by_a_signal() -> None:
-    """The main thread makes moves for them, and is struck in the middle of these."""
+    """The main thread makes moves for them, and is interrupted in the middle of one."""
     ran = subprocess.run(
         [sys.executable, "-c", BESIDE],
         capture_output=True,
@@ -510,7 +510,7 @@ UNDOING = [
     )
     for path in sorted(PACKAGE.glob(part))
 ]
-"""The files in which a handler may strike something that is to be undone."""
+"""The files in which a handler may interrupt something that has to be undone."""
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:

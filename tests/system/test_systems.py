@@ -21,8 +21,8 @@ PACKAGE = Path(aioqueue.__file__).parent
 
 ROOM = {
     "system/posix.py",
-    "processes/forkserver.py",
-    "processes/server.py",
+    "processes/fork_server/client.py",
+    "processes/fork_server/server.py",
 }
 """The only files that may use what only POSIX systems have. They are imported when used."""
 
@@ -78,7 +78,8 @@ if __name__ == "__main__":
     with sync.Coordinator() as coord:
         coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
         print("threads", queue.dequeue())
-    print("room", {"aioqueue.system.posix", "aioqueue.processes.forkserver"} & set(sys.modules))
+    rooms = {"aioqueue.system.posix", "aioqueue.processes.fork_server.client"}
+    print("room", rooms & set(sys.modules))
     for where in ("thread", "process"):
         batches = numbers(8).prepare(math.sqrt, workers=2, where=where).batch(4)
         print(where, [round(float(batch.sum())) for batch in batches])

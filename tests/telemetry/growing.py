@@ -1,4 +1,4 @@
-"""What it is to look at a collection without the global interpreter lock."""
+"""Simulates reading a collection without the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Growing(deque[T]):
-    """A deque that grows whenever it is gone through, as by a thread that is just then at work.
+    """A deque that grows whenever it is iterated over, as if another thread appended to it.
 
     To go through it therefore raises `RuntimeError`. A copy by its own method is one step.
     """

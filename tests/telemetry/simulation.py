@@ -122,7 +122,7 @@ class World:
 
 
 class Waits:
-    """Seconds of waits, those that go on included."""
+    """Seconds of waits, including those in progress."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -25,7 +25,7 @@ from aioqueue.telemetry import Snapshot
 from aioqueue.testing import wait_until_waiting
 from tests.kit.functions import double
 from tests.kit.worlds import PATIENCE, TaskWorld, spin_until
-from tests.telemetry.fluid import usual
+from tests.telemetry.fluid_model import usual
 from tests.telemetry.growing import Growing
 
 
@@ -33,12 +33,12 @@ def train(**options: Any) -> Any:
     return inputs.items(range(64), epochs=None).prepare(double, workers=2, **options).batch(8)
 
 
-def looked(monitor: Monitor, holds: Callable[[Snapshot], bool]) -> None:
+def wait_for_snapshot(monitor: Monitor, holds: Callable[[Snapshot], bool]) -> None:
     spin_until(lambda: holds(monitor.snapshot()))
 
 
 class TestPipelines:
-    def test_all_is_named_and_in_order(self) -> None:
+    def test_parts_have_names_in_flow_order(self) -> None:
         pipeline = inputs.items(range(64)).prepare(double).prepare(abs).batch(8).prefetch()
         with pipeline.monitor() as monitor:
             assert len(list(pipeline)) == 8
@@ -54,7 +54,7 @@ class TestPipelines:
         assert seen.stage("double").taken == 64
         assert seen.queue("prefetch").dequeued >= 8
 
-    def test_steps_are_told_from_waits(self) -> None:
+    def test_step_time_and_wait_time_are_separate(self) -> None:
         pipeline = train()
         with pipeline.monitor() as monitor:
             for _ in pipeline:
@@ -67,7 +67,7 @@ class TestPipelines:
         assert steps.waiting == 0.0
         assert steps.worked > 0.0
 
-    def test_the_runs_of_one_add_up(self) -> None:
+    def test_consecutive_runs_add_up(self) -> None:
         pipeline = train()
         with pipeline.monitor() as monitor:
             for _ in range(3):
@@ -78,7 +78,7 @@ class TestPipelines:
         assert stage.delivered == 3 * 64
         assert queue.dequeued == 3 * 65  # the ends of epochs, too
 
-    def test_epochs_have_one_too(self) -> None:
+    def test_epochs_can_be_monitored(self) -> None:
         epochs = train().epochs(2)
         with epochs.monitor() as monitor:
             for epoch in epochs:
@@ -87,7 +87,7 @@ class TestPipelines:
         assert steps is not None
         assert steps.steps == 16
 
-    def test_one_that_is_resumed_is_seen(self) -> None:
+    def test_a_resumed_pipeline(self) -> None:
         pipeline = train()
         epochs = pipeline.epochs(2)
         with epochs:
@@ -97,7 +97,7 @@ class TestPipelines:
             assert len(list(pipeline.resume(state))) == 7
         assert monitor.history[-1].stage("double").delivered >= 56
 
-    def test_branches_have_names_of_their_own(self) -> None:
+    def test_branches_have_distinct_names(self) -> None:
         other = inputs.items(range(64)).prepare(double)
         pipeline = inputs.items(range(64)).prepare(double).mix(other).batch(8)
         with pipeline.monitor() as monitor:
@@ -158,14 +158,16 @@ class TestPipelines:
         batches = iter(pipeline)
         next(batches)
         with pipeline.monitor() as monitor:
-            looked(monitor, lambda seen: bool(list(batches)) or seen.stages[0].service.count > 0)
+            wait_for_snapshot(
+                monitor, lambda seen: bool(list(batches)) or seen.stages[0].service.count > 0
+            )
 
 
 class Big:
     """What one can see the end of."""
 
 
-class TestWhatHasEnded:
+class TestEndedParts:
     """A monitor keeps nothing alive, and sums up by name what has ended."""
 
     def epochs_by_hand(self, coord: Any, count: int, name: str | None) -> list[weakref.ref[Big]]:
@@ -185,7 +187,7 @@ class TestWhatHasEnded:
         return made
 
     @pytest.mark.parametrize("name", ["same", None])
-    def test_is_not_kept_and_has_one_label(self, name: str | None) -> None:
+    def test_ended_parts_are_not_kept_and_share_one_label(self, name: str | None) -> None:
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             made = self.epochs_by_hand(coord, 12, name)
             gc.collect()  # as it takes without a monitor
@@ -197,7 +199,7 @@ class TestWhatHasEnded:
         assert (stage.delivered, queue.enqueued) == (36, 36)
         assert queue.enqueued == queue.dequeued + queue.size + queue.held
 
-    def test_is_not_kept_by_one_that_is_closed(self) -> None:
+    def test_a_closed_monitor_keeps_no_part(self) -> None:
         with sync.Coordinator() as coord:
             monitor = coord.monitor()
             made = self.epochs_by_hand(coord, 2, "same")
@@ -207,7 +209,7 @@ class TestWhatHasEnded:
             coord.request_stop()
         assert monitor.snapshot().queue("same").enqueued == 6
 
-    def test_stages_of_one_name_with_queues_of_their_own_are_told_apart(self) -> None:
+    def test_stages_with_one_name_and_different_queues_are_distinct(self) -> None:
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             queues = [sync.FIFOQueue(8, name=f"q{number}") for number in range(2)]
             for queue in queues:
@@ -219,8 +221,8 @@ class TestWhatHasEnded:
         assert [stage.name for stage in seen.stages] == ["double", "double-2"]
         assert [queue.name for queue in seen.queues] == ["q0", "q1"]
 
-    def test_a_queue_says_its_last_numbers(self) -> None:
-        """Also where nobody has looked at it in between."""
+    def test_the_last_numbers_of_a_dropped_queue_count(self) -> None:
+        """Also if no snapshot was taken in between."""
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             for count in (3, 5):
                 queue = sync.FIFOQueue(8, name="q")
@@ -231,7 +233,7 @@ class TestWhatHasEnded:
         assert seen.queue("q").enqueued == 8
 
 
-class TestRunsSideBySide:
+class TestConcurrentRuns:
     @pytest.mark.parametrize("count", [2, 3])
     def test_are_added_up(self, count: int) -> None:
         go = threading.Event()
@@ -256,7 +258,7 @@ class TestRunsSideBySide:
         assert [stage.delivered for stage in seen.stages] == [40 * count]
         assert [queue.dequeued for queue in seen.queues] == [41 * count]
 
-    def test_a_loop_that_waits_is_not_one_that_works(self) -> None:
+    def test_a_waiting_loop_does_not_count_as_working(self) -> None:
         """Two loops, of which one waits all the time: half of the time is waited."""
         go = threading.Event()
 
@@ -282,7 +284,7 @@ class TestRunsSideBySide:
 
 
 class TestFunctionsBetweenStages:
-    def test_have_their_names_and_their_place(self) -> None:
+    def test_have_names_and_a_calling_stage(self) -> None:
         def odd(number: int) -> bool:
             return number % 2 == 1
 
@@ -299,19 +301,19 @@ class TestFunctionsBetweenStages:
         )
         with pipeline.monitor() as monitor:
             list(pipeline)
-        told = {one.name: one for one in monitor.history[-1].functions}
-        assert {name: (one.kind, one.within) for name, one in told.items()} == {
+        functions = {one.name: one for one in monitor.history[-1].functions}
+        assert {name: (one.kind, one.within) for name, one in functions.items()} == {
             "source": ("source", "double"),
             "odd": ("filter", "double"),
             "together": ("batch", "prefetch"),
             "unbatch": ("unbatch", None),
         }
-        assert told["together"].service.count >= 4
-        assert told["together"].busy > 0.0
+        assert functions["together"].service.count >= 4
+        assert functions["together"].busy > 0.0
         assert [stage.name for stage in monitor.history[-1].stages] == ["double", "prefetch"]
 
     def test_calls_are_counted_from_the_first(self) -> None:
-        """Of a function, not of how rows are handed on; a ``collate`` is called once a batch."""
+        """Calls of the function, not transfers of rows; a ``collate`` is called once a batch."""
         calls: list[int] = []
 
         def together(numbers: list[int]) -> list[int]:
@@ -325,11 +327,11 @@ class TestFunctionsBetweenStages:
         pipeline = pipeline.unbatch().prepare(double, workers=1).filter(keeps)
         with pipeline.monitor() as monitor:
             list(pipeline)
-        told = {one.name: one.service for one in monitor.history[-1].functions}
-        assert told["together"].count == len(calls) == 10
-        assert told["unbatch"].count == 10
+        functions = {one.name: one.service for one in monitor.history[-1].functions}
+        assert functions["together"].count == len(calls) == 10
+        assert functions["unbatch"].count == 10
 
-    def test_a_call_that_goes_on_is_seen_though_it_is_the_first(self) -> None:
+    def test_the_first_call_in_progress_is_counted(self) -> None:
         go = threading.Event()
 
         def source() -> Any:
@@ -340,13 +342,13 @@ class TestFunctionsBetweenStages:
         with pipeline.monitor() as monitor:
             trainer = threading.Thread(target=lambda: list(pipeline))
             trainer.start()
-            looked(monitor, lambda seen: any(one.busy for one in seen.functions))
+            wait_for_snapshot(monitor, lambda seen: any(one.busy for one in seen.functions))
             seen = monitor.snapshot()
             assert [one.name for one in seen.functions if one.busy] == ["source"]
             go.set()
             trainer.join(PATIENCE)
 
-    def test_of_stages_of_one_name_each_has_its_own(self) -> None:
+    def test_stages_with_one_name_have_separate_functions(self) -> None:
         pipeline = inputs.items(range(8)).prepare(double).filter(bool).prepare(double).batch(4)
         with pipeline.monitor() as monitor:
             list(pipeline)
@@ -355,7 +357,7 @@ class TestFunctionsBetweenStages:
         within = {one.name: one.within for one in seen.functions}
         assert within == {"source": "double", "bool": "double-2", "batch": None}
 
-    def test_no_node_is_kept_by_its_meter(self) -> None:
+    def test_a_meter_keeps_no_node_alive(self) -> None:
         class Keeps:
             def __call__(self, number: int) -> bool:
                 return True
@@ -373,7 +375,7 @@ class TestFunctionsBetweenStages:
         finally:
             gc.enable()
 
-    def test_are_not_measured_once_nobody_looks(self) -> None:
+    def test_are_not_measured_without_a_monitor(self) -> None:
         epochs = inputs.items(range(40)).prepare(double, workers=1).batch(4).epochs(1)
         with epochs:
             epoch = next(epochs)
@@ -388,9 +390,9 @@ class TestFunctionsBetweenStages:
 
 
 class TestWaitsOfWorkers:
-    """Whose time goes where: by states that are waited for, and no clock."""
+    """How workers spend their time: the tests wait for states, and not for a clock."""
 
-    def test_of_one_that_is_in_its_function(self) -> None:
+    def test_a_worker_in_its_function(self) -> None:
         may_go, is_in = threading.Event(), threading.Event()
 
         def stay(item: int) -> int:
@@ -402,24 +404,24 @@ class TestWaitsOfWorkers:
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             coord.start(inputs.prepare(range(5), stay, into=queue, workers=1))
             is_in.wait()
-            looked(monitor, lambda seen: seen.stages[0].workers[0].item == 0)
+            wait_for_snapshot(monitor, lambda seen: seen.stages[0].workers[0].item == 0)
             before = monitor.snapshot().stages[0].workers[0].seconds
-            looked(monitor, lambda seen: seen.stages[0].workers[0].seconds > before)
+            wait_for_snapshot(monitor, lambda seen: seen.stages[0].workers[0].seconds > before)
             may_go.set()
             assert sorted(queue) == list(range(5))
 
-    def test_of_one_that_waits_for_room(self) -> None:
+    def test_a_worker_that_waits_for_room(self) -> None:
         queue = sync.FIFOQueue(1)
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             coord.start(inputs.prepare(iter(int, 1), abs, into=queue, workers=1))
             wait_until_waiting(queue, enqueues=1)
-            looked(monitor, lambda seen: seen.stages[0].blocked > 0)
+            wait_for_snapshot(monitor, lambda seen: seen.stages[0].blocked > 0)
             first = monitor.snapshot().stages[0].blocked
-            looked(monitor, lambda seen: seen.stages[0].blocked > first)
+            wait_for_snapshot(monitor, lambda seen: seen.stages[0].blocked > first)
             coord.request_stop()
 
     @pytest.mark.parametrize("where", ["thread", "task"])
-    def test_of_those_for_whom_there_is_no_place_of_their_key(self, where: str) -> None:
+    def test_workers_idle_because_of_max_per_key(self, where: str) -> None:
         go = threading.Event()
 
         def fetch(url: str) -> str:
@@ -440,7 +442,9 @@ class TestWaitsOfWorkers:
         with pipeline.monitor() as monitor:
             trainer = threading.Thread(target=lambda: list(pipeline))
             trainer.start()
-            looked(monitor, lambda seen: any(one.seconds_keys_full > 0 for one in seen.stages))
+            wait_for_snapshot(
+                monitor, lambda seen: any(one.seconds_keys_full > 0 for one in seen.stages)
+            )
             (stage,) = monitor.snapshot().stages
             assert (stage.max_per_key, stage.full_key) == (1, "'a'")
             go.set()
@@ -464,7 +468,7 @@ class TestWaitsOfWorkers:
         assert stage.busy >= 0.1
         assert stage.service.seconds >= 0.1
 
-    def test_of_those_in_line_at_a_lock(self) -> None:
+    def test_workers_that_wait_for_a_lock(self) -> None:
         """Tasks, and ops of a plain runner, too."""
         lock, lock_of_tasks = threading.Lock(), asyncio.Lock()
         queue, ops = sync.FIFOQueue(8), sync.FIFOQueue(8)
@@ -482,13 +486,13 @@ class TestWaitsOfWorkers:
             lock.acquire()
             coord.start(inputs.prepare(range(2), in_a_task, into=queue, workers=2))
             coord.start(sync.QueueRunner(ops, in_an_op))
-            looked(monitor, lambda seen: all(one.in_line for one in seen.stages))
+            wait_for_snapshot(monitor, lambda seen: all(one.in_line for one in seen.stages))
             for stage in monitor.snapshot().stages:
                 assert str(stage.lock).startswith(f"{__file__}:")
             coord.request_stop()
             lock.release()
 
-    def test_of_ops_of_a_plain_runner(self) -> None:
+    def test_ops_of_a_queue_runner(self) -> None:
         names, queue = sync.FIFOQueue(1, name="names"), sync.FIFOQueue(1, name="examples")
 
         def read() -> None:
@@ -497,7 +501,7 @@ class TestWaitsOfWorkers:
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             coord.start(sync.QueueRunner(queue, [read, read]))
             wait_until_waiting(names, dequeues=2)
-            looked(monitor, lambda seen: seen.stages[0].starved > 0)
+            wait_for_snapshot(monitor, lambda seen: seen.stages[0].starved > 0)
             stage = monitor.snapshot().stages[0]
             assert (stage.name, stage.where, stage.into) == ("read", "thread", "examples")
             assert stage.source == "names"
@@ -507,7 +511,7 @@ class TestWaitsOfWorkers:
             names.close()
 
     @pytest.mark.parametrize("where", ["thread", "process"])
-    def test_of_all_places(self, where: Any) -> None:
+    def test_every_kind_of_worker(self, where: Any) -> None:
         queue = sync.FIFOQueue(8)
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             source = inputs.items(range(200), epochs=1)
@@ -551,32 +555,34 @@ class TestSteps:
             loop = threading.Thread(target=lambda: list(monitor.steps(queue)))
             loop.start()
             wait_until_waiting(queue, dequeues=1)
-            looked(monitor, lambda seen: seen.steps is not None and seen.steps.waiting > 0)
+            wait_for_snapshot(
+                monitor, lambda seen: seen.steps is not None and seen.steps.waiting > 0
+            )
             steps = monitor.snapshot().steps
             assert steps is not None
             assert steps.queue == "batches"
             queue.close()
             loop.join()
 
-    def test_refuse_what_is_not_gone_through(self) -> None:
+    def test_refuse_what_is_not_iterable(self) -> None:
         monitor: Any = sync.Coordinator().monitor()
         with pytest.raises(InvalidArgumentError, match="batches"):
             monitor.steps(7)
 
 
-def lookers() -> set[threading.Thread]:
+def sampling_threads() -> set[threading.Thread]:
     """The threads of all monitors."""
     return {one for one in threading.enumerate() if one.name == "aioqueue-monitor"}
 
 
-class TestItsLife:
+class TestLifetime:
     def test_it_keeps_a_snapshot_a_second(self) -> None:
         with sync.Coordinator().monitor() as monitor:
             spin_until(lambda: len(monitor.history) >= 2)
             first, second = monitor.history[:2]
             assert second.seconds > first.seconds
 
-    def test_it_may_be_asked_while_it_adds_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_its_history_can_be_read_while_it_grows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         growing = "aioqueue.telemetry.monitor.deque"
         monkeypatch.setattr(growing, lambda seen, maxlen: Growing(seen, 9))
         with sync.Coordinator().monitor() as monitor:
@@ -584,17 +590,17 @@ class TestItsLife:
             assert monitor.verdict().cause == "nothing"
 
     def test_it_ends_with_its_block(self) -> None:
-        before = lookers()
+        before = sampling_threads()
         with sync.Coordinator().monitor() as monitor:
-            (looker,) = lookers() - before
+            (looker,) = sampling_threads() - before
         looker.join()
         monitor.close()
         assert "closed" in repr(monitor)
 
     def test_it_ends_when_it_is_dropped(self) -> None:
-        before = lookers()
+        before = sampling_threads()
         monitor = sync.Coordinator().monitor()
-        (looker,), ref = lookers() - before, weakref.ref(monitor)
+        (looker,), ref = sampling_threads() - before, weakref.ref(monitor)
         del monitor
         gc.collect()
         looker.join()
@@ -616,7 +622,7 @@ class TestItsLife:
             runner = inputs.prepare(iter(int, 1), abs, into=queue, workers=1)
             with coord.monitor() as monitor:
                 coord.start(runner)
-                looked(monitor, lambda _: runner._job.gauge.is_on)
+                wait_for_snapshot(monitor, lambda _: runner._job.gauge.is_on)
             assert not runner._job.gauge.is_on
             coord.request_stop()
 
@@ -627,7 +633,7 @@ class TestItsLife:
             list(pipeline)
         assert {one.history[-1].stages[0].delivered for one in monitors} == {64}
 
-    def test_one_that_is_closed_writes_no_more_scalars(self) -> None:
+    def test_a_closed_monitor_writes_no_scalars(self) -> None:
         """The writer may be closed, too."""
         steps: list[int | None] = []
 
@@ -658,7 +664,7 @@ class TestItsLife:
         assert steps is not None
         assert steps.steps == steps.waits.count == 8
 
-    def test_one_that_is_entered_twice_ends_once(self) -> None:
+    def test_entering_it_twice_ends_it_once(self) -> None:
         pipeline = train()
         with pipeline.monitor() as monitor:
             with monitor:
@@ -667,7 +673,7 @@ class TestItsLife:
         assert "closed" in repr(monitor)
         assert monitor.snapshot().stages[0].delivered == 128
 
-    def test_of_what_has_ended_there_is_nothing_to_be_said(self) -> None:
+    def test_an_ended_run_has_no_verdict_afterwards(self) -> None:
         pipeline = train()
         list(pipeline)
         with pipeline.monitor() as monitor:
@@ -676,7 +682,7 @@ class TestItsLife:
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
     @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-    def test_in_a_forked_process_it_is_closed_and_tells_what_was_seen(self) -> None:
+    def test_in_a_fork_it_is_closed_and_keeps_its_last_snapshot(self) -> None:
         """Also if its thread is at work in that moment, so that its lock is held there for ever."""
         pipeline = train()
         with pipeline.monitor() as monitor:
@@ -711,8 +717,8 @@ def _is_frozen(monitor: Monitor, seen: Snapshot) -> bool:
     return "closed" in repr(monitor) and last.seconds >= seen.seconds and last == monitor.snapshot()
 
 
-class TestWhatItSays:
-    def test_nothing_before_anything_has_moved(self) -> None:
+class TestVerdicts:
+    def test_no_verdict_before_anything_has_moved(self) -> None:
         with sync.Coordinator().monitor() as monitor:
             verdict = monitor.verdict()
         assert verdict.cause == "nothing"
@@ -742,7 +748,7 @@ class TestWhatItSays:
 
     @pytest.mark.slow("png")
     @pytest.mark.parametrize("ending", ["html", "png"])
-    def test_what_cannot_be_written_is_said(self, ending: str, tmp_path: Path) -> None:
+    def test_a_file_that_cannot_be_written_raises(self, ending: str, tmp_path: Path) -> None:
         if ending == "png":
             pytest.importorskip("matplotlib")
         with sync.Coordinator().monitor() as monitor:
@@ -752,7 +758,7 @@ class TestWhatItSays:
                 monitor.trace(tmp_path / "nowhere" / "run.json", seconds=60).stop()
         assert list(tmp_path.iterdir()) == []
 
-    def test_what_was_before_a_run_is_no_part_of_it(self) -> None:
+    def test_time_before_the_run_does_not_count(self) -> None:
         """Else workers that came a second ago would be a fraction of one, by the mean."""
         run = usual(3)
         idle = [
@@ -780,7 +786,7 @@ class TestWhatItSays:
             monitor.verdict(seconds)
 
     @pytest.mark.parametrize("of", [None, 3, sync.Coordinator, sync.FIFOQueue(1)])
-    def test_what_cannot_be_watched_is_refused(self, of: Any) -> None:
+    def test_an_object_without_a_watch_is_refused(self, of: Any) -> None:
         with pytest.raises(InvalidArgumentError, match="of: got"):
             Monitor(of)
 
@@ -794,7 +800,7 @@ class TestWhatItSays:
             reader = threading.Thread(target=lambda: list(monitor.steps(sync.FIFOQueue(1))))
             del reader
             with caplog.at_level(logging.INFO, "aioqueue"):
-                monitor._look(20 * 60)
+                monitor._take_sample(20 * 60)
         texts = [record.message for record in caplog.records if "per second" in record.message]
         assert len(texts) == 1
 
@@ -804,7 +810,7 @@ async def numbers() -> AsyncIterator[int]:
         yield number
 
 
-def test_an_async_source_is_a_stage_of_its_own() -> None:
+def test_an_async_source_is_a_separate_stage() -> None:
     pipeline = inputs.from_iterable(numbers).prepare(double)
     with pipeline.monitor() as monitor:
         assert len(list(pipeline)) == 8

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.torch.comparing import no_thread_is_left
+from tests.torch.comparison import no_thread_is_left
 
 HERE = Path(__file__).parent
 

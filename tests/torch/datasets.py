@@ -48,7 +48,7 @@ class Sentences(Dataset[Any]):
 
 
 def padded(samples: Any) -> Any:
-    """A batch of sentences; a single one as it is."""
+    """Return a batch of sentences, or a single one unchanged."""
     if not isinstance(samples, list):
         return samples
     tokens = [sample["tokens"] for sample in samples]
@@ -90,7 +90,7 @@ class EndsLate(IterableDataset[Any]):
 
 
 class OwnIterator(IterableDataset[Any]):
-    """Its own iterator, told by `split_by_info` which part is its own."""
+    """A dataset that is its own iterator, whose part `split_by_info` assigns."""
 
     def __init__(self) -> None:
         self.start, self.stop = 0, LENGTH
@@ -152,7 +152,7 @@ class Draws(Dataset[Any]):
 
 
 class Stateful(IterableDataset[Any]):
-    """Says where it is."""
+    """A dataset with a state."""
 
     def __init__(self, length: int = LENGTH) -> None:
         self.length = length
@@ -197,7 +197,7 @@ class _Counter:
 
 
 class StatefulIterator(IterableDataset[Any]):
-    """Its iterator says where it is."""
+    """A dataset whose iterator has a state."""
 
     def __iter__(self) -> Iterator[int]:
         info = get_worker_info()
@@ -218,7 +218,7 @@ class Broken(Tensors):
 
 
 class Held(Tensors):
-    """Waits at one item until it is told to go on."""
+    """Waits at one item until the test releases it."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -242,7 +242,7 @@ def refuses(worker: int) -> None:
 
 
 class EagerSampler:
-    """Draws its order at once, when it is asked for an iterator."""
+    """Draws its order when `iter` is called."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
@@ -268,7 +268,7 @@ def unreadable_from_four_to_seven(samples: list[Any]) -> Any:
 
 
 class ToldByTensor(Dataset[Any]):
-    """Is told its epoch through a tensor in shared memory, as datasets of Hugging Face are."""
+    """Gets its epoch through a tensor in shared memory, as datasets of Hugging Face do."""
 
     def __init__(self) -> None:
         self.epoch = torch.tensor(0).share_memory_()

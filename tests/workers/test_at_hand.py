@@ -12,7 +12,7 @@ import pytest
 
 import aioqueue
 from aioqueue.inputs import files, items
-from aioqueue.sources.source_reader import SourceReader, next_at_hand
+from aioqueue.sources.source_reader import SourceReader, next_without_waiting
 from aioqueue.workers.runner import prepare
 from tests.kit.worlds import TaskWorld
 
@@ -29,10 +29,10 @@ async def counted() -> AsyncIterator[int]:
     yield 0
 
 
-class TestWhatIsAtHand:
+class TestWithoutWaiting:
     @pytest.mark.parametrize("source", [range(3), [0, 1, 2], items(range(3), epochs=1)])
     def test_what_is_in_memory(self, source: Any) -> None:
-        taken = SourceReader(source).items_at_hand()
+        taken = SourceReader(source).items_without_waiting()
         assert taken is not None
         assert [(item.number, item.value) for item in taken] == [(0, 0), (1, 1), (2, 2)]
 
@@ -42,15 +42,17 @@ class TestWhatIsAtHand:
         blocking = items(range(3), epochs=1)
         blocking.blocking = True
         for source in (counted(), queue, queue.sync, blocking):
-            assert SourceReader(source).items_at_hand() is None
-        assert SourceReader(files(str(tmp_path / "*"), epochs=1)).items_at_hand() is not None
+            assert SourceReader(source).items_without_waiting() is None
+        assert (
+            SourceReader(files(str(tmp_path / "*"), epochs=1)).items_without_waiting() is not None
+        )
 
     def test_an_end_that_is_not_its_own_is_a_failure(self) -> None:
         def broken() -> int:
             raise StopAsyncIteration
 
         with pytest.raises(RuntimeError, match="the source raised StopAsyncIteration"):
-            next_at_hand(iter(broken, None))
+            next_without_waiting(iter(broken, None))
 
 
 class TestOthers:

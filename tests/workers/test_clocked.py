@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aioqueue import Coordinator, Monitor, inputs
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.workers import timing as room
 from aioqueue.workers.timing import Clocked
 from tests.kit.worlds import StillClock, TaskOperation, TaskWorld

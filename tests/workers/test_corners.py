@@ -20,7 +20,7 @@ from aioqueue import sync
 from aioqueue.base.arguments import is_async
 from aioqueue.inputs import prepare
 from aioqueue.items.item import Item
-from aioqueue.processes.messages import channels
+from aioqueue.processes.channel import channels
 from aioqueue.workers.flow_control import Pending
 from aioqueue.workers.key_limits import Inbox
 from aioqueue.workers.options import Retry

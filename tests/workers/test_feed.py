@@ -15,7 +15,9 @@ import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items as items_of
-from aioqueue.items.item import Item
+from aioqueue.items.item import Entry, Item
+from aioqueue.sources.base import EntryScan
+from aioqueue.sources.sequences import _SequenceScan
 from aioqueue.sources.source_reader import (
     SourceReader,
     close_items,
@@ -132,9 +134,8 @@ class TestInThreads:
         assert next(source, None) is None
 
     def test_and_what_a_source_goes_through(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        source, entries = items_of(["a", "b"]), ((value, 0, 0) for value in "ab")
-        monkeypatch.setattr(source, "_numbered", lambda: None)
-        monkeypatch.setattr(source, "entries", lambda: entries)
+        source, entries = items_of(["a", "b"]), (Entry(value, 0, 0) for value in "ab")
+        monkeypatch.setattr(source, "_scan", lambda epoch, after: EntryScan(lambda: entries))
         items: Any = SourceReader(source).items()
         assert next(items) == Item(0, "a", 0, 0)
         items.close()
@@ -145,7 +146,7 @@ class TestInThreads:
             items_of(["a", "b"]),
             ((at, value, 0, 0) for at, value in enumerate("ab")),
         )
-        monkeypatch.setattr(source, "_numbered", lambda: numbered)
+        monkeypatch.setattr(_SequenceScan, "numbered", lambda scan: numbered)
         items: Any = SourceReader(source).items()
         assert next(items) == Item(0, "a", 0, 0)
         items.close()
@@ -206,7 +207,7 @@ class TestInTasks:
 
         task_world.run(body)
 
-    def test_a_generator_at_hand_is_closed(self, task_world: TaskWorld) -> None:
+    def test_a_generator_that_never_waits_is_closed(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             source = numbers()
             items = SourceReader(source).items_async()

@@ -39,7 +39,7 @@ def goes_round(
         clock.now += seconds
         if skipped == look_after:
             worker.sample(clock.now)
-    worker.wait_started(skipped)
+    worker.item_wait_started(skipped)
     worker.item_received(Item(0, 0, 0, 0))
     clock.now += seconds
     worker.call_finished()
@@ -97,7 +97,7 @@ class TestFullWindow:
         job = gauge.Gauge()
         worker = job.worker("one")
         worker.start_measuring()
-        worker.wait_started(0, job.seconds_full)
+        worker.item_wait_started(0, job.seconds_full)
         clock.now += 1.0  # the source takes its time
         job.is_full()
         told = [job.sum(clock.now).starved]
@@ -117,7 +117,7 @@ class TestFullWindow:
         worker = job.worker("one")
         job.is_full()
         clock.now += 1.0
-        worker.wait_started()
+        worker.item_wait_started()
         clock.now += 4.0
         assert job.sum(clock.now).starved == 4.0
         worker.item_received(Item(0, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""A worker process belongs to its program until it is gone.
+"""A worker process belongs to its program until its end.
 
 It lives through the signals that are sent to all of them, and no longer than the program.
 """
@@ -26,9 +26,9 @@ from typing import Any
 import pytest
 
 from aioqueue import WorkerDiedError, sync
-from aioqueue.processes.messages import Channel, channels
-from aioqueue.processes.start import StartedProcess
-from aioqueue.workers.executors.worker_process import SendPace
+from aioqueue.processes.channel import Channel, channels
+from aioqueue.processes.fork_server.spawn import StartedProcess
+from aioqueue.workers.executors.chunks import SendPace
 from aioqueue.workers.runner import prepare
 from tests.kit import functions
 from tests.kit.preparing import drained, failures_of
@@ -51,7 +51,7 @@ SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"]
 
 @contextmanager
 def program(text: str, *arguments: object, path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program of its own session, which runs; nothing of the session is left afterwards."""
+    """Run a program in a session of its own, of which nothing is left afterwards."""
     script = path / "program.py"
     script.write_text(text)
     with subprocess.Popen(
@@ -71,7 +71,7 @@ def program(text: str, *arguments: object, path: Path) -> Iterator[subprocess.Po
 
 
 def run(text: str, *arguments: object, path: Path) -> tuple[str, str, int]:
-    """Run a program to its end: what it has written, to either side, and its exit code."""
+    """Run a program to its end; return its output, its error output and its exit code."""
     with program(text, *arguments, path=path) as running:
         output, errors = running.communicate(timeout=100)
     return output, errors, running.returncode
@@ -80,7 +80,7 @@ def run(text: str, *arguments: object, path: Path) -> tuple[str, str, int]:
 SIGNALLED = """
 import multiprocessing, os, signal, sys, threading
 from aioqueue import sync
-from aioqueue.processes import worker as processes
+from aioqueue.processes import worker_process as processes
 from aioqueue.workers.runner import prepare
 from tests.kit.functions import SpawnedProcess, double, never_ends
 
@@ -155,12 +155,12 @@ if __name__ == "__main__":
 
 
 class TestSignalsToAllProcesses:
-    """They are for the program, which may handle them and go on."""
+    """They are for the program, which may handle them and continue."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", SIGNALS)
-    def test_whenever_a_process_starts_and_later(self, name: str, tmp_path: Path) -> None:
-        """When it can be seen for the first time: it has come to nothing of ours by then."""
+    def test_at_each_moment_of_a_start_and_later(self, name: str, tmp_path: Path) -> None:
+        """From the moment at which the process can be seen: none of our code has run by then."""
         output, errors, code = run(SIGNALLED, "each", name, "forked", path=tmp_path)
         assert errors == ""
         assert code == 0
@@ -169,7 +169,7 @@ class TestSignalsToAllProcesses:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("how", ["forked", "spawned"])
-    def test_all_of_them_all_the_time(self, how: str, tmp_path: Path) -> None:
+    def test_all_signals_all_the_time(self, how: str, tmp_path: Path) -> None:
         output, errors, code = run(SIGNALLED, "always", " ".join(SIGNALS), how, path=tmp_path)
         assert errors == ""
         assert code == 0
@@ -178,8 +178,8 @@ class TestSignalsToAllProcesses:
         assert rest == "every item once True\nheard all True\ndied 0\n"
 
     @in_this_process
-    def test_they_mean_to_other_programs_what_they_always_do(self) -> None:
-        """To those that the function starts."""
+    def test_programs_that_the_function_starts_get_them(self) -> None:
+        """They end such programs, as always."""
         queue = sync.FIFOQueue(4)
         runner = prepare([0], functions.ends_a_program, into=queue, where="process", workers=1)
         assert drained(queue, runner) == [-signal.SIGTERM]
@@ -215,7 +215,7 @@ WAYS = ["", "deaf", "holds the GIL", "forked", "deaf, forked, holds the GIL"]
 
 
 class TestTheEndOfTheProgram:
-    """It is the end of its workers, whatever it ends of and whatever they do."""
+    """It ends the workers, whatever ends it and whatever they do."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ class TestTheEndOfTheProgram:
     @pytest.mark.slow
     @pytest.mark.parametrize("processes", [1, 2, 3, 4, 5])
     def test_while_processes_start(self, processes: int, tmp_path: Path) -> None:
-        """It ends in silence."""
+        """It prints nothing."""
         text = (
             SIGNALLED.split("def signal_all")[0]
             + """
@@ -261,7 +261,7 @@ if __name__ == "__main__":
 
     @pytest.mark.slow
     def test_a_fork_of_the_program_ends(self, tmp_path: Path) -> None:
-        """That is not the end of the program, and none of its workers dies of it."""
+        """That does not end the program or its workers."""
         text = (
             SIGNALLED.split("def family")[0]
             + """
@@ -287,8 +287,10 @@ if __name__ == "__main__":
 
 @in_this_process
 class TestTheEndOfAProcess:
-    def test_its_helper_lives_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Which has its end of the pipe; and half of a message is in there."""
+    def test_a_process_that_it_started_lives_longer(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It has a copy of the end of the pipe, which contains half a message."""
         # One item is sent ahead, also where the first one took so long that none would be.
         monkeypatch.setattr(SendPace, "chunk", lambda pace: (1, 1))
         queue = sync.FIFOQueue(1)
@@ -308,7 +310,7 @@ class TestTheEndOfAProcess:
 
     @pytest.mark.slow
     def test_the_fork_server_is_killed(self) -> None:
-        """Its processes die with it, and are replaced as well as itself."""
+        """Its processes die with it. The server and the processes are replaced."""
         queue = sync.FIFOQueue(4)
         runner = prepare(range(100), functions.double, into=queue, where="process", workers=2)
         with sync.Coordinator() as coord:
@@ -322,7 +324,7 @@ class TestTheEndOfAProcess:
         spin_until(lambda: not any(map(is_running, old)))
 
     def test_it_ends_before_it_can_work(self) -> None:
-        """The message does not blame what cannot be to blame: the main module was imported."""
+        """The message does not name the guard: the main module was imported."""
         queue = sync.FIFOQueue(4)
         runner = prepare([0], functions.LeavesBefore(), into=queue, where="process", workers=1)
         with pytest.raises(ExceptionGroup) as caught:
@@ -334,7 +336,7 @@ class TestTheEndOfAProcess:
     @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("spare", range(20, 60, 4))
     def test_many_start_at_once_with_too_few_descriptors(self, spare: int) -> None:
-        """None takes them from another one that has begun, which would cost all their server."""
+        """None takes them from another start, which would end the server of all."""
         before = open_files()
         with bystander() as (process, server):
             queue = sync.FIFOQueue(4)
@@ -356,7 +358,7 @@ class TestTheEndOfAProcess:
         ],
     )
     def test_there_are_too_few_descriptors(self, spare: int, server: str) -> None:
-        """Then none of them is lost."""
+        """No descriptor leaks."""
         before = open_files()
         if server == "was killed":
             kill_the_fork_server()
@@ -374,7 +376,7 @@ class TestTheEndOfAProcess:
 
 @contextmanager
 def bystander() -> Iterator[tuple[StartedProcess, int]]:
-    """A process that does nothing, and the pid of the fork server."""
+    """Start a process that does nothing; return it and the pid of the fork server."""
     process = StartedProcess(target=functions.never_ends, args=(2,), daemon=True)
     process.start()
     assert process.pid is not None
@@ -394,7 +396,7 @@ def kill_the_fork_server() -> None:
 
 @contextmanager
 def descriptors(spare: int) -> Iterator[None]:
-    """Let this process open only so many files more."""
+    """Let this process open only a few more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))
@@ -413,7 +415,7 @@ def descriptors(spare: int) -> Iterator[None]:
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:
-    """What a call returns, or the kind of all the failures that it raises."""
+    """Return what a call returns, or the types of the failures that it raises."""
     try:
         return call()
     except ExceptionGroup as group:
@@ -422,7 +424,7 @@ def outcome_of(call: Callable[[], Any]) -> Any:
 
 
 def socket_of(channel: Channel) -> socket.socket:
-    """As it is handed to another process."""
+    """Pass a channel as to another process."""
     _, (end,) = channel.__reduce__()
     assert isinstance(end, socket.socket)
     return end
@@ -456,7 +458,7 @@ def end() -> Iterator[End]:
 
 
 class TestChannels:
-    """A process that has died is noticed, whoever else has its end of the pipe."""
+    """The death of a process is noticed, even if another one has its end of the pipe."""
 
     def test_whole_messages_are_read_after_its_death(self, end: End) -> None:
         for message in (b"one", b"", bytes(50_000)):
@@ -468,7 +470,7 @@ class TestChannels:
 
     @pytest.mark.parametrize("part", [b"", b"\0\0\0", struct.pack("!Q", 9), bytes(7) + b"\x09half"])
     @pytest.mark.parametrize("first", ["waits", "dies"])
-    def test_half_a_message_is_none(self, end: End, part: bytes, first: str) -> None:
+    def test_half_a_message_is_dropped(self, end: End, part: bytes, first: str) -> None:
         end.raw.sendall(part)
         if first == "dies":
             end.dies()
@@ -480,7 +482,7 @@ class TestChannels:
         spin_until(lambda: failed)
         assert isinstance(failed[0], EOFError)
 
-    def test_sending_to_one_that_does_not_read(self, end: End) -> None:
+    def test_sending_to_a_process_that_does_not_read(self, end: End) -> None:
         failed = raised_in_a_thread(lambda: end.ours.send(bytes(5_000_000)))
         spin_until(lambda: not is_writable(end.ours))
         end.dies()
@@ -517,7 +519,7 @@ class TestChannels:
         assert isinstance(failed[0], EOFError)
         other.close()
 
-    def test_a_default_timeout_of_sockets_is_not_for_it(
+    def test_it_ignores_the_default_timeout_of_sockets(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         socket.setdefaulttimeout(0.01)
@@ -535,7 +537,7 @@ class TestChannels:
 
 
 def raised_in_a_thread(call: Callable[[], Any]) -> list[BaseException]:
-    """Make a call in a thread; what it raises will be in the list."""
+    """Make a call in a thread; its failure will be in the list."""
     raised: list[BaseException] = []
 
     def body() -> None:
@@ -554,8 +556,8 @@ def is_writable(channel: Channel) -> bool:
     return bool(poll.poll(0))
 
 
-class TestWhatIsPrivateInMultiprocessing:
-    """`starting` relies on it. When this fails, look there first."""
+class TestPrivatePartsOfMultiprocessing:
+    """`processes.fork_server` relies on them."""
 
     def test_the_fork_server(self) -> None:
         server: Any = forkserver.ForkServer()
@@ -583,7 +585,7 @@ class TestWhatIsPrivateInMultiprocessing:
         ):
             assert callable(getattr(popen, name)), name
 
-    def test_what_is_sent_to_a_process(self) -> None:
+    def test_the_data_for_a_process(self) -> None:
         assert "name" in spawn.get_preparation_data("a name")
         assert callable(util.Finalize)
         assert callable(util.close_fds)  # type: ignore[attr-defined]

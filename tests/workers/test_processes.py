@@ -22,7 +22,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.processes.start import StartedProcess
+from aioqueue.processes.fork_server.spawn import StartedProcess
 from aioqueue.sources.sequences import items
 from aioqueue.workers.options import Retry
 from aioqueue.workers.runner import PrepareRunner, prepare

@@ -276,7 +276,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def refused(cell: Cell, words: str) -> None:
-    """A cell is told at once that it would wait for ever."""
+    """A cell that would wait for ever gets an error at once."""
     with pytest.raises(RuntimeError, match=words):
         notebook(cell)
 
@@ -454,7 +454,7 @@ class TestWaitingForTasksOfItsOwnLoop:
 
         asyncio.run(kernel())
 
-    def test_a_coroutine_is_told_what_it_is_told_without_a_notebook(self) -> None:
+    def test_a_coroutine_gets_the_same_error_without_a_notebook(self) -> None:
         async def kernel() -> None:
             queue = aioqueue.FIFOQueue(1)
             other = asyncio.create_task(queue.dequeue())

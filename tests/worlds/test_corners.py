@@ -30,7 +30,7 @@ from aioqueue.core.machine import Machine
 from aioqueue.worlds import current_waker
 from aioqueue.worlds import waker as base
 from aioqueue.worlds.asyncio import AsyncioWaker
-from aioqueue.worlds.scopes import Gate, current_scopes, least_left
+from aioqueue.worlds.scopes import Gate, current_scopes, seconds_left
 from aioqueue.worlds.waker import AsyncWaker, ThreadWaker, in_event_loop, loaded_trio
 from tests.kit.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting, waiting_at
 from tests.telemetry.growing import Growing
@@ -49,7 +49,7 @@ def ended_wakers() -> list[Any]:
     return [asyncio.run(waker()), trio.run(waker)]
 
 
-def test_a_waker_whose_world_has_ended_gives_back_what_was_posted() -> None:
+def test_a_waker_of_an_ended_world_returns_its_notified_attempts() -> None:
     for waker in ended_wakers():
         first, second = Take(1), Put(1)
         waker.notify(first)
@@ -275,7 +275,7 @@ def test_who_has_stood_by_in_vain_waits_at_once_for_a_while() -> None:
     assert len(moves.retried) == 4  # the 1st, 3rd, 7th and 15th
 
 
-def test_who_stands_by_when_its_loop_is_closed_keeps_nobody_waiting() -> None:
+def test_a_standby_task_of_a_closed_loop_blocks_nobody() -> None:
     queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(2)
     loop = asyncio.new_event_loop()
     task = loop.create_task(queue.dequeue())
@@ -293,7 +293,7 @@ def test_who_stands_by_when_its_loop_is_closed_keeps_nobody_waiting() -> None:
 
 
 @pytest.mark.parametrize("cancel", [False, True])
-def test_a_close_finds_who_stands_by(cancel: bool) -> None:
+def test_a_close_finds_standby_tasks(cancel: bool) -> None:
     """It began before the close: it completes as room appears, or is cancelled with the others."""
 
     async def main() -> None:
@@ -360,7 +360,7 @@ def test_kicks_from_elsewhere_cost_one_crossing(monkeypatch: pytest.MonkeyPatch)
     loop.close()
 
 
-def test_kicks_of_the_own_thread_cost_no_crossing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wakes_from_the_loops_own_thread_are_direct(monkeypatch: pytest.MonkeyPatch) -> None:
     trio = pytest.importorskip("trio")
 
     async def main() -> None:
@@ -461,14 +461,14 @@ class HeldLock:
         self.release()
 
 
-@pytest.mark.parametrize("runs_free", [False, True])
+@pytest.mark.parametrize("is_free_threaded", [False, True])
 def test_nothing_waits_by_sleeping_on_an_event_loop(
-    world: World, monkeypatch: pytest.MonkeyPatch, runs_free: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, is_free_threaded: bool
 ) -> None:
-    """Nor where there is no global lock; other threads give way to whoever has the queue."""
+    """Nor without a global lock; other threads yield to the lock holder."""
     slept: list[float] = []
     monkeypatch.setattr(base, "sleep", slept.append)
-    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: not runs_free, raising=False)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: not is_free_threaded, raising=False)
 
     async def body() -> None:
         queue = world.fifo(3)
@@ -478,10 +478,10 @@ def test_nothing_waits_by_sleeping_on_an_event_loop(
         assert queue.dequeue_nowait() == 1
 
     world.run(body)
-    assert bool(slept) == (isinstance(world, ThreadWorld) and not runs_free)
+    assert bool(slept) == (isinstance(world, ThreadWorld) and not is_free_threaded)
 
 
-def test_who_is_struck_while_it_wakes_a_loop_leaves_the_next_one_to_do_it(
+def test_an_interrupted_wake_is_made_up_by_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between the note that a wake is on its way and the wake, say."""
@@ -520,10 +520,10 @@ def test_the_thread_that_forks_is_the_main_one_in_the_child() -> None:
 
 
 def test_the_least_of_some_limits() -> None:
-    assert least_left((), None) is None
-    assert least_left((), 0.5) == 0.5
-    assert least_left((), -1.0) == 0.0
-    assert least_left((sync.CancelScope(), sync.CancelScope(0)), 0.5) == 0.0
+    assert seconds_left((), None) is None
+    assert seconds_left((), 0.5) == 0.5
+    assert seconds_left((), -1.0) == 0.0
+    assert seconds_left((sync.CancelScope(), sync.CancelScope(0)), 0.5) == 0.0
 
 
 def test_a_deadline_lies_ahead() -> None:
@@ -533,7 +533,7 @@ def test_a_deadline_lies_ahead() -> None:
     assert before + 5 <= deadline <= perf_counter() + 5
 
 
-def test_a_scope_tells_how_many_wait_in_it() -> None:
+def test_a_scopes_repr_counts_its_waiting_calls() -> None:
     scope = sync.CancelScope()
     name = "<aioqueue.sync.CancelScope, "
     assert repr(scope) == name + "0 calls waiting>"
@@ -641,14 +641,14 @@ def test_a_gate_s_timeout_counts_within_a_scope() -> None:
 
 
 def at_gate(*scopes: sync.CancelScope) -> tuple[Gate, Caller]:
-    """A gate, and someone who waits at it."""
+    """A gate and a caller that waits at it."""
     gate = Gate()
     caller = Caller(gate.wait_blocking, *scopes)
     spin_until(lambda: waiting_at(gate) == 1)
     return gate, caller
 
 
-def test_a_gate_says_who_waits() -> None:
+def test_a_gates_repr_counts_its_waiting_calls() -> None:
     gate, _ = at_gate()
     assert repr(gate) == "<aioqueue.worlds.scopes.Gate, 1 call waiting>"
     gate.open()
@@ -658,7 +658,7 @@ def test_a_gate_says_who_waits() -> None:
 
 
 def passages(gate: Gate) -> list[Attempt]:
-    """Those that wait, or have waited, at a gate and are not gone."""
+    """The registered waits of a gate that were not removed."""
     return [one for one in gc.get_objects() if isinstance(one, Attempt) and one.host is gate]
 
 

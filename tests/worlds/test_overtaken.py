@@ -110,9 +110,7 @@ def overtake(world: str) -> Overtake:
     return overtake
 
 
-def test_an_element_is_not_given_back_when_its_caller_has_gone(
-    fifo: Any, overtake: Overtake
-) -> None:
+def test_an_element_is_not_returned_after_its_caller_ended(fifo: Any, overtake: Overtake) -> None:
     """A trio run that ended before the wake came gave back what its task had returned with."""
     queue = fifo(1)
     element = overtake(queue, lambda machine: machine.begin(Put("element"), None), "dequeue")

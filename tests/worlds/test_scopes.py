@@ -1,4 +1,4 @@
-"""Cancel scopes of threads: a cancelled call did not happen, whoever cancels it, and when."""
+"""Cancel scopes of threads: a cancelled call did not happen, whichever thread cancels it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_cancelled_call_did_not_happen(name: str, when: str) -> None:
     assert rest == ([] if name == "dequeue" else [1, 2])
 
 
-def test_a_batch_leaves_its_prefix_and_tells() -> None:
+def test_a_batch_leaves_its_prefix_and_reports_it() -> None:
     queue, scope = sync.FIFOQueue(2), sync.CancelScope()
     caller = Caller(lambda: queue.enqueue_many([1, 2, 3]), scope)
     spin_until(lambda: queue.size() == 2 and blocked(queue) == 1)
@@ -104,7 +104,7 @@ def test_a_batch_leaves_its_prefix_and_tells() -> None:
     assert [queue.dequeue(), queue.dequeue()] == [1, 2]
 
 
-def test_who_waits_behind_goes_on() -> None:
+def test_callers_behind_a_cancelled_one_proceed() -> None:
     queue, scope = few(), sync.CancelScope()
     big = Caller(lambda: queue.dequeue_many(5), scope)
     spin_until(lambda: blocked(queue) == 1)
@@ -224,7 +224,7 @@ def _switch_often() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_switch_often")
-def test_cancelling_races_with_the_hand_over() -> None:
+def test_cancelling_races_with_the_grant() -> None:
     """Cancelled in the moment of being served: either the call has it all, or the queue has."""
     queue = sync.FIFOQueue(3)
     total, got, cancelled = 3000, Counter[int](), Counter[str]()

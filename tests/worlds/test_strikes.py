@@ -21,7 +21,7 @@ SLEEPERS = 3
 
 
 class Waking(NamedTuple):
-    """A call that wakes others, the wait that it ends, and what tells that it took effect."""
+    """A call that wakes others, the wait that it ends, and a check that it took effect."""
 
     call: Callable[[], object]
     wait: Callable[[], object]

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from functools import lru_cache
 from math import inf, isfinite, nextafter
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -44,25 +42,6 @@ class _Cast(Enum):
     ALWAYS = auto()
 
 
-def unrolled(parameters: str, *lines: str, **names: Any) -> Any:
-    """Return a function whose loop over the components is written out.
-
-    NumPy moves one value in a tenth of a microsecond, and one turn of a loop takes longer.
-
-    Args:
-        parameters: of the function.
-        lines: its statements.
-        names: what they refer to.
-    """
-    exec(_code_of("\n  ".join([f"def function({parameters}):", *lines])), names)
-    return names.pop("function")  # else it would be in a cycle with its globals
-
-
-@lru_cache(64)
-def _code_of(source: str) -> CodeType:
-    return compile(source, __file__, "exec")
-
-
 class Component:
     """One component of an element: a dtype, a shape, and how to convert a value to them.
 
@@ -78,7 +57,7 @@ class Component:
         "_high",
         "_is_float",
         "_low",
-        "_own_scalar",
+        "_scalar_type",
         "dtype",
         "fixed",
         "label",
@@ -122,7 +101,7 @@ class Component:
         is_numpys = not _is_foreign(self.dtype)
         self._is_float = self.dtype.kind in "fc" and is_numpys
         # NumPy scalars of exactly this dtype. Not for dtypes that say more than the scalar's class.
-        self._own_scalar = self.dtype.type if self.dtype.kind in "biufc" and is_numpys else None
+        self._scalar_type = self.dtype.type if self.dtype.kind in "biufc" and is_numpys else None
         self._low, self._high = _bounds(self.dtype)
 
     def __repr__(self) -> str:
@@ -161,7 +140,7 @@ class Component:
             elif kind is float:
                 if self._is_float and (self._low <= value <= self._high or not isfinite(value)):
                     return value
-            elif kind is self._own_scalar or kind is self.text:
+            elif kind is self._scalar_type or kind is self.text:
                 return value
         if self.scalar and self.dtype.kind == "O" and not self.text:
             return value
@@ -171,7 +150,7 @@ class Component:
             return array[()]
         return array
 
-    def private(self, value: Any) -> Any:
+    def convert_copy(self, value: Any) -> Any:
         """Do the same as `convert`; the result shares no memory with the value."""
         converted = self.convert(value)
         if self.dtype.kind == "O" and self.scalar:
@@ -196,7 +175,7 @@ class Component:
             array = self._array(values, self.shape == (), rows=True)
         if array.ndim == 0:
             raise InvalidArgumentError(
-                f"component {self.label}: got the scalar {shortly(values)}; expected a batch,"
+                f"component {self.label}: got the scalar {short_repr(values)}; expected a batch,"
                 f" an array of shape (n, ...) with one row per element"
             )
         if self.shape is not None and not _fits(array.shape[1:], self.shape):
@@ -248,7 +227,7 @@ class Component:
         is_whole = self.shape is None and not rows
         try:
             if not (is_object and (scalar if type(value) in (list, tuple) else is_whole)):
-                refuse_strange(self.label, value)
+                refuse_unsupported(self.label, value)
         except RecursionError as error:
             raise self._refused(value, "with lists in lists, too deep or without an end") from error
         if is_object:
@@ -260,15 +239,15 @@ class Component:
             given = self.dtype if self.dtype.kind == "T" and _is_python(value) else None
             array = np.asarray(value, given)
         except BaseException as error:
-            if isinstance(error, _ENDING):
+            if isinstance(error, _EXITS):
                 raise
             # Even a cancellation: this code awaits nothing, so it is not that of this task.
-            why = f"which NumPy cannot convert: {exception_text(error)}{way_to_numpy(value)}"
+            why = f"which NumPy cannot convert: {exception_text(error)}{conversion_hint(value)}"
             raise self._refused(value, why) from error
         cast = self._cast_from(array.dtype)
         if cast is not _Cast.NEVER:
             if isinstance(value, list | tuple):
-                self._check_alike(array.dtype, value)
+                self._check_same_kind(array.dtype, value)
             if cast is _Cast.IN_RANGE or _is_python(value):
                 self._check_range(array, value)
             return array
@@ -319,14 +298,14 @@ class Component:
                 span = f"{self._low} to {self._high}"
             raise self._refused(value, f"outside {span}")
 
-    def _check_alike(self, dtype: np.dtype[Any], values: Any) -> None:
+    def _check_same_kind(self, dtype: np.dtype[Any], values: Any) -> None:
         """Refuse values that changed when NumPy chose one dtype for all of them."""
         if isinstance(values, list | tuple):
             if dtype.kind in "USmM":
                 for value in values:
-                    self._check_alike(dtype, value)
+                    self._check_same_kind(dtype, value)
         elif dtype.kind in "mM":
-            if not _are_times_in(dtype, np.asarray(values)):
+            if not _times_fit(dtype, np.asarray(values)):
                 raise self._refused(values, f"outside what {dtype} can hold, as NumPy chose")
         elif np.asarray(values).dtype.kind != dtype.kind:
             raise self._refused(values, f"of class {type(values).__name__} among text")
@@ -336,7 +315,7 @@ class Component:
         if array.dtype is self.dtype:
             return True
         if self.dtype.kind in "mM":
-            return _are_times_in(self.dtype, array)
+            return _times_fit(self.dtype, array)
         if self.dtype.kind not in "iufc":
             return True
         if array.dtype.kind == "c":
@@ -357,7 +336,7 @@ class Component:
             try:
                 array = as_objects(value)
             except BaseException as error:
-                if isinstance(error, _ENDING):
+                if isinstance(error, _EXITS):
                     raise
                 raise self._refused(
                     value, f"which NumPy cannot convert: {exception_text(error)}"
@@ -369,12 +348,13 @@ class Component:
             is_scalar = isinstance(value, np.ndarray) and value.ndim == 0
             if is_scalar or isinstance(value, str | bytes):
                 raise InvalidArgumentError(
-                    f"component {self.label}: got {shortly(value)}; expected a sequence of values"
+                    f"component {self.label}: got {short_repr(value)};"
+                    " expected a sequence of values"
                 )
             if isinstance(value, Mapping) or is_table(value):
                 raise self._refused(value, "which iterates over names, not rows")
             try:
-                listed = own_rows(value)
+                listed = separate_rows(value)
             except TypeError as error:
                 raise self._refused(value, "which is not a sequence") from error
             array = np.empty(len(listed), dtype=object)
@@ -392,20 +372,20 @@ class Component:
     def _check_shape(self, array: NDArray[Any], value: Any) -> None:
         if self.shape is not None and not _fits(array.shape, self.shape):
             raise InvalidArgumentError(
-                f"component {self.label}: got {shortly(value)} of shape {list(array.shape)};"
+                f"component {self.label}: got {short_repr(value)} of shape {list(array.shape)};"
                 f" expected shape {self.shape_name}"
             )
 
     def _refused(self, value: Any, why: str) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"component {self.label}: got {shortly(value)}, {why}; expected {self.type_name}"
+            f"component {self.label}: got {short_repr(value)}, {why}; expected {self.type_name}"
             " (numbers are cast under NumPy's same_kind rule; use .astype() to force a cast)"
         )
 
 
 _TEXT: Final = frozenset("UST")
 
-_ENDING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
+_EXITS: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """Exceptions that end a program or a generator, rather than just a conversion."""
 
 
@@ -414,7 +394,7 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.str_ | np.bytes_) else value
 
 
-def way_to_numpy(value: Any) -> str:
+def conversion_hint(value: Any) -> str:
     """Return what to write where NumPy cannot convert a tensor of PyTorch, as messages say it."""
     if type(value).__module__.partition(".")[0] != "torch":
         return ""
@@ -429,7 +409,7 @@ def way_to_numpy(value: Any) -> str:
 
 
 def as_objects(value: Any) -> NDArray[Any]:
-    """Return an array of objects that holds each part of a value as it is.
+    """Return an array of objects that holds each part of a value unconverted.
 
     NumPy alone would turn some times into ints, and records into tuples.
 
@@ -449,13 +429,13 @@ def as_objects(value: Any) -> NDArray[Any]:
     if array.dtype.kind not in "mMV":
         return array.astype(object)
     objects = np.empty(array.shape, object)
-    for at in np.ndindex(array.shape):
-        item = array[at]
-        objects[at] = item.copy() if array.dtype.kind == "V" else item
+    for index in np.ndindex(array.shape):
+        item = array[index]
+        objects[index] = item.copy() if array.dtype.kind == "V" else item
     return objects
 
 
-def own_rows(batch: Any) -> list[Any]:
+def separate_rows(batch: Any) -> list[Any]:
     """Return the rows of a batch of objects. Rows of an array are copied: its memory is not kept.
 
     Raises:
@@ -481,25 +461,25 @@ _TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_arra
 _ORDINARY = frozenset({np.ndarray, int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
-def is_strange(value: Any) -> bool:
+def is_unsupported(value: Any) -> bool:
     """Return whether NumPy would take a value for another array than it is: a masked one loses its
     mask, and of a mapping other than a dict it takes the keys. In a list or tuple, it looks at what
     is inside."""
     if isinstance(value, list | tuple):
-        return not _ORDINARY.issuperset(map(type, value)) and any(map(is_strange, value))
+        return not _ORDINARY.issuperset(map(type, value)) and any(map(is_unsupported, value))
     return isinstance(value, np.ma.MaskedArray | Mapping) and not isinstance(value, dict)
 
 
-def refuse_strange(label: str, value: Any) -> None:
-    """Refuse a value if `is_strange`.
+def refuse_unsupported(label: str, value: Any) -> None:
+    """Refuse a value if `is_unsupported`.
 
     Raises:
         InvalidArgumentError: it is.
     """
-    if type(value) in _ORDINARY or not is_strange(value):
+    if type(value) in _ORDINARY or not is_unsupported(value):
         return
     while isinstance(value, list | tuple):
-        value = next(filter(is_strange, value))
+        value = next(filter(is_unsupported, value))
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidArgumentError(
             f"component {label}: got a masked array; expected one without a mask, such as"
@@ -526,7 +506,7 @@ def _cast_between(dtype: np.dtype[Any], other: np.dtype[Any]) -> _Cast:
     if other.kind == "T":
         # NumPy would turn anything into text, even a value that stands for missing text.
         is_text = dtype.kind == "U" or dtype == other
-        is_text |= dtype.kind == "T" and _missing(dtype) is _NOTHING
+        is_text |= dtype.kind == "T" and _missing(dtype) is _NO_VALUE
         return _Cast.ALWAYS if is_text else _Cast.NEVER
     if dtype.kind == "T" or not np.can_cast(dtype, other, "same_kind"):
         return _Cast.NEVER  # NumPy would take any text for true
@@ -543,12 +523,12 @@ def _is_foreign(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == 2
 
 
-_NOTHING: Final = object()
+_NO_VALUE: Final = object()
 
 
 def _missing(dtype: np.dtype[Any]) -> Any:
     """Return the value that stands for missing text, if a dtype of text has one."""
-    return getattr(dtype, "na_object", _NOTHING)
+    return getattr(dtype, "na_object", _NO_VALUE)
 
 
 def _have_same_fields(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
@@ -573,7 +553,7 @@ def _is_same_kind_of_field(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return dtype == other or _cast_between(dtype, other) is _Cast.ALWAYS
 
 
-def _are_times_in(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
+def _times_fit(dtype: np.dtype[Any], array: NDArray[Any]) -> bool:
     """Return whether times, or ints, keep their values when cast to a dtype of times."""
     if array.dtype.kind == "u":
         return not array.size or int(array.max()) <= np.iinfo(np.int64).max
@@ -623,7 +603,7 @@ def _has_numpy(value: Any) -> bool:
     return not _is_python(value)
 
 
-def shortly(value: Any, limit: int = 60) -> str:
+def short_repr(value: Any, limit: int = 60) -> str:
     """Return a value as messages show it."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{list(value.shape)}"

@@ -56,7 +56,7 @@ def _references(value: Any) -> int:
     return getrefcount(value)
 
 
-def _references_of_own() -> int:
+def _references_of_unshared() -> int:
     """Return the reference count of a value that only one variable of the caller holds."""
     value = np.empty(0)
     return _references(value)
@@ -69,8 +69,8 @@ def _references_of_base() -> int:
     return getrefcount(base)
 
 
-_OWN: Final = _references_of_own()
-_BASE: Final = _references_of_base()
+_UNSHARED: Final = _references_of_unshared()
+_UNSHARED_BASE: Final = _references_of_base()
 
 
 class _Owned:
@@ -100,7 +100,7 @@ class _Owned:
         return id(value) in self._ids or (base is not None and id(base) in self._ids)
 
 
-def private(value: Any, item: Any = None) -> Any:
+def copy_if_shared(value: Any, item: Any = None) -> Any:
     """Return the value, or a copy of it if others may write to its memory.
 
     The caller must hold the value in one variable and nowhere else.
@@ -112,50 +112,52 @@ def private(value: Any, item: Any = None) -> Any:
     kind = type(value)
     if kind in FIXED or value is item:
         return value
-    is_shared = getrefcount(value) > _OWN
+    # How many references a call itself holds depends on its form and on the version of Python. So
+    # the numbers to compare with are measured when this module is imported, in calls of this form.
+    is_shared = getrefcount(value) > _UNSHARED
     if kind is _ndarray and value.base is None and not (is_shared or value.dtype.hasobject):
         return value
     if not is_shared and (kind is tuple or kind is dict):  # the common case
-        if _are_own(value if kind is tuple else value.values()):
+        if _are_unshared(value if kind is tuple else value.values()):
             return value
         if kind is tuple and type(item) in FIXED:
-            made = _with_own_arrays(value)
+            made = _copy_shared_arrays(value)
             if made is not None:
                 return made
-    return _private_if_finite(value, _Owned(item), is_shared)
+    return _copy_if_finite(value, _Owned(item), is_shared)
 
 
-def private_parts(values: list[Any]) -> list[Any]:
+def copy_shared_parts(values: list[Any]) -> list[Any]:
     """Return a list of the same values, each private: no two share memory that can be written to.
 
     Args:
         values: the list. The caller must hold it in one variable and nowhere else; if others hold
             it, too, all of its values are shared.
     """
-    is_shared = getrefcount(values) > _OWN
-    return [_private_at(values, at, is_shared) for at in range(len(values))]
+    is_shared = getrefcount(values) > _UNSHARED
+    return [_copy_shared_at(values, index, is_shared) for index in range(len(values))]
 
 
-def _private_at(values: list[Any], at: int, is_shared: bool) -> Any:
-    owned = _Owned(None)  # of its own: one endless value must not leave the others shared
+def _copy_shared_at(values: list[Any], index: int, is_shared: bool) -> Any:
+    owned = _Owned(None)  # one for each value: an endless one must not leave the others shared
     try:
-        made = _part(values, at, owned, is_shared)
+        made = _part(values, index, owned, is_shared)
     except RecursionError:
-        return values[at]
-    return values[at] if owned.is_endless else made
+        return values[index]
+    return values[index] if owned.is_endless else made
 
 
-def _private_if_finite(value: Any, owned: _Owned, is_shared: bool) -> Any:
+def _copy_if_finite(value: Any, owned: _Owned, is_shared: bool) -> Any:
     """Return a value with private parts; itself, if containers are in each other without an end, or
     deeper than Python can follow, as in a linked list."""
     try:
-        made = _made_private(value, owned, is_shared)
+        made = _copy_shared(value, owned, is_shared)
     except RecursionError:
         return value
     return value if owned.is_endless else made
 
 
-def _are_own(parts: Iterable[Any]) -> bool:
+def _are_unshared(parts: Iterable[Any]) -> bool:
     """Return whether the parts of a container that nobody else holds need no copies.
 
     (A container that contains itself has two that hold it.)
@@ -163,20 +165,21 @@ def _are_own(parts: Iterable[Any]) -> bool:
     for part in parts:
         kind = type(part)
         if kind is _ndarray:
-            if part.base is not None or getrefcount(part) > _OWN_PART or part.dtype.hasobject:
+            if part.base is not None or getrefcount(part) > _UNSHARED_PART or part.dtype.hasobject:
                 return False
         elif kind not in FIXED and not (kind is tuple and FIXED.issuperset(map(type, part))):
-            is_own = kind in _NESTED and getrefcount(part) <= _OWN_PART
-            if not is_own or not _are_own(part.values() if kind is dict else part):
+            # Not `isinstance`: only of these exact types is it known what else they refer to.
+            is_unshared = kind in _NESTED and getrefcount(part) <= _UNSHARED_PART
+            if not is_unshared or not _are_unshared(part.values() if kind is dict else part):
                 return False
     return True
 
 
-def _with_own_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _copy_shared_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return a tuple of numbers and plain arrays, with copies of the arrays that others may write
     to; ``None`` if it has parts of other kinds.
 
-    It does what `_made_private` does for any value, with two fifths of the instructions. The caller
+    It does what `_copy_shared` does for any value, with two fifths of the instructions. The caller
     alone holds the tuple, and the item has no array that the function could give back.
     """
     made: list[Any] = []
@@ -185,7 +188,9 @@ def _with_own_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if type(part) not in FIXED:
             if type(part) is not _ndarray or part.dtype.hasobject:
                 return None
-            if (getrefcount(part) > _OWN_PART or not _is_alone(part)) and not _is_fixed(part):
+            if (getrefcount(part) > _UNSHARED_PART or not _is_sole_view(part)) and not _is_fixed(
+                part
+            ):
                 made.append(part.copy(order="K"))
                 has_changed = True
                 continue
@@ -193,17 +198,17 @@ def _with_own_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return tuple(made) if has_changed else parts
 
 
-def unshared(value: Any) -> Any:
+def copy_shared(value: Any) -> Any:
     """Copy a value that others hold: its arrays, tensors and containers."""
     kind = type(value)
     if kind in FIXED:
         return value
     if kind is dict and FIXED.issuperset(map(type, value.values())):
         return value.copy()  # the common case: a row
-    return _private_if_finite(value, _Owned(None), True)
+    return _copy_if_finite(value, _Owned(None), True)
 
 
-def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
+def _copy_shared(value: Any, owned: _Owned, is_shared: bool) -> Any:
     """Return a value, or a copy of it.
 
     Args:
@@ -215,7 +220,11 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if kind in FIXED:
         return value
     if isinstance(value, _ndarray):
-        if (is_shared or not _is_alone(value)) and not _is_fixed(value) and not owned.has(value):
+        if (
+            (is_shared or not _is_sole_view(value))
+            and not _is_fixed(value)
+            and not owned.has(value)
+        ):
             value = value.copy(order="K") if kind is _ndarray else value.copy()
         return _copied_objects(value, owned) if value.dtype.hasobject else value
     if isinstance(value, _CONTAINERS):
@@ -232,26 +241,28 @@ def _made_private(value: Any, owned: _Owned, is_shared: bool) -> Any:
     if _names_of_fields(kind) is not None:
         return _unless_inside(_record, value, owned, is_shared and not owned.has(value))
     if kind is MappingProxyType:
-        parts = _made_private(dict(value), owned, True)
+        parts = _copy_shared(dict(value), owned, True)
         return MappingProxyType(parts)
     if kind in _VIEWS:
         plain, name = _VIEWS[kind]
-        return getattr(_made_private(plain(value.mapping), owned, True), name)()
+        return getattr(_copy_shared(plain(value.mapping), owned, True), name)()
     clone = getattr(value, "clone", None)  # PyTorch's tensors have it
     if clone is not None and hasattr(value, "__dlpack__"):
-        is_own = not is_shared and _has_own_storage(value)
-        return value if is_own or owned.has(value) else clone()
+        is_unshared = not is_shared and _has_sole_storage(value)
+        return value if is_unshared or owned.has(value) else clone()
     known = None if isinstance(value, type) else registered(value)
     return value if known is None else _unless_inside(_registered, value, owned, known)
 
 
-def _unless_inside(make: Callable[..., Any], value: Any, owned: _Owned, more: Any) -> Any:
-    """Return ``make(value, owned, more)``; the value as it is, if it is within itself."""
+def _unless_inside(make: Callable[..., Any], value: Any, owned: _Owned, argument: Any) -> Any:
+    """Return ``make(value, owned, argument)``; the value itself, if it contains itself."""
     if id(value) in owned.inside:
+        # The copy would have to refer to itself, which cannot be made before it is complete. The
+        # caller then drops what was copied so far, and keeps the whole value shared.
         owned.is_endless = True
         return value
     owned.inside.add(id(value))
-    made = make(value, owned, more)
+    made = make(value, owned, argument)
     owned.inside.discard(id(value))
     return made
 
@@ -267,7 +278,7 @@ def _container(value: Any, owned: _Owned, is_shared: bool) -> Any:
         if not is_shared and all(parts[key] is one for key, one in value.items()):
             return value
         return parts if type(value) is dict else _like(value, parts)
-    listed = [_part(value, at, owned, is_shared) for at in range(len(value))]
+    listed = [_part(value, index, owned, is_shared) for index in range(len(value))]
     has_changed = any(map(_differs, listed, value))
     if isinstance(value, tuple):
         if not has_changed:
@@ -288,7 +299,7 @@ def _like(value: Any, parts: dict[Any, Any]) -> Any:
     the class can be made, it is a plain one.
     """
     base: Any = next(base for base in (dict, list, deque) if isinstance(value, base))
-    for copied_by in (copy.copy, _bare, base.copy):
+    for copied_by in (copy.copy, _bare_copy, base.copy):
         try:
             copied = copied_by(value)
             for key, part in parts.items():  # a deque does not support slices
@@ -300,7 +311,7 @@ def _like(value: Any, parts: dict[Any, Any]) -> Any:
     return value
 
 
-def _bare(value: Any) -> Any:
+def _bare_copy(value: Any) -> Any:
     """Return a copy of a dict or list of another class that runs none of its methods."""
     base: Any = dict if isinstance(value, dict) else list
     copied = base.__new__(type(value))
@@ -328,9 +339,9 @@ def _tuple_like(value: Any, parts: list[Any]) -> Any:
 def _registered(value: Any, owned: _Owned, known: Registered) -> Any:
     """Return a value of a type that is registered as a pytree, with private parts.
 
-    Nobody knows who holds its parts, so all are copied that can change.
+    It is unknown what else refers to its parts, so all that can change are copied.
     """
-    parts = [_made_private(part, owned, True) for part in known.parts]
+    parts = [_copy_shared(part, owned, True) for part in known.parts]
     return known.make(parts) if any(map(_differs, parts, known.parts)) else value
 
 
@@ -343,7 +354,6 @@ def _names_of_fields(kind: type[Any]) -> Any:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields that a record has."""
     fields = dict(getattr(value, "__dict__", ()))
     for field in _names_of_fields(type(value)):
         name = field if isinstance(field, str) else field.name
@@ -375,8 +385,8 @@ def _field(fields: dict[str, Any], name: str, owned: _Owned, is_shared: bool) ->
     value = fields[name]
     if type(value) in FIXED:
         return value
-    is_shared = is_shared or getrefcount(value) > _OWN_PART + 1
-    return _made_private(value, owned, is_shared)
+    is_shared = is_shared or getrefcount(value) > _UNSHARED_PART + 1
+    return _copy_shared(value, owned, is_shared)
 
 
 def _is_fixed_view(view: memoryview) -> bool:
@@ -400,8 +410,8 @@ def _part(container: Any, key: Any, owned: _Owned, is_shared: bool) -> Any:
     part = container[key]
     if type(part) in FIXED:
         return part
-    is_shared = is_shared or getrefcount(part) > _OWN_PART  # the container holds one reference
-    return _made_private(part, owned, is_shared)
+    is_shared = is_shared or getrefcount(part) > _UNSHARED_PART  # the container holds one reference
+    return _copy_shared(part, owned, is_shared)
 
 
 def _references_of_part() -> int:
@@ -411,10 +421,10 @@ def _references_of_part() -> int:
     return getrefcount(part)
 
 
-_OWN_PART: Final = _references_of_part()
+_UNSHARED_PART: Final = _references_of_part()
 
 
-def _is_alone(array: Any) -> bool:
+def _is_sole_view(array: Any) -> bool:
     """Return whether an array is the only way to its memory, and nothing else refers to it.
 
     An array whose own rows overlap is not: each row would be a way to another one's memory.
@@ -422,8 +432,8 @@ def _is_alone(array: Any) -> bool:
     base = array.base
     if base is None:
         return True
-    is_own = isinstance(base, _ndarray) and base.base is None
-    return is_own and getrefcount(base) <= _BASE and not overlaps_itself(array)
+    is_unshared = isinstance(base, _ndarray) and base.base is None
+    return is_unshared and getrefcount(base) <= _UNSHARED_BASE and not overlaps_itself(array)
 
 
 def _is_fixed(array: Any) -> bool:
@@ -435,7 +445,7 @@ def _is_fixed(array: Any) -> bool:
     return array is None or isinstance(array, bytes | str)
 
 
-def _has_own_storage(tensor: Any) -> bool:
+def _has_sole_storage(tensor: Any) -> bool:
     """Return whether a PyTorch tensor owns its memory, and no other tensor is a way to it.
 
     A tensor does not know its aliases: `detach`, ``data`` and views in inference mode have no
@@ -444,7 +454,7 @@ def _has_own_storage(tensor: Any) -> bool:
     try:
         storage = tensor.untyped_storage()
         is_owner = tensor._base is None and bool(storage.resizable())
-        return is_owner and _users(storage) == _users_of_own()
+        return is_owner and _users(storage) == _users_of_unshared()
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
 
@@ -455,7 +465,7 @@ def _users(storage: Any) -> int:
 
 
 @cache
-def _users_of_own() -> int:
+def _users_of_unshared() -> int:
     """Return how many users the storage of a tensor has that nobody shares."""
     tensor = sys.modules["torch"].empty(1)
     return _users(tensor.untyped_storage())
@@ -534,8 +544,8 @@ def _copied_objects(array: Any, owned: _Owned) -> Any:
 
 def _copied_elements(array: Any, owned: _Owned, is_shared: bool) -> Any:
     copy = np.empty(array.size, object)
-    for at, one in enumerate(array.flat):
-        copy[at] = _made_private(one, owned, is_shared)
+    for index, one in enumerate(array.flat):
+        copy[index] = _copy_shared(one, owned, is_shared)
     return copy.reshape(array.shape)
 
 

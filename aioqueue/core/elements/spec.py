@@ -26,9 +26,8 @@ from aioqueue.core.elements.component import (
     Component,
     Shape,
     is_table,
-    own_rows,
-    shortly,
-    unrolled,
+    separate_rows,
+    short_repr,
 )
 from aioqueue.core.elements.structure import (
     Structure,
@@ -39,6 +38,7 @@ from aioqueue.core.elements.structure import (
 )
 from aioqueue.core.elements.trees import Kind, Path, branch_of
 from aioqueue.errors import InvalidArgumentError, counted, with_article
+from aioqueue.system._compiled import make_function
 
 if TYPE_CHECKING:
     from aioqueue.core.elements import ownership
@@ -216,9 +216,9 @@ class ElementSpec:
         self.row_is_identity: bool = False
         self.element_is_identity: bool = self._single is None and not self.names
         self._tuple_length = -1 if self.names else len(listed)
-        takes = [c.private if self.rows_private else c.convert for c in self.components]
+        takes = [c.convert_copy if self.rows_private else c.convert for c in self.components]
         self._take = takes[0]
-        self._take_each: Callable[[Sequence[Any]], Row] = unrolled(
+        self._take_each: Callable[[Sequence[Any]], Row] = make_function(
             "values",
             "return " + "".join(f"take{i}(values[{i}]), " for i in range(len(takes))),
             **{f"take{i}": take for i, take in enumerate(takes)},
@@ -257,7 +257,7 @@ class ElementSpec:
         if self.rows_private:
             # Transposed once here, because such rows are stored one by one.
             rows = [
-                tuple([c.private(v) for c, v in zip(self.components, row, strict=True)])
+                tuple([c.convert_copy(v) for c, v in zip(self.components, row, strict=True)])
                 for row in zip(*columns, strict=True)
             ]
             return rows, n
@@ -276,7 +276,7 @@ class ElementSpec:
     def outputs(self, out: Any, n: int) -> Columns:
         if not all(component.fixed for component in self.components):
             raise InvalidArgumentError(
-                f"out: got {shortly(out)}; this queue's batches have no fixed shape to write to"
+                f"out: got {short_repr(out)}; this queue's batches have no fixed shape to write to"
             )
         arrays = [out] if self._single is not None else self._values(out, "out")
         checked = [c.output(a, n) for c, a in zip(self.components, arrays, strict=True)]
@@ -295,7 +295,7 @@ class ElementSpec:
         """Return the components' values in order, from a tuple, a list or a dict."""
         if self.names:
             if not isinstance(given, Mapping) or set(given) != set(self.names):
-                got = keys_text(given) if isinstance(given, Mapping) else shortly(given)
+                got = keys_text(given) if isinstance(given, Mapping) else short_repr(given)
                 raise InvalidArgumentError(
                     f"{what}: got {got}; expected a dict with the keys {sorted(self.names)}"
                 )
@@ -304,7 +304,7 @@ class ElementSpec:
             got = (
                 counted(len(given), "component")
                 if isinstance(given, tuple | list)
-                else f"{shortly(given)}, not a tuple"
+                else f"{short_repr(given)}, not a tuple"
             )
             raise InvalidArgumentError(
                 f"{what}: got {got}; expected a tuple of"
@@ -491,14 +491,14 @@ class ObjectSpec:
     def columns(self, batch: Any) -> tuple[Columns, int]:
         if isinstance(batch, str | bytes | Mapping) or not is_iterable(batch):
             raise InvalidArgumentError(
-                f"batch: got {shortly(batch)}; expected a list, or another iterable, of elements"
+                f"batch: got {short_repr(batch)}; expected a list, or another iterable, of elements"
             )
         if is_table(batch):
             raise InvalidArgumentError(
                 f"batch: got {with_article(type(batch).__name__)}, which iterates over its columns"
                 ' or their names; expected a list of rows, such as frame.to_dict("records")'
             )
-        rows = own_rows(batch) if self.row_is_identity else list(map(self.row, batch))
+        rows = separate_rows(batch) if self.row_is_identity else list(map(self.row, batch))
         return rows, len(rows)
 
     def element(self, row: Row) -> Any:
@@ -509,7 +509,7 @@ class ObjectSpec:
 
     def outputs(self, out: Any, n: int) -> Columns:
         raise InvalidArgumentError(
-            f"out: got {shortly(out)}; a queue of objects returns a list and writes to no arrays"
+            f"out: got {short_repr(out)}; a queue of objects returns a list and writes to no arrays"
         )
 
 
@@ -525,12 +525,12 @@ class PriorityObjectSpec(ObjectSpec):
     def row(self, element: Any) -> Row:
         if not isinstance(element, tuple | list) or len(element) != 2:
             raise InvalidArgumentError(
-                f"element: got {shortly(element)}; expected a pair (priority, object)"
+                f"element: got {short_repr(element)}; expected a pair (priority, object)"
             )
         priority, value = element
         if not is_int(priority) or not _INT64.min <= int(priority) <= _INT64.max:
             raise InvalidArgumentError(
-                f"element: got the priority {shortly(priority)}; expected an int of 64 bits"
+                f"element: got the priority {short_repr(priority)}; expected an int of 64 bits"
             )
         return (int(priority), value)
 

@@ -15,7 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
-from aioqueue.core.elements.component import shortly
+from aioqueue.core.elements.component import short_repr
 from aioqueue.core.elements.trees import (
     MAX_DEPTH,
     Kind,
@@ -236,7 +236,7 @@ class _Nothing(Structure):
 
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
         if tree is not None:
-            raise self._refused(shortly(tree), wording.nothing, wording)
+            raise self._refused(short_repr(tree), wording.nothing, wording)
         return ()
 
     def make(self, parts: Sequence[Any]) -> Any:
@@ -303,7 +303,7 @@ class _Mapping(Structure):
             except KeyError:
                 pass
         if not isinstance(tree, Mapping) or set(tree) != self._wanted:
-            got = keys_text(tree) if isinstance(tree, Mapping) else shortly(tree)
+            got = keys_text(tree) if isinstance(tree, Mapping) else short_repr(tree)
             raise self._refused(got, wording.fields.format(sorted(self._wanted)), wording)
         return [tree[key] for key in self.keys]
 
@@ -349,8 +349,6 @@ class _Sequence(Structure):
 
 
 class _List(_Sequence):
-    """A list."""
-
     kind: ClassVar[Kind] = "list"
     _type = list
 
@@ -372,17 +370,17 @@ class _Tuple(_Sequence):
         self._names: list[str] | None = None  # those of the first named tuple that comes
 
     def parts(self, tree: Any, wording: Wording) -> Sequence[Any]:
-        own = fields_of_tuple(tree)
-        if own is None:
+        names = fields_of_tuple(tree)
+        if names is None:
             return super().parts(tree, wording)
-        if self._names is None and len(own) == len(self.children):
-            self._names = own
+        if self._names is None and len(names) == len(self.children):
+            self._names = names
         known = self._names
-        if known is None or own == known:
+        if known is None or names == known:
             return super().parts(tree, wording)
-        if set(own) != set(known):
+        if set(names) != set(known):
             raise self._refused(
-                f"{with_article(type(tree).__name__)} with the fields {own}",
+                f"{with_article(type(tree).__name__)} with the fields {names}",
                 f"the first one had the fields {known}, and all must have them",
                 wording,
             )
@@ -390,8 +388,6 @@ class _Tuple(_Sequence):
 
 
 class _NamedTuple(_Tuple):
-    """A named tuple."""
-
     kind: ClassVar[Kind] = "named tuple"
 
     __slots__ = ("_is_in_place",)
@@ -410,10 +406,10 @@ class _NamedTuple(_Tuple):
         return self.of._make(parts) if self._is_in_place else self.of(**dict_of(self.keys, parts))
 
     def like(self, tree: Any, wording: Wording) -> Structure:
-        own = fields_of_tuple(tree)
-        if own is not None and self.keys == list(map(str, range(len(own)))):
+        names = fields_of_tuple(tree)
+        if names is not None and self.keys == list(map(str, range(len(names)))):
             # An early version has written the number of the fields, but not their names.
-            return _NamedTuple(self.path, own, self.children).like(tree, wording)
+            return _NamedTuple(self.path, names, self.children).like(tree, wording)
         return super().like(tree, wording)
 
     def _split(self, trees: Sequence[Any], wording: Wording) -> list[Sequence[Any]]:
@@ -426,8 +422,6 @@ class _NamedTuple(_Tuple):
 
 
 class _Dataclass(Structure):
-    """A dataclass."""
-
     kind: ClassVar[Kind] = "dataclass"
 
     __slots__ = ()
@@ -482,7 +476,6 @@ class _Definition(NamedTuple):
 
     @classmethod
     def of(cls, tree: Any) -> _Definition:
-        """Return the definition of a value."""
         branch = branch_of(tree)
         assert branch is not None
         return cls(branch.definition, branch.make)
@@ -501,7 +494,7 @@ def structure_of(
     Args:
         tree: any value.
         wording: for messages.
-        is_leaf: tells for a value and its path whether it is not taken apart, though it could be.
+        is_leaf: returns, for a value and its path, whether to keep it whole though it has parts.
         path: where the tree is.
 
     Raises:

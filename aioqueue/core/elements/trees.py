@@ -201,7 +201,6 @@ def fields_of_tuple(value: Any) -> list[str] | None:
 
 
 def dict_of(keys: Iterable[Any], parts: Iterable[Any]) -> dict[Any, Any]:
-    """Make a dict of its keys and values."""
     return dict(zip(keys, parts, strict=True))
 
 
@@ -225,7 +224,7 @@ def _record_like(value: Any, names: Iterable[str], parts: Iterable[Any]) -> Any:
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return a tree with what a function makes of each leaf."""
+    """Return a tree of the same form with the results of a function of each leaf."""
     branch = branch_of(tree)
     if branch is None:
         return function(tree)
@@ -239,7 +238,7 @@ def leaves_of(
 
     Args:
         tree: any value.
-        is_leaf: tells which containers are not taken apart.
+        is_leaf: returns whether to keep a container whole.
         depth: how deep to go; containers below that are not taken apart either.
     """
     is_end = depth < 0 or (is_leaf is not None and is_leaf(tree))

@@ -1,7 +1,7 @@
 """A FIFO of typed rows, in blocks of contiguous arrays; and operations on columns of such rows.
 
 Rows are written straight into the last block. A batch leaves as slices of one or more blocks. Rows
-inside are never moved or overwritten. A *segment* says which rows of a block stand at which place
+inside are never moved or overwritten. A *segment* says which rows of a block have which place
 in the line; every operation on a batch is an operation on segments::
 
     first in line                                                     last
@@ -18,7 +18,7 @@ in the line; every operation on a batch is an operation on segments::
 * That should be the usual case if workers are slower than the consumer. So the rows that a waiting
   batch lacks are written into a block of exactly its size (`expect`).
 
-A block is reused when its last segment is gone: for rows, or for another batch of its size. When
+A block is reused when it has no segment any more: for rows, or for another batch of its size. When
 the storage runs empty, writing starts again at the block's first row. So a short queue reuses the
 same few rows, which are still in the processor's cache.
 """
@@ -31,9 +31,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.core.elements.component import Component, unrolled
+from aioqueue.core.elements.component import Component
 from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.core.storage.protocol import Held, Storage
+from aioqueue.system._compiled import make_function
 
 LARGE_BYTES: Final = 2**16
 """Bytes from which a batch is copied without the lock: then the copy costs ten times the lock."""
@@ -61,7 +62,6 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
 
 
 def row_bytes(components: tuple[Component, ...]) -> int:
-    """Return how many bytes a row takes."""
     return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
 
 
@@ -94,7 +94,7 @@ class RowReader:
     def __init__(self, components: tuple[Component, ...]) -> None:
         copies = [".copy()" if not c.scalar or c.dtype.kind == "V" else "" for c in components]
         values = [f"columns[{i}][index]{copy}" for i, copy in enumerate(copies)]
-        self.row: Callable[[Columns, int], Row] = unrolled(
+        self.row: Callable[[Columns, int], Row] = make_function(
             "columns, index", f"return {', '.join(values)},"
         )
 
@@ -106,11 +106,11 @@ class RowReader:
 def row_writer(n: int) -> Callable[[Columns, int, Row], object]:
     """Return a function that writes a row of n values to an index of columns."""
     lines = [f"columns[{i}][index] = row[{i}]" for i in range(n)]
-    write: Callable[[Columns, int, Row], object] = unrolled("columns, index, row", *lines)
+    write: Callable[[Columns, int, Row], object] = make_function("columns, index, row", *lines)
     return write
 
 
-def blank(dtype: np.dtype[Any]) -> Any:
+def empty_value(dtype: np.dtype[Any]) -> Any:
     """Return the value that overwrites references, so that they keep nothing alive."""
     return None if dtype.kind == "O" else np.zeros((), dtype)
 
@@ -136,14 +136,14 @@ class Block(list[Any]):
         is_ours: whether no code outside has ever seen its arrays.
     """
 
-    __slots__ = ("is_ours", "rows", "uses")
+    __slots__ = ("is_private", "rows", "uses")
     __hash__ = object.__hash__  # type: ignore[assignment]  # blocks are compared by identity
 
-    def __init__(self, columns: Columns, rows: int, *, is_ours: bool = True) -> None:
+    def __init__(self, columns: Columns, rows: int, *, is_private: bool = True) -> None:
         super().__init__(columns)
         self.rows: int = rows
         self.uses: int = 0
-        self.is_ours: bool = is_ours
+        self.is_private: bool = is_private
 
 
 class _Segment:
@@ -179,17 +179,19 @@ class BlockStorage(Storage):
         self._read_row = RowReader(components).row
         self._write_row = row_writer(len(components))
         self._references = [
-            (index, blank(component.dtype))
+            (index, empty_value(component.dtype))
             for index, component in enumerate(components)
             if component.dtype.hasobject
         ]
         self._block_rows = block_rows(components, capacity)
         self._count = 0
-        self._line: deque[_Segment] = deque()  # only the tail may be an empty segment
-        self._full = _Segment(Block([], 0), 0, 0, 0)
-        self._tail = self._full  # the last segment, if rows can be written behind it; else `_full`
-        self._entered = 0  # rows that ever went in, up to the tail
-        self._room: tuple[Block, int] | None = None  # where to write next: block and first row
+        self._segments: deque[_Segment] = deque()  # only the tail may be an empty segment
+        self._no_tail = _Segment(Block([], 0), 0, 0, 0)
+        self._tail = (
+            self._no_tail
+        )  # the last segment, if rows can be written behind it; else `_no_tail`
+        self._rows_entered = 0  # rows that ever went in, up to the tail
+        self._next_slot: tuple[Block, int] | None = None  # where to write next: block and first row
         self._expected: tuple[Block, int] | None = None  # a waiting batch's: its first row's number
         self._spares: deque[Block] = deque()
         self._spare_rows = 0
@@ -208,10 +210,12 @@ class BlockStorage(Storage):
         tail = self._tail
         slot = tail.stop
         if slot == tail.limit:
-            tail = self._open()
+            tail = self._open_segment()
             slot = tail.stop
         write_row = self._write_row
         write_row(tail.block, slot, row)
+        # Up to here the row is not inside: a handler that has raised leaves a slot that is written
+        # again. No call follows, so no handler runs between the two counts.
         tail.stop = slot + 1
         self._count += 1
 
@@ -226,14 +230,14 @@ class BlockStorage(Storage):
                 rows = [column[start:stop] for column in columns]
                 self._put_block(self.fill(None, rows, n), 0, n)
                 return
-            tail = self._open(n)
+            tail = self._open_segment(n)
         for column, values in zip(tail.block, columns, strict=True):
             column[tail.stop : tail.stop + n] = values[start:stop]
         tail.stop += n
         self._count += n
 
     def reserve(self, n: int) -> Block | None:
-        block = self._spare(n)
+        block = self._pop_spare(n)
         if block is not None:
             block.uses = 1  # until the whole batch is in
         return block
@@ -248,15 +252,15 @@ class BlockStorage(Storage):
         return block
 
     def wrap(self, columns: Columns, n: int) -> Block:
-        block = Block(as_dtypes(self._components, columns), n, is_ours=False)
+        block = Block(as_dtypes(self._components, columns), n, is_private=False)
         block.uses = 1
         return block
 
     def discard(self, columns: Columns, start: int) -> None:
         if isinstance(columns, Block):
-            self._forget(columns, start, columns.rows)
-            self._move_last(columns)
-            self._drop(columns)
+            self._clear_references(columns, start, columns.rows)
+            self._compact_last(columns)
+            self._release_use(columns)
 
     def expect(self, n: int) -> None:
         # 1. A waiting batch is identified by its size and the number of the first row in line.
@@ -270,69 +274,70 @@ class BlockStorage(Storage):
         number = self._number_of(0) if self._count else self._next_number()
         if self._expected is not None:
             block, first = self._expected
-            if (block.rows, first) == (n, number) or self._is_begun(block):
+            if (block.rows, first) == (n, number) or self._is_partly_written(block):
                 return
         if self._references or not LARGE_BYTES <= n * self._row_bytes <= _MOST_EXPECTED:
             return
         try:
-            block = self._spare(n) or Block(allocate(self._components, n), n)
+            block = self._pop_spare(n) or Block(allocate(self._components, n), n)
         except MemoryError:
             return
         self._close_tail()
-        self._write_to(block, self._count)
+        self._set_next_slot(block, self._count)
         self._expected = (block, number)
 
     # The way out.
 
     def take(self) -> Row:
-        head = self._line[0]
+        head = self._segments[0]
         start, read_row = head.start, self._read_row
         row = read_row(head.block, start)
-        if head.stop > start + 1 and not self._references:  # what `_leave` does then
+        if head.stop > start + 1 and not self._references:  # what `_remove_rows` does then
             self._count -= 1
             head.start = start + 1
         else:
-            self._leave(head, 1)
+            self._remove_rows(head, 1)
         return row
 
     def pull(self, n: int, into: Columns | None = None) -> Columns:
         columns = allocate(self._components, n) if into is None else into
         done = 0
-        for segment in self._line:
+        # All rows are copied before any is removed: a copy may fail, or be interrupted.
+        for segment in self._segments:
             if done == n:
                 break
             step = min(n - done, segment.stop - segment.start)
             _copy(segment, step, columns, done)
             done += step
         while n:
-            head = self._line[0]
+            head = self._segments[0]
             step = min(n, head.stop - head.start)
-            self._leave(head, step)
+            self._remove_rows(head, step)
             n -= step
         return columns
 
     def hold(self, held: Held, n: int) -> None:
-        self._expected = None
+        self._expected = None  # the batch that waited for this block is this one, or has ended
         parts: list[_Segment] = []
         try:
-            self._hand_out(n, parts)
+            self._move_rows(n, parts)
         except BaseException:
-            self._bring_back(parts)
+            self._reinsert(parts)
             raise
         held.parts, held.count = parts, n
 
     def hold_one(self, held: Held) -> None:
-        number = self._number_of(0)
+        number = self._number_of(0)  # the ticket by which the row finds its place if it comes back
         row = self.take()
         held.single, held.tickets, held.count = row, [number], 1
 
     def restore(self, held: Held) -> None:
-        if held.tickets:  # a single row, which is a copy already
+        if held.tickets:  # a single row, which is a copy: its slot may have another row by now
             block = Block(allocate(self._components, 1), 1)
             for column, value in zip(block, held.single, strict=True):
                 column[0] = value
             held.parts = [_Segment(block, 0, 1, held.tickets[0])]
-        self._bring_back(held.parts)
+        self._reinsert(held.parts)
         held.clear()
 
     def columns(self, held: Held) -> Columns:
@@ -343,7 +348,7 @@ class BlockStorage(Storage):
         # 3. Otherwise new arrays, with a copy of everything.
         columns = held.out
         if columns is None:
-            columns = self._given_away(held) or allocate(self._components, held.count)
+            columns = self._whole_block(held) or allocate(self._components, held.count)
         done = 0
         for part in held.parts:
             n = part.stop - part.start
@@ -356,8 +361,8 @@ class BlockStorage(Storage):
         parts = held.parts
         held.clear()  # first: after a Ctrl-C here, rows that are being reused must not come back
         for part in parts:
-            self._forget(part.block, part.start, part.stop)
-            self._drop(part.block)
+            self._clear_references(part.block, part.start, part.stop)
+            self._release_use(part.block)
 
     def empty(self) -> Columns:
         return allocate(self._components, 0)
@@ -365,117 +370,120 @@ class BlockStorage(Storage):
     # Segments, and the users of blocks.
 
     def _number_of(self, place: int) -> int:
-        """Return the number of a segment's first row."""
-        segment = self._line[place]
+        segment = self._segments[place]
         return segment.origin + segment.start
 
     def _next_number(self) -> int:
-        """Return the number of the next row to go in."""
         tail = self._tail
-        return self._entered if tail is self._full else tail.origin + tail.stop
+        return self._rows_entered if tail is self._no_tail else tail.origin + tail.stop
 
     def _put_block(self, block: Block, start: int, stop: int) -> None:
-        last = self._line[-1] if self._line else None
+        last = self._segments[-1] if self._segments else None
         if last is not None and last.block is block and last.stop == start:
             last.stop = stop  # an earlier part of this batch is the last segment: extend it
-            self._entered += stop - start
+            self._rows_entered += stop - start
             self._count += stop - start
         else:
             self._close_tail()
-            segment = _Segment(block, start, stop, self._entered - start)
-            self._entered += stop - start
+            segment = _Segment(block, start, stop, self._rows_entered - start)
+            self._rows_entered += stop - start
             self._count += stop - start
-            self._line.append(segment)
+            self._segments.append(segment)
         if stop == block.rows:
-            self._drop(block)  # the batch is completely in
+            self._release_use(block)  # the batch is completely in
 
-    def _move_last(self, block: Block) -> None:
+    def _compact_last(self, block: Block) -> None:
         """Copy the few rows of a batch that are in: they must not keep the memory of all alive."""
-        last = self._line[-1] if self._line else None
+        last = self._segments[-1] if self._segments else None
         if last is None or last.block is not block:
             return
         n = last.stop - last.start
         if 2 * n > block.rows or n * self._row_bytes > LARGE_BYTES:
             return  # most of it is used, or the copy would take too long under the lock
         try:
-            own = Block(allocate(self._components, n), n)
-            _copy(last, n, own, 0)
+            compact = Block(allocate(self._components, n), n)
+            _copy(last, n, compact, 0)
         except MemoryError:
             return
         start = last.start
-        own.uses = 1
-        last.block, last.origin = own, last.origin + start
+        compact.uses = 1
+        last.block, last.origin = compact, last.origin + start
         last.start, last.stop, last.limit = 0, n, n
-        self._forget(block, start, start + n)
-        self._drop(block)
+        self._clear_references(block, start, start + n)
+        self._release_use(block)
 
-    def _open(self, n: int = 1) -> _Segment:
+    def _open_segment(self, n: int = 1) -> _Segment:
         """Begin a segment with room for n rows or more."""
         self._close_tail()
-        block, start = self._room or (None, 0)
+        block, start = self._next_slot or (None, 0)
         if block is None or start + n > block.rows:
-            block, start = self._spare(self._block_rows), 0
+            block, start = self._pop_spare(self._block_rows), 0
             if block is None:
                 block = Block(allocate(self._components, self._block_rows), self._block_rows)
-        self._tail = _Segment(block, start, start, self._entered - start)
-        self._line.append(self._tail)
-        self._write_to(None)
+        self._tail = _Segment(block, start, start, self._rows_entered - start)
+        self._segments.append(self._tail)
+        self._set_next_slot(None)
         return self._tail
 
-    def _is_begun(self, block: Block) -> bool:
+    def _is_partly_written(self, block: Block) -> bool:
         """Return whether a block has rows and will get more."""
-        tail, room = self._tail, self._room
+        tail, room = self._tail, self._next_slot
         if tail.block is block:
             return tail.stop > tail.start or block.uses > 1
         return room is not None and room[0] is block and block.uses > 1
 
     def _close_tail(self) -> None:
         """End the last segment: the next rows must not go behind it."""
-        tail, self._tail = self._tail, self._full
-        if tail is self._full:
+        tail, self._tail = self._tail, self._no_tail
+        if tail is self._no_tail:
             return
-        self._entered = tail.origin + tail.stop
+        self._rows_entered = tail.origin + tail.stop
         is_empty = tail.start == tail.stop
+        if is_empty:  # only a tail may be empty, and this is one no more
+            del self._segments[-1]
+        # The next slot becomes a user of the block before the segment leaves it. Otherwise the
+        # block could become a spare one, and be given to a batch.
+        self._set_next_slot(tail.block if tail.stop < tail.limit else None, tail.stop)
         if is_empty:
-            del self._line[-1]
-        self._write_to(tail.block if tail.stop < tail.limit else None, tail.stop)
-        if is_empty:
-            self._drop(tail.block)
+            self._release_use(tail.block)
 
-    def _write_to(self, block: Block | None, start: int = 0) -> None:
-        """Set where the next segment for single rows begins."""
-        before, self._room = self._room, None if block is None else (block, start)
+    def _set_next_slot(self, block: Block | None, start: int = 0) -> None:
+        before, self._next_slot = self._next_slot, None if block is None else (block, start)
         if block is not None:
             block.uses += 1
         if before is not None:
-            self._drop(before[0])
+            self._release_use(before[0])
 
-    def _leave(self, head: _Segment, n: int) -> None:
+    def _remove_rows(self, head: _Segment, n: int) -> None:
         """Remove the next n rows, all of one segment, after they have been copied."""
+        # Out of line first, then the memory: an interruption in between loses a slot at worst. In
+        # the other order, two rows could get the same slot.
         start = head.start
         self._count -= n
         head.start += n
-        is_gone = head.start == head.stop and head is not self._tail
-        if is_gone:
-            del self._line[0]
+        is_used_up = head.start == head.stop and head is not self._tail
+        if is_used_up:
+            del self._segments[0]
         elif head.start == head.stop and head.block.uses == 1:  # reuse it from its first row
             head.origin += head.start
             head.start = head.stop = 0
         if self._references:
-            self._forget(head.block, start, start + n)
-        if is_gone:
-            self._drop(head.block)
+            self._clear_references(head.block, start, start + n)
+        if is_used_up:
+            self._release_use(head.block)
 
-    def _hand_out(self, n: int, parts: list[_Segment]) -> None:
+    def _move_rows(self, n: int, parts: list[_Segment]) -> None:
         """Move the next n rows into a batch that will hold them."""
         while n:
-            head = self._line[0]
+            head = self._segments[0]
             step = min(n, head.stop - head.start)
             is_all = step == head.stop - head.start
             if is_all and head is self._tail and head.stop == head.limit:
-                self._close_tail()
+                self._close_tail()  # a full one: it can leave as it is
+            # `parts +=`, where `append` would be a call: no handler may run while a segment is in
+            # neither list, or a row in both.
             if is_all and head is not self._tail:
-                del self._line[0]
+                del self._segments[0]
                 parts += (head,)
             else:
                 part = _Segment(head.block, head.start, head.start + step, head.origin)
@@ -484,36 +492,37 @@ class BlockStorage(Storage):
             self._count -= step
             n -= step
 
-    def _bring_back(self, parts: Sequence[_Segment]) -> None:
+    def _reinsert(self, parts: Sequence[_Segment]) -> None:
         """Put segments back to where they were in the line."""
+        # By number, since batches may come back in another order than they left.
         for part in reversed(parts):
             place, number = 0, part.origin + part.start
-            while place < len(self._line) and self._number_of(place) < number:
+            while place < len(self._segments) and self._number_of(place) < number:
                 place += 1
             self._count += part.stop - part.start
-            self._line.insert(place, part)
+            self._segments.insert(place, part)
 
-    def _given_away(self, held: Held) -> Block | None:
+    def _whole_block(self, held: Held) -> Block | None:
         """Return the block that a batch can have as it is: its rows end it, without other users."""
         if not held.parts:
             return None
         last = held.parts[-1]
         block: Block = last.block
-        if not (block.is_ours and block.uses == 1 and last.stop == block.rows == held.count):
+        if not (block.is_private and block.uses == 1 and last.stop == block.rows == held.count):
             return None
-        block.is_ours = False  # the caller copies the missing rows to its start
+        block.is_private = False  # the caller copies the missing rows to its start
         return block
 
-    def _forget(self, block: Block, start: int, stop: int) -> None:
+    def _clear_references(self, block: Block, start: int, stop: int) -> None:
         """Release the objects that some rows refer to."""
-        if block.is_ours:
-            for index, nothing in self._references:
-                block[index][start:stop] = nothing
+        if block.is_private:
+            for index, empty in self._references:
+                block[index][start:stop] = empty
 
-    def _drop(self, block: Block) -> None:
+    def _release_use(self, block: Block) -> None:
         """Count one user of a block less."""
         block.uses -= 1
-        if block.uses or not block.is_ours:
+        if block.uses or not block.is_private:
             return
         self._spare_rows += block.rows
         self._spares.append(block)
@@ -521,7 +530,7 @@ class BlockStorage(Storage):
             self._spare_rows -= self._spares[0].rows
             del self._spares[0]
 
-    def _spare(self, n: int) -> Block | None:
+    def _pop_spare(self, n: int) -> Block | None:
         """Return a spare block of exactly this many rows."""
         for index in range(len(self._spares) - 1, -1, -1):
             block = self._spares[index]

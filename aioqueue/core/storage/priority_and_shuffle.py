@@ -19,7 +19,7 @@ A waiting batch draws each row as it arrives (`eager`), because what can be draw
 inside at that moment. Drawn rows stay on the shelf, listed in ``_drawn``, until the batch is
 complete, so they cost no copy. A cancelled batch leaves them there, first in line. In TensorFlow,
 the rows of a batch that fails as its queue closes go back and are drawn again, by further words. So
-the last batch depends on whether it began before the close. With ``draws_again=False`` such rows
+the last batch depends on whether it began before the close. With ``redraws=False`` such rows
 stay drawn, and the last batch does not depend on that.
 """
 
@@ -39,8 +39,8 @@ from aioqueue.core.storage.blocks import (
     RowReader,
     allocate,
     as_dtypes,
-    blank,
     common_bytes,
+    empty_value,
     is_large,
     row_bytes,
     row_writer,
@@ -48,7 +48,7 @@ from aioqueue.core.storage.blocks import (
 from aioqueue.core.storage.protocol import Held, Storage
 
 Slot = Any
-_PORTION: Final = 256
+_SLOTS_PER_GROWTH: Final = 256
 _FIRST_SLOTS: Final = 64
 _MOST_BYTES: Final = 2**30
 """Arrays up to this size are allocated whole: memory that is never touched costs nothing."""
@@ -73,7 +73,7 @@ class Shelf(Protocol):
     """Rows by entry.
 
     Attributes:
-        row_bytes: how many bytes a row takes, if all take equally many.
+        row_bytes: the size of a row in bytes, if all rows have the same size.
     """
 
     row_bytes: int | None
@@ -96,7 +96,7 @@ class Shelf(Protocol):
     def wrap(self, columns: Columns) -> Sequence[Slot]:
         """Return the entries of a batch that was given away. No lock."""
 
-    def look(self, entry: Slot) -> Row:
+    def read_one(self, entry: Slot) -> Row:
         """Return one row as a private copy; it stays on the shelf."""
 
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
@@ -130,7 +130,7 @@ class ObjectShelf:
     def wrap(self, columns: Columns) -> Sequence[Slot]:
         return columns
 
-    def look(self, entry: Slot) -> Row:
+    def read_one(self, entry: Slot) -> Row:
         return entry
 
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
@@ -140,7 +140,7 @@ class ObjectShelf:
         """Do nothing: the objects are not kept here."""
 
 
-class _GivenRow:
+class _WrappedRow:
     """The entry of a row that stays in the batch with which it was given away."""
 
     __slots__ = ("columns", "index")
@@ -161,9 +161,9 @@ class TypedShelf:
     __slots__ = (
         "_blocks",
         "_components",
+        "_first_unused",
         "_free",
-        "_fresh",
-        "_may_have_given",
+        "_may_have_wrapped",
         "_read_row",
         "_references",
         "_row_bytes",
@@ -179,7 +179,7 @@ class TypedShelf:
         self._row_bytes = row_bytes(components)
         self.row_bytes: int | None = common_bytes(components)
         self._references = [
-            (index, blank(component.dtype))
+            (index, empty_value(component.dtype))
             for index, component in enumerate(components)
             if component.dtype.hasobject
         ]
@@ -189,22 +189,22 @@ class TypedShelf:
         self._size = most if capacity is None else min(capacity, most)
         self._blocks = [allocate(components, self._size)]
         self._free: list[int] = []  # free slots, the one that was freed last at the end
-        self._fresh = 0  # slots from here on have never been in the list
-        self._may_have_given = False  # whether entries may be `_GivenRow`s and must be checked
+        self._first_unused = 0  # slots from here on have never been in the list
+        self._may_have_wrapped = False  # whether entries may be `_WrappedRow`s and must be checked
 
     def is_large(self, n: int) -> bool:
         return is_large(n, self._row_bytes)
 
     def place(self, row: Row) -> Slot:
         if not self._free:
-            self._list_more(1)
+            self._add_free_slots(1)
         slot = self._free[-1]
         block, index = self._blocks[0], slot
         if slot >= self._size:
-            block, index = self._located(slot)
+            block, index = self._locate(slot)
         write_row = self._write_row
         write_row(block, index, row)
-        del self._free[-1]
+        del self._free[-1]  # last: the slot stays free if the row cannot be written
         return slot
 
     def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
@@ -217,7 +217,7 @@ class TypedShelf:
 
     def reserve(self, n: int) -> Sequence[Slot]:
         if len(self._free) < n:
-            self._list_more(n - len(self._free))
+            self._add_free_slots(n - len(self._free))
         slots = self._free[: -n - 1 : -1]
         del self._free[len(self._free) - n :]
         return slots
@@ -231,46 +231,48 @@ class TypedShelf:
 
     def wrap(self, columns: Columns) -> Sequence[Slot]:
         exact = as_dtypes(self._components, columns)
-        self._may_have_given = True
-        return [_GivenRow(exact, index) for index in range(len(exact[0]))]
+        self._may_have_wrapped = True
+        return [_WrappedRow(exact, index) for index in range(len(exact[0]))]
 
-    def look(self, entry: Slot) -> Row:
-        if isinstance(entry, _GivenRow):
+    def read_one(self, entry: Slot) -> Row:
+        if isinstance(entry, _WrappedRow):
             return self._read_row(entry.columns, entry.index)
         block, index = self._blocks[0], entry
         if entry >= self._size:
-            block, index = self._located(entry)
+            block, index = self._locate(entry)
         return self._read_row(block, index)
 
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into
-        given: list[int] = []
-        if self._may_have_given:
-            given = [index for index, entry in enumerate(entries) if type(entry) is _GivenRow]
-        if not given:
+        wrapped: list[int] = []
+        if self._may_have_wrapped:
+            wrapped = [index for index, entry in enumerate(entries) if type(entry) is _WrappedRow]
+        if not wrapped:
             self._read_slots(np.array(entries, np.intp), slice(None), target)
             return target
-        for index in given:
+        for index in wrapped:
             for column, rows in zip(entries[index].columns, target, strict=True):
                 rows[index] = column[entries[index].index]
-        if len(given) < len(entries):
+        if len(wrapped) < len(entries):
             is_slot = np.ones(len(entries), np.bool_)
-            is_slot[given] = False
-            slots = [entry for entry in entries if type(entry) is not _GivenRow]
+            is_slot[wrapped] = False
+            slots = [entry for entry in entries if type(entry) is not _WrappedRow]
             self._read_slots(np.array(slots, np.intp), is_slot.nonzero()[0], target)
         return target
 
     def forget(self, entries: Sequence[Slot]) -> None:
+        # The rows have left the order by now, so nobody reads these slots. References are dropped
+        # before a slot is free: the next row may be written as soon as it is.
         slots: Sequence[int] = entries
-        if self._may_have_given:
-            slots = [entry for entry in entries if type(entry) is not _GivenRow]
+        if self._may_have_wrapped:
+            slots = [entry for entry in entries if type(entry) is not _WrappedRow]
         if self._references and slots:
             for block, places, _ in self._by_block(np.array(slots, np.intp)):
-                for index, nothing in self._references:
-                    block[index][places] = nothing
+                for index, empty in self._references:
+                    block[index][places] = empty
         self._free.extend(slots)
-        if len(self._blocks) > 1 and len(self._free) == self._fresh:
-            self._blocks, self._free, self._fresh = self._blocks[:1], [], 0
+        if len(self._blocks) > 1 and len(self._free) == self._first_unused:  # empty: shrink again
+            self._blocks, self._free, self._first_unused = self._blocks[:1], [], 0
 
     def _read_slots(self, slots: Any, where: Any, target: Columns) -> None:
         """Copy rows to places of columns: to all of them, if ``where`` is a slice."""
@@ -295,25 +297,25 @@ class TypedShelf:
             number = int(numbers[rows[0]])
             yield self._blocks[number], slots[rows] - number * self._size, rows
 
-    def _located(self, slot: int) -> tuple[Columns, int]:
-        """Return the block of a slot, and its place in that block."""
+    def _locate(self, slot: int) -> tuple[Columns, int]:
         return self._blocks[slot // self._size], slot % self._size
 
-    def _list_more(self, n: int) -> None:
+    def _add_free_slots(self, n: int) -> None:
         """List fresh slots, a few more than needed now: memory grows with what it has held."""
-        stop = self._fresh + max(n, _PORTION)
+        stop = self._first_unused + max(n, _SLOTS_PER_GROWTH)
         blocks = list(self._blocks)
         while stop > len(blocks) * self._size:
-            if self._fresh + n <= len(blocks) * self._size:
+            if self._first_unused + n <= len(blocks) * self._size:
                 stop = len(blocks) * self._size
                 break
             blocks.append(allocate(self._components, self._size))
-        self._free[:0] = range(stop - 1, self._fresh - 1, -1)
-        self._blocks, self._fresh = blocks, stop
+        # Only now, since an allocation may fail. Slots are taken from the end of the list, so the
+        # fresh ones, at its front, are used last: freed slots are still in the processor's cache.
+        self._free[:0] = range(stop - 1, self._first_unused - 1, -1)
+        self._blocks, self._first_unused = blocks, stop
 
 
 def shelf_for(spec: Spec, capacity: int | None) -> Shelf:
-    """Make the shelf that fits the elements."""
     if isinstance(spec, ElementSpec) and not spec.rows_private:
         return TypedShelf(spec.components, capacity)
     return ObjectShelf()
@@ -350,7 +352,7 @@ class ShelvedStorage(Storage):
     def hold_one(self, held: Held) -> None:
         try:
             self.hold(held, 1)
-            held.single = self._shelf.look(held.parts[0])
+            held.single = self._shelf.read_one(held.parts[0])
         except BaseException:
             self.restore(held)
             raise
@@ -436,7 +438,7 @@ class HeapStorage(ShelvedStorage):
 
     def take(self) -> Row:
         entry = self._items[0][2]
-        row = self._shelf.look(entry)
+        row = self._shelf.read_one(entry)  # before it leaves: the copy may fail
         heappop(self._items)
         self._shelf.forget((entry,))
         return row
@@ -487,6 +489,8 @@ class HeapStorage(ShelvedStorage):
 
     def _remove(self, n: int, removed: list[_Item]) -> None:
         for _ in range(n):
+            # In both lists for a moment, never in neither: `hold` removes the last one again if a
+            # handler raises between the two calls.
             removed.append(self._items[0])
             heappop(self._items)
 
@@ -512,9 +516,9 @@ class ShuffleStorage(ShelvedStorage):
 
     eager = True
 
-    def __init__(self, shelf: Shelf, seed: Seed, *, draws_again: bool = True) -> None:
+    def __init__(self, shelf: Shelf, seed: Seed, *, redraws: bool = True) -> None:
         super().__init__(shelf)
-        self._draws_again = draws_again
+        self._redraws = redraws
         self._words = PhiloxWords(seed)
         self._order: list[Slot] = []
         self._drawn: list[Slot] = []
@@ -535,7 +539,7 @@ class ShuffleStorage(ShelvedStorage):
         if not self._drawn:
             self._draw(1)
         entry = self._drawn[0]
-        row = self._shelf.look(entry)
+        row = self._shelf.read_one(entry)  # before it leaves: the copy may fail
         del self._drawn[0]
         self._shelf.forget((entry,))
         return row
@@ -550,13 +554,14 @@ class ShuffleStorage(ShelvedStorage):
         return columns
 
     def claim(self, n: int) -> None:
+        # Rows that came back, and rows drawn for a cancelled batch, leave first: they count, too.
         missing = n - len(self.returned) - len(self._drawn)
         if missing > 0:
             self._draw(missing)
 
     def release(self, held: Held) -> None:
         """Put drawn rows back into the buffer, the last drawn first, to be drawn again."""
-        if not self._draws_again:
+        if not self._redraws:
             super().release(held)
             return
         entries = [*reversed(self._drawn), *reversed(held.parts)]

@@ -58,7 +58,7 @@ import numpy as np
 
 from aioqueue.core.elements.component import Component
 from aioqueue.core.elements.spec import Columns, Row
-from aioqueue.system.locks import OwnedLock, alone, guarded
+from aioqueue.system.locks import OwnedLock, not_reentrant, synchronized
 
 _BY_TICKET: Final = itemgetter(0)
 
@@ -100,7 +100,7 @@ class Storage(ABC):
     """Whether a row must be claimed as it arrives, because the choice depends on that moment."""
 
     row_bytes: int | None = None
-    """How many bytes a row takes, if all take equally many."""
+    """The size of a row in bytes, if all rows have the same size."""
 
     is_atomic: bool = False
     """Whether `put` and `take` are one step of the interpreter, which nothing can interrupt."""
@@ -115,7 +115,6 @@ class Storage(ABC):
 
     @property
     def size(self) -> int:
-        """How many rows are inside."""
         return len(self) + len(self.returned)
 
     @property
@@ -128,7 +127,7 @@ class Storage(ABC):
         raise NotImplementedError
 
     def weights(self, columns: Columns, start: int, stop: int) -> Iterator[int]:
-        """Yield the sizes of rows of a batch in order, each when it is asked for."""
+        """Yield the sizes of rows of a batch in order, lazily."""
         raise NotImplementedError
 
     def is_large(self, n: int) -> bool:
@@ -195,14 +194,17 @@ class Storage(ABC):
             if n > known:
                 self._remove(n - known, parts)
         except BaseException:
-            undone = Held()
-            undone.parts, undone.tickets = parts, tickets[: len(parts)]
+            # Some rows may be out of the order already. They come back as if a batch of just these
+            # had been held and cancelled.
+            partial = Held()
+            partial.parts, partial.tickets = parts, tickets[: len(parts)]
             self._next_ticket += len(parts)
-            self.restore(undone)
+            self.restore(partial)
             raise
         if back:
             parts = [*[entry for _, entry in back], *parts]
             tickets = [*[ticket for ticket, _ in back], *tickets]
+        # No call from here on, so the rows are held, numbered and off the list in one step.
         held.parts, held.tickets, held.count = parts, tickets, n
         self._next_ticket += n - known
         del self.returned[:known]
@@ -297,7 +299,6 @@ class BatchCopier:
         return columns
 
     def guard_with(self, lock: OwnedLock) -> None:
-        """Replace the lock; see `Machine.guard_with`."""
         self._lock = lock
 
     def _interrupted(self) -> RuntimeError:
@@ -306,16 +307,16 @@ class BatchCopier:
             " interrupted another call of the same thread"
         )
 
-    @alone
+    @not_reentrant
     def _reserve(self, n: int) -> Any:
         return self._storage.reserve(n)
 
-    @guarded
+    @synchronized
     def _discard(self, reserved: Any) -> None:
         if reserved is not None:
             self._storage.discard(reserved, 0)
 
-    @guarded
+    @synchronized
     def _free(self, held: Held) -> None:
         self._storage.free(held)
 
@@ -376,6 +377,8 @@ class ObjectStorage(deque[Any], Storage):
     def _remove(self, n: int, removed: list[Any]) -> None:
         before = len(self)
         try:
+            # Copied first, then dropped. After an interruption the lengths say how many rows are in
+            # both, and those are still inside.
             removed += islice(self, n)
             self._drop_first(n)
         except BaseException:

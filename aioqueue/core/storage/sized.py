@@ -85,8 +85,6 @@ _PRIORITY_BYTES = 8
 
 
 class Weighed:
-    """A row and its size in bytes."""
-
     __slots__ = ("row", "weight")
 
     def __init__(self, row: Row, weight: int) -> None:
@@ -152,8 +150,11 @@ class WeighedStorage(Storage):
         if self._reader is not None:
             assert self._components is not None
             pairs = zip(self._components, row, strict=True)
-            row = tuple([component.private(value) for component, value in pairs])
+            row = tuple([component.convert_copy(value) for component, value in pairs])
         return Weighed(row, self._size(row))
+
+    # Each move marks the sum as unknown (None), moves, and sets the sum. `self.weight` counts anew
+    # if an earlier move was interrupted in between.
 
     def put(self, row: Weighed, /) -> None:
         weight, self._weight = self.weight, None

@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import function_name, is_coroutine_function
 from aioqueue.core.elements import component as component_checks
-from aioqueue.core.elements.component import is_table, shortly
+from aioqueue.core.elements.component import is_table, short_repr
 from aioqueue.core.elements.structure import Structure, Wording, structure_of
 from aioqueue.core.elements.trees import Path, is_array_like, leaves_of
 from aioqueue.errors import with_article
@@ -382,7 +382,7 @@ def _at_once(component: ExampleComponent, values: Sequence[Any]) -> NDArray[Any]
     """Return numbers, or lists of them, as a column if they certainly all fit."""
     if not component.shape and (column := _of_one_type(component.dtype, values)) is not None:
         return column
-    if component_checks.is_strange(values) or component.dtype.kind in "mM":
+    if component_checks.is_unsupported(values) or component.dtype.kind in "mM":
         return None  # NumPy would merge several units into one, which may not hold every value
     try:
         is_object = component.dtype.kind == "O"
@@ -483,7 +483,9 @@ def rows_of(batch: Any, lists: Collection[Path] = ()) -> Iterable[Any]:
     if structure.is_leaf:
         return rows[0]
     if not rows:
-        raise InvalidArgumentError(f"batch: got {shortly(batch)}; expected at least one component")
+        raise InvalidArgumentError(
+            f"batch: got {short_repr(batch)}; expected at least one component"
+        )
     make = structure.make if structure.is_flat else _made_by(structure)
     return map(make, zip(*rows, strict=True))
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.core.elements import component
-from aioqueue.core.elements.component import shortly
+from aioqueue.core.elements.component import short_repr
 from aioqueue.core.elements.structure import (
     Structure,
     Wording,
@@ -282,7 +282,7 @@ def layout_of(example: Any, objects: Objects) -> Layout:
     labels = structure.labels()
     if not labels:
         raise InvalidArgumentError(
-            f"example: got {shortly(example)}; expected at least one component"
+            f"example: got {short_repr(example)}; expected at least one component"
         )
     if missing := set(wanted) - found:
         raise InvalidArgumentError(
@@ -439,7 +439,7 @@ def no_array(label: str, value: Any) -> InvalidArgumentError:
     if isinstance(value, PathLike):
         way = "convert it with str(x)"
     return InvalidArgumentError(
-        f"component {label}: got {shortly(value)}, of type {type(value).__name__}; expected an"
+        f"component {label}: got {short_repr(value)}, of type {type(value).__name__}; expected an"
         f" array, numbers or text ({way}; or pass objects={label!r} to keep objects)"
     )
 
@@ -452,13 +452,13 @@ def as_array(label: str, value: Any) -> NDArray[Any]:
     """
     if type(value) is np.ndarray:
         return value
-    component.refuse_strange(label, value)
+    component.refuse_unsupported(label, value)
     try:
         if type(value) is int:
             return np.asarray(value, np.int64)  # also where NumPy's own default has 32 bits
         return array_of(value)
     except Exception as error:
-        way = component.way_to_numpy(value)
+        way = component.conversion_hint(value)
         if not way and not isinstance(error, ValueError | TypeError | OverflowError):
             raise  # it has its own reasons
         raise InvalidArgumentError(

@@ -74,7 +74,7 @@ class NodePart(EndingPart):
         """Its queues: a node has none."""
         return []
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Start to measure the node."""
         if not self._is_on:
             self._is_on = True
@@ -82,7 +82,7 @@ class NodePart(EndingPart):
             for name in self._methods if node is not None else ():
                 setattr(node, name, self._measured(getattr(type(node), name)))
 
-    def look_no_more(self) -> None:
+    def stop_sampling(self) -> None:
         """Stop measuring the node."""
         node = self._node()
         if self._is_on and node is not None:

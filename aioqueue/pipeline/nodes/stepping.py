@@ -17,7 +17,7 @@ from aioqueue.items.provenance import finish
 from aioqueue.pipeline.nodes.flow import Flow, T, failure_of_step
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, Row
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 
 
 class Stepping:
@@ -48,7 +48,7 @@ class Stepping:
         Raises:
             RuntimeError: an earlier step has failed, or was interrupted: rows may have been lost.
         """
-        return holding(self._lock, self._move, move, argument)
+        return call_with_lock(self._lock, self._move, move, argument)
 
     def at_hand(self, node: Node) -> list[Row]:
         """The next row of a node in a list, if it is ready; otherwise an empty list."""
@@ -88,7 +88,7 @@ class Stepping:
             RuntimeError: a signal handler that has interrupted a step calls it; or a step has
                 failed or was interrupted.
         """
-        return holding(self._lock, self._between, ask)
+        return call_with_lock(self._lock, self._between, ask)
 
     def _between(self, ask: Callable[[], T]) -> T:
         if self._is_moving:

@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 from aioqueue import InvalidArgumentError
 from aioqueue.base.display_text import on_one_line
 from aioqueue.sources.base import BaseSource
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import Watch
 from aioqueue.worlds.waker import in_event_loop
 
@@ -179,13 +179,13 @@ _watches: Final[WeakKeyDictionary[BasePipeline[Any], Watch]] = WeakKeyDictionary
 
 def watch_of(pipeline: BasePipeline[Any]) -> Watch:
     """The watch of a pipeline; it lives as long as the pipeline."""
-    return holding(_lock, _watch_of, pipeline)
+    return call_with_lock(_lock, _watch_of, pipeline)
 
 
 def _watch_of(pipeline: BasePipeline[Any]) -> Watch:
     watch = _watches.get(pipeline)
     if watch is None:
-        watch = _watches[pipeline] = Watch(comes_again=True)
+        watch = _watches[pipeline] = Watch(is_repeatable=True)
     return watch
 
 

@@ -14,7 +14,7 @@ from aioqueue.base.arguments import (
     is_async,
     refuse_awaitable,
 )
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.items.provenance import joined
 from aioqueue.pipeline.examples.batch_shape import BatchShape, Collated, OwnBatches
 from aioqueue.pipeline.examples.collation import Collator
@@ -230,6 +230,6 @@ def _checking(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
     def checked(examples: list[Any]) -> Any:
         batch = collate(examples)
         refuse_awaitable(what, batch, instead)
-        return private(batch, examples)
+        return copy_if_shared(batch, examples)
 
     return checked

@@ -22,7 +22,7 @@ from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.sources.base import BaseSource
 from aioqueue.sources.shards import Rank
 from aioqueue.sources.shuffling import derive_seed
-from aioqueue.system.locks import holding
+from aioqueue.system.locks import call_with_lock
 
 PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
 
@@ -219,7 +219,7 @@ def warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
     give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
     That would train three times on the same order without any sign of it.
     """
-    if holding(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
+    if call_with_lock(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
         _log.warning(
             "you iterate over %r again: each time you get epoch 0, with the same order and the same"
             " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count, checked_flag, function_name
-from aioqueue.core.elements.ownership import unshared
+from aioqueue.core.elements.ownership import copy_shared
 from aioqueue.items.provenance import finish, share
 from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.examples.layout import checked_objects
@@ -117,7 +117,7 @@ def _given_copies(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], 
 
     @wraps(collate)
     def collated(examples: list[Any]) -> Any:
-        return collate(list(map(unshared, examples)))
+        return collate(list(map(copy_shared, examples)))
 
     return collated
 

@@ -36,7 +36,7 @@ from aioqueue.pipeline.streams.stream import (
     PreparationInfo,
 )
 from aioqueue.pipeline.streams.streaming import DrawStage
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.options import PrepareOptions, UnseededOptions
 from aioqueue.workers.statistics import BatchStatistics
 
@@ -89,12 +89,12 @@ class BatchPipe:
         self._count(n)
         return made
 
-    @guarded
+    @synchronized
     def _count(self, examples: int) -> None:
         self._batches += 1
         self._examples += examples
 
-    @guarded
+    @synchronized
     def statistics(self) -> BatchStatistics:
         return BatchStatistics(self._batches, self._examples, self.queue.size())
 
@@ -144,13 +144,13 @@ class Prefetching:
         self._batches = 0
         self._examples = 0
 
-    @guarded
+    @synchronized
     def give(self, taken: Any) -> Any:
         self._batches += 1
         self._examples += examples_in(taken)
         return taken
 
-    @guarded
+    @synchronized
     def statistics(self) -> BatchStatistics:
         made = self._making.statistics()
         ready = made.examples - self._examples

@@ -32,7 +32,7 @@ from aioqueue.coordination.classify import (
     cause_of,
     classify,
 )
-from aioqueue.core.elements.ownership import private
+from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import describe_exception
 from aioqueue.pipeline.stages.base import BaseStage
 from aioqueue.pipeline.stages.prepare import Prepare
@@ -48,7 +48,7 @@ from aioqueue.pipeline.streams.streaming import CarryStage, Streaming
 from aioqueue.sources.sequences import items
 from aioqueue.sources.source import Source
 from aioqueue.sources.source_reader import aclose, close, failure_of_clean_up, next_of
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.options import UnseededOptions
 from aioqueue.workers.runner import prepare
 
@@ -320,7 +320,7 @@ def _pump_iterable(source: Iterable[Any], stage: ExampleSink, tap: _Tap) -> Call
                 raise OutOfRangeError("the source is drained")
             try:
                 example = next(iterator)
-                return private(example)
+                return copy_if_shared(example)
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
             except BaseException as error:
@@ -379,7 +379,7 @@ def _pump_async_iterable(
                 raise OutOfRangeError("the source is drained")
             try:
                 example = await next_of(iterator)
-                return private(example)
+                return copy_if_shared(example)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
             except Exception as error:  # a cancellation is not an Exception
@@ -431,7 +431,7 @@ class Fitting:
         self._queue: sync.BlockingQueue = queue.sync
         self._lock = threading.RLock()  # each element is put in and taken out under the lock
 
-    @guarded
+    @synchronized
     def example(self, example: Any) -> Any:
         """Return a copy of an example with these dtypes and shapes.
 
@@ -441,7 +441,7 @@ class Fitting:
         self._queue.enqueue_nowait(example)
         return self._queue.dequeue_nowait()
 
-    @guarded
+    @synchronized
     def batch(self, examples: list[Any]) -> Any:
         """Return a batch of examples that fit."""
         for example in examples:

@@ -4,10 +4,10 @@ A stream has two faces, an async one and a blocking one. Both share one `StreamP
 thread can take the batches that a coroutine leaves. The pipe knows which queue to read, how much to
 take at a time, and what to make of it. The faces only wait.
 
-``async for`` over a source in memory takes the items directly (`AtHand`). If a source may block, a
-thread of its own reads ahead (`ReadAhead`). The thread puts items into a queue, which bounds how
-far ahead it may be, and the task takes everything that is there. So many items share the cost of a
-hand-over while the reader is ahead, and no item waits for another one while it is not.
+``async for`` over a source in memory takes the items directly (`InMemoryIterator`). If a source may
+block, a thread of its own reads ahead (`ReadAhead`). The thread puts items into a queue, which
+bounds how far ahead it may be, and the task takes everything that is there. So many items share the
+cost of a hand-over while the reader is ahead, and no item waits for another one while it is not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aioqueue import (
     OutOfRangeError,
     sync,
 )
-from aioqueue.base.hints import not_searched
+from aioqueue.base.hints import refuse_search
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import shorten
 from aioqueue.items.quarantined import Quarantined
@@ -178,7 +178,7 @@ class Stream(Generic[StatisticsT]):
         Raises:
             TypeError: always.
         """
-        not_searched(self)
+        refuse_search(self)
 
     def close(self) -> None:
         """End the stream, and the workers that it has started.

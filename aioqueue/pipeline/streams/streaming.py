@@ -47,9 +47,9 @@ from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shuffle import ShuffleNode
 from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing
 from aioqueue.pipeline.streams.stream import AnyCoordinator, AnyQueue, PreparationInfo
-from aioqueue.sources.base import BaseSource
-from aioqueue.system.forks import note_for_forks, refusing
-from aioqueue.system.locks import holding
+from aioqueue.sources.base import BaseSource, Scan
+from aioqueue.system.forks import inherited_object, note_for_forks
+from aioqueue.system.locks import call_with_lock
 from aioqueue.workers.runner import prepare_items
 from aioqueue.workers.statistics import BatchStatistics, BucketStatistics
 
@@ -81,15 +81,11 @@ class WholeRun(BaseSource[T]):
     def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
         return self._source._fed_by
 
-    def entries(self) -> Iterator[Entry[T]]:
-        return map(_as_one_epoch, self._source.entries())
+    def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
+        return _WholeRunScan(self._source._scan(None, after))
 
-    def _placed_epoch(self, epoch: int, after: Place = None) -> Iterator[PlacedEntry[T]]:
-        for entry, place in self._source.placed_after(after):
-            yield PlacedEntry(_as_one_epoch(entry), place)
-
-    def _picked(self, epoch: int, places: Sequence[int]) -> Iterator[Entry[T]] | None:
-        entries = self._source._picked_from_run(places)
+    def _pick(self, epoch: int | None, places: Sequence[int]) -> Iterator[Entry[T]] | None:
+        entries = self._source._pick(None, places)
         return None if entries is None else map(_as_one_epoch, entries)
 
     def ends_behind(self, items: int) -> bool:
@@ -102,6 +98,22 @@ class WholeRun(BaseSource[T]):
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         theirs = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
         return type(self)(self._source._with_seeds_of(theirs))
+
+
+class _WholeRunScan(Scan[T]):
+    """A scan of a whole run, as one epoch."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Scan[T]) -> None:
+        self._run = run
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return map(_as_one_epoch, self._run.entries())
+
+    def placed(self) -> Iterator[PlacedEntry[T]]:
+        for entry, place in self._run.placed():
+            yield PlacedEntry(_as_one_epoch(entry), place)
 
 
 class _SizedRun(WholeRun[T]):
@@ -316,13 +328,13 @@ class Streaming:
 
     def _was_forked(self) -> None:
         what = f"the stream '{self._name}'"
-        self._turns, self._steps = refusing(what), refusing(what, self._steps)
+        self._turns, self._steps = inherited_object(what), inherited_object(what, self._steps)
 
     # Beginning.
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin behind a position, with new workers."""
-        holding(self._turns.lock, self._load, state)
+        call_with_lock(self._turns.lock, self._load, state)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         if self._is_async is not None:
@@ -365,7 +377,7 @@ class Streaming:
         Raises:
             OutOfRangeError: the stream has ended.
         """
-        return holding(self._turns.lock, self._take)
+        return call_with_lock(self._turns.lock, self._take)
 
     def _take(self) -> Any:
         self._check(is_async=False)

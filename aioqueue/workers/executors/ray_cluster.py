@@ -1,30 +1,18 @@
-"""The Ray cluster: connection, actor options, the meaning of Ray's errors, and `ItemActor`.
+"""The Ray cluster: the connection to it, options of actors, and the meaning of Ray's errors.
 
 Ray is imported on first use, and never started without the user's request.
-
-`ItemActor` runs on the cluster and prepares the items that it receives, in chunks. It knows nothing
-of queues, order or retries: `aioqueue.workers.executors.ray` keeps track of them here.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-import os
 import re
-import socket
-import threading
 from collections.abc import Mapping
-from time import perf_counter, thread_time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base import extras
-from aioqueue.errors import counted, describe_exception, exception_text
-from aioqueue.items.item import Item
-from aioqueue.processes.messages import message_of_failure
-from aioqueue.telemetry.stacks import Stack, stack_of
-from aioqueue.workers.calls import ItemCall
+from aioqueue.errors import counted, exception_text
 
 log: Final = logging.getLogger("aioqueue")
 
@@ -164,115 +152,3 @@ def why_lost(error: BaseException | None) -> str:
         return "has died: its process was killed, or has crashed"
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"is lost ({type(error).__name__}: {first[:200]})"
-
-
-Sent = tuple[int, int, int, bytes]
-"""An item on its way to an actor: number, epoch, index, and its value. The value is pickled by
-itself, so that an item that cannot be unpickled fails alone."""
-
-
-class Outcome(NamedTuple):
-    """The outcome of one item."""
-
-    number: int
-    examples: tuple[Any, ...]
-    """The examples of an item that has not failed. Ray keeps the bytes of arrays beside the pickle,
-    and maps them on use."""
-    failure: bytes | None
-    """The failure, as a message."""
-
-
-class ActorReport(NamedTuple):
-    """The outcomes of a chunk of items."""
-
-    outcomes: list[Outcome]
-    seconds: float
-    """The seconds of their preparation."""
-    cpu: float
-    """The processor seconds of that."""
-
-
-class Doing(NamedTuple):
-    """What an actor does at a moment."""
-
-    number: int
-    """The number of its item."""
-    seconds: float
-    """The seconds since it began that item."""
-    stack: Stack
-
-
-class ItemActor:
-    """One worker, in its own process somewhere in the cluster.
-
-    Args:
-        payload: the call, pickled by Ray: a function and all that it closes over. The object store
-            brings it once to each node.
-
-    Raises:
-        Exception: it cannot be unpickled here.
-    """
-
-    def __init__(self, payload: bytes) -> None:
-        self._call: ItemCall = _cloudpickle().loads(payload)
-        self._thread: threading.Thread | None = None
-        self._number = -1  # of the current item
-        self._began = 0.0
-
-    def place(self) -> str:
-        """Return its location for messages. This is the first call that it gets."""
-        return f"pid {os.getpid()} on {socket.gethostname()}"
-
-    def prepare(self, chunk: list[Sent]) -> ActorReport:
-        """Prepare items, one after the other."""
-        self._thread = threading.current_thread()
-        began, cpu = perf_counter(), thread_time()
-        try:
-            outcomes = [self._outcome(*sent) for sent in chunk]
-            return ActorReport(outcomes, perf_counter() - began, thread_time() - cpu)
-        finally:
-            self._thread = None
-
-    def doing(self) -> Doing | None:
-        """Return what `prepare` does now; ``None`` if it is idle."""
-        thread, number, began = self._thread, self._number, self._began
-        return None if thread is None else Doing(number, perf_counter() - began, stack_of(thread))
-
-    def _outcome(self, number: int, epoch: int, index: int, value: bytes) -> Outcome:
-        self._began, self._number = perf_counter(), number
-        try:
-            item = Item(number, _cloudpickle().loads(value), epoch, index)
-            return Outcome(number, tuple(self._call.examples(item)), None)
-        except Exception as error:
-            return Outcome(number, (), self._message_of(error))
-        except BaseException as error:  # a function must not end the actor
-            wrapped = RuntimeError(f"the function raised {describe_exception(error)}")
-            wrapped.__cause__ = error
-            return Outcome(number, (), self._message_of(wrapped))
-
-    def _message_of(self, error: Exception) -> bytes:
-        cloudpickle = _cloudpickle()
-        return message_of_failure(error, cloudpickle.dumps, cloudpickle.loads)
-
-
-_QUESTIONS: Final = "questions"
-"""The group of calls that the actor answers while it prepares."""
-
-
-@functools.cache
-def remote_class() -> Any:
-    """Return the class of the actors, in the form that Ray requires."""
-    import ray
-
-    class Remote(ItemActor):
-        doing = ray.method(concurrency_group=_QUESTIONS)(ItemActor.doing)
-
-    Remote.__name__ = Remote.__qualname__ = ItemActor.__name__
-    return ray.remote(concurrency_groups={_QUESTIONS: 1})(Remote)
-
-
-def _cloudpickle() -> Any:
-    """Return Ray's pickle, which takes functions and classes of the main module by value."""
-    from ray import cloudpickle
-
-    return cloudpickle

@@ -23,8 +23,13 @@ from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.tasks import mark_ending, threadsafe_caller
 from aioqueue.errors import add_note
 from aioqueue.items.item import Item, Prepared
-from aioqueue.sources.source_reader import close_items, combine_errors, next_at_hand, next_of
-from aioqueue.telemetry.stacks import Stack, stack_of_traceback
+from aioqueue.sources.source_reader import (
+    close_items,
+    combine_errors,
+    next_of,
+    next_without_waiting,
+)
+from aioqueue.telemetry.explain.stacks import Stack, stack_of_traceback
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending
 from aioqueue.workers.job import Dismissed, Job
@@ -172,7 +177,7 @@ class TaskExecutor(Executor):
     async def _work_measured(self, worker: WorkerGauge, owner: Call, skipped: int) -> None:
         """Run one measured turn."""
         gauge = self._job.gauge
-        worker.wait_started(skipped, gauge.seconds_full)
+        worker.item_wait_started(skipped, gauge.seconds_full)
         item = await self._source.take(owner, worker)
         worker.item_received(item, gauge.seconds_full)
         clocked = Clocked(self._prepare(item, worker.in_progress, owner))
@@ -249,7 +254,7 @@ class TaskExecutor(Executor):
         assert self._inbox is not None
         worker.measures_all = True
         while True:
-            worker.wait_started()
+            worker.item_wait_started()
             pending = await self._inbox.take(owner)
             worker.item_received(pending.item)
             began, blocked = perf_counter(), worker.waits.enqueues
@@ -296,8 +301,8 @@ class _TaskSource:
         self.is_for_workers = True  # workers read it themselves, and may be dismissed
         self._read_lock: anyio.Lock | None = None  # made in the loop
         self._room: anyio.Event | None = None
-        self._at_hand = job.feed.items_at_hand()
-        self._waited_for = None if self._at_hand is not None else job.feed.items_async()
+        self._without_waiting = job.feed.items_without_waiting()
+        self._waited_for = None if self._without_waiting is not None else job.feed.items_async()
         self._latest: Call | None = None  # of the last worker that took an item without a wait
 
     async def take(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
@@ -312,7 +317,7 @@ class _TaskSource:
             BaseException: the failure of the source, or the cancellation of the task.
         """
         job = self._job
-        if self._at_hand is not None:
+        if self._without_waiting is not None:
             # If the function and the queue never wait either, one worker would take all items, and
             # the loop would run nothing else.
             if owner is self._latest:
@@ -358,7 +363,7 @@ class _TaskSource:
         job.window.enter()
         began = 0.0 if worker is None else perf_counter()
         try:
-            item = next_at_hand(self._at_hand)  # type: ignore[arg-type]
+            item = next_without_waiting(self._without_waiting)  # type: ignore[arg-type]
             if worker is not None:
                 job.gauge.source_waits.add(perf_counter() - began, worker.weight)
             return item
@@ -397,7 +402,7 @@ class _TaskSource:
 
     async def close(self) -> BaseException | None:
         """Close the source; return what fails in that."""
-        return await close_items(self._at_hand or self._waited_for)
+        return await close_items(self._without_waiting or self._waited_for)
 
 
 class _TaskDelivery:

@@ -20,7 +20,7 @@ from aioqueue.workers.executors.worker_threads import (
 from aioqueue.workers.flow_control import Pending, Tally
 from aioqueue.workers.job import Job, NothingMore
 from aioqueue.workers.timing import InProgress, WorkerGauge
-from aioqueue.worlds.waker import runs_free
+from aioqueue.worlds.waker import is_free_threaded
 
 
 class Abandoned(BaseException):  # not a failure
@@ -62,7 +62,7 @@ class ThreadExecutor(Executor):
         is_simple = buffer is None and not job.records_prepared and job.feed.leases is None
         # Whether to count examples by a `Tally`. Without a GIL, the thread that waits for room
         # could miss a count: see `ThreadSource._sleep`.
-        self._is_plain = is_simple and not runs_free()
+        self._is_plain = is_simple and not is_free_threaded()
         if buffer is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
         dtypes = job.into.dtypes
@@ -167,7 +167,7 @@ class ThreadExecutor(Executor):
     def _work_measured(self, worker: WorkerGauge, in_progress: InProgress, skipped: int) -> None:
         """Run one measured turn."""
         gauge = self._job.gauge
-        worker.wait_started(skipped, gauge.seconds_full)
+        worker.item_wait_started(skipped, gauge.seconds_full)
         item = self._source.take(worker)
         worker.item_received(item, gauge.seconds_full)
         cpu = thread_time()
@@ -217,7 +217,7 @@ class ThreadExecutor(Executor):
         assert self._inbox is not None
         worker.measures_all = True
         while True:
-            worker.wait_started()
+            worker.item_wait_started()
             for pending in self._inbox.take():
                 worker.item_received(pending.item)
                 began, blocked = perf_counter(), worker.waits.enqueues

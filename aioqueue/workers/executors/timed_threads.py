@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.errors import add_note, counted
 from aioqueue.items.item import EpochEnd, Item, Prepared
-from aioqueue.telemetry.stacks import stack_of
+from aioqueue.telemetry.explain.stacks import stack_of
 from aioqueue.workers.calls import failure_of
 from aioqueue.workers.executors.threads import Abandoned, ThreadExecutor
 from aioqueue.workers.flow_control import Pending

@@ -21,7 +21,7 @@ from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
     NOTE_OF_KEY,
     InFlightWindow,
@@ -235,7 +235,7 @@ class ThreadSource:
         if self._reader is not None:
             self._reader.close()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._room.notify_all()
 
@@ -492,7 +492,7 @@ class WorkerThreads:
         self.scope.cancel()
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._stopped.notify_all()
 
@@ -557,11 +557,11 @@ class ThreadInbox:
         """
         if is_busy:
             return self.take(n, wait=False)
-        gauge.wait_started()
+        gauge.item_wait_started()
         try:
             return self.take(n)
         finally:
-            gauge.wait_ended()
+            gauge.item_wait_ended()
 
     def _next(self, n: int, wait: bool) -> list[Pending]:
         with self._lock:
@@ -659,6 +659,6 @@ class ThreadInbox:
         """End the wait for something to do."""
         self._wake()
 
-    @guarded
+    @synchronized
     def _wake(self) -> None:
         self._work_came.notify_all()

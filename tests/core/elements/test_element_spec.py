@@ -112,10 +112,10 @@ def test_scalars_that_do_not_fit(dtype: Any, value: Any, problem: str) -> None:
     assert str(caught.value).startswith("component 0: got ")
 
 
-def test_a_scalar_object_is_never_looked_at() -> None:
+def test_a_scalar_object_is_never_inspected() -> None:
     value = np.ma.masked_array([1, 2], [True, False])
     assert component(object).convert(value) is value
-    assert component(object).private(value) is value
+    assert component(object).convert_copy(value) is value
 
 
 @pytest.mark.parametrize(
@@ -309,15 +309,15 @@ def test_dimensions_that_vary(shape: tuple[int | None, ...] | None, value: Any, 
 @pytest.mark.parametrize("dtype", ["int64", object])
 def test_a_private_value_shares_no_memory(dtype: Any) -> None:
     value = np.array([1, 2], dtype)
-    copy = component(dtype, (2,)).private(value)
+    copy = component(dtype, (2,)).convert_copy(value)
     value[:] = 9
     assert copy.tolist() == [1, 2]
     assert copy.dtype == dtype
 
 
 def test_a_private_scalar_is_a_scalar() -> None:
-    assert type(component("int32").private(5)) is np.int32
-    assert type(component("float32").private(np.array(5.0))) is np.float32
+    assert type(component("int32").convert_copy(5)) is np.int32
+    assert type(component("float32").convert_copy(np.array(5.0))) is np.float32
 
 
 # Batches.
@@ -575,7 +575,7 @@ def test_descriptions(dtypes: Any, shapes: Any, told: str) -> None:
     assert repr(ElementSpec(dtypes, shapes)) == told
 
 
-def test_a_dimension_that_varies_is_told() -> None:
+def test_a_varying_dimension_is_reported() -> None:
     assert repr(ElementSpec("int32", (None, 3), ragged=True)) == "int32[?,3]"
 
 

@@ -1,4 +1,4 @@
-"""The random words: known answers, and the order of draws told once more in plain Python."""
+"""The random words: known answers, and the order of draws in plain Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONES = 0xFFFFFFFF
 
 
 def block(counter: tuple[int, int, int, int], key: tuple[int, int]) -> list[int]:
-    """Philox 4x32-10 once more, as its authors tell it: one block, in Python's integers."""
+    """Philox 4x32-10 after its authors' paper: one block, in Python's integers."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -154,7 +154,7 @@ def test_other_seeds_are_refused(seed: Any) -> None:
 
 
 class Buffer:
-    """The shuffle buffer as section 3 tells it, sharing nothing with the storage."""
+    """The shuffle buffer after section 3, sharing nothing with the storage."""
 
     def __init__(self, seed: int, seed2: int) -> None:
         self.words = words_of(seed, seed2)

@@ -212,7 +212,7 @@ class Program:
         self.storage.release(Held())
 
     def seen(self, held: Held) -> list[int]:
-        """Which rows are in hands; looking at them changes nothing."""
+        """Which rows are held; reading them changes nothing."""
         if isinstance(self.storage, BlockStorage):
             parts = [part.block[0][part.start : part.stop].tolist() for part in held.parts]
             return [number for part in parts for number in part]
@@ -251,7 +251,7 @@ class Program:
 
 def check_blocks(program: Program, storage: Any) -> None:
     needed: Counter[int] = Counter()
-    line = list(storage._line)
+    line = list(storage._segments)
     segments = [*line, *(part for held, _ in program.hands for part in held.parts)]
     rows: set[tuple[int, int]] = set()
     for segment in segments:
@@ -264,8 +264,8 @@ def check_blocks(program: Program, storage: Any) -> None:
     batches += [program.entering[0]] if program.entering else []
     needed.update(map(id, batches))
     known = [segment.block for segment in segments] + batches
-    if storage._room is not None:
-        block, start = storage._room
+    if storage._next_slot is not None:
+        block, start = storage._next_slot
         needed[id(block)] += 1
         known.append(block)
         assert not {(id(block), row) for row in range(start, block.rows)} & rows
@@ -273,11 +273,11 @@ def check_blocks(program: Program, storage: Any) -> None:
         assert block.uses == needed[id(block)]
     spares = list(storage._spares)
     assert len(set(map(id, spares))) == len(spares)
-    assert all(block.uses == 0 and block.is_ours and not needed[id(block)] for block in spares)
+    assert all(block.uses == 0 and block.is_private and not needed[id(block)] for block in spares)
     assert storage._spare_rows == sum(block.rows for block in spares) <= storage._most_spare_rows
     assert len(storage) == sum(segment.stop - segment.start for segment in line)
     assert all(segment.stop > segment.start for segment in line if segment is not storage._tail)
-    assert storage._tail is storage._full or storage._tail is line[-1]
+    assert storage._tail is storage._no_tail or storage._tail is line[-1]
     order = [segment.origin + segment.start for segment in line]
     assert order == sorted(order)
     values = [number for s in line for number in s.block[0][s.start : s.stop].tolist()]
@@ -296,7 +296,7 @@ def check_slots(program: Program, storage: Any) -> None:
         places += batch[done:]
     assert all(isinstance(batch, HeldBatch) for batch, _ in program.batches)
     slots = [place for place in places if isinstance(place, int)]
-    assert sorted(slots) == list(range(shelf._fresh)), "a slot is in no place, or in two"
+    assert sorted(slots) == list(range(shelf._first_unused)), "a slot is in no place, or in two"
 
 
 MAKERS: list[tuple[str, Callable[[tuple[Component, ...], int | None], Storage]]] = [
@@ -305,7 +305,7 @@ MAKERS: list[tuple[str, Callable[[tuple[Component, ...], int | None], Storage]]]
     ("shuffle", lambda components, n: ShuffleStorage(TypedShelf(components, n), (1, 2))),
     (
         "shuffle once",
-        lambda components, n: ShuffleStorage(TypedShelf(components, n), (1, 2), draws_again=False),
+        lambda components, n: ShuffleStorage(TypedShelf(components, n), (1, 2), redraws=False),
     ),
 ]
 
@@ -331,7 +331,7 @@ def test_everything_is_counted(
 
 
 class Struck:
-    """A machine over a storage, in the middle of some work, and a move of it that is struck."""
+    """A machine over a storage in the middle of some work, and a move that is interrupted."""
 
     def __init__(self, make: Callable[..., Storage], components: tuple[Component, ...]) -> None:
         self.components = components
@@ -392,7 +392,7 @@ class Struck:
         raise AssertionError("it never ends")
 
     def check(self, moving: int, waiting: Take | None = None) -> None:
-        """No more than what was moving is gone or there twice, and who waited has its rows."""
+        """At most the moving rows are lost or duplicated, and waiting callers have their rows."""
         number = 1000
         while waiting is not None and waiting.is_pending:
             assert number < 1020, "somebody waits for ever"
@@ -473,7 +473,7 @@ def one_goes_into_hands(struck: Struck) -> Case:
 
 
 def one_wakes_another(struck: Struck, n: int, *, single: bool = False) -> Case:
-    """Whoever puts the last row in moves all of them, for someone else: who has them, or none."""
+    """The enqueue of the last row moves the batch for its owner: all of its rows, or none."""
     take = struck.wait_for(n, single=single)
     if n > 1:
         struck.fill()
@@ -527,6 +527,6 @@ def test_a_handler_raises_somewhere_in_a_move(
     case: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Wherever that is: the rest is as it was, and whoever waits gets all that it asked for."""
+    """Wherever it raises: the rest is unchanged, and waiting callers get what they asked for."""
     monkeypatch.setattr(blocks, "LARGE_BYTES", 40)
     assert every_strike(lambda: CASES[case](Struck(make, components))) > 3

@@ -167,7 +167,7 @@ def in_hands(kind: Kind, storage: Storage, hands: Held) -> list[int]:
 
 
 def columns_of(kind: Kind, storage: Storage, hands: Held) -> Columns:
-    """The rows in hands, as they are: also where batches are padded."""
+    """The held rows as they are, also where batches are padded."""
     return list(hands.parts) if kind.name == "padded" else storage.columns(hands)
 
 
@@ -207,7 +207,7 @@ def test_slices_of_a_batch_go_in(kind: Kind, capacity: int | None, way: str) -> 
     assert sorted(leaving(kind, storage)) == [0, 1, 2, 3, 4, 5]
 
 
-def test_rows_batches_and_handed_over_batches_keep_their_order(kind: Kind) -> None:
+def test_rows_batches_and_wrapped_batches_keep_their_order(kind: Kind) -> None:
     storage = kind.make(None)
     storage.put(kind.row(0))
     storage.put_many(ready(storage, kind.columns(1, 2, 3), "wrapped"), 0, 3)
@@ -285,7 +285,7 @@ def test_what_is_held_is_out(kind: Kind, capacity: int | None) -> None:
     assert in_hands(kind, storage, hands) == kind.numbers(twin.pull(3))
 
 
-def test_one_row_in_hands_is_a_row(kind: Kind) -> None:
+def test_one_held_row_is_a_row(kind: Kind) -> None:
     twin, storage = filled(kind, 3), filled(kind, 3)
     hands = Held()
     storage.hold_one(hands)
@@ -431,7 +431,7 @@ def check_pages(columns: Columns, *numbers: int) -> None:
 
 
 def batch_of(storage: Storage, hands: Held) -> Columns:
-    """The batch in some hands, which let go of it."""
+    """The batch of a `Held`, which is freed."""
     columns = storage.columns(hands)
     storage.free(hands)
     return columns
@@ -439,7 +439,7 @@ def batch_of(storage: Storage, hands: Held) -> Columns:
 
 @pytest.fixture(params=["own", "given"])
 def waiting(request: pytest.FixtureRequest) -> Held:
-    """The hands of a batch of four rows."""
+    """A `Held` with a batch of four rows."""
     return Held(pages([9] * 4) if request.param == "given" else None)
 
 
@@ -546,7 +546,9 @@ class TestExpectedBatches:
             array[:] = -1
         check_pages(batch_of(storage, held(storage, 4)), 0, 1, 2, 3)
 
-    def test_without_memory_for_it_all_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_memory_for_it_the_queue_still_works(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         storage = BlockStorage(LARGE, 4)
 
         def fail(*_: Any) -> Columns:
@@ -743,8 +745,8 @@ def test_arrays_that_do_not_fit_leave_every_row(typed: Kind) -> None:
     assert sorted(leaving(typed, storage)) == [0, 1, 2, 3]
 
 
-def test_a_handed_over_batch_that_cannot_be_cast_loses_no_row(typed: Kind) -> None:
-    """A float64 beyond float32 may be refused by NumPy, if it was told so: when it comes."""
+def test_a_wrapped_batch_that_cannot_be_cast_loses_no_row(typed: Kind) -> None:
+    """NumPy may be set to refuse a float64 beyond float32: then the enqueue fails."""
     storage = filled(typed, 2)
     numbers, _, tokens = typed.columns(2, 3)
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
@@ -806,7 +808,7 @@ def test_no_rows_are_padded_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "heap", "fifo with sizes", "heap with sizes"])
-def test_any_object_can_be_dropped_wherever_it_stands(kind: str) -> None:
+def test_any_object_can_be_dropped_at_any_place(kind: str) -> None:
     """Random moves beside a sorted list, which is what each of these storages is."""
     spec = PriorityObjectSpec() if "heap" in kind else ObjectSpec()
     make = heap_storage if "heap" in kind else fifo_storage

@@ -30,7 +30,7 @@ STORAGES: dict[str, Any] = {
 
 
 class Halted:
-    """A copy that has begun, and goes on when it is told so."""
+    """A copy that has begun, and continues on request."""
 
     def __init__(self) -> None:
         self.has_begun = threading.Event()
@@ -223,7 +223,7 @@ class Counted(list[Any]):
 
 
 @pytest.mark.parametrize("kind", ["FIFOQueue", "PriorityQueue", "RandomShuffleQueue"])
-def test_what_is_in_is_not_gone_through_again(kind: str) -> None:
+def test_rows_inside_are_not_scanned_again(kind: str) -> None:
     """However long a batch is beside the capacity, its rows cost the same."""
     queue = getattr(sync, kind)(4, *((0,) if kind == "RandomShuffleQueue" else ()))
     rows = Counted((i, i) for i in range(1000))

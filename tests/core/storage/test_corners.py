@@ -156,7 +156,7 @@ def test_a_slice_of_a_batch_wraps_around() -> None:
     assert pulled(storage, 5) == [2, 10, 11, 12, 13]
 
 
-def test_a_batch_takes_only_a_part_of_the_rows_between_two_handed_over_ones() -> None:
+def test_a_batch_takes_a_part_of_the_rows_between_two_wrapped_batches() -> None:
     storage = ring(None)
     storage.put_many(ready(storage, numbers(0), "wrapped"), 0, 1)
     storage.put_many(numbers(1, 2, 3), 0, 3)
@@ -272,7 +272,7 @@ def heap() -> Storage:
     return HeapStorage(TypedShelf(NUMBER, None), typed=True)
 
 
-def test_a_copied_row_leaves_before_handed_over_ones() -> None:
+def test_a_copied_row_leaves_before_wrapped_rows() -> None:
     storage = heap()
     storage.put_many(ready(storage, numbers(5, 6), "wrapped"), 0, 2)
     storage.put_many(numbers(1, 7), 0, 2)
@@ -349,7 +349,7 @@ def test_many_blocks_are_what_each_is(stride: int) -> None:
 
 
 class Struck(Held):
-    """Something strikes when the row has been taken out, and is noted."""
+    """An interruption after the row was taken out and recorded."""
 
     @property
     def single(self) -> Any:
@@ -367,7 +367,7 @@ class Struck(Held):
     [ObjectStorage, lambda: ShuffleStorage(ObjectShelf(), SEED)],
     ids=["objects", "shuffled"],
 )
-def test_a_row_that_is_struck_on_its_way_stays(make: Callable[[], Any], came_back: bool) -> None:
+def test_a_row_interrupted_on_its_way_out_stays(make: Callable[[], Any], came_back: bool) -> None:
     storage, other = make(), make()
     for each in (storage, other):
         each.put_many([*"abcde"], 0, 5)
@@ -389,7 +389,7 @@ def test_a_row_that_is_struck_on_its_way_stays(make: Callable[[], Any], came_bac
     assert order[0] == order[1]
 
 
-def test_rows_that_have_not_gone_yet_are_in_nobodys_hands() -> None:
+def test_rows_still_inside_are_not_held() -> None:
     class Interrupted(ObjectStorage):
         left = 2
 

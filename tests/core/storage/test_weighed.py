@@ -87,7 +87,7 @@ def test_whatever_is_done_the_sum_is_that_of_the_rows(name: str, seed: int) -> N
     assert number > 100
 
 
-def test_a_struck_sum_is_counted_again(name: str) -> None:
+def test_an_interrupted_sum_is_counted_again(name: str) -> None:
     """What may be lost is the row that moves, and never the sum of those that are inside."""
 
     def counted(storage: Any) -> int:

@@ -1,4 +1,4 @@
-"""Queues that are deleted after each test: with actors of their own, or in one that they share."""
+"""Queues that are deleted after each test, each in its own actor or in a shared one."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ def make(cluster: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session")
-def street(cluster: Any) -> Iterator[Any]:
-    """An actor for many queues: see `tests.ray.cluster.street`."""
-    from tests.ray.cluster.street import street_of
+def shared_actor(cluster: Any) -> Iterator[Any]:
+    """An actor for many queues: see `tests.ray.cluster.shared_actor`."""
+    from tests.ray.cluster.shared_actor import shared_actor_of
 
-    actor = street_of(cluster)
+    actor = shared_actor_of(cluster)
     yield actor
     cluster.kill(actor)
 
 
 @pytest.fixture
-def share(street: Any, cluster: Any, monkeypatch: Any) -> Iterator[Callable[..., Any]]:
+def share(shared_actor: Any, cluster: Any, monkeypatch: Any) -> Iterator[Callable[..., Any]]:
     """Makes queues that share one actor: sooner, where nothing has to die."""
     import aioqueue.ray.queues
-    from tests.ray.cluster.street import Builder
+    from tests.ray.cluster.shared_actor import Builder
 
-    monkeypatch.setattr(aioqueue.ray.queues, "remote_class", lambda: Builder(cluster, street))
+    monkeypatch.setattr(aioqueue.ray.queues, "remote_class", lambda: Builder(cluster, shared_actor))
 
     def end(queue: Any) -> None:
         queue._client.leave()
-        cluster.get(street.pull_down.remote(queue.name))
+        cluster.get(shared_actor.remove.remote(queue.name))
 
     with _making(end) as queue:
         yield queue

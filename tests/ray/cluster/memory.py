@@ -1,6 +1,6 @@
-"""What has been used is freed: the object store holds no more after many batches than after few.
+"""Committed elements are freed: many batches leave no more in the object store than few do.
 
-Run it by hand, for so many batches; it needs grpcio, by which Ray tells of its object store::
+Run it by hand with a number of batches. It needs grpcio, to ask Ray for the size of its store::
 
     python -m tests.ray.cluster.memory 100000
 """

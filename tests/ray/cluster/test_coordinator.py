@@ -1,4 +1,4 @@
-"""A coordinator of a cluster: a stop reaches every worker, and every failure comes home."""
+"""The coordinator of a cluster: a stop reaches every worker, a failure every program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def coord(cluster: Any) -> Iterator[Any]:
 
 
 class Worker:
-    """Somebody elsewhere, in a process of its own, which can be asked who it is while it works."""
+    """A program in a process of its own, which reports its identity while it works."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,14 +73,14 @@ class Worker:
 
 
 def new_worker(cluster: Any, **options: Any) -> Any:
-    """One who may be killed, or have a name."""
+    """Start a program that may be killed, or has a name."""
     options = {"num_cpus": 0, "max_concurrency": 3, **options}
     return cluster.remote(**options)(Worker).remote()
 
 
 @pytest.fixture(scope="module")
 def team(cluster: Any) -> Iterator[list[Any]]:
-    """Three who work for all tests, one after the other: to start one takes a second."""
+    """Three programs shared by all tests, since each takes a second to start."""
     workers = [new_worker(cluster) for _ in range(3)]
     yield workers
     for worker in workers:
@@ -92,7 +92,7 @@ def working(cluster: Any, coord: Any, count: int) -> None:
     ours = re.compile(rf"process {os.getpid()}\b")
 
     def those() -> list[Any]:
-        known = cluster.get(clusters.actor_of(coord).others.remote("nobody"))
+        known = cluster.get(clusters.actor_of(coord).other_workers.remote("nobody"))
         return [worker for worker in known if not ours.search(worker.name)]
 
     while len(those()) != count:
@@ -121,7 +121,7 @@ def test_a_stop_elsewhere_reaches_this_program(coord: Any, cluster: Any, team: A
     assert coord.should_stop()
 
 
-def test_a_failure_stops_all_and_comes_home(coord: Any, cluster: Any, team: Any) -> None:
+def test_a_failure_stops_all_programs_and_is_raised(coord: Any, cluster: Any, team: Any) -> None:
     doomed = new_worker(cluster, name=f"doomed {coord.name}")
     refs = [one.work.remote(coord.name) for one in team[:2]]
     for ref in refs:
@@ -142,7 +142,7 @@ def test_a_failure_stops_all_and_comes_home(coord: Any, cluster: Any, team: Any)
         assert f"actor doomed {coord.name}, process {pid} on node {node}" in text
 
 
-def test_what_a_task_raises_comes_home(coord: Any, cluster: Any, team: Any) -> None:
+def test_the_exception_of_a_task_is_raised(coord: Any, cluster: Any, team: Any) -> None:
     """Also if it has not heard of any coordinator."""
     doomed = team[0]
     coord.register(doomed.raise_it.remote())
@@ -154,7 +154,7 @@ def test_what_a_task_raises_comes_home(coord: Any, cluster: Any, team: Any) -> N
     assert f"pid={cluster.get(doomed.pid.remote())}, ip=" in str(error.__cause__)
 
 
-def test_failures_come_to_every_program(coord: Any, cluster: Any, team: Any) -> None:
+def test_failures_reach_every_program(coord: Any, cluster: Any, team: Any) -> None:
     """Not to this one alone, nor twice."""
     import aioqueue.ray
 
@@ -173,7 +173,7 @@ def test_what_stopping_causes_is_no_failure(coord: Any, cluster: Any) -> None:
     coord.sync.join()
 
 
-def test_a_failure_here_is_told_elsewhere(coord: Any, cluster: Any, team: Any) -> None:
+def test_a_local_failure_reaches_other_programs(coord: Any, cluster: Any, team: Any) -> None:
     ref = team[0].work.remote(coord.name)
     working(cluster, coord, 1)
     with pytest.raises(ExceptionGroup) as caught, coord.sync:
@@ -199,7 +199,7 @@ def test_a_join_waits_for_workers_that_only_others_know(
     assert cluster.get(ref) == "stopped"
 
 
-def test_a_killed_worker_is_told_and_stops_all(coord: Any, cluster: Any, team: Any) -> None:
+def test_a_killed_worker_is_reported_and_stops_all(coord: Any, cluster: Any, team: Any) -> None:
     doomed = new_worker(cluster, name=f"killed {coord.name}")
     pid = cluster.get(doomed.pid.remote())
     ref = team[0].work.remote(coord.name)
@@ -216,7 +216,7 @@ def test_a_killed_worker_is_told_and_stops_all(coord: Any, cluster: Any, team: A
     assert cluster.get(ref) == "stopped"
 
 
-def test_a_killed_task_is_told_with_its_place(coord: Any, cluster: Any) -> None:
+def test_a_killed_task_is_reported_with_its_place(coord: Any, cluster: Any) -> None:
     name = coord.name
 
     @cluster.remote(num_cpus=0, max_retries=0)  # type: ignore[untyped-decorator]
@@ -230,7 +230,7 @@ def test_a_killed_task_is_told_with_its_place(coord: Any, cluster: Any) -> None:
     ref = work.remote()
     actor = clusters.actor_of(coord)
     coord.register(ref)
-    while not (where := cluster.get(actor.who.remote(ref.task_id().hex()))):
+    while not (where := cluster.get(actor.place_of.remote(ref.task_id().hex()))):
         pass
     clusters.kill(int(where.split("process ")[1].split()[0]))
     with pytest.raises(ExceptionGroup) as caught:
@@ -246,7 +246,7 @@ def grow_silent(actor: Any, pid: int) -> None:
             member.heard -= 60
 
 
-def test_a_death_that_nobody_waits_for_is_told(coord: Any, cluster: Any) -> None:
+def test_a_death_is_reported_without_a_join(coord: Any, cluster: Any) -> None:
     """By silence; here at once, as if that time had passed."""
     doomed = new_worker(cluster)
     doomed.work.remote(coord.name)
@@ -328,14 +328,14 @@ def test_workers_that_do_not_end_in_time_are_named(coord: Any, cluster: Any, tea
             import aioqueue.ray
 
             self.coord = aioqueue.ray.Coordinator(name).sync
-            self.go_on = threading.Event()
+            self.release_turn = threading.Event()
 
         def work(self) -> None:
             with self.coord.stop_on_exception():
-                self.go_on.wait()
+                self.release_turn.wait()
 
         def end(self) -> None:
-            self.go_on.set()
+            self.release_turn.set()
 
     stubborn = cluster.remote(num_cpus=0, max_concurrency=2)(Stubborn).remote(coord.name)
     ref = stubborn.work.remote()
@@ -351,7 +351,7 @@ def test_workers_that_do_not_end_in_time_are_named(coord: Any, cluster: Any, tea
 
 
 def test_it_can_be_used_again(coord: Any, cluster: Any, team: Any) -> None:
-    """By all, when somebody has said so."""
+    """One program's call ends it for all programs."""
     one = team[0]
     cluster.get(one.fail.remote(coord.name))
     with pytest.raises(ExceptionGroup):
@@ -365,14 +365,12 @@ def test_it_can_be_used_again(coord: Any, cluster: Any, team: Any) -> None:
     assert len(caught.value.exceptions) == 1
 
 
-def test_who_comes_later_hears_of_the_stop(coord: Any, cluster: Any, team: Any) -> None:
+def test_a_later_program_learns_of_the_stop(coord: Any, cluster: Any, team: Any) -> None:
     coord.request_stop()
     assert cluster.get(team[0].work.remote(coord.name)) == "stopped"
 
 
-def test_programs_that_leave_a_block_together_do_not_wait_for_each_other(
-    coord: Any, cluster: Any
-) -> None:
+def test_programs_that_leave_a_block_together_do_not_deadlock(coord: Any, cluster: Any) -> None:
     class Rank:
         def __init__(self, name: str) -> None:
             self.name = name
@@ -391,7 +389,7 @@ def test_programs_that_leave_a_block_together_do_not_wait_for_each_other(
 
 
 def test_it_is_forgotten_when_nobody_uses_it_any_more(coord: Any, cluster: Any) -> None:
-    """Whoever comes then begins anew."""
+    """The next program starts afresh."""
     import gc
 
     import aioqueue.ray

@@ -1,4 +1,4 @@
-"""What is taken out is leased: consumers and producers may die, and nothing is lost in silence."""
+"""Dequeued elements are leased: consumers and producers may die, and every loss is reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_leases_stay_until_they_are_committed(share: Any) -> None:
 
 
 class Consumer:
-    """Somebody else, who may be killed."""
+    """Another program, which may be killed."""
 
     def __init__(self, name: str, capacity: int = 100, **options: Any) -> None:
         import aioqueue.ray
@@ -63,7 +63,7 @@ class Consumer:
 
 
 def other(cluster: Any, *args: Any, **options: Any) -> Any:
-    """One, which may be asked who it is while it waits."""
+    """Start a program that reports its identity while it waits."""
     return cluster.remote(num_cpus=0, max_concurrency=2)(Consumer).remote(*args, **options)
 
 
@@ -82,7 +82,7 @@ def test_what_a_killed_consumer_had_comes_back_first(
     assert cluster.get(taken) == list(range(8, 16))
 
 
-def test_the_end_is_told_when_nothing_can_come_back(share: Any) -> None:
+def test_the_end_is_reported_when_nothing_can_return(share: Any) -> None:
     one = share("FIFOQueue", 10)
     two = share("FIFOQueue", 10, name=one.name)
 
@@ -108,7 +108,7 @@ def test_a_consumer_does_not_wait_for_its_own_leases(share: Any) -> None:
     assert queue.leases() == 2
 
 
-def test_exactly_once_for_who_saves_the_number_of_its_last_lease(share: Any) -> None:
+def test_exactly_once_with_saved_lease_numbers(share: Any) -> None:
     first = share("FIFOQueue", 10, consumer="rank 0", autocommit=False).sync
     first.enqueue_many(range(6))
     assert first.dequeue_many(2) == [0, 1]
@@ -130,8 +130,8 @@ def test_elements_outlive_their_producer_if_the_queue_owns_them(make: Any, clust
     assert [int(batch[0][0]) for batch in got] == [0, 1, 2]
 
 
-def test_what_is_lost_with_its_producer_is_told(make: Any, cluster: Any) -> None:
-    """For each batch: all of it comes, or it is said that it does not."""
+def test_a_loss_with_its_producer_is_reported(make: Any, cluster: Any) -> None:
+    """Each batch arrives completely, or its loss is reported."""
     queue = make("FIFOQueue", 100, ["int64"], [(50_000,)]).sync
     producer = other(cluster, queue.name, dtypes=["int64"], shapes=[(50_000,)])
     for number in range(4):

@@ -38,7 +38,7 @@ def test_elements_come_in_order(make: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 50_000])
-def test_batches_are_cut_anew(share: Any, size: int) -> None:
+def test_batches_of_another_size(share: Any, size: int) -> None:
     """Small ones lie with the actor, large ones in the object store."""
     queue = share("FIFOQueue", 100, "float32", [(size,)]).sync
     for start in range(0, 24, 8):
@@ -169,7 +169,7 @@ def test_a_full_queue_blocks_until_there_is_room(share: Any) -> None:
     assert queue.dequeue_many(2) == [4, 5]
 
 
-def test_a_closed_queue_gives_what_is_left(share: Any) -> None:
+def test_a_closed_queue_delivers_what_is_left(share: Any) -> None:
     queue = share("FIFOQueue", 10).sync
     queue.enqueue_many(range(5))
     queue.close()
@@ -181,7 +181,7 @@ def test_a_closed_queue_gives_what_is_left(share: Any) -> None:
     queue.wait_closed()
 
 
-def test_closing_fails_pending_enqueues_if_told_so(share: Any) -> None:
+def test_closing_fails_pending_enqueues_on_request(share: Any) -> None:
     queue = share("FIFOQueue", 2).sync
     caught: list[BaseException] = []
 
@@ -354,7 +354,7 @@ def test_wrong_arguments(cluster: Any, options: Any, message: str) -> None:
         aioqueue.ray.FIFOQueue(options.pop("name"), 10, **options)
 
 
-def test_a_queue_whose_actor_is_gone_says_so(make: Any) -> None:
+def test_a_queue_without_its_actor_raises(make: Any) -> None:
     queue = make("FIFOQueue", 10)
 
     async def main() -> None:

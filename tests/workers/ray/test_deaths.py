@@ -25,7 +25,7 @@ OPTIONS = {"num_cpus": 1, "resources": {"data": 1}}
 
 
 class Made(NamedTuple):
-    """One of 150 KB, which lies in the object store of the node; and who has made it, where."""
+    """An example of 150 KB, in the object store of its node, with the actor that made it."""
 
     pixels: np.ndarray[Any, Any]
     number: int

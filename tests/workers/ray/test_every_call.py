@@ -1,4 +1,4 @@
-"""An actor, its node, or what it has returned is lost at each call and reply, one after another.
+"""An actor, its node or its result is lost at each call and reply in turn.
 
 The executor is the library's own, and so is what runs in the actors; these are threads here, and
 no cluster is needed. What is made is what threads make, digest by digest, in the same order.
@@ -28,22 +28,22 @@ import pytest
 
 from aioqueue import WorkerDiedError, sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.workers.executors import ray, ray_cluster
+from aioqueue.workers.executors import ray, ray_actor
 
 COUNT, LIMIT = 12, 3
 """How many items there are, and how many are in flight: so there are four chunks at least."""
 
 
 class ActorError(Exception):
-    """An actor is dead: as Ray's errors say it."""
+    """An actor is dead, in the words of Ray's errors."""
 
 
 class ObjectError(Exception):
-    """What an actor has returned is lost; the actor lives on."""
+    """The result of an actor is lost, and the actor lives."""
 
 
 class TaskError(Exception):
-    """A call has failed, as Ray tells it: in colours, with all of the traceback."""
+    """A call has failed, in Ray's form: in colours, with the whole traceback."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(f"\x1b[36mray::prepare()\x1b[39m\nFile actors.py, line 1\n{cause!r}")
@@ -61,18 +61,18 @@ class Cluster:
     """A place for actors.
 
     Args:
-        strikes: what is lost at which moment; the first one is 1.
+        losses_at: what is lost at which moment; the first one is 1.
 
     Attributes:
         moments: how many there have been.
-        losses: how many of them were struck.
+        losses: how many of them were losses.
         is_connected: whether this program is, to it.
         session: by which connection.
         is_silent: whether it answers nothing.
     """
 
-    def __init__(self, strikes: Mapping[int, Exception]) -> None:
-        self._strikes = strikes
+    def __init__(self, losses_at: Mapping[int, Exception]) -> None:
+        self._losses_at = losses_at
         self._lock = threading.Lock()
         self.moments = self.losses = 0
         self.is_connected = True
@@ -81,38 +81,38 @@ class Cluster:
         self.actors: list[Actor] = []
         self.cloudpickle = pickle
 
-    def struck(self) -> Exception | None:
-        """A call or a reply is about to pass: what is lost at this moment, if anything is."""
+    def loss_now(self) -> Exception | None:
+        """Count a call or reply; return what is lost at this moment, if anything."""
         with self._lock:
             self.moments += 1
-            loss = self._strikes.get(self.moments)
+            loss = self._losses_at.get(self.moments)
             self.losses += loss is not None
             return loss
 
     # What the executor asks of Ray.
 
     def put(self, value: bytes) -> bytes:
-        """Into the object store."""
+        """Put a value into the object store."""
         return value
 
     def options(self, **_: Any) -> Cluster:
-        """Of an actor."""
+        """Take the options of an actor."""
         return self
 
     def remote(self, payload: bytes) -> Actor:
-        """A new actor."""
-        self.actors.append(Actor(self, ray_cluster.ItemActor(payload)))
+        """Start an actor."""
+        self.actors.append(Actor(self, ray_actor.ItemActor(payload)))
         return self.actors[-1]
 
     def kill(self, actor: Actor) -> None:
-        """End one."""
+        """End an actor."""
         actor.die(LOSSES["actor"])
 
 
 class Actor:
-    """One, in a thread; and Ray's handle of it."""
+    """An actor in a thread, and Ray's handle of it."""
 
-    def __init__(self, cluster: Cluster, made: ray_cluster.ItemActor) -> None:
+    def __init__(self, cluster: Cluster, made: ray_actor.ItemActor) -> None:
         self._cluster, self._made = cluster, made
         self._calls: queue.SimpleQueue[tuple[str, tuple[Any, ...], Future[Any]] | None] = (
             queue.SimpleQueue()
@@ -128,7 +128,7 @@ class Actor:
 
     def _call(self, method: str, *arguments: Any) -> Any:
         future: Future[Any] = Future()
-        loss = self._cluster.struck()
+        loss = self._cluster.loss_now()
         if loss is not None:
             self._lose(loss, future)
         with self._lock:
@@ -144,7 +144,7 @@ class Actor:
         self._answer(future, None, loss)
 
     def die(self, death: Exception) -> None:
-        """Answer nothing more."""
+        """End, and answer no call any more."""
         with self._lock:
             self._death = self._death or death
             unanswered, self._unanswered = self._unanswered, []
@@ -156,7 +156,7 @@ class Actor:
         while (call := self._calls.get()) is not None:
             method, arguments, future = call
             answer = getattr(self._made, method)(*arguments)
-            loss = self._cluster.struck()
+            loss = self._cluster.loss_now()
             if loss is not None:
                 self._lose(loss, future)
             else:
@@ -182,7 +182,7 @@ def noise(number: int, rng: np.random.Generator) -> tuple[int, bytes]:
 
 
 def made(where: Any, *, ordered: bool) -> list[Any]:
-    """All that comes out."""
+    """Return all results."""
     into = sync.FIFOQueue(4)
     with sync.Coordinator() as coord:
         source = numbers(COUNT, epochs=1, seed=5)
@@ -205,22 +205,22 @@ def in_place_of_ray(cluster: Cluster) -> Iterator[None]:
             ("is_own_death", lambda error: error is LOSSES["actor"]),
         ):
             monkeypatch.setattr(ray, name, stand_in)
-        monkeypatch.setattr(ray_cluster, "_cloudpickle", lambda: pickle)
+        monkeypatch.setattr(ray_actor, "_cloudpickle", lambda: pickle)
         yield
     for actor in cluster.actors:
         actor.thread.join()
 
 
-def run(strikes: Mapping[int, Exception], *, ordered: bool = True) -> tuple[list[Any], Cluster]:
-    """The same from actors, of which these are lost."""
-    cluster = Cluster(strikes)
+def run(losses_at: Mapping[int, Exception], *, ordered: bool = True) -> tuple[list[Any], Cluster]:
+    """Return the results of actors with these losses."""
+    cluster = Cluster(losses_at)
     with in_place_of_ray(cluster):
         found = made("ray", ordered=ordered)
     return found, cluster
 
 
 def each_moment(loss: str, *, ordered: bool) -> Iterator[tuple[list[Any], int]]:
-    """What a run gives for each moment of a run, and how many losses there were."""
+    """Yield the results and the number of losses, for a loss at each moment of a run."""
     for moment in itertools.count(1):
         found, cluster = run({moment: LOSSES[loss]}, ordered=ordered)
         yield found, cluster.losses
@@ -231,7 +231,7 @@ def each_moment(loss: str, *, ordered: bool) -> Iterator[tuple[list[Any], int]]:
 @pytest.mark.parametrize(
     ("loss", "ordered"), [("actor", True), ("actor", False), ("node", True), ("object", False)]
 )
-def test_each_item_comes_once_whatever_is_lost_when(loss: str, ordered: bool) -> None:
+def test_each_item_arrives_once_whatever_is_lost_when(loss: str, ordered: bool) -> None:
     local = made("thread", ordered=True)
     losses = 0
     for found, lost in each_moment(loss, ordered=ordered):
@@ -244,7 +244,7 @@ def locked(number: int) -> Any:
     return threading.Lock() if number == 5 else number
 
 
-def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words() -> None:
+def test_the_error_for_a_result_that_cannot_be_sent_names_the_queue() -> None:
     into = sync.FIFOQueue(4, name="images")
     with (
         in_place_of_ray(Cluster({})),
@@ -263,16 +263,16 @@ def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words() -> None:
 
 
 class CutOff(Cluster):
-    """One to which the connection ends at a moment; all actors have died by then."""
+    """A cluster whose connection ends at a moment, at which all actors die."""
 
-    def struck(self) -> Exception | None:
-        loss = super().struck()
+    def loss_now(self) -> Exception | None:
+        loss = super().loss_now()
         if loss is not None:
             self.end()
         return loss
 
     def end(self) -> None:
-        """Let nobody go on."""
+        """End the connection."""
         self.is_connected = False
         for actor in list(self.actors):
             actor.die(LOSSES["actor"])
@@ -282,8 +282,8 @@ class Renewed(CutOff):
     """One to which there is another connection from a moment on: what was asked by the one before
     is not answered."""
 
-    def struck(self) -> Exception | None:
-        if Cluster.struck(self) is not None:
+    def loss_now(self) -> Exception | None:
+        if Cluster.loss_now(self) is not None:
             self.session, self.is_silent = 1, True
         return None
 
@@ -321,7 +321,7 @@ def held(number: int) -> int:
 
 
 class BeginsWhenAsked(Actor):
-    """One that begins once it is asked what it does, and answers that when it has an item."""
+    """An actor that begins once `doing` is called, and answers that when it has an item."""
 
     def _call(self, method: str, *arguments: Any) -> Any:
         if method != "doing":
@@ -333,7 +333,7 @@ class BeginsWhenAsked(Actor):
         return SimpleNamespace(future=lambda: future)
 
 
-class LateItemActor(ray_cluster.ItemActor):
+class LateItemActor(ray_actor.ItemActor):
     def place(self) -> str:
         asked.wait()
         return super().place()

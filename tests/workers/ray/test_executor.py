@@ -38,7 +38,7 @@ def several(number: int, rng: np.random.Generator) -> Iterator[Any]:
 
 
 def prepared(function: Any, where: Any, count: int = 200, **options: Any) -> list[Any]:
-    """What a hand-made pipeline makes, in order."""
+    """Return the examples of a pipeline, in order."""
     queue = sync.FIFOQueue(64)
     with sync.Coordinator() as coord:
         source = numbers(count, epochs=1, seed=3)
@@ -89,13 +89,13 @@ def test_examples_in_containers(maker: str) -> None:
     assert list(map(told, found)) == list(map(told, right))
 
 
-def test_what_is_kept_lies_in_the_object_store() -> None:
-    """As said: large arrays are mapped from there, and cannot be written to."""
+def test_queues_of_objects_get_mapped_arrays() -> None:
+    """Large arrays are mapped from the object store, and are read-only."""
     arrays = [image for image, _ in prepared(large, "ray", 4)]
     assert not any(array.flags.writeable for array in arrays)
 
 
-def test_without_an_order_each_item_comes_once() -> None:
+def test_without_an_order_each_item_arrives_once() -> None:
     queue = sync.FIFOQueue(64)
     with sync.Coordinator() as coord:
         source = numbers(500, epochs=1)
@@ -124,8 +124,8 @@ async def test_a_pipeline_in_a_coroutine() -> None:
 test_a_pipeline_in_a_coroutine = pytest.mark.asyncio(test_a_pipeline_in_a_coroutine)
 
 
-def test_goes_on_where_it_was_left() -> None:
-    """The position is at home, and says nothing of where items are prepared."""
+def test_a_pipeline_resumes() -> None:
+    """The position does not depend on where items are prepared."""
     pipeline = numbers(100, shuffle=True, seed=5).prepare(noisy, where="ray", workers=2).batch(8)
     whole = list(pipeline)
     epochs = pipeline.epochs(1)
@@ -169,11 +169,11 @@ def fails(number: int) -> int:
 
 
 def fails_once(number: int) -> int:
-    """Of two failures, either may come home first, or both: two actors are at work."""
+    """Return the first failure. Two actors work, so there may be two."""
     return fails(number) if number == 7 else number
 
 
-def test_a_failure_comes_home_with_its_traceback_there() -> None:
+def test_a_failure_has_the_traceback_of_the_actor() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         prepared(fails_once, "ray")
     (failure,) = caught.value.exceptions
@@ -192,7 +192,7 @@ def test_failures_are_skipped_and_listed(tmp_path: Path) -> None:
 
 
 class FailsOnce:
-    """Fails at the first try of each item, wherever that is."""
+    """Fails at the first try of each item, in any actor."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -255,13 +255,13 @@ def unpicklable(number: int) -> Any:
     return threading.Lock() if number == 5 else number
 
 
-def test_what_cannot_be_sent_back_fails_alone() -> None:
+def test_a_result_that_cannot_be_sent_fails_alone() -> None:
     wanted = [number for number in range(50) if number != 5]
     assert prepared(unpicklable, "ray", 50, on_error="skip") == wanted
 
 
 class Refused:
-    """Cannot be unpickled where it is sent."""
+    """Cannot be unpickled in an actor."""
 
     def __reduce__(self) -> Any:
         return pickle.loads, (b"nonsense",)
@@ -348,8 +348,8 @@ def endless(number: int) -> None:
     time.sleep(3600)
 
 
-def test_a_stop_waits_for_nobody() -> None:
-    """Neither for functions, nor for actors for which the cluster has no place."""
+def test_a_stop_is_prompt() -> None:
+    """It waits neither for functions nor for actors without a place in the cluster."""
     queue = sync.FIFOQueue(4)
     coord = sync.Coordinator(stop_grace_period=PATIENCE)
     runner = prepare(numbers(10), endless, into=queue, where="ray", workers=6)

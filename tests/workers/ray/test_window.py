@@ -1,5 +1,4 @@
-"""What is in flight from actors is bounded in bytes, as from threads; and what they are sent at a
-time. No cluster is needed."""
+"""Bounds for actors: bytes in flight, and bytes in a chunk. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -12,7 +11,9 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers, prepare
-from aioqueue.workers.executors import ray, ray_cluster
+from aioqueue.workers.executors import ray as ray_executor
+from aioqueue.workers.executors import ray_actor
+from aioqueue.workers.executors.process_child import Sent
 from tests.kit.clusters import PATIENCE
 from tests.workers.ray.test_every_call import Cluster, in_place_of_ray
 
@@ -20,7 +21,7 @@ COUNT, SIZE, FIT = 40, 1000, 4
 """How many items there are, how many bytes each has, and how many of them are within the bound."""
 
 calls = threading.Semaphore(0)
-"""Of the function below: actors are threads."""
+"""Counts calls of the function below."""
 
 
 def noted(number: int) -> Any:
@@ -54,20 +55,18 @@ def test_no_more_is_prepared_than_has_room_in_bytes() -> None:
 def test_some_large_items_are_sent_together_if_they_are_not_too_large(
     few_bytes: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
-    monkeypatch.setattr(ray, "_FEW_BYTES", few_bytes)
-    monkeypatch.setattr(ray, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
-    monkeypatch.setattr(ray, "_LONG", 1e9)
-    prepare_chunk = ray_cluster.ItemActor.prepare
+    monkeypatch.setattr(ray_executor, "_CHUNK_BYTES", SIZE)  # so one is as large as many may be
+    monkeypatch.setattr(ray_executor, "_FEW_BYTES", few_bytes)
+    monkeypatch.setattr(ray_executor, "_CHUNK_SECONDS", 1e9)  # however slow the machine is
+    monkeypatch.setattr(ray_executor, "_SLOW", 1e9)
+    prepare_chunk = ray_actor.ItemActor.prepare
     sizes: list[int] = []
 
-    def counting(
-        actor: ray_cluster.ItemActor, chunk: list[ray_cluster.Sent]
-    ) -> ray_cluster.ActorReport:
+    def counting(actor: ray_actor.ItemActor, chunk: list[Sent]) -> ray_actor.ActorReport:
         sizes.append(len(chunk))
         return prepare_chunk(actor, chunk)
 
-    monkeypatch.setattr(ray_cluster.ItemActor, "prepare", counting)
+    monkeypatch.setattr(ray_actor.ItemActor, "prepare", counting)
     all_taken.clear()
     into = sync.FIFOQueue(COUNT)
     with in_place_of_ray(Cluster({})), sync.Coordinator() as coord:

@@ -23,7 +23,7 @@ from aioqueue.pipeline.nodes.progress import DeferredState, packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, State
 from aioqueue.sources.base import BaseSource
 from aioqueue.sources.shards import EpochEntries, EpochStart, Rank, RemainingItems
-from aioqueue.system.locks import guarded
+from aioqueue.system.locks import synchronized
 
 MOST_APART: Final = 16
 """How many epochs one rank may be ahead of another."""
@@ -163,17 +163,17 @@ class RankLedger:
         # positions are merged.
         self._ended: dict[int, int] = {}
 
-    @guarded
+    @synchronized
     def take(self, epoch: int, numbers: Sequence[int], indices: Sequence[int]) -> list[ItemTicket]:
         """Note that items were taken. Returns their tickets."""
         return list(map(self._epoch(epoch).take, numbers, indices))
 
-    @guarded
+    @synchronized
     def remember(self, epoch: int, start: EpochStart) -> None:
         """Remember that a run can begin to read an epoch here."""
         self._epoch(epoch).remember(start)
 
-    @guarded
+    @synchronized
     def ended(self, epoch: int, count: int) -> None:
         """Note how many items an epoch has."""
         self._epoch(epoch).count = count
@@ -282,7 +282,7 @@ class RunLedgers:
         """How many batches of an epoch each rank of an earlier number has delivered."""
         return int(self._epochs[epoch]["batches"]) if epoch in self._epochs else 0
 
-    @guarded
+    @synchronized
     def hand_out(self, taken: Taken) -> None:
         """Note that the user receives rows, or the end of an epoch."""
         if isinstance(taken, EpochEnd):
@@ -292,7 +292,7 @@ class RunLedgers:
         for row in taken:
             finish(row[ROW_ORIGIN])
 
-    @guarded
+    @synchronized
     def go_to(self, epoch: int) -> None:
         """Forget the epochs before this one."""
         for ledger in self._ledgers:
@@ -305,11 +305,11 @@ class RunLedgers:
             return {"total": total, "lost": lost}
         return {"total": total, "left": DeferredState(lambda: [_left_in(*one) for one in copies])}
 
-    @guarded
+    @synchronized
     def _copied(self, epoch: int) -> tuple[int, str | None, list[tuple[_Epoch, dict[int, int]]]]:
         return self.total, self._lost, [one.copied(epoch) for one in self._ledgers]
 
-    @guarded
+    @synchronized
     def restore(self, epoch: int, state: State) -> None:
         """Restore the state of an earlier run of the same rank."""
         self.total = state["total"]

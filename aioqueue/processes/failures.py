@@ -1,0 +1,82 @@
+"""Failures as messages: pickled, with the traceback that they had in their process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, Final
+
+from aioqueue.base.tracebacks import shorten, text_of
+from aioqueue.errors import PickledByParts, describe_exception, set_cause
+from aioqueue.processes.fork_server.bootstrap import is_daemonic, refused_children
+
+_PLACE: Final = "in a worker process"
+
+
+class RemoteTraceback(Exception):  # noqa: N818  # it is a cause, and never raised
+    """The cause of a failure from another process. It shows the traceback in that process.
+
+    Args:
+        text: the traceback.
+        place: where the failure happened.
+    """
+
+    def __init__(self, text: str, place: str = _PLACE) -> None:
+        super().__init__(text, place)
+        self.text = text
+        self.place = place
+
+    def __str__(self) -> str:
+        return f'{self.place}:\n"""\n{self.text}"""'
+
+
+def message_of_failure(
+    error: Exception,
+    dumps: Callable[[Any], bytes] = pickle.dumps,
+    loads: Callable[[bytes], Any] = pickle.loads,
+) -> bytes:
+    """Pickle a failure. One that cannot be pickled becomes a `RuntimeError` with its text."""
+    error = _by_name(error)
+    shorten(error)
+    text = text_of(error)
+    for sent in (error, PickledByParts(error)):
+        try:
+            pickled = dumps(sent)
+            # Many can be pickled but not unpickled, or change on the way: try it.
+            arrived = loads(pickled)
+            if type(arrived) is type(error) and describe_exception(arrived) == describe_exception(
+                error
+            ):
+                return pickle.dumps((pickled, text))
+        except Exception:
+            continue
+    return pickle.dumps((dumps(RuntimeError(describe_exception(error))), text))
+
+
+_MULTIPROCESSING: Final = "daemonic processes are not allowed to have children"
+"""The text of the `AssertionError` with which multiprocessing refuses to start a process."""
+
+
+def _by_name(error: Exception) -> Exception:
+    """Return a failure, with the refusal of multiprocessing in words that say what to do."""
+    if type(error) is not AssertionError or str(error) != _MULTIPROCESSING or not is_daemonic():
+        return error
+    refusal = RuntimeError(refused_children("multiprocessing"))
+    refusal.__cause__ = error
+    return refusal
+
+
+def failure_of_message(
+    message: bytes, place: str = _PLACE, loads: Callable[[bytes], Any] = pickle.loads
+) -> Exception:
+    """Unpickle a failure that a worker has reported; its cause shows the traceback there."""
+    pickled, text = pickle.loads(message)
+    error: Exception
+    try:
+        error = loads(pickled)
+        if not isinstance(error, Exception):
+            raise TypeError(f"{error!r} is no exception")
+    except Exception as unpickling:  # its class exists only in the worker, for example
+        error = RuntimeError(f"a failure that cannot be unpickled here: {unpickling}")
+    set_cause(error, RemoteTraceback(text, place))
+    return error

@@ -1,0 +1,1 @@
+"""The fork server: it imports what worker processes need, once, and forks them (Linux)."""
