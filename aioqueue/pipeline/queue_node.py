@@ -11,11 +11,18 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
-from aioqueue.items.item import Delivered, EpochEnd, Item, ItemCounts
+from aioqueue.items.item import (
+    Delivered,
+    EpochEnd,
+    Item,
+    ItemCounts,
+    delivered_examples,
+    delivered_failure,
+    delivered_number,
+)
 from aioqueue.items.provenance import DROPPED, UNKNOWN, RowOrigin, make_none, split
 from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow, RunOver
@@ -54,9 +61,6 @@ _MANY: Final = 4
 _WHOLE: Final = frozenset((0,))
 """The subs of the examples of an item that has only one."""
 
-_PLACE: Final = itemgetter(1)  # places in a `Delivered`
-_EXAMPLES: Final = itemgetter(3)
-_TROUBLE: Final = itemgetter(4)
 
 _SOON: Final = 0.005
 """Seconds that a consumer waits for more than one item if it is unknown how many will come."""
@@ -355,17 +359,17 @@ class QueueNode(Node):
         # They are in order, so the first and the last one say whether all are of this epoch.
         if count < _MANY or not items[0][0] == items[-1][0] == self._epoch:
             return None
-        if any(map(_TROUBLE, items)):
+        if any(map(delivered_failure, items)):
             return None
         try:
-            values = [value for (value,) in map(_EXAMPLES, items)]
+            values = [value for (value,) in map(delivered_examples, items)]
         except ValueError:  # an item has no example, or several
             return None
         if isinstance(values[-1], EpochEnd):
             return None
         first, last = items[0][1], items[-1][1]
         is_row = last - first == count - 1  # whether no place is missing in between
-        places = range(first, last + 1) if is_row else list(map(_PLACE, items))
+        places = range(first, last + 1) if is_row else list(map(delivered_number, items))
         numbers = self._source.numbers_of(places)
         self._arrived += count
         self._next = numbers[-1] + 1
@@ -384,7 +388,7 @@ class QueueNode(Node):
         before, keeps_order = self._tally.before, self._keeps_order
         arrived = plain = plain_examples = 0
         for item in items:
-            epoch, place, index, examples, trouble = item
+            epoch, place, index, examples, failure = item
             if epoch != current:
                 if epoch > current:
                     self._later.append(item)
@@ -400,7 +404,7 @@ class QueueNode(Node):
                 append((examples[0], number, index, 0, None))
             else:
                 count, is_cut = self._add(number, index, examples)
-            if is_new and size and trouble is None:
+            if is_new and size and failure is None:
                 plain += 1
                 plain_examples += size
             elif is_new or not before.has(epoch, number):

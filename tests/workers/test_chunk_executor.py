@@ -171,7 +171,7 @@ class Connection:
         return f"a worker {loss.how}; {items} left"
 
 
-class Executor(ChunkExecutor[Connection]):
+class Executor(ChunkExecutor[Connection], registered=False):
     """Each of its workers has the next list of events.
 
     Attributes:
