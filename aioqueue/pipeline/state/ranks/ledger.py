@@ -17,7 +17,7 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from aioqueue.items.item import EpochEnd, Origin
-from aioqueue.items.provenance import Cut, ItemLabel, ItemTicket, finish
+from aioqueue.items.provenance import DeliveredParts, ItemLabel, ItemTicket, finish
 from aioqueue.pipeline.nodes.node import Taken
 from aioqueue.pipeline.nodes.progress import DeferredState, packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, State
@@ -56,7 +56,7 @@ class _Epoch:
         gone: returns the parts of an item that an earlier number of ranks has delivered.
     """
 
-    def __init__(self, shared: _Shared, epoch: int, gone: Callable[[int], Cut]) -> None:
+    def __init__(self, shared: _Shared, epoch: int, gone: Callable[[int], DeliveredParts]) -> None:
         self.lock, self.lose, self.source = shared
         self.epoch = epoch
         self._gone = gone
@@ -65,7 +65,7 @@ class _Epoch:
         self._split: dict[
             int, ItemTicket
         ] = {}  # those of `_left` that have become several examples
-        self._done: dict[int, Cut] = {}  # their parts that were done before a restart
+        self._done: dict[int, DeliveredParts] = {}  # their parts that were done before a restart
         self._starts: list[EpochStart] = []  # where a source without random access can begin
         self.count: int | None = None
         """How many items the epoch has, once that is known."""
@@ -113,7 +113,7 @@ class _Epoch:
         copied = copy(self)
         copied._left = self._left.copy()
         copied._starts = self._starts.copy()
-        cuts = {number: ticket.cut() for number, ticket in self._split.items()}
+        cuts = {number: ticket.delivered_parts() for number, ticket in self._split.items()}
         copied._done = {**self._done, **cuts}
         return copied
 
@@ -152,7 +152,10 @@ class RankLedger:
     """
 
     def __init__(
-        self, shared: _Shared, entries: EpochEntries, cuts: Mapping[int, Mapping[int, Cut]]
+        self,
+        shared: _Shared,
+        entries: EpochEntries,
+        cuts: Mapping[int, Mapping[int, DeliveredParts]],
     ) -> None:
         self._lock = shared.lock
         self._shared = shared
@@ -203,12 +206,12 @@ class RankLedger:
             found.count = self._entries.length(epoch)
         return found
 
-    def _gone_of(self, epoch: int) -> Callable[[int], Cut]:
+    def _gone_of(self, epoch: int) -> Callable[[int], DeliveredParts]:
         cuts, place_of = self._cuts.get(epoch), self._entries.place_of
         if not cuts:
             return lambda _: {}
 
-        def gone(number: int) -> Cut:
+        def gone(number: int) -> DeliveredParts:
             place = place_of(epoch, number)
             return {} if place is None else cuts.get(place, {})
 
@@ -344,12 +347,12 @@ def start_of(state: State) -> EpochStart:
     return EpochStart(state.get("start", 0), state.get("start_place"))
 
 
-def cut_of(state: Iterable[Sequence[Any]]) -> Cut:
+def cut_of(state: Iterable[Sequence[Any]]) -> DeliveredParts:
     """Read from plain JSON types which parts of items were delivered."""
     return {part: None if one is None else cut_of(one) for part, one in state}
 
 
-def cut_state(cut: Cut) -> list[list[Any]]:
+def cut_state(cut: DeliveredParts) -> list[list[Any]]:
     """Write delivered parts in plain JSON types: each part with its own parts, or ``None`` for the
     whole part."""
     return [[part, None if one is None else cut_state(one)] for part, one in cut.items()]
