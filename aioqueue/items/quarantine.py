@@ -84,8 +84,6 @@ def as_json(record: Quarantined) -> dict[str, Any]:
 
 
 class QuarantineLine(NamedTuple):
-    """One line of a file."""
-
     path: str
     number: int
     offset: int

@@ -23,7 +23,6 @@ class Reordering(Generic[T]):
         self._is_draining = False  # a caller is passing results on
 
     def __len__(self) -> int:
-        """The number of results that it holds."""
         return len(self._held)
 
     def add(self, number: int, thing: T) -> T | None:

@@ -112,7 +112,6 @@ class InFlightWindow:
 
     @property
     def max_in_flight(self) -> int:
-        """The largest number of items in flight."""
         return self._max_in_flight
 
     @property
@@ -145,7 +144,6 @@ class InFlightWindow:
         self._max_in_flight, self._at_once = max_in_flight, at_once
 
     def enter(self) -> None:
-        """Let an item in."""
         self._came += 1
 
     def enter_some(self, wanted: int) -> int:
@@ -431,7 +429,6 @@ class OutputBuffer:
             self._want(wanted)
 
     def took(self, n: int) -> None:
-        """Note that n items were taken out."""
         self._taken += n
 
     @synchronized

@@ -250,7 +250,6 @@ class Inbox:
         self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
 
     def put(self, pending: Pending) -> None:
-        """Add an item from the source."""
         self._ready.append(pending)
 
     def put_back(self, pendings: list[Pending]) -> None:

@@ -107,11 +107,9 @@ class FailurePolicy:
 class Quarantine(Protocol):
     """Where the records of skipped items go. Thread-safe."""
 
-    def add(self, record: Quarantined) -> None:
-        """Add a record."""
+    def add(self, record: Quarantined) -> None: ...
 
-    def records(self) -> list[Quarantined]:
-        """Return all records of this run."""
+    def records(self) -> list[Quarantined]: ...
 
     @property
     def sign(self) -> str:

@@ -61,7 +61,6 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
 
 
 def explained_item(item: Item, failures: int, seconds: float) -> ExplainedItem:
-    """Return the explanation of an item in preparation."""
     return ExplainedItem(
         format_value(item.value), item.number, item.epoch, item.index, failures + 1, seconds
     )
@@ -153,7 +152,6 @@ class JobStage(EndingPart):
         self._job.gauge.trace(None if tracer is None else partial(tracer, self.name))
 
     def numbers(self, now: float) -> StageNumbers:
-        """Return its numbers so far."""
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)
         counts, keys = job.progress.statistics(), job.key_limit

@@ -50,7 +50,6 @@ class InProgress:
         self.pending: Pending | None = None
 
     def begin(self, item: Item, failures: int = 0) -> None:
-        """Begin an item."""
         self.failures = failures
         self.began = perf_counter()
         self.item = item  # last, so that a reader that sees it finds the rest
@@ -81,11 +80,9 @@ class InProgressTable:
         call_with_lock(self._lock, self._entries.__setitem__, id(worker), in_progress)
 
     def remove(self, worker: object) -> None:
-        """Remove a worker that has ended."""
         call_with_lock(self._lock, self._entries.pop, id(worker), None)
 
     def all(self) -> Mapping[int, InProgress]:
-        """Return the current entries."""
         return call_with_lock(self._lock, dict, self._entries)
 
 
@@ -182,7 +179,6 @@ class WorkerGauge(Meter):
     # The steps of one turn.
 
     def start_measuring(self) -> None:
-        """Start measuring turns."""
         self._stride, self._turned = 1, 0.0
 
     def skipped_turns(self) -> Iterable[int]:
@@ -355,14 +351,12 @@ class WorkerGauge(Meter):
         return 0.0 if self._full is None else max(0.0, full - self._full)
 
     def busy_until(self, now: float) -> float:
-        """Return the seconds in the function, including the current call."""
         busy = self.spent.busy_until(now)
         if self.get_item is not None and self._current_item() is not None:
             busy += now - self._since(now)
         return busy
 
     def numbers(self, now: float) -> WorkerNumbers:
-        """Return its numbers so far."""
         busy, item = self.busy_until(now), self._current_item()
         return WorkerNumbers(
             name=self.name,
@@ -388,8 +382,6 @@ class WorkerGauge(Meter):
 
 
 class _Sum:
-    """The sum over workers."""
-
     def __init__(self) -> None:
         self.service: Counted = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
         self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
@@ -416,7 +408,6 @@ class _Sum:
         )
 
     def copy(self) -> _Sum:
-        """Return a copy."""
         other = _Sum()
         vars(other).update(vars(self))
         return other
@@ -484,7 +475,6 @@ class Gauge:
 
     @synchronized
     def workers(self) -> list[WorkerGauge]:
-        """Return the current workers."""
         return list(self._workers)
 
     @property
@@ -584,5 +574,4 @@ class Clocked(Generic[T]):
             self.cpu += thread_time() - began
 
     def close(self) -> None:
-        """End the coroutine before it has finished."""
         self._coroutine.close()

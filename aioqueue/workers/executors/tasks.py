@@ -71,7 +71,6 @@ class TaskExecutor(Executor):
         return ops if self._inbox is None else [*ops, self.take_items]
 
     async def prepare_items(self) -> None:
-        """Run a worker."""
         job, whole = self._job, Call()
         job.enter()
         worker = job.gauge.worker(anyio.get_current_task().name or "task")
@@ -94,7 +93,6 @@ class TaskExecutor(Executor):
             del ended, closing  # their tracebacks contain this frame
 
     async def take_items(self) -> None:
-        """Run the task that takes items for the others."""
         assert self._inbox is not None
         job, whole = self._job, Call()
         job.gauge.helper(anyio.get_current_task().name or "task")
@@ -159,7 +157,6 @@ class TaskExecutor(Executor):
         return None
 
     async def _work(self, worker: WorkerGauge, owner: Call) -> None:
-        """Do the work of one worker, until no work is left."""
         take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
         in_progress = worker.in_progress
         while True:
@@ -175,7 +172,6 @@ class TaskExecutor(Executor):
                 await self._work_measured(worker, owner, skipped)
 
     async def _work_measured(self, worker: WorkerGauge, owner: Call, skipped: int) -> None:
-        """Run one measured turn."""
         gauge = self._job.gauge
         worker.item_wait_started(skipped, gauge.seconds_full)
         item = await self._source.take(owner, worker)
@@ -482,7 +478,6 @@ class _TaskInbox:
         self._work_came: anyio.Event | None = None
 
     async def take_items(self, owner: Call) -> None:
-        """Take items from the source until there are no more."""
         while True:
             self._inbox.put(Pending(await self._source.take(owner)))
             self._wake()

@@ -78,7 +78,6 @@ class ThreadExecutor(Executor):
         return ops if self._inbox is None else [*ops, self.take_items]
 
     def _run_worker(self, worker: WorkerGauge) -> None:
-        """Work until it raises."""
         if self._is_buffered:
             self._work_buffered(worker)
         elif self._inbox is not None:
@@ -87,7 +86,6 @@ class ThreadExecutor(Executor):
             self._work(worker)
 
     def take_items(self) -> None:
-        """Run the thread that takes items for the others."""
         assert self._inbox is not None
         self._threads.helper(self._inbox.take_items)
 
@@ -111,7 +109,6 @@ class ThreadExecutor(Executor):
         return self._source.close()
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker, until no work is left."""
         with self._job.tally() as tally:
             self._take_turns(worker, tally)
 
@@ -129,7 +126,6 @@ class ThreadExecutor(Executor):
                 self._work_measured(worker, in_progress, skipped)
 
     def _prepare_and_deliver(self, item: Item, in_progress: InProgress, tally: Tally) -> None:
-        """Prepare an item, and deliver its examples."""
         made = self._prepare(item, in_progress, 0, self._is_plain)
         if type(made) is tuple and len(made) == 1:
             self._delivery.deliver_single(item, made[0], tally)
@@ -165,7 +161,6 @@ class ThreadExecutor(Executor):
         return not is_failure or (self._job.is_ordered and isinstance(ended, Exception))
 
     def _work_measured(self, worker: WorkerGauge, in_progress: InProgress, skipped: int) -> None:
-        """Run one measured turn."""
         gauge = self._job.gauge
         worker.item_wait_started(skipped, gauge.seconds_full)
         item = self._source.take(worker)

@@ -215,7 +215,6 @@ class TimedWorker(threading.Thread):
         self._is_abandoned = False
 
     def run(self) -> None:
-        """Run the thread."""
         try:
             self._work(self.in_progress)
         except Abandoned:

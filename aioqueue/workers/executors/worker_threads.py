@@ -211,11 +211,9 @@ class ThreadSource:
         return self.is_for_workers and self._job.is_to_dismiss
 
     def notify_resize(self) -> None:
-        """See `Executor.notify_resize`."""
         self._room.notify()
 
     def notify_room(self) -> None:
-        """See `Executor.notify_room`."""
         if not self._is_patient() or self._window.is_low or self._job.source_ended:
             self._room.notify()
 
@@ -433,7 +431,6 @@ class WorkerThreads:
         return [partial(self.prepare_items, work)] * self._job.count
 
     def prepare_items(self, work: Callable[[WorkerGauge], object]) -> None:
-        """Run a worker."""
         job, thread = self._job, threading.current_thread()
         job.enter()
         worker = job.gauge.worker(thread.name)
@@ -488,7 +485,6 @@ class WorkerThreads:
             raise self._job.nothing_more()
 
     def stop(self) -> None:
-        """End all waits of the workers."""
         self.scope.cancel()
         self._wake()
 
@@ -519,7 +515,6 @@ class ThreadInbox:
         self._work_came = threading.Condition(job.lock)
 
     def take_items(self) -> None:
-        """Take items from the source until there are no more."""
         while True:
             item = self._source.take()
             with self._lock:
@@ -647,7 +642,6 @@ class ThreadInbox:
             self._work_came.notify_all()  # idle workers must know the time of the retry
 
     def notify_resize(self) -> None:
-        """See `Executor.notify_resize`."""
         self._work_came.notify_all()
 
     def notify_room(self) -> None:
@@ -656,7 +650,6 @@ class ThreadInbox:
             self._work_came.notify_all()
 
     def stop(self) -> None:
-        """End the wait for something to do."""
         self._wake()
 
     @synchronized
