@@ -1,4 +1,4 @@
-"""The rules of a job alone, with a run and an executor that only note what they are told."""
+"""The rules of a `Job`, with a run and an executor that only record their calls."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TestEnding:
         assert made.job.is_stopping
         assert made.job.source_ended
         made.job.leave(made.job.nothing_more())
-        made.job.stop()  # after the end it tells nobody any more
+        made.job.stop()  # after the end it calls no executor
         assert made.executor.stops == 2
 
 
@@ -190,7 +190,7 @@ class TestWhatCutItShort:
         made.job.source_raised(OutOfRangeError("closed by us"))
         assert made.job.truncation_cause() is not None
 
-    def test_nothing_if_nobody_wants_more(self) -> None:
+    def test_nothing_if_the_queue_is_closed(self) -> None:
         made = Made(1)
         made.job.enter()
         made.queue.close()
@@ -326,11 +326,11 @@ class TestAnItemThatLeaves:
         assert not is_held_here(made.job.lock)
 
     @pytest.mark.parametrize(
-        ("is_awaited", "has_ended", "told"),
+        ("is_awaited", "has_ended", "calls"),
         [(True, False, 1), (False, False, 0), (False, True, 1), (True, True, 1)],
     )
     def test_makes_room_for_who_waits_and_may_be_the_last(
-        self, is_awaited: bool, has_ended: bool, told: int
+        self, is_awaited: bool, has_ended: bool, calls: int
     ) -> None:
         made = Made()
         prepared = Prepared(made.taken(), (1,))
@@ -339,7 +339,7 @@ class TestAnItemThatLeaves:
             made.executor.rooms = 0
         made.job.is_room_awaited = is_awaited
         made.job.item_delivered(prepared)
-        assert made.executor.rooms == told
+        assert made.executor.rooms == calls
 
     def test_gives_its_memory_back(self) -> None:
         made, released = Made(limit_bytes=100), []
@@ -390,7 +390,7 @@ class TestDeliveryByItem:
         assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 1)
 
     @pytest.mark.parametrize(("retried", "is_skipped"), [(2, False), (1, True), (0, True)])
-    def test_what_went_wrong_is_told(self, retried: int, is_skipped: bool) -> None:
+    def test_the_failure_is_delivered(self, retried: int, is_skipped: bool) -> None:
         made = Made(by_item=True)
         prepared = Prepared(made.taken(), (), failures=retried, is_skipped=is_skipped)
         assert made.job.item_prepared(prepared)
@@ -432,13 +432,13 @@ class TestDeliveryByItem:
 
 
 class TestOrder:
-    def test_who_brings_what_all_wait_for_goes_on_with_the_rest(self) -> None:
+    def test_the_worker_with_the_next_item_continues_with_the_rest(self) -> None:
         made = Made(ordered=True)
         zero, one, two, three = (Prepared(made.taken(n), (n,)) for n in range(4))
         assert made.job.records_prepared
         assert made.job.item_prepared(one) is None, "its turn has not come"
         assert made.job.item_prepared(zero) is zero
-        assert made.job.item_prepared(two) is None, "somebody is enqueueing in order already"
+        assert made.job.item_prepared(two) is None, "another worker is enqueuing in order already"
         assert made.job.item_delivered(zero) is one
         assert made.job.item_delivered(one) is two
         assert made.job.item_delivered(two) is None

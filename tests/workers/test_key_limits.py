@@ -1,4 +1,4 @@
-"""No more than so many items of one key are in preparation at a time, wherever that is."""
+"""At most ``max_per_key`` items of one key are in preparation at a time, on every executor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pending(key: str, number: int) -> Pending:
 
 
 class TestPlaces:
-    """What gives them out, by itself."""
+    """`KeyLimit` and `Inbox`, without workers."""
 
     def entered(self, limit: KeyLimit, keys: str) -> tuple[list[Pending], list[bool]]:
         pendings = [pending(key, number) for number, key in enumerate(keys)]
@@ -74,7 +74,7 @@ class TestPlaces:
 
     def test_nothing_is_kept_of_a_key_without_items(self) -> None:
         class Key(str):
-            """One of which it can be told whether somebody still has it."""
+            """A key whose references can be counted."""
 
         limit = KeyLimit(lambda value: Key("a"), 2)
         pendings = [pending("a", number) for number in range(5)]
@@ -399,7 +399,7 @@ class TestOnThreads:
             assert sorted(queue) == list(range(40))
 
     def test_a_generator_keeps_its_place_until_its_end(self) -> None:
-        """Its examples are enqueued one by one, while it goes on."""
+        """Its examples are enqueued one by one, while it still runs."""
         inside: list[int] = []
         most: list[int] = []
 

@@ -432,6 +432,6 @@ def test_what_came_in_any_order_is_put_in_order() -> None:
     assert [order.following() for _ in range(3)] == ["b", "c", None]
     assert len(order) == 1
     assert order.add(3, "d") == "d"
-    assert order.add(5, "f") is None, "somebody is handing on already"
+    assert order.add(5, "f") is None, "another caller is passing results on already"
     assert [order.following() for _ in range(3)] == ["e", "f", None]
     assert order.add(6, "g") == "g"

@@ -71,7 +71,7 @@ class TestPlaces:
         monkeypatch.setattr(key_limits, "monotonic", clock)
         return clock
 
-    def test_the_first_of_a_key_goes_on_when_its_time_has_come(self, clock: StillClock) -> None:
+    def test_the_first_of_a_key_continues_when_its_time_has_come(self, clock: StillClock) -> None:
         limit = KeyLimit(lambda value: value[0], None, TokenBuckets(per_second(2), 1))
         inbox = Inbox(limit)
         pendings = [
@@ -197,7 +197,7 @@ class TestRuns:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("where", ["thread", "task"])
-    def test_who_sleeps_is_told_when_a_place_was_given_back_too_early(self, where: Any) -> None:
+    def test_a_place_released_before_its_time_wakes_a_sleeping_worker(self, where: Any) -> None:
         """The one that has given it back may be busy with its example for long."""
         gate, more, queue = Gate(0, 1), sync.FIFOQueue(2), sync.FIFOQueue(1)
         more.enqueue_many([0, 1])
@@ -227,7 +227,7 @@ class TestRuns:
             assert next(next(epochs)) == 0
         assert not [one for one in threading.enumerate() if one.name.startswith("aioqueue-abs")]
 
-    def test_what_waits_for_it_is_told(self) -> None:
+    def test_an_explanation_names_what_waits_for_the_rate(self) -> None:
         pipeline = numbers(50).prepare(abs, workers=1, rate=per_minute(0.01))
         with pipeline.epochs(1) as epochs:
             assert next(next(epochs)) == 0
