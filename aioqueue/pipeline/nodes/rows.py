@@ -140,6 +140,6 @@ class LazyRows(Sequence[Row]):
         return self.values[at], self._numbers[at], delivered_index(self._items[at]), 0, None
 
 
-def briefly(rows: Sequence[Row]) -> str:
+def format_rows(rows: Sequence[Row]) -> str:
     """Return how the title of a failure names rows: by the value of a single one, or a count."""
     return f"item {short_value(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"
