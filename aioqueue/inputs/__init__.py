@@ -38,10 +38,10 @@ if _typing.TYPE_CHECKING:
     from aioqueue.pipeline.pipeline import Pipeline
     from aioqueue.pipeline.sink import Sink
     from aioqueue.pipeline.state.ranks.merge import merge_positions
+    from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
     from aioqueue.pipeline.streams.batch import batch, shuffle_batch
     from aioqueue.pipeline.streams.broadcast import broadcast
     from aioqueue.pipeline.streams.bucketing import bucket_by_sequence_length
-    from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
     from aioqueue.pipeline.write import Written
     from aioqueue.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
     from aioqueue.readers.csv import read_csv
@@ -171,7 +171,7 @@ _names = _PublicNames(
         "aioqueue.pipeline.streams.batch": "batch shuffle_batch",
         "aioqueue.pipeline.streams.broadcast": "broadcast",
         "aioqueue.pipeline.streams.bucketing": "bucket_by_sequence_length",
-        "aioqueue.pipeline.streams.stream": "AsyncBatchStream BatchStream",
+        "aioqueue.pipeline.stream": "AsyncBatchStream BatchStream",
         "aioqueue.pipeline.write": "Written",
         "aioqueue.preemption": "Notice Preemption aws_notice azure_notice gcp_notice",
         "aioqueue.readers.csv": "read_csv",

@@ -39,7 +39,7 @@ from aioqueue.pipeline.epochs import Epochs
 from aioqueue.pipeline.examples.batch_shape import BatchShape, Promised
 from aioqueue.pipeline.fingerprint import code_of, times_of
 from aioqueue.pipeline.nodes.rows import EpochRange
-from aioqueue.pipeline.sink import ProgressBar
+from aioqueue.pipeline.progress_bar import ProgressBar
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, gives_batches
 from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.pipeline.stages.to_device import ToDevice

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
-from aioqueue import InvalidArgumentError, telemetry
+import aioqueue
+from aioqueue import InvalidArgumentError, sync, telemetry
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import refuse_search
 from aioqueue.pipeline.array_spec import spec_of_all
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from aioqueue.items.item import Origin
     from aioqueue.pipeline.epochs import Epoch, Epochs
     from aioqueue.pipeline.sink import Sink
+    from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
     from aioqueue.pipeline.write import Written
     from aioqueue.telemetry import Monitor, Watch
+    from aioqueue.workers.statistics import StageStatistics
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -85,6 +88,72 @@ class RunMethods(ABC, Generic[T_co]):
         return Epochs(
             self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
         )
+
+    @overload
+    def start(
+        self,
+        coord: aioqueue.Coordinator,
+        *,
+        epochs: int | None = 1,
+        resume: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> AsyncBatchStream[tuple[StageStatistics, ...]]: ...
+
+    @overload
+    def start(
+        self,
+        coord: sync.Coordinator,
+        *,
+        epochs: int | None = 1,
+        resume: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> BatchStream[tuple[StageStatistics, ...]]: ...
+
+    def start(
+        self,
+        coord: aioqueue.Coordinator | sync.Coordinator,
+        *,
+        epochs: int | None = 1,
+        resume: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> AsyncBatchStream[tuple[StageStatistics, ...]] | BatchStream[tuple[StageStatistics, ...]]:
+        """Start the workers in a coordinator of yours, and iterate over all epochs as one stream.
+
+        Use it where a program has other workers, and all are to stop together. `epochs` has a
+        coordinator of its own.
+
+        * The workers stop with the coordinator: when its block ends, when a stop is requested, or
+          when any of its workers has failed. `close` of the stream ends only these workers.
+        * A failed worker is reported by the coordinator, as those of a `QueueRunner` are. The
+          stream returns what was made before, and then raises `OutOfRangeError` with the failure as
+          its cause. The stages behind the last one with workers run in the thread or task that asks
+          for an element, and raise their failures there.
+        * After a stop you can take the elements that are made already.
+
+        Args:
+            coord: an `aioqueue.Coordinator` whose block has been entered, or an
+                `aioqueue.sync.Coordinator`.
+            epochs: how many epochs; ``None`` for no end. One epoch follows another without a sign;
+                batches end with their epoch, unless the stage says ``across_epochs=True``.
+            resume: what ``state_dict()`` of an earlier stream or of `epochs` returned. The stream
+                begins behind that position.
+            name: the name of the stream in messages, and of the workers of the last stage that has
+                some; ``None`` for the name of that stage or its function.
+
+        Returns:
+            An `AsyncBatchStream` or a `BatchStream`, as the coordinator is. Its ``statistics()``
+            are those of `Epochs`: a record for each stage with workers.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong; the position does not fit; no stage has
+                workers (behind the last `mix`, `zip` or `concat`, if there is one), so there is
+                nothing to start: add `prefetch`; or the source is a queue: pass it to `batch`.
+            RuntimeError: the coordinator's block has not been entered.
+        """
+        from aioqueue.pipeline.started import start
+
+        stop = None if epochs is None else checked_count(epochs, "epochs")
+        return start(self._pipeline(), coord, stop, resume=resume, name=name)
 
     def peek(self, count: int = 1) -> list[T_co]:
         """Look at the first elements of the first epoch, which stay where they are.

@@ -25,7 +25,7 @@ class Stepping:
 
     Args:
         skip: how many of the next rows to drop.
-        hand_out: called with the other rows and their node, in the step that takes them. It must
+        deliver: called with the other rows and their node, in the step that takes them. It must
             not refer to the owner of this object: that would be a cycle, which keeps the rows in
             the nodes until the garbage collector runs.
     """
@@ -33,11 +33,11 @@ class Stepping:
     def __init__(
         self,
         skip: int = 0,
-        hand_out: Callable[[Node, Sequence[Row]], object] = lambda node, rows: None,
+        deliver: Callable[[Node, Sequence[Row]], object] = lambda node, rows: None,
     ) -> None:
         self.skip: int = skip
         """How many of the next rows to drop."""
-        self._hand_out = hand_out
+        self._deliver = deliver
         self._lock = threading.RLock()
         self._is_moving = False
         self._why_torn = ""  # why the state of the nodes is unknown; empty if it is known
@@ -50,7 +50,7 @@ class Stepping:
         """
         return call_with_lock(self._lock, self._move, move, argument)
 
-    def at_hand(self, node: Node) -> list[Row]:
+    def ready_row(self, node: Node) -> list[Row]:
         """The next row of a node in a list, if it is ready; otherwise an empty list."""
         rows: list[Row] = self.step(self._take_ready, node)
         return rows
@@ -74,14 +74,14 @@ class Stepping:
                     finish(row[ROW_ORIGIN])
                 taken = taken[dropped:]
             if taken:
-                self._hand_out(node, taken)
+                self._deliver(node, taken)
                 return taken
 
     def _take_ready(self, node: Node) -> list[Row]:
         # While rows are to be dropped, only `taking` takes some.
         rows = [] if self.skip else node.take_ready(1)
         if rows:
-            self._hand_out(node, rows)
+            self._deliver(node, rows)
         return rows
 
     def between(self, ask: Callable[[], T]) -> T:

@@ -90,12 +90,12 @@ class BucketNode(MakingTransform):
 
     def _restore_buffer(self, state: State) -> None:
         self._made = state["made"]
-        self._buckets.go_on(state["counts"])
+        self._buckets.restore_counts(state["counts"])
 
     def _put_back(self, rows: list[Row]) -> None:
         counts = self._buckets.counts()
         self._ready = deque(self.accept(rows))
-        self._buckets.go_on(counts)  # putting rows back must not count them a second time
+        self._buckets.restore_counts(counts)  # putting rows back must not count them a second time
 
     def _need(self, n: int) -> int:
         return max(1, n // 2)  # one row may make two batches

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.prepare import LEAST_AHEAD
 
@@ -16,6 +17,7 @@ class Read(BaseStage):
     """Reads an async iterable in a task of its own."""
 
     name: ClassVar[str] = "read"
+    state_fields: ClassVar[Fields] = WORKERS
     source: str
 
     @classmethod

@@ -310,7 +310,7 @@ class RunLedgers:
         return int(self._epochs[epoch]["batches"]) if epoch in self._epochs else 0
 
     @synchronized
-    def hand_out(self, taken: Taken) -> None:
+    def deliver(self, taken: Taken) -> None:
         """Note that the user receives rows, or the end of an epoch."""
         if isinstance(taken, EpochEnd):
             self.go_to(taken.epoch + 1)
