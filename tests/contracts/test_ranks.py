@@ -66,9 +66,7 @@ def test_another_number_of_ranks_continues_or_is_refused(program: Program, folde
     whole = program.pipeline(How(2), folder)
     if getattr(whole.source, "_no_ranks", None) is not None:
         return
-    before = [
-        run(one, EPOCHS, 1 + rank) for rank, one in enumerate(ranks_of(program, folder, 2))
-    ]
+    before = [run(one, EPOCHS, 1 + rank) for rank, one in enumerate(ranks_of(program, folder, 2))]
     states = [state for _, state in before]
     reason = why_inelastic(whole)
     if reason is not None:

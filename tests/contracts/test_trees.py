@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.contracts import programs
 from tests.contracts.programs import Program, asked
-from tests.kit.examples import collapsed, same, tree_of
 from tests.kit.exact import told
+from tests.kit.examples import collapsed, same, tree_of
 from tests.kit.resuming import How, run
 
 

@@ -27,7 +27,9 @@ from aioqueue import inputs
 from aioqueue.inputs import Retry, arrays, from_iterable, items, mix, numbers, read_lines
 from aioqueue.pipeline.stages.batch import Batch
 from aioqueue.pipeline.stages.bucket import Bucket
+from aioqueue.pipeline.stages.carry import Carry
 from aioqueue.pipeline.stages.concat import Concat
+from aioqueue.pipeline.stages.draw import Draw
 from aioqueue.pipeline.stages.enumerate import Enumerate
 from aioqueue.pipeline.stages.filter import Filter
 from aioqueue.pipeline.stages.flat import Flat
@@ -229,7 +231,17 @@ STAGES: dict[type[Any], StageExample] = {
         },
         rows=rows_in,
     ),
+    Carry: StageExample(
+        {"carry": lambda one, how, n: one._pipeline()._with(Carry(n))},
+        is_method=False,
+        is_random=False,
+    ),
     Concat: StageExample({"concat": lambda one, other, n: one.concat(other)}),
+    Draw: StageExample(
+        {"draw": lambda one, how, n: one._pipeline()._with(Draw(n, 5))},
+        is_method=False,
+        is_random=False,
+    ),
     Enumerate: StageExample({"enumerate": lambda one, how, n: one.enumerate(n)}),
     Filter: StageExample({"filter": lambda one, how, n: one.filter(is_wanted)}),
     Flat: StageExample({"flat": lambda one, how, n: one.flat(copies, workers=how.workers)}),
@@ -464,7 +476,12 @@ SOURCES: dict[type[Any], SourceExample] = {
         is_random=False,
     ),
     Files: SourceExample(
-        {"files": lambda folder: (text_files(folder), inputs.files(folder / "lines/*.txt"))[1]},
+        {
+            "files": lambda folder: (
+                text_files(folder),
+                inputs.files(folder / "lines/*.txt", seed=1),
+            )[1]
+        },
         is_random=False,
     ),
     HuggingFaceRows: SourceExample(
@@ -653,6 +670,48 @@ FORMATS: dict[type[Any], FormatExample] = {
     TarFormat: FormatExample(tar),
     TFRecordFormat: FormatExample(tfrecord, exceptions=WITHOUT_CRC),
 }
+
+
+# Random pipelines.
+
+
+def random_stages(*, combines: bool = False) -> dict[str, Any]:
+    """Ways to use the stages of which random pipelines are made, by name.
+
+    Args:
+        combines: those of stages that combine, which are a `Combine`; else each is an `Add`.
+    """
+    return {
+        name: add
+        for cls, example in STAGES.items()
+        if example.is_random and cls.combines is combines and "*" not in example.exceptions
+        for name, add in example.variants.items()
+    }
+
+
+def elastic_stages() -> list[str]:
+    """Of the random stages those that give examples one by one, which any number of ranks can
+    continue."""
+    found = []
+    several = [
+        name for one in STAGES.values() if one.rows is not numbers_in for name in one.variants
+    ]
+    for name, add in random_stages().items():
+        stages = add(numbers(9, seed=1), How(1), 3)._pipeline().stages
+        if all(stage.is_elastic() and stage.makes_batches() is None for stage in stages):
+            found += [] if name in several else [name]
+    return found
+
+
+def random_sources() -> dict[str, Make]:
+    """Ways to make the sources with which random pipelines begin, by name."""
+    examples = [
+        one
+        for table in (SOURCES, FORMATS)
+        for one in table.values()
+        if one.is_random and "*" not in one.exceptions
+    ]
+    return {name: make for one in examples for name, make in one.variants.items()}
 
 
 def damage(path: Path, *, is_compressed: bool) -> Path:
