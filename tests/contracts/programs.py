@@ -13,8 +13,10 @@ import pytest
 from aioqueue import inputs
 from aioqueue.inputs import Pipeline, numbers
 from tests.kit import examples
+from tests.kit.functions import noise, noise_in_a_task
 from tests.kit.kinds import (
     Kind,
+    executor_kinds,
     format_kinds,
     function_of,
     sink_kinds,
@@ -47,6 +49,7 @@ class Program(NamedTuple):
             it is a stage.
         exceptions: the questions that it is not asked, with the reasons.
         parts: the examples in one of its values.
+        is_slow: whether its workers take long to start.
     """
 
     kind: Kind
@@ -54,6 +57,7 @@ class Program(NamedTuple):
     make: Callable[[How, Path, Any], Any]
     exceptions: examples.Exceptions
     parts: Callable[[Any], Iterable[Any]] = examples.numbers_in
+    is_slow: bool = False
 
     def pipeline(self, how: How, folder: Path, before: Any = None) -> Pipeline[Any]:
         """The pipeline.
@@ -77,6 +81,11 @@ def _stage(add: Any, combines: bool, how: How, folder: Path, before: Any) -> Any
 
 def _source(make: examples.Make, how: How, folder: Path, before: Any) -> Any:
     return make(folder)
+
+
+def _executor(cls: Any, how: How, folder: Path, before: Any) -> Any:
+    before = rows() if before is None else before
+    return examples.executed(cls, how, (noise, noise_in_a_task), before)
 
 
 def read(kind: Kind, example: examples.FormatExample, folder: Path) -> Any:
@@ -108,6 +117,13 @@ def programs(*, of: str = "") -> list[Program]:
             found.append(Program(kind, kind.name, make, format_.exceptions))
             for name, makes in format_.variants.items():
                 found.append(Program(kind, name, partial(_source, makes), format_.exceptions))
+    for kind in executor_kinds():
+        executor = examples.EXECUTORS.get(kind.cls)
+        if executor:
+            make = partial(_executor, kind.cls)
+            found.append(
+                Program(kind, kind.name, make, executor.exceptions, is_slow=executor.is_slow)
+            )
     return [one for one in found if one.kind.family.startswith(of)]
 
 
@@ -173,7 +189,7 @@ def asked(question: str, *, of: str = "", first: bool = False) -> Any:
         is_further = program.kind.cls in seen
         if is_further and first:
             continue
-        marks = [pytest.mark.slow] if is_further else []
+        marks = [pytest.mark.slow] if is_further or program.is_slow else []
         seen.add(program.kind.cls)
         cases.append(pytest.param(program, id=str(program), marks=marks))
     return pytest.mark.parametrize("program", cases)

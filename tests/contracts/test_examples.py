@@ -17,6 +17,7 @@ from tests.kit import examples
 from tests.kit.kinds import (
     Kind,
     concrete,
+    executor_kinds,
     format_kinds,
     sink_kinds,
     source_kinds,
@@ -29,6 +30,7 @@ FAMILIES: list[tuple[str, list[Kind], Mapping[type[Any], Any]]] = [
     ("source", source_kinds(), examples.SOURCES),
     ("file format", format_kinds(), examples.FORMATS),
     ("sink", sink_kinds(), examples.SINKS),
+    ("executor", executor_kinds(), examples.EXECUTORS),
 ]
 families = pytest.mark.parametrize(
     ("kinds", "table"), [one[1:] for one in FAMILIES], ids=[one[0] for one in FAMILIES]

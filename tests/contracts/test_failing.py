@@ -15,7 +15,8 @@ from aioqueue import DataLossError, InvalidArgumentError, inputs
 from aioqueue.inputs import items
 from tests.contracts import programs
 from tests.contracts.programs import Program, asked, asked_formats, sink_of, sinks_asked
-from tests.kit.examples import FORMATS, numbers_in
+from tests.kit.examples import FORMATS, executed, numbers_in
+from tests.kit.functions import refuses_five, refuses_five_in_a_task
 from tests.kit.kinds import Kind, function_of
 from tests.kit.resuming import How
 
@@ -101,6 +102,25 @@ def test_a_failure_behind_a_source_names_the_item(
     assert re.search(r"epoch \d+, index \d+", notes), (
         f"{program.kind}: a failure does not say which item it was: {notes!r}"
     )
+
+
+@asked("failing", of="executor")
+def test_a_failure_in_a_worker_names_the_item(program: Program, folder: Path) -> None:
+    functions = (refuses_five, refuses_five_in_a_task)
+    pipeline = executed(program.kind.cls, How(2), functions, programs.rows())
+    with pytest.raises(ExceptionGroup) as caught:
+        list(pipeline)
+    failures = [one for one in raised_in(caught.value) if isinstance(one, ValueError)]
+    assert failures, f"{program.kind} hides the failure of the function"
+    assert str(failures[0]) == "no five"
+    assert re.search(r"epoch 0, index 5", "\n".join(failures[0].__notes__))
+
+
+@asked("failing", of="executor")
+def test_a_worker_skips_items_that_fail(program: Program, folder: Path) -> None:
+    functions = (refuses_five, refuses_five_in_a_task)
+    pipeline = executed(program.kind.cls, How(2), functions, programs.rows(), on_error="skip")
+    assert sorted(pipeline) == [number for number in range(9) if number != 5]
 
 
 def formats() -> Any:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
+from typing import get_args
 
 import pytest
 
 from aioqueue import inputs
 from aioqueue.pipeline.stages.base import BaseStage
+from aioqueue.workers.executor import FILES
+from aioqueue.workers.options import Where
 from tests.kit import examples
 from tests.kit.children import ROOT
 from tests.kit.docstrings import entries, sections
-from tests.kit.kinds import Kind, all_kinds, function_of, queue_kinds, stage_kinds
+from tests.kit.kinds import (
+    Kind,
+    all_kinds,
+    executor_kinds,
+    function_of,
+    queue_kinds,
+    stage_kinds,
+)
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]
@@ -89,9 +99,7 @@ def test_its_docstring_is_complete(kind: Kind, function: str) -> None:
     assert not missing, f"{kind}: Args of {function} does not explain {', '.join(missing)}"
     assert parts.get("Raises") or not names, f"{kind}: {function} does not say what it raises"
     if inspect.iscoroutinefunction(inspect.unwrap(found)):
-        assert parts.get("Cancellation"), (
-            f"{kind}: {function} has no Cancellation"
-        )
+        assert parts.get("Cancellation"), f"{kind}: {function} has no Cancellation"
 
 
 @functions
@@ -112,6 +120,15 @@ def test_an_unknown_keyword_gets_an_answer(kind: Kind, function: str) -> None:
 @pytest.mark.parametrize("kind", all_kinds(), ids=str)
 def test_an_extra_exists(kind: Kind) -> None:
     assert kind.extra is None or kind.extra in EXTRAS, f"{kind}: no extra {kind.extra!r}"
+
+
+@pytest.mark.parametrize("kind", executor_kinds(), ids=lambda one: one.name)
+def test_an_executor_can_be_chosen(kind: Kind) -> None:
+    where, module = kind.cls.where, kind.cls.__module__.rpartition(".")[2]
+    assert where in get_args(Where), f"{kind} is missing in `Where` (aioqueue/workers/options.py)"
+    assert module in FILES[where], f"{kind}: FILES in workers/executor.py has no {module!r}"
+    text = (ROOT / "docs" / kind.page).read_text(encoding="utf-8")
+    assert f'"{where}"' in text, f"{kind}: docs/{kind.page} does not have it"
 
 
 @pytest.mark.parametrize("kind", queue_kinds(), ids=lambda one: one.name)

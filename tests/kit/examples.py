@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -65,6 +66,12 @@ from aioqueue.sources.kinds.iterables import OfIterable
 from aioqueue.sources.kinds.mixture import Interleaved, Mixture
 from aioqueue.sources.kinds.sequences import Sequential
 from aioqueue.sources.kinds.source import QuarantinedItems, Resumed
+from aioqueue.workers.executors.interpreters import InterpreterExecutor
+from aioqueue.workers.executors.processes import ProcessExecutor
+from aioqueue.workers.executors.ray import RayExecutor
+from aioqueue.workers.executors.tasks import TaskExecutor
+from aioqueue.workers.executors.threads import ThreadExecutor
+from aioqueue.workers.executors.timed_threads import TimedThreadExecutor
 from tests.kit.exact import told
 from tests.kit.going import packed
 from tests.kit.resuming import How, of_every_kind, rows_in, write_files
@@ -670,6 +677,55 @@ FORMATS: dict[type[Any], FormatExample] = {
     TarFormat: FormatExample(tar),
     TFRecordFormat: FormatExample(tfrecord, exceptions=WITHOUT_CRC),
 }
+
+
+# Executors.
+
+
+@dataclass(frozen=True)
+class ExecutorExample:
+    """An example of an executor.
+
+    Args:
+        exceptions: the questions that it is not asked.
+        is_slow: whether its workers take long to start.
+    """
+
+    exceptions: Exceptions = field(default_factory=dict)
+    is_slow: bool = False
+
+
+EXECUTORS: dict[type[Any], ExecutorExample] = {
+    ThreadExecutor: ExecutorExample(),
+    TimedThreadExecutor: ExecutorExample(),
+    TaskExecutor: ExecutorExample(),
+    ProcessExecutor: ExecutorExample(is_slow=True),
+    InterpreterExecutor: ExecutorExample(
+        {} if sys.version_info >= (3, 14) else {"*": "it needs Python 3.14"}, is_slow=True
+    ),
+    RayExecutor: ExecutorExample({"*": "it needs Ray, see tests/workers/ray"}),
+}
+
+
+def executed(cls: Any, how: How, functions: tuple[Any, Any], before: Any, **options: Any) -> Any:
+    """A stage whose workers are those of an executor.
+
+    Args:
+        cls: its class.
+        how: how many workers, and what is in flight.
+        functions: a plain function and a coroutine function, of which it runs one.
+        before: what comes before.
+        options: more options of the `prepare`.
+    """
+    if cls.is_timed:
+        options["item_timeout"] = 60
+    return before.prepare(
+        functions[cls.is_async],
+        workers=how.workers,
+        where=cls.where,
+        max_in_flight=how.limit,
+        **options,
+    )
 
 
 # Random pipelines.

@@ -20,6 +20,8 @@ from aioqueue.pipeline.sink import SINKS
 from aioqueue.pipeline.stages.base import BaseStage
 from aioqueue.readers.reader import FORMATS
 from aioqueue.sources.kinds.source import SOURCES
+from aioqueue.workers import executors as executor_files
+from aioqueue.workers.executor import Executor
 
 
 class Kind(NamedTuple):
@@ -110,8 +112,20 @@ def queue_kinds() -> list[Kind]:
     ]
 
 
+def executor_kinds() -> list[Kind]:
+    """Those of `Executor`."""
+    import_all(executor_files)
+    found = []
+    for cls in concrete(Executor):
+        if not hasattr(cls, "where"):
+            continue  # what several executors share
+        name = f"{cls.where}, timed" if cls.is_timed else cls.where
+        found.append(Kind("executor", cls, name, (), "howto/prepare.md"))
+    return found
+
+
 def all_kinds() -> list[Kind]:
-    """Those of all families but queues."""
+    """Those of all families but queues and executors, which no function makes."""
     return [*stage_kinds(), *source_kinds(), *format_kinds(), *sink_kinds()]
 
 
