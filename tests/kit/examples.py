@@ -92,7 +92,7 @@ def tree_of(leaf: Any) -> Any:
 
 def is_tree(value: Any) -> bool:
     """Whether it is such an element, or a batch of them."""
-    return isinstance(value, dict) and value.keys() == {"a", "b"}
+    return isinstance(value, dict) and value.keys() >= {"a", "b"}
 
 
 def collapsed(value: Any) -> Any:
@@ -100,7 +100,8 @@ def collapsed(value: Any) -> Any:
     if is_tree(value):
         leaf, (other, inner) = collapsed(value["a"]), value["b"]
         assert told(leaf) == told(collapsed(other)) == told(collapsed(inner["c"]))
-        return leaf
+        added = [one for name, one in value.items() if name not in ("a", "b")]  # by `pack`
+        return (leaf, *added) if added else leaf
     if isinstance(value, dict):
         return {key: collapsed(one) for key, one in value.items()}
     if type(value) in (list, tuple):
