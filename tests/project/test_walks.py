@@ -17,8 +17,9 @@ import aioqueue
 from aioqueue import inputs
 
 PACKAGE = Path(aioqueue.__file__).parent
-MOST = {"a start": 71, "an item": 42, "a failure": 71, "a state": 20}
-"""How many files each walk enters now. They may fall, never rise, unless a file is split by subject."""
+MOST = {"a start": 72, "an item": 42, "a failure": 72, "a state": 20}
+"""How many files each walk enters now. They may fall; they rise only where a file is cut in two
+subjects."""
 
 
 @contextmanager
