@@ -114,7 +114,6 @@ class CoordinatorCore(WatchdogTarget):
         note_waits(self)
 
     def explain(self) -> Explanation:
-        """Return the wait graph: which worker waits for which, and what this coordinator knows."""
         from aioqueue.telemetry.explain.gather import explain_for
 
         return explain_for([self])
