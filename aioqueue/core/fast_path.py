@@ -338,7 +338,7 @@ class MachineState(FastPath):
 
     @synchronized
     def waiting(self) -> list[Attempt]:
-        """Return the enqueues and dequeues that have begun and not ended, in the order of line."""
+        """Return the enqueues and dequeues that have begun and not ended, first come first."""
         return self._wait_lists.waiting() + self._standby_attempts()
 
     @synchronized
