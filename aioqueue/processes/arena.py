@@ -88,7 +88,6 @@ class Arena:
         return (monotonic_ns() - self._numbers[2]) / 1e9
 
     def begin_item(self, number: int) -> None:
-        """Note that the worker begins an item."""
         # First the time: a reader that sees the new number must not find the old time with it, by
         # which the item would seem to be slow at once.
         self._numbers[2] = monotonic_ns()  # all processes share the zero of this clock

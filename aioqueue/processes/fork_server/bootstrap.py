@@ -91,7 +91,6 @@ def ensure_tracker() -> None:
 
 
 def imports_main() -> bool:
-    """Return whether a new process imports the program's main module."""
     return bool(main_module())
 
 

@@ -97,7 +97,6 @@ class ForkServer(forkserver.ForkServer):
 
     @property
     def pid(self) -> int:
-        """The process id of the server."""
         pid: int = self._forkserver_pid  # type: ignore[attr-defined]
         return pid
 
@@ -322,7 +321,6 @@ class ForkServerClient:
         return sentinel, pipe
 
     def _reap(self) -> int | None:
-        """End the server; return its exit code, if that can be known."""
         server, self.server = self.server, None
         return None if server is None else server.reap()
 
