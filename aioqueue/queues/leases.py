@@ -177,7 +177,7 @@ class QueueLeases:
         return Take(n, up_to=self._up_to, leased=True, borrower=self._borrower)
 
     def _record(self, key: Hashable, take: Take) -> Any:
-        """Enter a lease. Returns the element."""
+        """Record a lease; return the element."""
         take.waker = None  # it waits no more: a lease may outlive the event loop that took it
         self._held[key] = take
         try:
