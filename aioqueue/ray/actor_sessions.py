@@ -375,7 +375,6 @@ class ActorSessions:
         return self._sessions.add(caller)
 
     def _ended_error(self, session: ClientSession) -> Exception:
-        """Return the error for a client whose call was ended."""
         if not session.dismissal:
             return StaleCallError("cancelled")  # the caller knows that it cancelled
         if session.refusal is InvalidArgumentError:

@@ -29,17 +29,14 @@ _ACKNOWLEDGED_SECONDS: Final = 5.0
 class CoordinatorView(Protocol):
     """The coordinator of this program, as the connection's thread calls it."""
 
-    def program_report(self) -> Any:
-        """Return the state of this program."""
+    def program_report(self) -> Any: ...
 
-    def accept_news(self, news: News) -> None:
-        """Accept news of the cluster."""
+    def accept_news(self, news: News) -> None: ...
 
     def known_state(self) -> tuple[str, int, int, bool]:
         """Return what is known here: the arguments of `CoordinatorActor.news`."""
 
-    def connection_lost(self, error: Exception) -> None:
-        """Handle the loss of the connection."""
+    def connection_lost(self, error: Exception) -> None: ...
 
 
 class CoordinatorConnection:
@@ -130,7 +127,6 @@ class CoordinatorConnection:
             self._waiting.pop(event, None)
 
     def reset(self) -> None:
-        """Restart the count of failures at 0."""
         with self._lock:
             self._acknowledged = 0
 

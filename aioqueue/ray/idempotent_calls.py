@@ -79,7 +79,6 @@ class NumberedCalls(Generic[T]):
             self._release_turn(number)
 
     def has_ended(self, number: int) -> bool:
-        """Return whether a call has a result. Thread-safe."""
         made = self._results.get(number)
         return number < self._next if made is None else made.done()
 

@@ -157,7 +157,6 @@ class Client:
             self.connection.skip("dequeue", number)
 
     def delete(self) -> CallFlow[None]:
-        """End the actor."""
         if self.handle_state.keeps:
             with suppress(WorkerDiedError):
                 yield self.actor.end.remote()
