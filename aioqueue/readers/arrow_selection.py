@@ -409,7 +409,6 @@ class Portion(NamedTuple):
         return range(self.first, self.first + self.rows.num_rows)
 
     def behind(self, count: int) -> Portion:
-        """Return the rows without the first ones."""
         rows = self.rows.slice(count)
         if self.kept is None or not rows.num_rows:  # without rows, there is no first one
             return self._replace(row=self.row + count, first=self.first + count, rows=rows)

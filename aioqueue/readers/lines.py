@@ -294,7 +294,6 @@ class LineBlock(NamedTuple):
         return (numbers[skipped:], self.lines[skipped:]) if skipped else (numbers, self.lines)
 
     def offset_of(self, number: int) -> int:
-        """Return the offset of a line, in bytes."""
         end = self.end.encode("ascii")
         before = self.raw.split(end, number - self.first)[: number - self.first]
         return self.offset + sum(map(len, before)) + len(before)
