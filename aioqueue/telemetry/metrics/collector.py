@@ -67,7 +67,6 @@ class _Member(Generic[NumbersT]):
         part.add_finalizer(self._finalizer)
 
     def part(self) -> Any:
-        """Return the part; ``None`` if it was dropped."""
         return self._part()
 
     def numbers(self, now: float) -> NumbersT | None:
@@ -88,7 +87,6 @@ class _Member(Generic[NumbersT]):
         return self._with_lifetime(part.numbers(now), now)
 
     def detach(self) -> None:
-        """Stop watching the part."""
         part = self._part()
         if part is not None:
             part.remove_finalizer(self._finalizer)
@@ -122,12 +120,10 @@ class _Series(Generic[NumbersT]):
         self._previous: NumbersT | None = None  # the last reading
 
     def add(self, part: Any, now: float) -> None:
-        """Add a part."""
         self.sweep(now)
         self._members.append(_Member(part, now))
 
     def parts(self) -> list[Any]:
-        """Return the current parts."""
         found = [member.part() for member in self._members]
         return [part for part in found if part is not None]
 
@@ -163,7 +159,6 @@ class _Series(Generic[NumbersT]):
         return numbers
 
     def detach(self) -> None:
-        """Stop watching all parts."""
         for member in self._members:
             member.detach()
 
@@ -232,7 +227,6 @@ class Collector:
 
     @synchronized
     def detach(self) -> None:
-        """Stop watching all parts."""
         for stages in self._stages.values():
             stages.detach()
         for queues in self._queues.values():
@@ -280,7 +274,6 @@ class Collector:
 
     @synchronized
     def snapshot(self) -> Snapshot:
-        """Return all numbers as of now."""
         until, frozen = self._cached
         if until == inf and frozen is not None:
             return frozen
@@ -395,7 +388,6 @@ def _final_stage_numbers(collector: weakref.ref[Collector], last: StageNumbers) 
 
 
 def _all_steps(watch: Watch) -> StepNumbers:
-    """Return the steps of all loops that were ever watched."""
     steps = watch.steps
     if steps is None:
         return NO_STEPS

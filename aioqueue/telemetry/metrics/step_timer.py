@@ -200,7 +200,7 @@ class StepMeters:
 
 
 def _steps_of(meters: ref[StepMeters]) -> int:
-    """What a meter calls, which must not hold all meters: they hold it."""
+    """Return the number of steps. A meter calls this, as it must not refer to all meters."""
     found = meters()
     return 0 if found is None else found.steps()
 
