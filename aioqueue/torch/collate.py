@@ -128,11 +128,9 @@ _MODULES: Final = {"torch.utils.data._utils.collate", "aioqueue.torch.worker_inf
 class Gathering(Protocol):
     """The samples of one batch, as they arrive."""
 
-    def add(self, sample: Any) -> None:
-        """Accept the next sample."""
+    def add(self, sample: Any) -> None: ...
 
-    def batch(self) -> Any:
-        """Return the batch."""
+    def batch(self) -> Any: ...
 
 
 def gathering_for(collate_fn: Callable[[Any], Any], index: Any, memory: BatchMemory) -> Gathering:

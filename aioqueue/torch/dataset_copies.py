@@ -186,7 +186,6 @@ def _is_copied_as_usual(kind: type) -> bool:
 
 
 def _slots_of(kind: type) -> Iterator[str]:
-    """Return the names of ``__slots__``, as instances have them."""
     for one in kind.__mro__:
         if "__slots__" in vars(one):
             for name, member in vars(one).items():

@@ -368,7 +368,6 @@ def _kind_of(generator: Any) -> _Kind:
 
 
 def _attributes_of(sampler: Any) -> dict[str, Any]:
-    """Return the attributes of an object, and of its slots."""
     slots = {
         name: getattr(sampler, name)
         for kind in type(sampler).__mro__
