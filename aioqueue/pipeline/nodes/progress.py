@@ -338,8 +338,8 @@ class ProgressCounter:
         self._counts[1] += examples
 
     def add(self, item: Delivered) -> None:
-        _, _, _, examples, trouble = item
-        retried, is_skipped = trouble or (0, False)
+        _, _, _, examples, failure = item
+        retried, is_skipped = failure or (0, False)
         self._counts[4] += retried
         if is_skipped:
             self._counts[3] += 1
