@@ -99,7 +99,6 @@ class Arena:
         return bool(self._numbers[1])
 
     def begin(self) -> None:
-        """Note that the worker has reached its own code."""
         self._numbers[1] = 1
 
     def views(self, blocks: Iterable[Block]) -> list[memoryview]:
@@ -132,7 +131,6 @@ class Arena:
 
 
 def _attached(size: int, handle: Any) -> Arena:
-    """Open the arena in the other process."""
     arena = Arena.__new__(Arena)
     arena.size = size
     arena._tag = arena._fd = None

@@ -202,7 +202,7 @@ def _unlink(address: str) -> None:
 
 
 def _end(alive: int, pid: int, address: str) -> None:
-    """End a server whose processes are all gone. Its exit status is read later."""
+    """End a server without living processes. Its exit status is read later."""
     os.close(alive)
     _unlink(address)
     _unreaped.append(pid)
