@@ -297,7 +297,6 @@ class ActorSessions:
             return session
 
     def _description_error(self, description: Description) -> InvalidArgumentError:
-        """Return the error for a caller that expects a queue with another description."""
         found = zip(Description._fields, description, self._description, strict=True)
         field, theirs, ours = next(one for one in found if one[1] != one[2])
         return InvalidArgumentError(
@@ -518,7 +517,6 @@ class ActorSessions:
 
 
 async def copy_to_actor(payload: Payload) -> Payload:
-    """Return a copy of a batch that belongs to the actor."""
     import ray
 
     columns = payload.columns if payload.columns is not None else await payload.ref[0]

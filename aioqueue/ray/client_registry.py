@@ -250,7 +250,6 @@ class HandleState:
             self._kept[number] = copy
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Drop batches that have been committed as a whole."""
         with self._lock:
             for number in numbers:
                 self._kept.pop(number, None)

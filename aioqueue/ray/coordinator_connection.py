@@ -71,7 +71,6 @@ class CoordinatorConnection:
     # Callable in any thread, in signal handlers, and by finalizers.
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Schedule a call in the connection's thread."""
         self._inbox.put(call)
 
     def report_soon(self) -> None:
@@ -161,7 +160,7 @@ class CoordinatorConnection:
         self._answer_remaining_calls()
 
     def _answer_remaining_calls(self) -> None:
-        """After the connection has ended, answer all calls with that."""
+        """Answer all remaining calls with the end of the connection."""
         if self.ended_by is None:
             self.ended_by = _ended_error(self.name)
             report = self._last_report

@@ -180,7 +180,6 @@ class LeaseTable:
         return [handle for handle in self.all_handles_of(take) if not handle.segment.is_lost]
 
     def all_handles_of(self, take: Take) -> list[RowHandle]:
-        """Return what a dequeue was granted."""
         rows: Collection[Any] = self._core.storage.columns(take.held)
         return [row[1] if isinstance(row, tuple) else row for row in rows]
 
@@ -199,7 +198,6 @@ class LeaseTable:
         lease.rows = len(rows)
 
     def restore_rows(self, rows: Sequence[Any]) -> None:
-        """Restore the rows of the queue after a restart."""
         self._machine.restore_rows(*self.entries(rows))
 
     def mark_delivered(self, consumer: str, number: int) -> bool:

@@ -364,7 +364,6 @@ def _column(values: list[Any], component: Component) -> Any:
 
 
 def _bytes_of(columns: Columns) -> int:
-    """Return the approximate bytes of the arrays."""
     arrays = [array for one in columns for array in (one if _is_ragged(one) else (one,))]
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 

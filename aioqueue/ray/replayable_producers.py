@@ -54,11 +54,10 @@ class ProducerRecord:
         self._left_at = 0.0
 
     def end(self) -> None:
-        """Note that the filling handle has gone."""
+        """Note that the filling handle no longer exists."""
         self._left_at = monotonic()
 
     def enter(self, number: int, segment: Segment) -> None:
-        """Note that a batch is being enqueued."""
         self._segments[number] = segment
 
     def note_rows(self, inside: Iterable[int], rows: int) -> None:
