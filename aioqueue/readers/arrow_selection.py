@@ -73,7 +73,7 @@ class Selection:
         self._last: tuple[Any, list[str]] | None = None
 
     def options(self) -> dict[str, Any]:
-        """The arguments beside the filter, as positions compare them."""
+        """The arguments other than the filter, in the form in which positions compare them."""
         given = self._given
         is_schema = given is not None and not isinstance(given, str)
         return {

@@ -372,7 +372,6 @@ class _TopicConsumer:
                     yield record
 
     async def _fetch(self, partitions: Iterable[Any]) -> list[Any]:
-        """Return the next records as soon as some arrive."""
         first = await self._consumer.getone(*partitions)
         with anyio.CancelScope(shield=True):  # it does not wait, and `first` is already taken
             more = await self._consumer.getmany(*partitions, timeout_ms=0, max_records=_FETCHED)

@@ -187,7 +187,7 @@ def checked_end(lineterminator: Any) -> str:
 
 
 def line_end_option(end: str) -> dict[str, Any]:
-    """Return what a position must have in common with a reader, in addition."""
+    """Return the option that a position and a reader must share; empty for the default."""
     return {} if end == "\n" else {"lineterminator": end}
 
 
