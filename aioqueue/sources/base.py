@@ -95,7 +95,6 @@ class Scan(ABC, Generic[T]):
         """The entries, each with the place behind it."""
 
     def values(self) -> Iterator[T]:
-        """The items alone."""
         for entry in self.entries():
             yield entry.value
 

@@ -217,7 +217,6 @@ def _read(
     scope: sync.CancelScope | None,
     untold: list[BaseException],
 ) -> None:
-    """Run the reading thread."""
     failure: BaseException | None = None
     try:
         # Files are closed before the consumer sees the end, and in no scope that is cancelled.

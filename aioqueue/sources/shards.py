@@ -173,7 +173,6 @@ class EpochEntries:
         """Note that an entry that was read is left out, since it was delivered before."""
 
     def beginning(self) -> EpochStart:
-        """Return where an epoch begins."""
         return EpochStart(place=self.source._first_place())
 
     def length(self, epoch: int | None = None) -> int | None:

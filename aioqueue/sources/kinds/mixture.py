@@ -230,7 +230,6 @@ class _MixtureScan(Scan[T]):
         return self._mixture._epoch_draws_behind(self._epoch, self._after)
 
     def _runs(self, places: list[Place], form: Form, closing: ExitStack) -> list[Iterator[Any]]:
-        """One form of each source, closed with the stack."""
         runs = []
         for source, place in zip(self._mixture._sources, places, strict=True):
             run: Any = form(source._scan(self._epoch, place))

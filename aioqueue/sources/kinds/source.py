@@ -584,7 +584,6 @@ class _Repeated(_Derived[T]):
         return {"kind": "repeated", "times": self._times}
 
     def _number(self, epoch: int, one: int) -> int:
-        """Return the epoch of the source that a pass reads."""
         return epoch * self._times + one
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
