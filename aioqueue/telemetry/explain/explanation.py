@@ -256,7 +256,6 @@ class ExplainedStage(_SingleLineTexts):
 
     @property
     def is_alive(self) -> bool:
-        """Whether any of its workers still runs."""
         return any(worker.state != "ended" for worker in self.workers)
 
     def lines(self) -> Iterator[str]:

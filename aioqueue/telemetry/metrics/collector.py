@@ -188,7 +188,6 @@ class Collector:
 
     @synchronized
     def stage_added(self, stage: StagePart) -> None:
-        """Watch a stage, which may continue the series of another one."""
         now = perf_counter()
         self._stage_series(stage, now).add(stage, now)
         if self._is_sampling:
@@ -219,7 +218,7 @@ class Collector:
 
     @synchronized
     def stop_sampling(self) -> None:
-        """Let workers measure themselves no more."""
+        """Stop the workers' measurements of themselves."""
         self._is_sampling = False
         for series in self._stages.values():
             for part in series.parts():
@@ -259,7 +258,6 @@ class Collector:
 
     @synchronized
     def sizes(self) -> dict[str, int]:
-        """Return the size of each queue, by its name in snapshots."""
         queues = list(self._queues.values())
         names = _unique(series.name for series in queues)
         sizes = [sum(part.size for part in series.parts()) for series in queues]

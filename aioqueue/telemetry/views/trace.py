@@ -47,8 +47,7 @@ class Traceable(Protocol):
 
     def snapshot(self) -> Snapshot: ...
 
-    def _sizes(self) -> dict[str, int]:
-        """Return the size of each queue, by its name in snapshots."""
+    def _sizes(self) -> dict[str, int]: ...
 
     def _trace(self, tracer: Tracer) -> None: ...
 
