@@ -171,8 +171,7 @@ class _Column(Protocol):
     def fits(self, value: Any) -> bool:
         """Accept a further value, unless it is of another kind."""
 
-    def values(self) -> Iterable[Any]:
-        """Return the value of each sample."""
+    def values(self) -> Iterable[Any]: ...
 
     def collated(self, many: Callable[[Iterable[Any]], Any]) -> Any:
         """Return the result of `default_collate` for the values, as a list or a tuple."""

@@ -237,7 +237,7 @@ def _without_prepare_note(failure: BaseException) -> BaseException:
 
 
 def _titled_note(note: str) -> str:
-    """Return a worker's note, after which a group of failures can be named."""
+    """Give a worker's note about a batch a title, which groups of failures can have."""
     batch = _BATCH.match(note)
     return note if batch is None else FailureNote(note, f"the DataLoader failed on {batch[1]}")
 
