@@ -122,7 +122,7 @@ class Request(Attempt):
         return size_of((self.value,))
 
     def outcome(self) -> Any:
-        """Return the result, or raise the failure. The exception belongs to this caller alone."""
+        """Return the result, or raise the failure: an exception that no other caller gets."""
         if self.error is not None:
             self.raise_error()
         return self.result
@@ -256,7 +256,7 @@ class BatcherCore:
 
     @synchronized
     def full(self) -> QueueFull:
-        """Count a call that is refused for want of room, and make its error."""
+        """Count a call that is refused for lack of room, and make its error."""
         self._counts.refused += 1
         if self.aio.max_bytes is None:
             waiting = counted(self.aio.capacity or 0, "request")  # without a bound it is not full
