@@ -387,7 +387,7 @@ class WorkerScope:
         self._outer.cancel()
 
     def cancel_again(self) -> None:
-        """Cancel the worker once more, after its grace; for the first time, if it was not yet."""
+        """Cancel the worker again after its grace period, or now if it was never cancelled."""
         if not self._is_cancelled:
             self.cancel()
             self._is_grace_over_first = True

@@ -239,7 +239,7 @@ class CoordinatorCore(WatchdogTarget):
         return known.issuperset(map(id, failures_behind(error, self.clean_types)))
 
     def drain(self, seconds: float | None) -> None:
-        """Let all sources end. Stop if that takes longer than ``seconds``."""
+        """Request the end of all sources. Stop if that takes longer than ``seconds``."""
         drain = self.draining.request()
         if seconds is not None:
             threading.Thread(

@@ -83,7 +83,7 @@ class LoopThread(threading.Thread):
         self.cancel_tasks_again: Callable[[], object] | None = None
 
     def cancel_again(self) -> bool:
-        """Cancel the tasks once more, after their grace; return whether there are any."""
+        """Cancel the tasks again after their grace period; return whether there are any."""
         # Read once: the loop's thread sets it to None when its tasks have ended.
         again = self.cancel_tasks_again
         if again is not None:
