@@ -49,7 +49,7 @@ class ItemQuota:
     # For who takes the rows.
 
     def allow(self, epoch: int, items: int) -> None:
-        """Let this many items of an epoch be read in all, at least."""
+        """Allow at least this many items of an epoch to be read in total."""
         if (epoch, items) <= self._allowed:
             return
         self._allowed = (epoch, items)
