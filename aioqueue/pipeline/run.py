@@ -164,7 +164,7 @@ class _Run(ABC):
         """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
 
     def _watch_preemption(self) -> None:
-        """Let a preemption wake it from now on; at once, if there is one already."""
+        """Let a preemption wake it from now on; immediately, if one was already announced."""
         ALARM.sleepers.add(self)  # first: a signal handler may ring before the next line
         if ALARM.reasons:
             ALARM.wake(self)

@@ -298,7 +298,7 @@ def layout_of(example: Any, objects: Objects) -> Layout:
 
 
 def is_one_array(values: Any, depth: int = _MAX_AXES) -> bool:
-    """Return whether a list holds numbers and text alone, or lists of them."""
+    """Return whether a list contains only numbers and text, or lists of them."""
     return depth > 0 and all(
         isinstance(value, SCALARS)
         or (isinstance(value, list | tuple) and is_one_array(value, depth - 1))

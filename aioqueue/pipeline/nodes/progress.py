@@ -166,7 +166,7 @@ class DeferredState:
 
 
 def plain(document: Any) -> Any:
-    """A copy in plain JSON types alone; its deferred parts are made now."""
+    """Return a copy in plain JSON types only; deferred parts are computed now."""
     return json.loads(_STATES.encode(document))
 
 

@@ -124,7 +124,7 @@ class Transform(Node):
         return n
 
     def _rows_for(self, rows: int) -> int:
-        """How many more rows it takes, for all that is known, in order to give so many more."""
+        """Return how many more input rows it needs, as far as is known, for that many more rows."""
         return rows
 
     def limit(self, rows: int) -> None:

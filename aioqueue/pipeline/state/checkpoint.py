@@ -173,7 +173,7 @@ class PipelinePositions:
 
 
 def _written(document: dict[str, Any], resume_point: ResumePoint) -> dict[str, Any]:
-    """Write where a run stands into the empty document of its pipeline."""
+    """Write the position of a run into the empty document of its pipeline."""
     document["epoch"], document["batches"] = resume_point.epoch, resume_point.batches
     document["skip"], document["handed"] = resume_point.skip, resume_point.handed
     document["run"] = resume_point.run
