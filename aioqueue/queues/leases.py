@@ -154,7 +154,7 @@ class QueueLeases:
                 self._sync.task_done(rows)
 
     def commit_all(self) -> None:
-        """Commit all leases: what was handed out does not say which elements it was made from."""
+        """Commit all leases, since results do not say which elements they were made from."""
         self.commit(list(self._held))
 
     def give_back(self) -> None:
