@@ -87,7 +87,7 @@ class NumberedCalls(Generic[T]):
         self._loop.call_soon_threadsafe(self._release_turn, number)
 
     def abandon(self) -> None:
-        """Fail all waiting calls, since the caller is gone. Thread-safe."""
+        """Fail all waiting calls, since the caller no longer exists. Thread-safe."""
         self._loop.call_soon_threadsafe(self._abandon)
 
     def _abandon(self) -> None:

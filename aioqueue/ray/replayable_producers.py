@@ -102,7 +102,7 @@ class ProducerRecord:
         segment.is_awaited = True
 
     def give_up(self) -> bool:
-        """Give up the requested batches if no handle has filled for long."""
+        """Give up the requested batches if no handle has filled the queue for a long time."""
         if not (self._requested and self._left_at and monotonic() - self._left_at > RETURN_SECONDS):
             return False
         for number in self.missing():
