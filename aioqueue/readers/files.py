@@ -352,7 +352,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_there(path: str) -> bool:
-    """Return whether a path exists, be it as a broken link."""
+    """Return whether a path exists, even as a broken link."""
     try:
         os.lstat(path)
     except OSError as error:
