@@ -350,7 +350,7 @@ class _Tables(RowWriter):
         self._is_checked = True
 
     def _fitted(self, batch: Any) -> Any:
-        """A record batch of the user's in the schema of the files."""
+        """Return a record batch of the user in the schema of the files."""
         pa = self._pa
         if self._columns is not None:
             batch = batch.select(self._columns)
