@@ -75,7 +75,7 @@ class _Member(Generic[NumbersT]):
         return None if part is None else self._with_lifetime(part.numbers(now), now)
 
     def last_numbers(self, now: float) -> NumbersT | None:
-        """Return the final numbers of the part; ``None`` while it goes on."""
+        """Return the final numbers of the part; ``None`` while it still runs."""
         if self._last:
             return self._with_lifetime(*self._last[0])
         part = self._part()
