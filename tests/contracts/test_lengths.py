@@ -9,18 +9,18 @@ from tests.kit.resuming import How
 
 
 @asked("lengths", first=True)
-def test_an_epoch_has_its_length(program: Program, folder: Path) -> None:
-    pipeline = program.pipeline(How(2), folder)
-    with pipeline.epochs(1) as epochs:
-        epoch = next(epochs)
-        try:
-            length = len(epoch)
-        except TypeError:
-            return  # it depends on the data
-        count = sum(1 for _ in epoch)
-    assert count == length, (
-        f"{program.kind}: an epoch has {count} values, and its `length` says {length}"
-    )
+def test_each_epoch_has_its_length(program: Program, folder: Path) -> None:
+    with program.pipeline(How(2), folder).epochs(2) as epochs:
+        for epoch in epochs:
+            try:
+                length = len(epoch)
+            except TypeError:
+                return  # it depends on the data
+            count = sum(1 for _ in epoch)
+            assert count == length, (
+                f"{program.kind}: epoch {epoch.number} has {count} values, and its `length` says"
+                f" {length}"
+            )
 
 
 @asked("lengths", first=True)

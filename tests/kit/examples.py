@@ -800,6 +800,7 @@ class SinkExample:
         options: of the function that makes it.
         exceptions: the questions that it is not asked.
         variants: further options, by what is special about them.
+        read_options: of the function that reads its files.
     """
 
     row: Callable[[int], Any]
@@ -807,6 +808,7 @@ class SinkExample:
     options: Mapping[str, Any] = field(default_factory=dict)
     exceptions: Exceptions = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    read_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Unfit:
