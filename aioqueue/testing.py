@@ -18,7 +18,7 @@ from aioqueue.base.public_names import World
 from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.core.attempts import Statistics
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
-from aioqueue.queues.core import QueueFace
+from aioqueue.queues.queue_core import QueueFace
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.explain import stacks
 from aioqueue.worlds import current_waker
@@ -209,7 +209,7 @@ class _WaitingCallers:
             call_with_lock(self._machine._lock, self._end)
 
     def check(self) -> None:
-        """Count the callers in line. Called with the lock of the machine held."""
+        """Count the waiting callers. The caller holds the lock of the machine."""
         now = self._machine.statistics()
         enough = now.waiting_enqueues >= self._enqueues and now.waiting_dequeues >= self._dequeues
         if enough and not self.reached.is_open:

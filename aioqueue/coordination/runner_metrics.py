@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.base.arguments import EnqueueOp, function_name
 from aioqueue.core.meters import LockSamples, Meter, Tracer
-from aioqueue.queues.core import QueueFace
+from aioqueue.queues.queue_core import QueueFace
 from aioqueue.telemetry.explain.lock_waits import locks_of
 from aioqueue.telemetry.metrics.watch import EndingPart
 
@@ -19,12 +19,10 @@ class _Plan(Protocol):
     """One worker: its op, and where it runs."""
 
     @property
-    def op(self) -> EnqueueOp:
-        """The enqueue op that it calls."""
+    def op(self) -> EnqueueOp: ...
 
     @property
-    def is_task(self) -> bool:
-        """Whether the op is a coroutine function."""
+    def is_task(self) -> bool: ...
 
 
 class OpStage(EndingPart):

@@ -35,7 +35,7 @@ from aioqueue.coordination.classify import (
     classify,
     owner_of_caller,
 )
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.misuse import (
     checked_ops,
     name_failed_worker,
@@ -55,7 +55,7 @@ from aioqueue.coordination.tasks import CooperativeYield
 from aioqueue.coordination.workers import AddedWorkers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.core.meters import Meter, current_meter
 from aioqueue.errors import OutOfRangeError, counted
-from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.queues.queue_core import QueueCore, QueueFace
 from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.metrics.watch import StagePart, Watch
 from aioqueue.worlds import current_waker
@@ -146,7 +146,6 @@ class Run:
             self._runner._drain_source()
 
     def in_flight(self) -> int:
-        """Return how many items were taken from a source and are not in the queue, if known."""
         return self._runner._in_flight()
 
     @synchronized
@@ -170,7 +169,6 @@ class Run:
         return list(self._threads)
 
     def stop_at_exit(self) -> None:
-        """Stop because the program ends without having requested a stop."""
         self.cancel()
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
@@ -441,7 +439,6 @@ class Run:
         return callbacks
 
     def failed(self, name: str, error: BaseException) -> None:
-        """Report the failure of a worker, or of the code that closes the queue."""
         if self._core is not None:
             # First the report: the stop that it causes reaches all runs together.
             self._core.report(error, name)
@@ -656,7 +653,6 @@ class RunnerFace:
         """Note that a worker was cancelled before it had begun and will never run."""
 
     def _in_flight(self) -> int:
-        """Return how many items were taken from a source and are not in the queue, if known."""
         return 0
 
     def _truncation_cause(self) -> BaseException | None:

@@ -19,7 +19,7 @@ from aioqueue.base.display_text import LogLines
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import counted
-from aioqueue.queues.core import QueueCore
+from aioqueue.queues.queue_core import QueueCore
 from aioqueue.system.forks import living_queues
 from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry.explain.registry import WaitPoint, known_runs, known_waits
@@ -184,7 +184,6 @@ class WatchdogTarget:
     """Places outside queues where nothing has moved between the last two checks."""
 
     def explain(self) -> Explanation:
-        """Return which callers wait, and for what."""
         raise NotImplementedError
 
     def progress(self) -> dict[int, int]:
@@ -196,7 +195,6 @@ class WatchdogTarget:
         return {id(core): _progress(core) for core in self._queues()}
 
     def longest_wait(self) -> float:
-        """Return the longest current wait at its queues in seconds; 0.0 if nobody waits."""
         attempts = [attempt for core in self._queues() for attempt in core.machine.waiting()]
         waits = [perf_counter() - attempt.began for attempt in attempts if attempt.began]
         return max([*waits, *(one.longest_of_waits() for one in self._stalled)], default=0.0)

@@ -20,8 +20,8 @@ from aioqueue.items.item import EpochEnd
 from aioqueue.items.journal import JournalWriter
 from aioqueue.items.positions import misplaced
 from aioqueue.items.quarantined import Quarantined
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.build import length_of
-from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.progress import ResumePoint
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange
 from aioqueue.pipeline.nodes.stepping import RunLock
@@ -110,7 +110,7 @@ class Epochs(Generic[T]):
 
     @property
     def _batch_shape(self) -> BatchShape | None:
-        """What is known of its elements, if these are batches, and it has begun."""
+        """The shape of the elements, if they are batches and the run has begun."""
         return None if self._run is None else self._run.batch_shape
 
     def __repr__(self) -> str:
@@ -379,7 +379,7 @@ class Epochs(Generic[T]):
         return run
 
     def _opened_journal(self) -> tuple[ResumePoint, JournalWriter | None]:
-        """Where the run begins, and the writer of its journal, if it has one."""
+        """Return where the run begins, and the writer of its journal, if it has one."""
         if self._journal is None:
             return self._resume_point, None
         run = self._resume_point.run or os.urandom(8).hex()

@@ -24,7 +24,7 @@ from aioqueue.items.item import (
     delivered_number,
 )
 from aioqueue.items.provenance import DROPPED, UNKNOWN, RowOrigin, make_none, split
-from aioqueue.pipeline.examples.batch_shape import BatchShape
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow, RunOver
 from aioqueue.pipeline.nodes.node import Node, NoPositionError, Taken
 from aioqueue.pipeline.nodes.progress import (
@@ -318,7 +318,7 @@ class QueueNode(Node):
         }
 
     def _demand(self, n: int) -> _ItemDemand:
-        """What to wait for: n items if they will surely come; otherwise what is there soon."""
+        """Return what to wait for: n items if they surely come; otherwise those that come soon."""
         # Few rows: what is there is enough. And if an item may give no example, or several, n rows
         # are not n items, so waiting for n items could wait for one that is not needed.
         if n < self._at_once or not self._is_one_to_one:

@@ -9,10 +9,7 @@ from typing import Any, Final, NoReturn
 
 import aioqueue
 from aioqueue.base.arguments import checked_flag, checked_grace, checked_watchdog
-from aioqueue.coordination.core import (
-    BLOCK_NAME,
-    CoordinatorCore,
-)
+from aioqueue.coordination.coordinator_core import BLOCK_NAME, CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.spec import is_iterable
@@ -284,7 +281,6 @@ class ClusterCore(CoordinatorCore):
                     yield ActiveWorker(f"{self._life}/{key}", worker.name)
 
     def known_state(self) -> tuple[str, int, int, bool]:
-        """Return what this program knows of the others."""
         with self._lock:
             return self._life, self._run, self._seen, self.stopped.is_open
 

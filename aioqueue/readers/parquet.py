@@ -23,7 +23,7 @@ from aioqueue.base.arguments import checked_count, is_int
 from aioqueue.base.extras import required
 from aioqueue.items.positions import misplaced
 from aioqueue.items.quarantine import OnDamage, QuarantinePath
-from aioqueue.pipeline.examples.arrow import array_of, time_scalar, values_of
+from aioqueue.pipeline.batches.arrow import array_of, time_scalar, values_of
 from aioqueue.readers.arrow_selection import (
     FileSelection,
     Portion,
@@ -692,5 +692,5 @@ def _reporting_damage(pa: Any, path: str, offset: int, fault: str) -> Iterator[N
 
 
 def _is_of_the_system(error: Exception) -> bool:
-    """Return whether a failure is about files or a network, rather than about the contents."""
+    """Return whether a failure concerns files or a network rather than the contents."""
     return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)

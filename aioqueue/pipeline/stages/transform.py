@@ -12,8 +12,8 @@ from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
 from aioqueue.items.provenance import RowOrigin
 from aioqueue.items.value_text import format_value
-from aioqueue.pipeline.examples.batch_shape import BatchShape
-from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.batches.batch_shape import BatchShape
+from aioqueue.pipeline.batches.collation import Collator
 from aioqueue.pipeline.nodes.flow import Flow, failure_of_step
 from aioqueue.pipeline.nodes.node import Node, NoPositionError, Taken
 from aioqueue.pipeline.nodes.replay_log import NameColumns, ReplayLog
@@ -124,15 +124,14 @@ class Transform(Node):
         return n
 
     def _rows_for(self, rows: int) -> int:
-        """How many more rows it takes, for all that is known, in order to give so many more."""
+        """Return how many more input rows it needs, as far as is known, for that many more rows."""
         return rows
 
     def limit(self, rows: int) -> None:
         super().limit(rows)
         self._upstream.limit(self._rows_for(rows))
 
-    def begin(self, epoch: int) -> None:
-        """Begin an epoch."""
+    def begin(self, epoch: int) -> None: ...
 
     @abstractmethod
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
@@ -142,8 +141,7 @@ class Transform(Node):
         """End the epoch. Returns the rows that are left."""
         return ()
 
-    def clear(self) -> None:
-        """Drop all rows that are held."""
+    def clear(self) -> None: ...
 
     def more(self) -> Row | None:
         """Make one more row of the rows that are held, if that is possible without another input:

@@ -141,7 +141,6 @@ class QueueCore:
         return self.machine.capacity
 
     def remember(self, waker: AsyncWaker) -> None:
-        """Remember an event loop whose tasks wait here."""
         call_with_lock(self.lock, self.wakers.__setitem__, waker, None)
 
     def count_filler(self, waker: AsyncWaker, change: int) -> None:
@@ -660,7 +659,7 @@ class QueueFace(QueueMethods[ElementT]):
             face._bind(core)
             core.faces[world] = weakref.ref(face)
             # The core holds the face weakly, so its maker keeps it alive. It does so under the name
-            # by which users ask for the face: see `aioqueue.queues.faces.PeerFace`.
+            # by which users ask for the face: see `aioqueue.queues.base.PeerFace`.
             vars(self)[world] = face
         return face
 
