@@ -138,7 +138,7 @@ WRITING = (write_all, write_batches, write_what_does_not_fit, write_in_a_task, w
 
 def test_each_cache_and_writer_is_in_use(tmp_path: Path, folder: Path) -> None:
     """Each class that the package derives from those that hold files open is left by a test."""
-    kinds = [one for kind in (CacheStore, RowWriter) for one in concrete(kind)]
+    classes = [*concrete(CacheStore), *concrete(RowWriter)]
     used: set[Any] = set()
 
     def noting(kind: Any, original: Any) -> Any:
@@ -149,15 +149,15 @@ def test_each_cache_and_writer_is_in_use(tmp_path: Path, folder: Path) -> None:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind in kinds:
-            patch.setattr(kind, "__init__", noting(kind, kind.__init__))
+        for cls in classes:
+            patch.setattr(cls, "__init__", noting(cls, cls.__init__))
         for number, case in enumerate(CACHES):
             with suppress(*WRONG):
                 list(case.make(tmp_path / f"cache {number}", folder))
         for kind, example, options in sinks_asked("leaving"):
             sink = sink_of(kind, tmp_path / f"sink {kind.name} {options}", options)
             write_all(sink, example.row, example.unfit)
-    unused = sorted(one.__qualname__ for one in kinds if one not in used)
+    unused = sorted(one.__qualname__ for one in classes if one not in used)
     assert not unused, f"in use by no example of tests/kit/examples.py: {', '.join(unused)}"
 
 
