@@ -287,7 +287,9 @@ STAGES: dict[type[Any], StageExample] = {
     Prepare: StageExample(
         {
             "prepare": lambda one, how, n: how.prepare(one, noised),
-            "tasks": lambda one, how, n: how.prepare(one, noised_in_a_task),
+            "tasks": lambda one, how, n: one.prepare(
+                noised_in_a_task, workers=how.workers, max_in_flight=how.limit
+            ),
             "generators": lambda one, how, n: how.prepare(one, copies),
             "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", drop_none=True),
             "retries": lambda one, how, n: how.prepare(
