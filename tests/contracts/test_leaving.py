@@ -17,6 +17,7 @@ import mmap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,21 +25,24 @@ import pytest
 
 import aioqueue
 from aioqueue import DataLossError, sync
-from aioqueue.inputs import items
+from aioqueue.inputs import Retry, items
 from aioqueue.pipeline.cache import CacheStore
 from aioqueue.pipeline.sink import RowWriter
 from tests.contracts.programs import (
     Program,
+    asked,
     asked_formats,
     damaged_reader,
     programs_asked,
     sink_of,
     sinks_asked,
 )
-from tests.kit.examples import HAS_PYARROW
+from tests.kit.examples import HAS_PYARROW, executed
+from tests.kit.functions import refuses_five, refuses_five_in_a_task
 from tests.kit.kinds import Kind, concrete
-from tests.kit.left_behind import HAS_PROC, left_behind
+from tests.kit.left_behind import HAS_PROC, left_behind, opened
 from tests.kit.resuming import How
+from tests.kit.worlds import spin_until
 
 WRONG = (aioqueue.InvalidArgumentError, ExceptionGroup, DataLossError)
 
@@ -329,6 +333,21 @@ def test_writing_leaves_nothing_to_the_collector(
 
     program()
     assert left_behind(program) == ({}, [])
+
+
+@pytest.mark.slow(but=("thread", "task"))
+@asked("leaving", of="executor")
+def test_workers_that_wait_for_a_retry_end_at_once(program: Program) -> None:
+    functions = (refuses_five, refuses_five_in_a_task)
+    retry = Retry(1, backoff=60)
+    pipeline = executed(program.kind.cls, How(2), functions, items(range(10)), on_error=retry)
+    for value in pipeline:
+        if value == 4:
+            break
+    begun = perf_counter()
+    del pipeline
+    spin_until(lambda: not opened()["threads"])
+    assert perf_counter() - begun < 20, f"{program.kind}: its stop does not end what waits"
 
 
 async def bad_async(example: Any) -> None:
