@@ -279,7 +279,15 @@ class BaseSource(ABC, Generic[T]):
         return self.seed
 
     def __repr__(self) -> str:
-        return on_one_line(f"<aioqueue.inputs.{self.name}, seed={self.seed}>")
+        return on_one_line(f"<aioqueue.inputs.{self._described()}>")
+
+    def _described(self) -> str:
+        """Its name and its most important arguments."""
+        return f"{self.name}{self._details()}"
+
+    def _details(self) -> str:
+        """The most important arguments, in few words, as they stand behind the name."""
+        return f", seed={self.seed}"
 
     def __bool__(self) -> bool:
         """Always true, also for an empty source: otherwise ``len`` would decide."""
