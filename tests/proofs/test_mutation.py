@@ -144,7 +144,7 @@ def test_its_files_and_tests_are_there() -> None:
 
 
 def test_the_command_lists_mutants(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "core/attempts.py:* Lines.remove:*"]) == 0
+    assert main(["--list", "core/attempts.py:* WaitLists.remove:*"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines
-    assert all(" Lines.remove: `" in line for line in lines)
+    assert all(" WaitLists.remove: `" in line for line in lines)
