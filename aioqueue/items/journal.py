@@ -263,7 +263,7 @@ class JournalWriter:
             if journal.run == run and journal.damage is None:
                 return self._cut(journal, handed)
             why = journal.damage or "it is of another run"
-            _log.warning("the journal %s is now %s: %s", path, _put_aside(path), why)
+            _log.warning("the journal %s is now %s: %s", path, _rename_aside(path), why)
         file = path.open("xb" if not path.exists() else "wb", buffering=0)
         file.write(_MAGIC + json.dumps({"run": run}).encode("ascii") + b"\n")
         return file
@@ -291,7 +291,7 @@ def _begun(file: BinaryIO, path: Path) -> tuple[str, int]:
     return run, file.tell()
 
 
-def _put_aside(path: Path) -> Path:
+def _rename_aside(path: Path) -> Path:
     number = 1
     while (other := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
@@ -357,7 +357,7 @@ def _unpacked(content: bytes, width: int) -> list[int]:
     return found
 
 
-def _told(entry: JournalEntry) -> str:
+def _format_entry(entry: JournalEntry) -> str:
     """An entry in letters: a line for the batch, and one for each item."""
     lines = [f"batch {entry.batch}: number {entry.place} of epoch {entry.epoch}"]
     for source, epoch, index in entry.items:
@@ -388,7 +388,7 @@ def _show(path: str, batches: Sequence[int], program: str) -> int:
     """Print entries, or what the file has; returns the exit status."""
     try:
         journal = read_journal(path)
-        found = [_told(journal[batch]) for batch in batches]
+        found = [_format_entry(journal[batch]) for batch in batches]
     except (OSError, DataLossError, IndexError) as error:
         print_to(sys.stderr, f"{program}: {error}")
         return 1

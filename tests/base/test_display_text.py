@@ -106,11 +106,8 @@ def test_no_outlet_reveals_a_secret(url: str) -> None:
     pipeline = reader.prepare(len).batch(2)
     several = read_whole_files(items([url], epochs=1))
     said = [repr(reader), repr(listed), repr(pipeline), repr(several), format_value([url, (url,)])]
-    said += [
-        format_value(url.encode()),
-        format_value(f"{'x' * 40} {url}"),
-        format_value({url: url}),
-    ]
+    said += [format_value(url.encode()), format_value(f"{'x' * 40} {url}")]
+    said += [format_value({url: url})]
     said += [str(pipeline), pipeline._repr_svg_(), repr(DataLossError(path=url, fault="damage"))]
     said += [str(InvalidArgumentError(f"paths: got {url!r}"))]
     lost = DataLossError(path=url, offset=3, fault="damage")

@@ -171,7 +171,7 @@ class Connection:
         return f"a worker {loss.how}; {items} left"
 
 
-class Executor(ChunkExecutor[Connection]):
+class Executor(ChunkExecutor[Connection], registered=False):
     """Each of its workers has the next list of events.
 
     Attributes:
@@ -193,7 +193,7 @@ class Executor(ChunkExecutor[Connection]):
         return self.connections[-1]
 
     def wait_until_ready(self, connection: Connection) -> None:
-        connection.gauge.is_there()
+        connection.gauge.process_ready()
 
     def disconnect(self, connection: Connection, *, at_once: bool) -> None:
         connection.ended_at_once = at_once

@@ -62,7 +62,7 @@ def test_tasks_do_not_run_ahead_of_a_slow_item(task_world: TaskWorld) -> None:
 
 
 @pytest.mark.parametrize("retries", [1, 2])
-async def test_how_often_an_item_has_failed_is_told(world: World, retries: int) -> None:
+async def test_the_failure_says_how_often_an_item_has_failed(world: World, retries: int) -> None:
     def fail(number: int) -> int:
         raise ValueError(number)
 

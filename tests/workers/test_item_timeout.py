@@ -27,7 +27,7 @@ SLOW = frozenset((3, 7))
 
 
 class Slow:
-    """Functions that hang in some items until the test lets them go."""
+    """Functions that hang on some items until the test releases them."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -129,7 +129,7 @@ class TestEverywhere:
     @pytest.mark.slow
     @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
     def test_workers_come_and_go_meanwhile(self, where: str, slow: Slow, ordered: bool) -> None:
-        """Whoever leaves, or is replaced, or is new: every item comes once, or is skipped once;
+        """Workers leave, are replaced and are added: every item comes once, or is skipped once;
         and who looks on, from any thread, may do so."""
         queue = sync.FIFOQueue(4)
         runner: Any = prepare(
@@ -282,9 +282,9 @@ class TestThreads:
         assert len(deputies()) == 1
         (name,) = (one.name for one in deputies())
         assert f"its thread {name} is left behind" in caplog.text
-        told = rf"still running:\n  {name}, at item 3 \(epoch 0, index 0\), in .*(hangs|wait)"
+        explained = rf"still running:\n  {name}, at item 3 \(epoch 0, index 0\), in .*(hangs|wait)"
         assert "prepare into 'examples' has ended; a thread was left behind" in caplog.text
-        assert re.search(told, caplog.text)
+        assert re.search(explained, caplog.text)
 
     def test_a_consumer_that_is_slow_is_not_held_against_an_item(self, slow: Slow) -> None:
         slow.go.set()
@@ -296,19 +296,19 @@ class TestThreads:
             threading.Event().wait(2 * SOON)  # what is not to matter
             assert list(queue) == [0.0, 1.0, 2.0, 3.0]
 
-    def test_an_explanation_tells_the_deputy_and_its_item(self, slow: Slow) -> None:
+    def test_an_explanation_shows_the_timed_thread_and_its_item(self, slow: Slow) -> None:
         queue = sync.FIFOQueue(4, name="examples")
         runner = prepare([3], slow.hangs, into=queue, workers=1, item_timeout=PATIENCE)
         with sync.Coordinator() as coord:
             coord.start(runner)
             spin_until(lambda: slow.calls)
-            told = coord.explain()
+            explained = coord.explain()
             slow.go.set()
-        (worker,) = (one for stage in told.stages for one in stage.workers if one.item)
+        (worker,) = (one for stage in explained.stages for one in stage.workers if one.item)
         assert worker.item is not None
         assert worker.item.text == "3"
         assert any(frame.function.endswith("Slow.hangs") for frame in worker.stack)
-        assert told.coordinators[0].workers == ()
+        assert explained.coordinators[0].workers == ()
 
 
 def has_timed_out(runner: PrepareRunner, times: int) -> bool:

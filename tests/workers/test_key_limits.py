@@ -1,4 +1,4 @@
-"""No more than so many items of one key are in preparation at a time, wherever that is."""
+"""At most ``max_per_key`` items of one key are in preparation at a time, on every executor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pending(key: str, number: int) -> Pending:
 
 
 class TestPlaces:
-    """What gives them out, by itself."""
+    """`KeyLimit` and `Inbox`, without workers."""
 
     def entered(self, limit: KeyLimit, keys: str) -> tuple[list[Pending], list[bool]]:
         pendings = [pending(key, number) for number, key in enumerate(keys)]
@@ -53,28 +53,28 @@ class TestPlaces:
     def test_go_to_those_put_aside_in_their_order(self) -> None:
         limit = KeyLimit(first, 1)
         pendings, _ = self.entered(limit, "abaaa")
-        assert limit.give_back(pendings[1]) is None
-        assert limit.give_back(pendings[0]) is pendings[2]
+        assert limit.release_place(pendings[1]) is None
+        assert limit.release_place(pendings[0]) is pendings[2]
         late = pending("a", 9)
         limit.note_key(late)
         assert not limit.admit(late), "others of its key have come before"
         assert limit.admit(pendings[2]), "it has its place already"
-        assert limit.give_back(pendings[2]) is pendings[3]
-        assert limit.give_back(pendings[3]) is pendings[4]
-        assert limit.give_back(pendings[4]) is late
-        assert limit.give_back(late) is None
+        assert limit.release_place(pendings[2]) is pendings[3]
+        assert limit.release_place(pendings[3]) is pendings[4]
+        assert limit.release_place(pendings[4]) is late
+        assert limit.release_place(late) is None
 
     def test_are_given_back_once(self) -> None:
         limit = KeyLimit(first, 1)
         (one, other), _ = self.entered(limit, "aa")
-        assert limit.give_back(one) is other
-        assert limit.give_back(one) is None
+        assert limit.release_place(one) is other
+        assert limit.release_place(one) is None
         assert not limit.admit(one)
-        assert limit.give_back(other) is one
+        assert limit.release_place(other) is one
 
     def test_nothing_is_kept_of_a_key_without_items(self) -> None:
         class Key(str):
-            """One of which it can be told whether somebody still has it."""
+            """A key whose references can be counted."""
 
         limit = KeyLimit(lambda value: Key("a"), 2)
         pendings = [pending("a", number) for number in range(5)]
@@ -86,7 +86,7 @@ class TestPlaces:
         left = [one for one in pendings if one.has_place]
         assert len(left) == 2
         while left:
-            heir = limit.give_back(left.pop())
+            heir = limit.release_place(left.pop())
             if heir is not None:
                 left.append(heir)
         del pendings, one
@@ -123,9 +123,9 @@ class TestPlaces:
         assert inbox.admit(one)
         assert not inbox.admit(other)
         inbox.put(third)
-        assert inbox.give_back(one)
+        assert inbox.release_place(one)
         assert inbox.take(9) == [other, third]
-        assert not inbox.give_back(one)
+        assert not inbox.release_place(one)
 
 
 @pytest.fixture(params=["task", "thread", "process", "interpreter"])
@@ -399,7 +399,7 @@ class TestOnThreads:
             assert sorted(queue) == list(range(40))
 
     def test_a_generator_keeps_its_place_until_its_end(self) -> None:
-        """Its examples are enqueued one by one, while it goes on."""
+        """Its examples are enqueued one by one, while it still runs."""
         inside: list[int] = []
         most: list[int] = []
 

@@ -427,11 +427,11 @@ def test_room_that_comes_after_the_look_for_it_is_noticed(monkeypatch: pytest.Mo
 def test_what_came_in_any_order_is_put_in_order() -> None:
     order: Reordering[str] = Reordering()
     for number, thing in ((1, "b"), (2, "c"), (4, "e")):
-        assert order.bring(number, thing) is None
-    assert order.bring(0, "a") == "a"
+        assert order.add(number, thing) is None
+    assert order.add(0, "a") == "a"
     assert [order.following() for _ in range(3)] == ["b", "c", None]
     assert len(order) == 1
-    assert order.bring(3, "d") == "d"
-    assert order.bring(5, "f") is None, "somebody is handing on already"
+    assert order.add(3, "d") == "d"
+    assert order.add(5, "f") is None, "another caller is passing results on already"
     assert [order.following() for _ in range(3)] == ["e", "f", None]
-    assert order.bring(6, "g") == "g"
+    assert order.add(6, "g") == "g"

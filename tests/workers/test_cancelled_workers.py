@@ -1,4 +1,4 @@
-"""Workers of a `prepare` that somebody cancels: whoever takes the examples hears of it."""
+"""If workers of a `prepare` are cancelled, the consumer of its examples learns of it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class TestOneWorker:
 
 
 @pytest.mark.skipif(bool(TrioWorld.missing()), reason=TrioWorld.missing())
-def test_a_scope_of_somebody_else() -> None:
+def test_a_foreign_cancel_scope() -> None:
     """In trio one around the block is around the workers as well; here the block's body is not."""
     world = TrioWorld()
 
@@ -209,7 +209,7 @@ async def anyio_never(number: int) -> int:
 def test_the_end_of_the_program_does_not_cut_short_who_is_stopped(
     loop_world: AsyncioWorld,
 ) -> None:
-    """It cancels all tasks and waits for them; but these have been told, and clean up."""
+    """It cancels all tasks and waits for them; but these were stopped before, and clean up."""
     cleaned: list[str] = []
     runs: list[asyncio.Task[None]] = []
 
@@ -238,7 +238,7 @@ def test_the_end_of_the_program_does_not_cut_short_who_is_stopped(
 
 
 class TestNoCause:
-    """Where nothing is missing, or nobody else has cancelled them."""
+    """No example is missing, or only the coordinator has cancelled the workers."""
 
     def test_of_a_stop(self, task_world: TaskWorld) -> None:
         async def main() -> None:

@@ -1,4 +1,4 @@
-"""How items are taken from a source, whatever it is, and who closes it."""
+"""`SourceReader`: how items are read from any source, and what closes it."""
 
 from __future__ import annotations
 

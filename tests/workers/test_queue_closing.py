@@ -69,7 +69,7 @@ async def rest_of(queue: Any) -> list[int]:
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("second", KINDS)
 async def test_all_arrives(world: World, first: str, second: str) -> None:
-    """Whichever ends first: the other one goes on, and only its end closes the queue."""
+    """Whichever runner ends first, the other one continues, and only its end closes the queue."""
     queue = face_of(world, 3)
     async with coordinated(world) as coord:
         runners = [
@@ -229,7 +229,7 @@ def test_a_dropped_run_is_not_waited_for() -> None:
 
 
 def test_many_that_end_at_once() -> None:
-    """Whoever is last: just one closes it, and none too early."""
+    """Exactly one runner closes the queue, whichever is the last, and none too early."""
     for _ in range(50):
         queue = sync.FIFOQueue(None)
         closed: list[int] = []
@@ -274,7 +274,7 @@ def end() -> None:
     raise OutOfRangeError("no more")
 
 
-def test_what_closes_nothing_keeps_nobody_away() -> None:
+def test_a_runner_that_leaves_the_queue_open_refuses_no_other() -> None:
     """A runner whose way of closing leaves the queue open leaves it to others."""
     queue = sync.FIFOQueue(20)
     with sync.Coordinator() as coord:

@@ -1,4 +1,4 @@
-"""What `prepare` says is done: elements of its queue that nobody else could say it of."""
+"""`prepare` calls `task_done` for elements that it skips or that give no example."""
 
 from __future__ import annotations
 
@@ -212,8 +212,8 @@ def test_an_item_that_is_too_late_is_done() -> None:
     asyncio.run(main())
 
 
-def test_who_says_too_often_that_it_is_done_is_told() -> None:
-    """The queue was told that all is done, and then an item is skipped."""
+def test_one_task_done_too_many_is_an_error() -> None:
+    """All elements were reported as done, and then an item is skipped."""
     queue, into = sync.FIFOQueue(None), sync.FIFOQueue(None)
     queue.enqueue(1)
     queue.task_done()
