@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.children import ROOT
+from tests.project.test_layers import HEIGHTS
 
 PAGES = ("docs/design.md", "CONTRIBUTING.md")
 PACKAGE = ROOT / "aioqueue"
@@ -189,6 +190,26 @@ def test_shared_fields_belong_to_what_their_row_names() -> None:
     assert len(rows) > 100
     found = {row: missing for row in rows if (missing := without_an_owner(*row))}
     assert not found
+
+
+def test_the_drawing_of_the_tree_has_each_folder_in_its_place() -> None:
+    """Folders within `compat` and `ray` are left to them."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("\n## Where things live\n")[1].split("\nBeside the package:\n")[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    drawn = [code.rstrip("/") for row in rows for code in code_in(row)]
+    folders = {
+        path.parent.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "compat" not in path.parts
+    }
+    assert folders - {"."} <= {*drawn}, "a folder without a row"
+    heights = [
+        HEIGHTS[room]
+        for name in drawn
+        if (room := name.removesuffix(".py").replace("/", ".")) in HEIGHTS
+    ]
+    assert heights == sorted(heights), "the rows are in the order of ROOMS"
 
 
 def test_a_name_that_is_nowhere_is_found() -> None:
