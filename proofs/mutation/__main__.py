@@ -64,7 +64,8 @@ coordination/test_outcomes.py coordination/test_joins.py coordination/test_loope
 coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
 core/storage/test_weighed.py core/storage/test_accounting.py worlds/test_cells.py
-worlds/test_owners.py worlds/test_overtaken.py queues/test_max_bytes.py queues/test_reentrance.py queues/test_resizing.py
+worlds/test_owners.py worlds/test_overtaken.py queues/test_max_bytes.py
+queues/test_reentrance.py queues/test_resizing.py
 queues/test_call_when_closed.py queues/test_values.py system/test_forks.py test_errors.py
 core/elements/test_element_spec.py coordination/test_restarts.py coordination/test_draining.py
 coordination/test_latecomers.py
@@ -79,7 +80,8 @@ pipeline/test_left.py pipeline/test_elastic.py
 pipeline/test_merging.py pipeline/test_tapes.py pipeline/test_rows.py
 pipeline/test_runs.py pipeline/test_where_it_failed.py pipeline/test_journal.py
 queues/test_bad_input.py processes workers pipeline/streams/test_batching.py
-sources/test_sources.py pipeline/streams/test_draining.py latest/test_latest.py batcher/test_watching.py
+sources/test_sources.py pipeline/streams/test_draining.py latest/test_latest.py
+batcher/test_watching.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""

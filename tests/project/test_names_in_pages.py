@@ -1,4 +1,4 @@
-"""What the pages for contributors name is in the code: paths, classes, and private names of these."""
+"""What the pages for contributors name is in the code: paths, classes, and private names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import functools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ class Names:
 
     Attributes:
         modules: Of each file, relative to the package: its names at the top.
-        members: Of each class name: its methods, fields and slots. Classes of one name count as one.
+        members: Of each class name: its methods, fields and slots. Classes of one name are one.
         bases: Of each class name: those of its bases.
         others: Parameters and local names.
         imported: The packages that are imported, whose names these are not.
@@ -61,7 +60,7 @@ class Names:
         members = self.members.setdefault(node.name, set())
         for statement in node.body:
             members |= set(_names_bound_by(statement))
-            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__slots__":
+            if "__slots__" in _names_bound_by(statement):
                 strings = (one for one in ast.walk(statement) if isinstance(one, ast.Constant))
                 members |= {str(one.value) for one in strings}
         for one in ast.walk(node):
@@ -79,7 +78,8 @@ class Names:
 
     @functools.cached_property
     def all(self) -> set[str]:
-        return set().union(self.members, self.others, *self.modules.values(), *self.members.values())
+        found = (*self.modules.values(), *self.members.values())
+        return set().union(self.members, self.others, *found)
 
 
 def _names_bound_by(statement: ast.stmt) -> Iterator[str]:
