@@ -21,7 +21,7 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.batches.collation import Collator
 from tests.kit.exact import Exact, told
 from tests.kit.going import packed
 from tests.kit.resuming import through_json
