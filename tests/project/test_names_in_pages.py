@@ -13,6 +13,11 @@ from tests.kit.children import ROOT
 from tests.project.test_layers import HEIGHTS
 
 PAGES = ("docs/design.md", "CONTRIBUTING.md")
+OTHER_PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if path.relative_to(ROOT).as_posix() not in PAGES
+]
 PACKAGE = ROOT / "aioqueue"
 WHERE_PATHS_BEGIN = (ROOT, PACKAGE, PACKAGE / "compat" / "v1")
 
@@ -190,6 +195,22 @@ def test_shared_fields_belong_to_what_their_row_names() -> None:
     assert len(rows) > 100
     found = {row: missing for row in rows if (missing := without_an_owner(*row))}
     assert not found
+
+
+COMMAND = re.compile(r"(?:python3? -m|pytest) ((?:tests|proofs|benchmarks)[\w./]*)")
+
+
+@pytest.mark.parametrize("page", ["README.md", *PAGES, *OTHER_PAGES])
+def test_commands_run_what_is_there(page: str) -> None:
+    missing = []
+    for name in COMMAND.findall((ROOT / page).read_text(encoding="utf-8")):
+        path = ROOT / name.rstrip(".").replace(".py", "").replace(".", "/")
+        files = (path.with_suffix(".py"), path / "__main__.py", path)
+        if "/" not in name:  # a module that is run
+            files = files[:2]
+        if not any(one.exists() for one in files):
+            missing.append(name)
+    assert not missing
 
 
 def test_the_drawing_of_the_tree_has_each_folder_in_its_place() -> None:
