@@ -205,9 +205,9 @@ def test_commands_run_what_is_there(page: str) -> None:
     missing = []
     for name in COMMAND.findall((ROOT / page).read_text(encoding="utf-8")):
         path = ROOT / name.rstrip(".").replace(".py", "").replace(".", "/")
-        files = (path.with_suffix(".py"), path / "__main__.py", path)
-        if "/" not in name:  # a module that is run
-            files = files[:2]
+        files = [path.with_suffix(".py"), path / "__main__.py"]
+        if "/" in name:  # what pytest runs; else a module
+            files.append(path)
         if not any(one.exists() for one in files):
             missing.append(name)
     assert not missing
