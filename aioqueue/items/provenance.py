@@ -1,4 +1,4 @@
-"""Provenance: which items a row was made of, whoever splits, joins, drops or repeats it."""
+"""Provenance: which items a row was made of, however it was split, joined, dropped or repeated."""
 
 from __future__ import annotations
 
