@@ -1,4 +1,4 @@
-"""Provenance: which items a row was made of, however it was split, joined, dropped or repeated."""
+"""Provenance: which items a row was made of, whoever splits, joins, drops or repeats it."""
 
 from __future__ import annotations
 
