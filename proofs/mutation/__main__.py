@@ -41,43 +41,47 @@ __all__ = ("main",)
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "aioqueue"
 FILES = """
-machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
-storage/*.py waiting/*.py queues/*.py coordination/*.py
-inputs/prepare/calls_and_retries.py sources/source_reader.py workers/flow_control.py
-inputs/core/items.py workers/job.py
-inputs/prepare/thread_common.py workers/executors/threads.py workers/executors/tasks.py
+core/machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
+core/storage/*.py worlds/*.py queues/*.py coordination/*.py
+items/item.py items/provenance.py sources/source_reader.py
+workers/calls.py workers/retries.py workers/flow_control.py workers/job.py
+workers/executors/worker_threads.py workers/executors/threads.py workers/executors/tasks.py
 workers/executors/process_child.py workers/executors/chunks.py
 workers/executors/processes.py processes/*.py
 processes/fork_server/*.py
 """
 """What is mutated, below the package."""
 TESTS = """
-machine/test_machine.py machine/test_corners.py machine/test_exhaustive.py test_philox.py
-storage/test_copying.py storage/test_contract.py storage/test_corners.py storage/test_private.py
-test_gil_lock.py test_locks.py waiting/test_corners.py waiting/test_scopes.py queues/test_threads.py
+core/test_machine.py core/test_corners.py core/test_exhaustive.py core/elements/test_philox.py
+core/storage/test_copying.py core/storage/test_contract.py core/storage/test_corners.py
+core/storage/test_private.py
+system/test_gil_lock.py system/test_locks.py worlds/test_corners.py worlds/test_scopes.py
+queues/test_threads.py
 queues/test_queues.py coordination/test_coordinator.py coordination/test_stop.py
 coordination/test_failures.py coordination/test_join.py coordination/test_register.py
 coordination/test_block.py coordination/test_runner.py
 coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
 coordination/test_native_cancellation.py coordination/test_corners.py
 queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
-storage/test_weighed.py storage/test_accounting.py waiting/test_cells.py waiting/test_owners.py
-waiting/test_overtaken.py queues/test_max_bytes.py queues/test_reentrance.py queues/test_resizing.py
-queues/test_call_when_closed.py queues/test_values.py test_forks.py test_errors.py
-test_element_spec.py coordination/test_restarts.py coordination/test_draining.py
+core/storage/test_weighed.py core/storage/test_accounting.py worlds/test_cells.py
+worlds/test_owners.py worlds/test_overtaken.py queues/test_max_bytes.py
+queues/test_reentrance.py queues/test_resizing.py
+queues/test_call_when_closed.py queues/test_values.py system/test_forks.py test_errors.py
+core/elements/test_element_spec.py coordination/test_restarts.py coordination/test_draining.py
 coordination/test_latecomers.py
 coordination/test_mixups.py coordination/test_whereabouts.py coordination/test_watching.py
 coordination/test_leaving.py coordination/test_requests.py coordination/test_woken.py
 coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordination/test_turns.py
 coordination/test_call_when_over.py coordination/test_exits.py coordination/test_loops.py
 queues/test_elsewhere.py queues/test_trees.py batcher/test_batcher.py batcher/test_batcher_ends.py
-test_tracebacks.py test_testing.py telemetry/metrics/test_queue_samples.py
+base/test_tracebacks.py test_testing.py telemetry/metrics/test_queue_samples.py
 coordination/test_watchdog.py telemetry/explain/test_stacks.py telemetry/explain/test_root_causes.py
-telemetry/test_words.py inputs/pipeline/test_left.py inputs/pipeline/test_elastic.py
-inputs/pipeline/test_merging.py inputs/pipeline/test_tapes.py inputs/pipeline/test_rows.py
-inputs/pipeline/test_runs.py inputs/pipeline/test_where_it_failed.py inputs/pipeline/test_journal.py
-queues/test_bad_input.py processes inputs/prepare inputs/test_batching.py inputs/test_sources.py
-inputs/test_draining.py test_latest.py batcher/test_watching.py
+pipeline/test_left.py pipeline/test_elastic.py
+pipeline/test_merging.py pipeline/test_tapes.py pipeline/test_rows.py
+pipeline/test_runs.py pipeline/test_where_it_failed.py pipeline/test_journal.py
+queues/test_bad_input.py processes workers pipeline/streams/test_batching.py
+sources/test_sources.py pipeline/streams/test_draining.py latest/test_latest.py
+batcher/test_watching.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
@@ -127,7 +131,7 @@ class Slot:
 
     def start(self) -> None:
         """Copy the tree and collect the tests."""
-        for name in (PACKAGE, "tests"):
+        for name in (PACKAGE, "tests", "proofs", "benchmarks"):
             shutil.copytree(
                 ROOT / name,
                 self.folder / name,
@@ -204,7 +208,11 @@ class Trial:
     def mutants(self, patterns: list[str]) -> dict[str, list[tuple[int, Mutant]]]:
         """Those whose name or file matches one of the patterns, by file, with their numbers."""
         chosen = {}
-        files = {pattern.partition(":")[0] for pattern in patterns} or {"*"}
+        # A pattern without a folder and a line is one of names, which may be in any file.
+        files = {
+            pattern.partition(":")[0] if "/" in pattern or ":" in pattern else "*"
+            for pattern in patterns or ["*"]
+        }
         for name, source in self.sources.items():
             if not any(fnmatchcase(source.name, file) for file in files):
                 continue
