@@ -367,7 +367,9 @@ async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
         batches += 1
         first = first or perf_counter() - start
     seconds = perf_counter() - start
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usages = [
+        resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
     size = BATCHES[workload]
     return {
         "rate": batches * size / seconds,

@@ -88,13 +88,13 @@ def disturb(folder: Path, kills: int, chance: random.Random) -> int:
     killed = 0
     for run in itertools.count(1):
         begun, workers = steps_saved(folder), chance.randint(1, 6)
-        said = f"run {run}: {counted(workers)} from step {begun}"
+        report = f"run {run}: {counted(workers)} from step {begun}"
         if not run_child(folder, workers, chance, kill=killed < kills):
-            print(f"{said} to the end, step {steps_done(folder)}", flush=True)
+            print(f"{report} to the end, step {steps_done(folder)}", flush=True)
             break
         killed += 1
         done, saved = steps_done(folder), steps_saved(folder)
-        print(f"{said}, killed at step {done}; {saved} are saved", flush=True)
+        print(f"{report}, killed at step {done}; {saved} are saved", flush=True)
     return killed
 
 

@@ -210,10 +210,10 @@ class Stage:
         self._exits.enter_context(
             patch.object(blocking, "ThreadWaker", lambda: SleepingWaker(self.clock))
         )
-        for method, told in (
+        for method, reported in (
             {"spend": True, "allowance": 0, "renew_budget": 0}.items() if in_turn else ()
         ):
-            always = patch.object(AsyncioWaker, method, lambda *_, told=told: told)
+            always = patch.object(AsyncioWaker, method, lambda *_, reported=reported: reported)
             self._exits.enter_context(always)
         for waker in LANES[name]:
             if waker.startswith("loop"):
@@ -250,7 +250,7 @@ class Stage:
         """Cancel a call that is a task, without letting it run yet."""
         self._loops[call.waker].cancel(call)
 
-    def cancel_soon(self, call: Call) -> None:
+    def schedule_cancel(self, call: Call) -> None:
         """Cancel a call that is a task, and has just been started, right after its first step."""
         loop = self._loops[call.waker]
         loop.here(loop.loop.call_soon, loop.tasks[call.number].cancel)

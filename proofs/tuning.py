@@ -61,7 +61,7 @@ def judge_simulated(seed: int, seconds: int = 30) -> tuple[float, Counts]:
     workers which were found, and these."""
     shape = random_tunable(seed)
     run = TunedRun(shape, seed)
-    run.goes_on(seconds)
+    run.continues(seconds)
     return fixed_rate(shape, run.workers, seed) / best_fixed(shape, seed), run.workers
 
 

@@ -105,8 +105,8 @@ def main() -> int:
     for number, real in enumerate(REAL[: given.real]):
         is_good, verdict, faster = judge_real(real, given.seconds)
         true += is_good
-        told = ", ".join(f"{part} {rate:.1f}" for part, rate in faster.items())
-        print(f"real {number}: {'true' if is_good else 'FALSE'}: {verdict} [{told}]", flush=True)
+        report = ", ".join(f"{part} {rate:.1f}" for part, rate in faster.items())
+        print(f"real {number}: {'true' if is_good else 'FALSE'}: {verdict} [{report}]", flush=True)
     print(f"real: {true} of {given.real} true")
     helped = 0
     for seed in range(given.advised):

@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: Counter[str] = Counter()
     for item in items:
         named = any(argument in item.nodeid for argument in asked)
-        wanted = is_slow(item, cases) == only and not (only and _is_said_elsewhere(item, cases))
+        wanted = is_slow(item, cases) == only and not (only and _is_reported_elsewhere(item, cases))
         (kept if named or wanted else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
@@ -152,7 +152,7 @@ def _repeats(item: pytest.Item, cases: Counter[str]) -> bool:
     return cases[key] > 1
 
 
-def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
+def _is_reported_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
     """Whether `.ci/run` leaves out a slow case, since others nearly say the same.
 
     Kinds of queues differ in how rows are kept, and worlds in how a caller sleeps: so all kinds are

@@ -65,7 +65,7 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("no_proxy", raising=False)
 
 
-def soon(seconds: float) -> datetime:
+def deadline(seconds: float) -> datetime:
     return datetime.now(UTC) + timedelta(seconds=seconds)
 
 
@@ -92,8 +92,8 @@ class TestAWS:
         assert notice() is None
         assert [method for method, _ in cloud.asked] == ["PUT", "GET", "GET"]  # one token
 
-    def test_it_says_when(self, cloud: Cloud) -> None:
-        when = soon(120).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def test_a_notice_has_the_deadline(self, cloud: Cloud) -> None:
+        when = deadline(120).strftime("%Y-%m-%dT%H:%M:%SZ")
         cloud.answers = aws(json.dumps({"action": "terminate", "time": when}))
         found = aws_notice(endpoint=cloud.url)()
         assert found is not None
@@ -116,7 +116,7 @@ class TestAWS:
         assert notice() is None
         assert [method for method, _ in cloud.asked] == ["PUT", "GET", "GET", "PUT", "GET"]
 
-    def test_a_server_of_somebody_else(self, cloud: Cloud) -> None:
+    def test_a_server_of_another_service(self, cloud: Cloud) -> None:
         """Where there are no tokens, nothing is known: that is no answer."""
         cloud.answers = lambda *_: (404, "")
         with pytest.raises(HTTPError):
@@ -132,7 +132,7 @@ class TestGCP:
     @pytest.mark.parametrize(
         ("answer", "found"), [("FALSE", None), ("TRUE\n", Notice("GCP: preempted", 30.0))]
     )
-    def test_it_says_whether(self, cloud: Cloud, answer: str, found: Notice | None) -> None:
+    def test_a_notice_is_reported(self, cloud: Cloud, answer: str, found: Notice | None) -> None:
         def answers(method: str, path: str, headers: Any) -> Answer:
             assert (method, path) == ("GET", "/computeMetadata/v1/instance/preempted")
             return (200, answer) if headers["Metadata-Flavor"] == "Google" else (403, "")
@@ -171,8 +171,8 @@ class TestAzure:
         assert len(cloud.asked) == 3  # the name is asked for once
 
     @pytest.mark.parametrize("kind", ["Preempt", "Terminate", "Reboot", "Redeploy"])
-    def test_it_says_when(self, cloud: Cloud, kind: str) -> None:
-        when = format_datetime(soon(40), usegmt=True)
+    def test_a_notice_has_the_deadline(self, cloud: Cloud, kind: str) -> None:
+        when = format_datetime(deadline(40), usegmt=True)
         cloud.answers = azure(event(kind, "trainer_1", "trainer_3", when=when))
         found = azure_notice(endpoint=cloud.url)()
         assert found is not None
@@ -181,7 +181,7 @@ class TestAzure:
         assert 10 < found.seconds <= 40
 
     def test_what_has_begun_already_comes_first(self, cloud: Cloud) -> None:
-        later = format_datetime(soon(900), usegmt=True)
+        later = format_datetime(deadline(900), usegmt=True)
         cloud.answers = azure(
             event("Reboot", "trainer_3", when=later), event("Preempt", "trainer_3")
         )
@@ -209,7 +209,7 @@ def test_it_preempts_with_its_reason_and_its_deadline(cloud: Cloud) -> None:
         assert 20 < preempted.seconds_left <= 30
 
 
-def test_what_cannot_be_asked_for_is_told_when_it_changes(
+def test_a_failing_request_is_reported_when_its_error_changes(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "aioqueue")
@@ -221,10 +221,10 @@ def test_what_cannot_be_asked_for_is_told_when_it_changes(
         cloud.answers = lambda *_: (200, "FALSE")
         spin_until(lambda: preempted.notice_error is None)
         assert not preempted
-    said = [record.getMessage() for record in caplog.records]
-    assert [text for text in said if "preemption notice failed" in text] == said[:2]
-    assert "works again" in said[2]
-    assert len(said) == 3
+    messages = [record.getMessage() for record in caplog.records]
+    assert [text for text in messages if "preemption notice failed" in text] == messages[:2]
+    assert "works again" in messages[2]
+    assert len(messages) == 3
 
 
 @pytest.mark.parametrize("make", [aws_notice, gcp_notice, azure_notice])
@@ -236,7 +236,7 @@ def test_an_answer_has_bounds(cloud: Cloud, make: Any, answer: str) -> None:
 
 
 @pytest.mark.parametrize("make", [aws_notice, gcp_notice, azure_notice])
-def test_nobody_is_there(make: Any) -> None:
+def test_no_server_is_there(make: Any) -> None:
     with pytest.raises(OSError, match="refused"):
         make(endpoint="http://127.0.0.1:9")()
 

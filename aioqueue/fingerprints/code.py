@@ -75,8 +75,8 @@ def reading_of(code: CodeType, *, keeps_annotations: bool = False) -> Reading:
                 attributes.add(step.argval)
             elif step.opname == "IMPORT_NAME":
                 level, names = before
-                is_told = isinstance(level, int)
-                imports.append(Import(level if is_told else 0, step.argval, tuple(names or ())))
+                is_relative = isinstance(level, int)
+                imports.append(Import(level if is_relative else 0, step.argval, tuple(names or ())))
             before = [before[1], step.argval]
         for constant in _flat(one.co_consts):
             if isinstance(constant, CodeType):
@@ -208,8 +208,8 @@ def _canonical(
                 one[1] = ("jump", numbers.get(one[1][1]))
             if one[2] is not None:
                 one[2] = (numbers.get(behind(one[2][0])), *one[2][1:])
-    told = [(one[0], numbers.get(one[1])) if type(one) is tuple else one for one in head[7:]]
-    return repr((head[:7], told)).encode(), tuple(constants)
+    numbered = [(one[0], numbers.get(one[1])) if type(one) is tuple else one for one in head[7:]]
+    return repr((head[:7], numbered)).encode(), tuple(constants)
 
 
 def _bits_of(opname: str) -> int:

@@ -1006,7 +1006,7 @@ def _short(name: str, value: Any, depth: int = 4) -> Any:
     if cls is float or cls is complex:
         return repr(value)
     if cls is str and len(value) <= _LONGEST and not _SECRET.search(name):
-        is_open = without_secrets(value) == value and not _looks_drawn(value)
+        is_open = without_secrets(value) == value and not _seems_random(value)
         return repr(value) if is_open else None
     if (cls is list or cls is tuple) and depth:
         parts = [_short(name, one, depth - 1) for one in value] if len(value) <= 8 else [None]
@@ -1016,7 +1016,7 @@ def _short(name: str, value: Any, depth: int = 4) -> Any:
     return None
 
 
-def _looks_drawn(text: str) -> bool:
+def _seems_random(text: str) -> bool:
     """Whether text may be a key that somebody has drawn."""
     has = {bool(one.isdigit()) for one in text}
     return len(text) >= 20 and len(has) == 2 and not re.search(r"[\s/\\.]", text)

@@ -77,7 +77,7 @@ class CoordinatorConnection:
         """Schedule a call in the connection's thread."""
         self._inbox.put(call)
 
-    def report_soon(self) -> None:
+    def schedule_report(self) -> None:
         """Schedule a report, because something has changed here."""
         self.call_soon(self._send_report)
 
@@ -89,7 +89,7 @@ class CoordinatorConnection:
         """Note that the coordinator is no longer in use here."""
         self._inbox.put(None)
 
-    def request_soon(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
+    def schedule_request(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
         """Schedule a call to the actor.
 
         Args:

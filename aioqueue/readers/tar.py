@@ -562,7 +562,7 @@ def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
 class _Samples:
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self._has_said = False
+        self._has_warned = False
 
     def of(self, found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
         """Yield the samples of an archive, except for one that damage may have cut short."""
@@ -604,8 +604,8 @@ class _Samples:
                 raise DataLossError(path=path, offset=piece.offset, fault=fault)
 
     def _leave_out(self, name: str, path: str) -> None:
-        if not self._has_said:
-            self._has_said = True
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "read_tar leaves out members that belong to no sample, such as %r in %s;"
                 " to read them, pass grouped=False",

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
             resizes=given.resizes,
             dones=given.dones,
             failures=given.failures,
-            stands_by=given.stands_by,
+            is_in_standby=given.is_in_standby,
         )
         print(setting, flush=True)
         result = explore(setting, deadline=deadline, progress=True)

@@ -135,9 +135,11 @@ def test_other_functions_get_none() -> None:
 def test_processes_are_refused() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         aioqueue.Batcher(plain, where="process")
-    told = str(caught.value)
-    assert told.startswith("function: got 'plain', which has a parameter 'contexts', with where='p")
-    assert told.endswith("put what it needs of them into the values, or use where='thread'")
+    reported = str(caught.value)
+    assert reported.startswith(
+        "function: got 'plain', which has a parameter 'contexts', with where='p"
+    )
+    assert reported.endswith("put what it needs of them into the values, or use where='thread'")
 
 
 def test_a_span_of_a_batch_links_those_of_its_requests() -> None:

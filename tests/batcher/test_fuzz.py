@@ -133,20 +133,20 @@ class Run:
         try:
             answer = await ask(Value(number))
         except Exception as error:
-            return told(error)
+            return reported(error)
         return "answered" if answer == number else "the answer of another"
 
     def ask_in_a_thread(self, number: int) -> None:
         try:
             answer = self.batcher.sync(Value(number), timeout=self.chance.choice([None, 0.001]))
         except Exception as error:
-            self.ends[number] = told(error)
+            self.ends[number] = reported(error)
         else:
             self.ends[number] = "answered" if answer == number else "the answer of another"
 
     # Who looks at it.
 
-    def look(self) -> None:
+    def sample(self) -> None:
         record = self.batcher.statistics()
         assert record.capacity is not None
         here = record.waiting + record.in_flight
@@ -156,9 +156,9 @@ class Run:
             self.wrong.append(repr(record))
         self.records += 1
 
-    def look_on(self) -> None:
+    def watch(self) -> None:
         while not self.is_over.wait(0.0001):
-            self.look()
+            self.sample()
 
     # All of it.
 
@@ -188,19 +188,19 @@ class Run:
                 scope.cancel()
                 await anyio.lowlevel.checkpoint()
             if self.leaving == "cancelled in the end":
-                tasks.start_soon(self._cancel_soon, scope)
+                tasks.start_soon(self._cancel_later, scope)
 
-    async def _cancel_soon(self, scope: anyio.CancelScope) -> None:
+    async def _cancel_later(self, scope: anyio.CancelScope) -> None:
         await self._dawdle(0, 1, 3)
         scope.cancel()
 
     async def _dawdle(self, *steps: int) -> None:
         for _ in range(self.chance.choice(steps)):
             await anyio.lowlevel.checkpoint()
-            self.look()
+            self.sample()
 
 
-def told(error: Exception) -> str:
+def reported(error: Exception) -> str:
     """How a call has ended that has raised something."""
     if isinstance(error, aioqueue.QueueFull):
         return "refused"
@@ -217,7 +217,7 @@ def test_every_call_ends_once(name: str, seed: int) -> None:
     if name != "asyncio":
         pytest.importorskip(name)
     run = Run(seed)
-    watching = threading.Thread(target=run.look_on)
+    watching = threading.Thread(target=run.watch)
     watching.start()
     try:
         anyio.run(run.main, backend=backend, backend_options=options)

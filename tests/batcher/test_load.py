@@ -22,9 +22,9 @@ from tests.batcher.functions import (
     FileGate,
     UnluckyBatchError,
     UnluckyRequestError,
-    booked,
-    booked_results,
     noted,
+    recorded,
+    recorded_results,
 )
 from tests.batcher.models import WHERES, batcher_of
 from tests.kit.processing import start_the_forkserver
@@ -36,7 +36,7 @@ assert CLIENTS > CAPACITY + WORKERS * MAX_BATCH
 LUCKY, UNLUCKY = 10**6 + 1, 53 * 10**6  # asked last, of a batcher with room
 
 
-class BookedModel:
+class RecordingModel:
     """Doubles numbers, and keeps book of them. It is held up until the batcher is overloaded.
 
     That comes for sure, and stays until it was seen: somebody gives up first
@@ -61,7 +61,7 @@ class BookedModel:
     @property
     def function(self) -> Callable[[list[int]], Any]:
         if self._where == "process":
-            return partial(booked, self._folder)
+            return partial(recorded, self._folder)
         return self._coroutine if self._where == "task" else self._plain
 
     @property
@@ -76,7 +76,7 @@ class BookedModel:
             self._was_overloaded = counts.cancelled > 0 and over > 0
         return self._was_overloaded
 
-    async def let_go_when_overloaded(self, gate: FileGate) -> None:
+    async def open_when_overloaded(self, gate: FileGate) -> None:
         """Open the gate of processes; others look themselves, and may be past it already."""
         if self._where == "process":
             await self._world.until(self.was_overloaded)
@@ -85,12 +85,12 @@ class BookedModel:
     def _plain(self, numbers: list[int]) -> list[Any]:
         self._batches.append(numbers)
         spin_until(self.was_overloaded)
-        return booked_results(numbers)
+        return recorded_results(numbers)
 
     async def _coroutine(self, numbers: list[int]) -> list[Any]:
         self._batches.append(numbers)
         await self._world.until(self.was_overloaded)
-        return booked_results(numbers)
+        return recorded_results(numbers)
 
 
 class Clients:
@@ -156,7 +156,7 @@ async def test_every_request_is_answered_once(
     gate = FileGate(tmp_path)
     if where == "process":
         gate.shut()
-    model = BookedModel(where, world, tmp_path)
+    model = RecordingModel(where, world, tmp_path)
     async with batcher_of(
         world,
         model.function,
@@ -168,11 +168,11 @@ async def test_every_request_is_answered_once(
         on_full=on_full,
     ) as batcher:
         model.batcher = batcher
-        letting_go = world.spawn(model.let_go_when_overloaded, gate)
+        opening = world.spawn(model.open_when_overloaded, gate)
         clients = Clients(world, batcher)
         await clients.give_up_one()
         running = [world.spawn(clients.run, client) for client in range(CLIENTS)]
-        for operation in (letting_go, *running):
+        for operation in (opening, *running):
             await operation.result()
         for number in (LUCKY, UNLUCKY):  # all of the others may have been refused
             await clients.ask_when_idle(number)

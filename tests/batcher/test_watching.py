@@ -46,7 +46,7 @@ def stuck() -> Stuck:
     return Stuck()
 
 
-def test_an_explanation_names_the_batcher_its_worker_and_who_waits(stuck: Stuck) -> None:
+def test_an_explanation_names_the_batcher_its_worker_and_its_callers(stuck: Stuck) -> None:
     with sync.Batcher(stuck, 1, max_wait=0, name="scores") as batcher:
         with stuck.called(batcher, 3):
             found = aioqueue.explain()
@@ -124,38 +124,38 @@ def test_the_stop_of_a_coordinator_ends_the_call_of_a_worker_that_was_registered
             stuck.go.set()
 
 
-def test_calls_that_are_answered_during_a_look_are_not_in_flight(
+def test_calls_that_are_answered_during_a_sample_are_not_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two locks guard the counts of one record."""
     with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
         core = batcher._core
-        look, left = core._call_counts, [1, 2, 3]
+        sample, left = core._call_counts, [1, 2, 3]
 
-        def slow_look() -> dict[str, object]:
-            seen = look()
+        def slow_sample() -> dict[str, object]:
+            seen = sample()
             if left:
                 batcher(left.pop())
             return seen
 
-        monkeypatch.setattr(core, "_call_counts", slow_look)
+        monkeypatch.setattr(core, "_call_counts", slow_sample)
         counts = batcher.statistics()
         assert (counts.requests, counts.answered, counts.in_flight, counts.waiting) == (3, 3, 0, 0)
 
 
-def test_a_look_ends_however_many_calls_are_answered_meanwhile(
+def test_a_sample_ends_however_many_calls_are_answered_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with sync.Batcher[int, int](list, 1, max_wait=0) as batcher:
         core = batcher._core
-        look = core._call_counts
+        sample = core._call_counts
 
-        def slow_look() -> dict[str, object]:
-            seen = look()
+        def slow_sample() -> dict[str, object]:
+            seen = sample()
             batcher(1)
             return seen
 
-        monkeypatch.setattr(core, "_call_counts", slow_look)
+        monkeypatch.setattr(core, "_call_counts", slow_sample)
         counts = batcher.statistics()
         assert counts.requests == counts.answered + counts.in_flight
         assert counts.waiting == 0

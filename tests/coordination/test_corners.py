@@ -100,7 +100,7 @@ class TestCancelledBeforeItsFirstStep:
 
         async def body() -> None:
             lost: list[str] = []
-            said: list[str] = []
+            messages: list[str] = []
             go = Gate()
 
             async def work() -> None:
@@ -109,9 +109,9 @@ class TestCancelledBeforeItsFirstStep:
                 finally:
                     while not go.is_open:  # a task may take its time, and not only once
                         await wait_shielded(go)
-                    said.append("worked")
+                    messages.append("worked")
 
-            tasks = new_tasks(lambda error: said.append(repr(error)))
+            tasks = new_tasks(lambda error: messages.append(repr(error)))
             await tasks.begin()
             own, _ = tasks.start("one", work, lambda: lost.append("one"))
             await asyncio.sleep(0)
@@ -126,7 +126,7 @@ class TestCancelledBeforeItsFirstStep:
             assert (own.is_alive(), ended.done(), lost) == (True, False, ["two"])
             go.open()
             assert await ended is None
-            assert (own.is_alive(), said, lost) == (False, ["worked"], ["two"])
+            assert (own.is_alive(), messages, lost) == (False, ["worked"], ["two"])
 
         loop_world.run(body)
 
@@ -218,12 +218,12 @@ class TestCancellation:
     def test_a_stop_lets_a_looper_end_the_call_that_it_is_in(self, task_world: TaskWorld) -> None:
         async def body() -> None:
             began, go = Gate(), Gate()
-            said: list[str] = []
+            messages: list[str] = []
 
             async def call() -> None:
                 began.open()
                 await go.wait(current_waker())
-                said.append("ended")
+                messages.append("ended")
 
             async with aioqueue.Coordinator() as coord:
                 coord.start(aioqueue.LooperTask(None, call))
@@ -232,7 +232,7 @@ class TestCancellation:
                 for _ in range(10):
                     await task_world.tick()
                 go.open()
-            assert said == ["ended"]
+            assert messages == ["ended"]
 
         task_world.run(body)
 
@@ -439,7 +439,7 @@ class TestBlockExit:
     ) -> None:
         fatal = FatalError()
 
-        async def struck(*_: Any) -> None:
+        async def interrupted(*_: Any) -> None:
             raise fatal
 
         async def body() -> None:
@@ -448,7 +448,7 @@ class TestBlockExit:
                     coord.start(aioqueue.LooperTask(None, forever))
                     if failed:
                         coord.request_stop(failed)
-                    monkeypatch.setattr(aio, "wait_shielded", struck)
+                    monkeypatch.setattr(aio, "wait_shielded", interrupted)
             assert caught.value is fatal
             context = caught.value.__context__
             if failed:
@@ -465,7 +465,7 @@ class TestBlockExit:
 
         async def body() -> None:
             began = Gate()
-            said: list[str] = []
+            messages: list[str] = []
             scope = anyio.CancelScope()
 
             async def call() -> None:
@@ -478,7 +478,7 @@ class TestBlockExit:
                         coord.start(aioqueue.LooperTask(None, call))
                         await began.wait(current_waker())
                         coords.append(coord)
-                    said.append("goes on")
+                    messages.append("goes on")
 
             coords: list[aioqueue.Coordinator] = []
             operation = task_world.spawn(block)
@@ -494,7 +494,7 @@ class TestBlockExit:
                 operation.cancel()
                 with pytest.raises(CancelledError):
                     await operation.result()
-            assert said == []
+            assert messages == []
 
         task_world.run(body)
 
@@ -635,11 +635,11 @@ class TestManyWorkers:
 
         async def body() -> None:
             go = Gate()
-            said: list[int] = []
+            messages: list[int] = []
 
             async def call() -> None:
                 await go.wait(current_waker())
-                said.append(1)
+                messages.append(1)
 
             async with aioqueue.Coordinator() as coord:
                 for _ in range(8):
@@ -652,7 +652,7 @@ class TestManyWorkers:
                 for _ in range(5):
                     await task_world.tick()
                 task_world.spawn(opened, go)
-            assert len(said) == 8
+            assert len(messages) == 8
 
         task_world.run(body)
 

@@ -260,7 +260,7 @@ class OnTheMainThread:
         """Do nothing."""
 
 
-def told_of(threads: Iterable[threading.Thread]) -> str:
+def reports_of(threads: Iterable[threading.Thread]) -> str:
     names = " ".join(sorted(thread.name for thread in threads))
     return f"the program has ended; its workers are asked to stop: {names}"
 
@@ -345,7 +345,7 @@ class TestParts:
         threads = sync.QueueRunner(queue, [fill, fill_too]).create_threads(daemon=True, start=True)
         wait_until_waiting(queue, enqueues=2)
         shutdown.stop_daemons()
-        assert told_of(threads) in caplog.messages
+        assert reports_of(threads) in caplog.messages
         assert queue.is_closed()
         for thread in threads:
             thread.join(PATIENCE)
@@ -367,7 +367,7 @@ class TestParts:
         spin_until(lambda: len(begun) == 2)
         shutdown.stop_daemons()
         empty.close()
-        assert told_of({*threads, *begun}) in caplog.messages
+        assert reports_of({*threads, *begun}) in caplog.messages
         for thread in {*threads, *begun}:
             thread.join(PATIENCE)
 

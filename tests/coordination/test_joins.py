@@ -56,8 +56,8 @@ class TestCancelledExit:
         async def cancelled(coord: aioqueue.Coordinator) -> None:
             if by == "timeout":
                 async with asyncio.timeout(None) as timeout:
-                    soon = partial(asyncio.get_running_loop().call_soon, timeout.reschedule, 0)
-                    await block(coord, soon)
+                    call_soon = partial(asyncio.get_running_loop().call_soon, timeout.reschedule, 0)
+                    await block(coord, call_soon)
                 return
             async with asyncio.TaskGroup() as group:
                 group.create_task(block(coord))
@@ -113,7 +113,7 @@ class TestInsideABlock:
         async def body() -> None:
             error = ValueError("must be reported")
             running = Gate()
-            said: list[str] = []
+            messages: list[str] = []
 
             async def forever() -> None:
                 running.open()
@@ -126,13 +126,13 @@ class TestInsideABlock:
                     await running.wait(current_waker())
                     coord.request_stop(error if failing else None)
                     await coord.join(stop_grace_period=0)
-                    said.append("joined")
+                    messages.append("joined")
                     await task_world.tick()
-                    said.append("goes on")
+                    messages.append("goes on")
             except ExceptionGroup as group:
                 assert group.exceptions == (error,)
-                said.append("reported")
-            assert said == (["reported"] if failing else ["joined", "goes on"])
+                messages.append("reported")
+            assert messages == (["reported"] if failing else ["joined", "goes on"])
 
         task_world.run(body)
 

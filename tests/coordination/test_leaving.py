@@ -155,7 +155,7 @@ class TestCloseOpsThatEndTheProgram:
 
     @pytest.mark.parametrize("cancelled", [False, True], ids=["well", "cancelled"])
     def test_in_tasks(self, task_world: TaskWorld, cancelled: bool) -> None:
-        said: list[object] = []
+        messages: list[object] = []
         began: list[int] = []
 
         async def body() -> None:
@@ -169,7 +169,7 @@ class TestCloseOpsThatEndTheProgram:
                 began.append(1)
                 with anyio.CancelScope(shield=True):  # else it may end before the stop begins
                     await is_stopping.wait()
-                said.append("ended")
+                messages.append("ended")
 
             queues = [aioqueue.FIFOQueue(1), aioqueue.FIFOQueue(1)]
             try:
@@ -182,18 +182,18 @@ class TestCloseOpsThatEndTheProgram:
                             scope.cancel()
                             await forever()
             except SystemExit as error:
-                said.append(error.code)
+                messages.append(error.code)
             assert coord.joined
             assert all(queue.is_closed() for queue in queues)
 
         task_world.run(body)
-        assert said == ["ended", "ended", 3]
+        assert messages == ["ended", "ended", 3]
 
     @needs_trio
     def test_a_second_one_in_a_failing_task(self) -> None:
         """In trio this cancels the block; the second Ctrl-C leaves it, with all failures."""
-        failed, strikes = ValueError(), [KeyboardInterrupt(), KeyboardInterrupt()]
-        left = list(strikes)
+        failed, injected = ValueError(), [KeyboardInterrupt(), KeyboardInterrupt()]
+        left = list(injected)
 
         def cancel() -> None:
             raise left.pop(0)
@@ -204,15 +204,15 @@ class TestCloseOpsThatEndTheProgram:
         async def body() -> None:
             with pytest.raises(KeyboardInterrupt) as caught:
                 async with aioqueue.Coordinator() as coord:
-                    for _ in strikes:
+                    for _ in injected:
                         queue = aioqueue.FIFOQueue(1)
                         coord.start(aioqueue.QueueRunner(queue, [forever], cancel_op=cancel))
                     coord.start(aioqueue.LooperTask(None, fail))
                     await forever()
-            assert caught.value is strikes[1]
+            assert caught.value is injected[1]
             cause = caught.value.__cause__
             assert isinstance(cause, BaseExceptionGroup)
-            assert cause.exceptions == (failed, strikes[0])
+            assert cause.exceptions == (failed, injected[0])
 
         TrioWorld().run(body)
 
@@ -222,11 +222,11 @@ def test_ctrl_c_during_the_exit_of_a_block_of_threads_is_raised_at_its_end() -> 
     main = threading.main_thread().ident
     assert main is not None
 
-    def strike() -> None:
+    def inject() -> None:
         spin_until(lambda: any(one.name == "aioqueue-join" for one in threading.enumerate()))
         signal.pthread_kill(main, signal.SIGINT)
 
-    thread = threading.Thread(target=strike)
+    thread = threading.Thread(target=inject)
     with pytest.raises(KeyboardInterrupt), coord:
         coord.register(thread)
         thread.start()
@@ -241,7 +241,7 @@ def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
     """Anywhere in the block or its exit: all workers are joined, and no nursery is corrupt."""
     trio = pytest.importorskip("trio")
     randomly = random.Random(5)
-    struck = 0
+    interrupted = 0
     code: list[CodeType] = []
 
     async def main(made: list[Any]) -> None:
@@ -259,19 +259,19 @@ def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
             pass
         made.append("left before")
 
-    def strike(_: int, frame: FrameType | None) -> None:
+    def inject(_: int, frame: FrameType | None) -> None:
         assert frame is not None
         code.append(frame.f_code)
         signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGALRM, strike)
+    before = signal.signal(signal.SIGALRM, inject)
     try:
         for _ in range(300):
             made: list[Any] = []
             try:
                 trio.run(main, made)
             except BaseException as error:  # what it is, is what is tested
-                struck += len(made) == 1
+                interrupted += len(made) == 1
                 if made and not made[0].joined:
                     # Python has called `__aexit__`, and the signal strikes before the caller awaits
                     # the coroutine: none of our code has run yet.
@@ -283,13 +283,13 @@ def test_ctrl_c_in_a_block_of_trio_at_random_moments() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
         gc.collect()  # a run that broke in Python's gap: what is said of it belongs to this test
-    assert struck
+    assert interrupted
 
 
 def test_ctrl_c_while_a_block_of_trio_is_left() -> None:
     trio = pytest.importorskip("trio")
     coord = aioqueue.Coordinator()
-    said: list[str] = []
+    messages: list[str] = []
     began = Gate()
 
     async def worker() -> None:
@@ -298,7 +298,7 @@ def test_ctrl_c_while_a_block_of_trio_is_left() -> None:
             await forever()
         finally:
             signal.raise_signal(signal.SIGINT)  # the block is being left, and waits for this one
-            said.append("ended")
+            messages.append("ended")
 
     async def body() -> None:
         async with coord:
@@ -604,14 +604,14 @@ def test_a_block_stops_and_joins_although_a_signal_handler_raises_during_its_exi
     """The exception of the handler is raised when all workers have ended."""
     queue = sync.FIFOQueue(2)
     coord = sync.Coordinator()
-    stop, strikes = coord._core.stop, [TimeoutError("the program's own")]
+    stop, injected = coord._core.stop, [TimeoutError("the program's own")]
 
-    def struck(error: BaseException | None, worker: str) -> None:
-        if strikes:
-            raise strikes.pop()
+    def interrupted(error: BaseException | None, worker: str) -> None:
+        if injected:
+            raise injected.pop()
         stop(error, worker)
 
-    monkeypatch.setattr(coord._core, "stop", struck)
+    monkeypatch.setattr(coord._core, "stop", interrupted)
     with pytest.raises(TimeoutError, match="own"), coord:
         coord.start(sync.QueueRunner(queue, [lambda: queue.enqueue(1)]))
         (worker,) = coord._core.worker_threads()

@@ -46,21 +46,21 @@ class Recording(sync.LooperThread):
         super().__init__(coord, interval)
         self.coord = coord
         self.left = calls
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.during_call: Callable[[], object] = lambda: None
 
     def start_loop(self) -> None:
-        self.said.append("start")
+        self.messages.append("start")
 
     def run_loop(self) -> None:
-        self.said.append("run")
+        self.messages.append("run")
         self.during_call()
         self.left -= 1
         if not self.left:
             self.coord.request_stop()
 
     def stop_loop(self) -> None:
-        self.said.append("stop")
+        self.messages.append("stop")
 
 
 class TestThread:
@@ -69,7 +69,7 @@ class TestThread:
         looper = Recording(coord, None)
         looper.start()
         coord.join()
-        assert looper.said == ["start", "run", "run", "run", "stop"]
+        assert looper.messages == ["start", "run", "run", "run", "stop"]
         assert not looper.is_alive()
 
     def test_is_a_daemon_that_registers_itself(self) -> None:
@@ -85,7 +85,7 @@ class TestThread:
         looper = Recording(coord, None)
         looper.start()
         coord.join()
-        assert looper.said == ["start", "stop"]
+        assert looper.messages == ["start", "stop"]
 
     def test_a_target_with_arguments(self) -> None:
         coord = sync.Coordinator()
@@ -115,7 +115,7 @@ class TestThread:
             coord.join()
         assert caught.value.exceptions == (error,)
         assert error.__notes__ == [f"in worker {looper.name}"]
-        assert "stop" not in looper.said
+        assert "stop" not in looper.messages
 
     def test_stop_loop_may_wait(self) -> None:
         """The stop ends the waits of `run_loop`, and not those of `stop_loop`."""

@@ -44,7 +44,7 @@ class Scenario:
         self.failing = failing
         self.coord: aioqueue.Coordinator | None = None
         self.runners: list[Any] = []
-        self.handed_over: list[BaseException] = []
+        self.transferred: list[BaseException] = []
         self.has_entered = False
 
     def runner(self, runner: Any) -> Any:
@@ -54,8 +54,8 @@ class Scenario:
     def fail(self) -> None:
         """Raise a failure that has to be reported from now on, if this program has any."""
         if self.failing:
-            error = BrokenError(len(self.handed_over))
-            self.handed_over.append(error)
+            error = BrokenError(len(self.transferred))
+            self.transferred.append(error)
             raise error
 
 
@@ -272,18 +272,18 @@ def check(stage: Scenario, raised: BaseException | None, *, asked: bool) -> None
         assert stage.coord.joined
     if isinstance(raised, asyncio.CancelledError):
         assert asked, "nobody has asked for it"
-        assert not stage.handed_over, "a failure is lost"
+        assert not stage.transferred, "a failure is lost"
         return
     if raised is None:
-        assert not stage.handed_over, "a failure is lost"
+        assert not stage.transferred, "a failure is lost"
         return
     assert isinstance(raised, ExceptionGroup), repr(raised)
     # Of a prepare whose tasks somebody has cancelled, items are missing: no loop takes it for all.
     reported = [one for one in raised.exceptions if not isinstance(one, OutOfRangeError)]
     ends = [one for one in raised.exceptions if isinstance(one, OutOfRangeError)]
     assert all(end.__cause__ is not None and end.__cause__ not in reported for end in ends)
-    assert len(reported) == len(stage.handed_over), raised
-    assert all(any(error is one for one in reported) for error in stage.handed_over)
+    assert len(reported) == len(stage.transferred), raised
+    assert all(any(error is one for one in reported) for error in stage.transferred)
 
 
 @pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
@@ -327,11 +327,11 @@ def test_at_every_await(loop_world: AsyncioWorld, name: str, times: int, failing
 
 
 @pytest.mark.slow(every=35)
-@pytest.mark.parametrize("who", ["all", "all others", "one", "another one"])
+@pytest.mark.parametrize("cancelled", ["all", "all others", "one", "another one"])
 @pytest.mark.parametrize("failing", [False, True], ids=["well", "failing"])
 @pytest.mark.parametrize("name", OF_TASKS)
 def test_of_workers_in_any_order(
-    loop_world: AsyncioWorld, name: str, failing: bool, who: str
+    loop_world: AsyncioWorld, name: str, failing: bool, cancelled: str
 ) -> None:
     """All tasks, as a handler that ends a program cancels them, or one, as a debugger does."""
 
@@ -344,14 +344,14 @@ def test_of_workers_in_any_order(
         is_over = main.done()
         tasks = asyncio.all_tasks() - {me, main}
         others = sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
-        if who.endswith("one"):
-            others = others[:1] if who == "one" else others[-1:]
-        elif who == "all" and not is_over:
+        if cancelled.endswith("one"):
+            others = others[:1] if cancelled == "one" else others[-1:]
+        elif cancelled == "all" and not is_over:
             main.cancel()
         for task in others:
             task.cancel()
         raised = await result_of(main)
-        check(stage, raised, asked=who == "all")
+        check(stage, raised, asked=cancelled == "all")
         for runner in stage.runners:
             assert runner.queue.is_closed()
         return is_over

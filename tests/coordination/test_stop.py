@@ -218,13 +218,13 @@ class TestSignals:
         error, gate = ValueError(), core_of(coord).stopped
         shut = gate.shut
 
-        def struck() -> None:
+        def interrupted() -> None:
             assert core_of(coord).is_entered_here()
             shut()
             signal.raise_signal(signal.SIGUSR1)
             assert not coord.should_stop()  # it cannot be done here, and we are still alive
 
-        monkeypatch.setattr(gate, "shut", struck)
+        monkeypatch.setattr(gate, "shut", interrupted)
         before = signal.signal(signal.SIGUSR1, lambda *_: coord.request_stop(error))
         try:
             coord.clear_stop()

@@ -15,7 +15,7 @@ import pytest
 from aioqueue.system.locks import is_held_here
 from aioqueue.telemetry.explain.frames import without_collection
 from aioqueue.telemetry.explain.stacks import of_thread
-from tests.kit.striking import every_strike
+from tests.kit.striking import interrupted_everywhere
 from tests.kit.worlds import PATIENCE
 
 pauses = pytest.mark.skipif(
@@ -103,15 +103,15 @@ def test_threads_that_run_while_garbage_is_collected() -> None:
 class TestTheCollector:
     @pauses
     def test_it_pauses_while_frames_are_read(self) -> None:
-        looks, go = threading.Event(), threading.Event()
+        is_checking, go = threading.Event(), threading.Event()
 
-        def look() -> None:
-            looks.set()
+        def check() -> None:
+            is_checking.set()
             assert go.wait(PATIENCE)
 
-        other = threading.Thread(target=without_collection, args=(look,))
+        other = threading.Thread(target=without_collection, args=(check,))
         other.start()
-        assert looks.wait(PATIENCE)
+        assert is_checking.wait(PATIENCE)
         assert not gc.isenabled()
         without_collection(lambda: without_collection(list))
         assert not gc.isenabled()
@@ -130,7 +130,7 @@ class TestTheCollector:
         assert gc.isenabled()
 
     @pauses
-    def test_it_is_on_again_whenever_a_signal_strikes(self) -> None:
+    def test_it_is_enabled_again_at_whatever_line_a_signal_interrupts(self) -> None:
         from aioqueue.telemetry.explain.frames import _frame_readers
 
         def case() -> tuple[Callable[[], Any], Callable[[], None]]:
@@ -140,20 +140,20 @@ class TestTheCollector:
 
             return (lambda: without_collection(list)), check
 
-        assert every_strike(case) > 10
+        assert interrupted_everywhere(case) > 10
 
     @pauses
     def test_in_a_fork_during_a_read(self) -> None:
         read, write = os.pipe()
 
-        def look_in_a_fork() -> int:
+        def check_in_a_fork() -> int:
             child = os.fork()
             if not child:
                 os.write(write, b"on" if gc.isenabled() else b"off")
                 os._exit(0)
             return child
 
-        child = without_collection(look_in_a_fork)
+        child = without_collection(check_in_a_fork)
         os.waitpid(child, 0)
         assert os.read(read, 8) == b"on"
         os.close(read)

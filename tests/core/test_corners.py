@@ -41,7 +41,7 @@ from tests.core.test_machine import (
     rows_of,
 )
 from tests.kit.invariants import violations
-from tests.system.test_locks import PAIRS, Handler, HandlerError, StruckError, StruckLock
+from tests.system.test_locks import PAIRS, Handler, HandlerError, InjectedError, InterruptedLock
 
 
 def gathered(n: int, *rows: int) -> tuple[Machine, Take]:
@@ -251,12 +251,12 @@ def test_all_rows_leave_by_the_fast_path_after_close() -> None:
 class InterruptedWaker(Waker):
     """A waker that Ctrl-C interrupts once."""
 
-    struck = False
+    interrupted = False
 
     def notify(self, attempt: Attempt, /) -> None:
         super().notify(attempt)
-        if not self.struck:
-            self.struck = True
+        if not self.interrupted:
+            self.interrupted = True
             raise KeyboardInterrupt
 
 
@@ -274,18 +274,18 @@ def test_a_dequeue_that_could_not_leave_the_line_does_not_hold_up_the_next() -> 
 class InterruptedStorage(ObjectStorage):
     """A storage that Ctrl-C interrupts once, after a row or a batch has entered."""
 
-    struck = False
+    interrupted = False
 
     def put(self, row: Any, /) -> None:
         self.append(row)
-        if row == "struck" and not self.struck:
-            self.struck = True
+        if row == "struck" and not self.interrupted:
+            self.interrupted = True
             raise KeyboardInterrupt
 
     def put_many(self, columns: Any, start: int, stop: int) -> None:
         super().put_many(columns, start, stop)
-        if not self.struck:
-            self.struck = True
+        if not self.interrupted:
+            self.interrupted = True
             raise KeyboardInterrupt
 
 
@@ -302,7 +302,7 @@ def test_rows_inserted_before_ctrl_c_are_counted(capacity: int, inside: list[int
     assert drained(machine) == inside
 
 
-def struck_at(line: int, move: Callable[..., object], *arguments: Any, **options: Any) -> bool:
+def interrupted_at(line: int, move: Callable[..., object], *arguments: Any, **options: Any) -> bool:
     """Raise KeyboardInterrupt at the n-th line of a move; return whether the move had that many."""
     lines = count()
 
@@ -362,7 +362,7 @@ def test_an_interrupted_move_can_be_followed_by_a_withdrawal(
     for line in count():
         machine, attempt = granted(side)
         assert attempt.state is GRANTED
-        if not struck_at(line, getattr(machine, move), attempt):
+        if not interrupted_at(line, getattr(machine, move), attempt):
             assert line > 3
             break
         assert not machine.is_entered_here()
@@ -379,7 +379,7 @@ def test_an_interrupted_move_can_be_followed_by_a_withdrawal(
 def test_an_interrupted_close_leaves_granted_places_to_be_committed(cancelled: bool) -> None:
     for line in count():
         machine, put = granted("enqueue")
-        if not struck_at(line, machine.close, cancel_pending_enqueues=cancelled):
+        if not interrupted_at(line, machine.close, cancel_pending_enqueues=cancelled):
             assert line > 3
             break
         machine.commit(put)
@@ -393,7 +393,7 @@ def test_an_interrupted_close_leaves_granted_places_to_be_committed(cancelled: b
 def test_an_interrupted_commit_of_a_dequeue_can_be_made_again() -> None:
     for line in count():
         machine, take = granted("dequeue")
-        if not struck_at(line, machine.commit, take):
+        if not interrupted_at(line, machine.commit, take):
             assert line > 3
             break
         machine.commit(take)
@@ -406,7 +406,7 @@ def test_an_interrupted_close_is_completed_by_what_comes_next() -> None:
     seen = set()
     for line in count():
         machine = machine_of(1, 2)
-        if not struck_at(line, machine.close):
+        if not interrupted_at(line, machine.close):
             break
         before = machine.state
         machine.begin(Take(1), None)
@@ -433,7 +433,7 @@ def test_an_enqueue_interrupted_before_its_notification_is_notified_later() -> N
     for line in count():
         machine, waker = machine_of(1, capacity=1), Waker(two_step=False)
         put, take = begun(machine, Put(2), waker), Take(1)
-        if not struck_at(line, machine.begin, take, Waker()):
+        if not interrupted_at(line, machine.begin, take, Waker()):
             assert line > 3
             break
         machine.withdraw(take)
@@ -442,7 +442,7 @@ def test_an_enqueue_interrupted_before_its_notification_is_notified_later() -> N
         assert put in waker.notified
 
 
-class StruckStorage(ObjectStorage):
+class FaultyStorage(ObjectStorage):
     """A storage that a handler interrupts, and that may then run out of memory."""
 
     def __init__(self, handler: Handler, *, fails: bool) -> None:
@@ -451,30 +451,30 @@ class StruckStorage(ObjectStorage):
         self.fails = fails
 
     def put(self, row: Any, /) -> None:
-        self._strike()
+        self._inject()
         self.append(row)
 
     def take(self) -> Any:
-        self._strike()
+        self._inject()
         return self.popleft()
 
-    def _strike(self) -> None:
+    def _inject(self) -> None:
         self.handler("in the storage")
         if self.fails:
             self.handler.last = MemoryError()
             raise self.handler.last
 
 
-@pytest.mark.parametrize("kind", [StruckError, HandlerError])
+@pytest.mark.parametrize("kind", [InjectedError, HandlerError])
 @pytest.mark.parametrize("fails", [False, True], ids=["well", "failing"])
 @pytest.mark.parametrize("way", ["in", "out"])
-@pytest.mark.parametrize("strikes", PAIRS, ids=str)
+@pytest.mark.parametrize("injected", PAIRS, ids=str)
 def test_a_handler_may_raise_anywhere_on_the_fast_path(
-    way: str, strikes: tuple[int, ...], fails: bool, kind: type[BaseException]
+    way: str, injected: tuple[int, ...], fails: bool, kind: type[BaseException]
 ) -> None:
     """As for `synchronized`: the lock is free, the last exception comes out, and all is counted."""
-    lock, handler = StruckLock(), Handler(strikes, kind)
-    storage = StruckStorage(handler, fails=fails)
+    lock, handler = InterruptedLock(), Handler(injected, kind)
+    storage = FaultyStorage(handler, fails=fails)
     machine = Machine(storage, lock)
     if way == "out":
         storage.append(1)
@@ -482,7 +482,7 @@ def test_a_handler_may_raise_anywhere_on_the_fast_path(
     try:
         made = machine.try_enqueue(1) if way == "in" else machine.try_dequeue() == 1
         assert made
-    except (StruckError, HandlerError, MemoryError) as error:
+    except (InjectedError, HandlerError, MemoryError) as error:
         assert error is handler.last
     else:
         assert handler.last is None

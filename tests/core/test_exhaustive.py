@@ -122,40 +122,40 @@ WORLDS = [
         300,
     ),
 ]
-STANDING_BY = [
+IN_STANDBY = [
     # Tasks that stand by before they wait, beside each other, threads, batches and all that moves.
-    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, stands_by=True), 1180),
-    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER, stands_by=True), 650),
-    (Setting("AA", "AA", 1, 1, stands_by=True), 2590),
-    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1, stands_by=True), 2860),
-    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, stands_by=True), 3870),
+    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, is_in_standby=True), 1180),
+    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER, is_in_standby=True), 650),
+    (Setting("AA", "AA", 1, 1, is_in_standby=True), 2590),
+    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1, is_in_standby=True), 2860),
+    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, is_in_standby=True), 3870),
     (
         Setting(
             *("AAB", "A", 1, 1),
             withdrawals=1,
             closes=1,
             takes=("take", "take_many"),
-            stands_by=True,
+            is_in_standby=True,
         ),
         1910,
     ),
-    (Setting("A", "AA", 1, 2, keep=1, stands_by=True), 240),
-    (Setting("A", "tA", 1, 2, keep=1, storage="eager", stands_by=True), 380),
-    (Setting("A", "AB", 1, 2, storage="whole", stands_by=True), 470),
-    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1, stands_by=True), 2280),
-    (Setting("A", "At", 1, 1, withdrawals=1, closes=1, storage="lending", stands_by=True), 810),
-    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, stands_by=True), 1600),
-    (Setting("AA", "At", 1, 1, takes=("take", "until_closed"), stands_by=True), 1730),
+    (Setting("A", "AA", 1, 2, keep=1, is_in_standby=True), 240),
+    (Setting("A", "tA", 1, 2, keep=1, storage="eager", is_in_standby=True), 380),
+    (Setting("A", "AB", 1, 2, storage="whole", is_in_standby=True), 470),
+    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1, is_in_standby=True), 2280),
+    (Setting("A", "At", 1, 1, withdrawals=1, closes=1, storage="lending", is_in_standby=True), 810),
+    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, is_in_standby=True), 1600),
+    (Setting("AA", "At", 1, 1, takes=("take", "until_closed"), is_in_standby=True), 1730),
     (
         Setting(
             *("A", "A", 2, 1),
             puts=(*PUTS, NOWAIT[0]),
             takes=(*TAKES, NOWAIT[1]),
-            stands_by=True,
+            is_in_standby=True,
         ),
         1220,
     ),
-    (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), stands_by=True), 160),
+    (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), is_in_standby=True), 160),
 ]
 
 JOINS = [
@@ -181,7 +181,7 @@ QUICK = 300
     ("setting", "least"),
     [
         pytest.param(*world, marks=[pytest.mark.slow] if world[1] > QUICK else [])
-        for world in [*WORLDS, *STANDING_BY, *JOINS]
+        for world in [*WORLDS, *IN_STANDBY, *JOINS]
     ],
     ids=str,
 )
@@ -196,7 +196,7 @@ def test_no_order_of_events_breaks_a_rule(setting: Setting, least: int) -> None:
     assert bool(result.kinds["task_done"]) is bool(setting.dones)
     assert bool(result.kinds["fail"]) is bool(setting.failures)
     kinds = [result.kinds[kind] for kind in ("stand", "retry", "start")]
-    assert all(kinds) if setting.stands_by else not any(kinds)
+    assert all(kinds) if setting.is_in_standby else not any(kinds)
 
 
 class OvertakesPlaces(Machine):
@@ -247,7 +247,7 @@ class KeepsWhatWasReserved(Machine):
             super()._release_rows(attempt)
 
 
-class LetsGoTooEarly(Machine):
+class ReleasesTooEarly(Machine):
     def commit(self, attempt: Attempt, waited: float = 0.0) -> Collection[Waker]:
         wakers = super().commit(attempt, waited)
         if isinstance(attempt, Take) and not attempt.single:
@@ -262,12 +262,12 @@ class TakesWhatIsThereForUsed(Machine):
         return attempt is not self._beginning and super()._in_two_steps(attempt)
 
 
-class TellsTheEndWhileLeasesLast(Machine):
+class ReportsTheEndDuringLeases(Machine):
     def _no_rows_can_return(self, attempt: Take, available: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("machine", [TakesWhatIsThereForUsed, TellsTheEndWhileLeasesLast])
+@pytest.mark.parametrize("machine", [TakesWhatIsThereForUsed, ReportsTheEndDuringLeases])
 def test_mistakes_with_leases_are_found(machine: type[Machine]) -> None:
     setting = Setting("A", "AA", 1, 2, takes=LEASES, machine=machine)
     with pytest.raises(ViolationError, match="begin"):
@@ -356,15 +356,15 @@ def test_mistakes_are_found(machine: type[Machine], producers: str, capacity: in
         explore(setting)
 
 
-class OvertakesWhoStandsBy(Machine):
+class OvertakesStandby(Machine):
     def stand_by(self, attempt: Put | Take, waker: Waker) -> bool:
         bounds = self._bound_in, self._bound_out
-        stands_by = super().stand_by(attempt, waker)
+        is_in_standby = super().stand_by(attempt, waker)
         self._bound_in, self._bound_out = bounds
-        return stands_by
+        return is_in_standby
 
 
-class ForgetsWhoStandsBy(Machine):
+class ForgetsStandby(Machine):
     def _admit_standby(self) -> None:
         self._standby_put = self._standby_take = None
 
@@ -380,7 +380,7 @@ class LinesUpWithoutALook(Machine):
         return super().begin(attempt, waker)
 
 
-class StandsByBesideAnother(Machine):
+class EntersStandbyBesideAnother(Machine):
     def stand_by(self, attempt: Put | Take, waker: Waker) -> bool:
         self._standby_take = None
         if isinstance(attempt, Take):
@@ -405,23 +405,31 @@ class PutsInWithoutRoom(Machine):
 @pytest.mark.parametrize(
     "machine",
     [
-        OvertakesWhoStandsBy,
-        ForgetsWhoStandsBy,
+        OvertakesStandby,
+        ForgetsStandby,
         LinesUpWithoutALook,
-        StandsByBesideAnother,
+        EntersStandbyBesideAnother,
         BeginsAgainWhatIsInLine,
         PutsInWithoutRoom,
     ],
 )
 def test_standby_mistakes_are_found(machine: type[Machine]) -> None:
     setting = Setting(
-        "AA", "AA", 1, 1, withdrawals=1, closes=1, puts=("put",), stands_by=True, machine=machine
+        "AA",
+        "AA",
+        1,
+        1,
+        withdrawals=1,
+        closes=1,
+        puts=("put",),
+        is_in_standby=True,
+        machine=machine,
     )
     with pytest.raises(ViolationError, match="stand"):
         explore(setting)
 
 
-class LooksAtNoSizes(Machine):
+class IgnoresSizes(Machine):
     def _rows_within_bytes(self, attempt: Put | PutMany, n: int) -> int:
         return n
 
@@ -448,7 +456,7 @@ class LeavesWhatABatchLacksOutside(Machine):
 @pytest.mark.parametrize(
     ("machine", "storage"),
     [
-        (LooksAtNoSizes, "fifo"),
+        (IgnoresSizes, "fifo"),
         (ForgetsWhatWasPromised, "fifo"),
         (LetsNoHeavyRowIn, "fifo"),
         (LeavesWhatABatchLacksOutside, "whole"),
@@ -470,7 +478,7 @@ def test_mistakes_with_bytes_are_found(machine: type[Machine], storage: str) -> 
         )
 
 
-class WakesNobodyWhenThereIsRoom(Machine):
+class WakesNoWaiterWhenThereIsRoom(Machine):
     def resize(self, capacity: int | None) -> Collection[Waker]:
         self._given_capacity = capacity
         self._capacity = self._rows_that_fit()
@@ -495,7 +503,7 @@ class NeverShrinks(Machine):
 @pytest.mark.parametrize(
     ("machine", "storage"),
     [
-        (WakesNobodyWhenThereIsRoom, "fifo"),
+        (WakesNoWaiterWhenThereIsRoom, "fifo"),
         (LeavesABatchWithoutRoom, "whole"),
         (NeverShrinks, "fifo"),
     ],
@@ -514,7 +522,7 @@ def test_mistakes_with_another_capacity_are_found(machine: type[Machine], storag
         )
 
 
-@pytest.mark.parametrize("machine", [KeepsWhatWasReserved, LetsGoTooEarly, LosesWhatWasHeld])
+@pytest.mark.parametrize("machine", [KeepsWhatWasReserved, ReleasesTooEarly, LosesWhatWasHeld])
 def test_mistakes_with_what_is_copied_are_found(machine: type[Machine]) -> None:
     with pytest.raises(ViolationError, match="begin"):
         explore(

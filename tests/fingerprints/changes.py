@@ -697,8 +697,8 @@ def changed() -> Iterator[Program]:
 
 
 def _program(name: str, text: str, beside: str | None = None) -> Program:
-    is_told = "[VALUE - 1]" in text and name.startswith("code")
-    old, new = _versions(text) if is_told else (text.replace("VALUE", one) for one in "12")
+    is_relative = "[VALUE - 1]" in text and name.startswith("code")
+    old, new = _versions(text) if is_relative else (text.replace("VALUE", one) for one in "12")
     if beside is None:
         return Program(name, {"main": old}, {"main": new})
     return Program(

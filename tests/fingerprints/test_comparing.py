@@ -68,7 +68,7 @@ class Ratio:
 
 class TestMessages:
     @pytest.mark.parametrize(
-        ("old", "new", "said"),
+        ("old", "new", "expected"),
         [
             (1, 2, r"multiplied closure factor is 1 there, and 2 now"),
             ("a", "b", r"closure factor is \"'a'\" there, and \"'b'\" now"),
@@ -79,13 +79,13 @@ class TestMessages:
             (1, 1.0, r"is 1 there, and '1.0' now"),
         ],
     )
-    def test_a_value_is_told_old_and_new(
-        self, old: Any, new: Any, said: str, tmp_path: Path
+    def test_a_message_shows_the_old_and_the_new_value(
+        self, old: Any, new: Any, expected: str, tmp_path: Path
     ) -> None:
         list(numbers(0, seed=1).prepare(times(old)).cache(tmp_path))
         cached = numbers(0, seed=1).prepare(times(new)).cache(tmp_path)
         message = failure_of(lambda: list(cached))
-        assert re.search(rf"code\.0 prepare multiplied\..*{said}", message)
+        assert re.search(rf"code\.0 prepare multiplied\..*{expected}", message)
         assert "on_stale='rebuild'" in message
 
     def test_an_attribute_is_named(self, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ class TestOptions:
         assert failure_of(lambda: list(new(tmp_path).cache(tmp_path / "cache", key=key)))
 
     @pytest.mark.parametrize("name", ["dtypes", "on_error", "within a cache"])
-    def test_writing_does_not_go_on(self, name: str, tmp_path: Path) -> None:
+    def test_writing_does_not_continue(self, name: str, tmp_path: Path) -> None:
         def written(made: Callable[[Path], Any]) -> Any:
             rows = made(tmp_path).prepare(np.ndarray.tolist)
             return rows.write(to_json_lines(tmp_path / "rows"), progress=False)
@@ -373,7 +373,7 @@ class TestOneProcess:
         whole = list(numbers(5, shuffle=True).prepare(times(2)).cache(tmp_path))
         assert list(numbers(5, shuffle=True).prepare(times(2)).cache(tmp_path)) == whole
 
-    def test_a_mended_function_goes_on_writing(self, tmp_path: Path) -> None:
+    def test_writing_continues_with_a_mended_function(self, tmp_path: Path) -> None:
         def failing(number: int) -> int:
             if number == 7:
                 raise ValueError
@@ -414,7 +414,7 @@ class TestRebuilding:
 
         return numbers(5, seed=1).prepare(multiplied, workers=1).cache(folder, on_stale="rebuild")
 
-    def test_who_reads_gets_an_error(self, tmp_path: Path) -> None:
+    def test_a_reader_gets_an_error(self, tmp_path: Path) -> None:
         one, other = self.cached(1, tmp_path), self.cached(2, tmp_path)
         with one.epochs(2) as epochs:
             assert list(next(epochs)) == [0, 1, 2, 3, 4]
@@ -425,19 +425,19 @@ class TestRebuilding:
         assert "rebuilt meanwhile" in failure_of(lambda: list(one))
         assert list(self.cached(1, tmp_path)) == [0, 1, 2, 3, 4]  # a later run
 
-    def test_who_waits_for_another_gets_an_error(
+    def test_a_run_that_waits_for_another_gets_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        begun, goes_on = threading.Event(), threading.Event()
+        begun, continues = threading.Event(), threading.Event()
 
         def waiting(file: Any, *, wait: bool, locked: Any = sinks._locked) -> bool:
             if wait:
-                goes_on.set()  # the other one waits for the lock
+                continues.set()  # the other one waits for the lock
             return bool(locked(file, wait=wait))
 
         def hold() -> None:
             begun.set()
-            goes_on.wait()
+            continues.wait()
 
         monkeypatch.setattr(sinks, "_locked", waiting)
         one, other = self.cached(1, tmp_path, hold), self.cached(2, tmp_path)

@@ -55,7 +55,7 @@ def g(a, b, c):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_modules_of_python_are_the_same_when_they_are_written_anew(seed: int) -> None:
+def test_modules_of_python_are_the_same_when_they_are_rewritten(seed: int) -> None:
     files = sorted(Path(os.__file__).parent.glob("*.py"))
     texts = [one.read_text("utf-8") for one in random.Random(seed).sample(files, 40)]
     count, found = differing(texts)

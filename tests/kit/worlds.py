@@ -62,8 +62,8 @@ __all__ = (
     "core_of",
     "ctrl_c",
     "drive",
-    "looking_on",
     "needs_trio",
+    "sampling",
     "spin_until",
     "threads_of_work",
     "waiting",
@@ -564,26 +564,26 @@ def spin_until(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def looking_on(look: Callable[[], object]) -> Iterator[None]:
+def sampling(sample: Callable[[], object]) -> Iterator[None]:
     """Have another thread call something again and again meanwhile, which must not fail."""
     is_over = threading.Event()
     outcomes: list[BaseException | None] = []
 
-    def looks() -> None:
+    def samples() -> None:
         try:
             while not is_over.is_set():
-                look()
+                sample()
                 outcomes[:] = [None]
         except BaseException as error:
             outcomes[:] = [error]
 
-    looking = threading.Thread(target=looks)
-    looking.start()
+    sampler = threading.Thread(target=samples)
+    sampler.start()
     try:
         yield
     finally:
         is_over.set()
-        looking.join()
+        sampler.join()
     assert outcomes == [None]
 
 

@@ -32,7 +32,7 @@ from aioqueue.inputs import (
     numbers,
     read_lines,
 )
-from tests.kit.exact import Exact, told
+from tests.kit.exact import Exact, plain_form
 from tests.kit.going import packed
 from tests.kit.resuming import (
     Batches,
@@ -56,7 +56,7 @@ HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 
 def sum_of(value: Any) -> int:
     """A number that any value has, whatever it is made of."""
-    return zlib.crc32(json.dumps(told(value)).encode())
+    return zlib.crc32(json.dumps(plain_form(value)).encode())
 
 
 def noised(value: Any, rng: np.random.Generator) -> tuple[int, float]:

@@ -22,7 +22,7 @@ from aioqueue.inputs import (
     shuffle_batch,
 )
 from aioqueue.pipeline.examples.collation import Collator
-from tests.kit.exact import Exact, told
+from tests.kit.exact import Exact, plain_form
 from tests.kit.going import packed
 from tests.kit.resuming import through_json
 from tests.kit.trees import MAKERS, SEQUENCES, Both, Frozen, leaves, stacked
@@ -83,7 +83,7 @@ def batches(maker: Any, size: int = 4) -> list[Any]:
 
 
 def same(found: Sequence[Any], right: Sequence[Any]) -> bool:
-    return list(map(told, found)) == list(map(told, right))
+    return list(map(plain_form, found)) == list(map(plain_form, right))
 
 
 @pytest.mark.slow("processes")
@@ -109,7 +109,9 @@ def test_batches_have_an_array_in_each_place(way: str, maker: str) -> None:
 def test_shuffled_ones_are_the_same_examples(maker: str) -> None:
     found = list(on_threads(MAKERS[maker]).shuffle(4, seed=1).batch(1))
     right = batches(MAKERS[maker], 1)
-    assert sorted(repr(told(one)) for one in found) == sorted(repr(told(one)) for one in right)
+    assert sorted(repr(plain_form(one)) for one in found) == sorted(
+        repr(plain_form(one)) for one in right
+    )
     assert not same(found, right)
 
 

@@ -173,7 +173,7 @@ class TestTheExecutable:
         monkeypatch.setattr(sys, "frozen", True, raising=False)
         assert not spawn.uses_fork_server()
 
-    def test_without_an_interpreter_the_error_says_so(
+    def test_without_an_interpreter_the_error_names_the_cause(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(multiprocessing_spawn, "get_executable", lambda: None)

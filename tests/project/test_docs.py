@@ -121,10 +121,10 @@ def test_the_blocks_of_a_page_run(
     script = written(page, tmp_path)
     filters = ["error", *THEIR_WARNINGS.get(name_of(page), ())]
     warnings = [part for one in filters for part in ("-W", one)]
-    told = errors_of([*warnings, str(script)], where)
+    reported = errors_of([*warnings, str(script)], where)
     if name_of(page) in SKIP_ITEMS:
-        told = [line for line in told if not re.match(SKIPPED, line)]
-    assert told == []
+        reported = [line for line in reported if not re.match(SKIPPED, line)]
+    assert reported == []
 
 
 @pytest.mark.slow

@@ -102,11 +102,11 @@ class TestNothingIsKeptAlive:
         queue = sync.FIFOQueue(1)
         queue.close()
         thing = Thing()
-        gone = weakref.ref(thing)
+        reference = weakref.ref(thing)
         with pytest.raises(QueueClosedError) as caught:
             getattr(queue, call)(thing)
         del thing, caught
-        assert gone() is None
+        assert reference() is None
 
     def test_by_a_refused_enqueue_of_a_task(self) -> None:
         async def body() -> weakref.ref[Thing]:
@@ -127,10 +127,10 @@ class TestNothingIsKeptAlive:
         if both:
             assert queue.aio.sync is queue
         thing = Thing()
-        gone = weakref.ref(thing)
+        reference = weakref.ref(thing)
         queue.enqueue(thing)
         del thing, queue
-        assert gone() is None
+        assert reference() is None
 
 
 class TestNothingPilesUp:
@@ -357,11 +357,11 @@ def test_uvloop_runs_coroutine_functions_where_it_is_installed() -> None:
     pytest.importorskip("uvloop")
     queue = sync.FIFOQueue(1)
 
-    async def tell() -> None:
+    async def report() -> None:
         await queue.aio.enqueue(type(asyncio.get_running_loop()).__module__)
 
     with sync.Coordinator() as coord:
-        coord.start(sync.QueueRunner(queue, [tell]))
+        coord.start(sync.QueueRunner(queue, [report]))
         assert queue.dequeue(timeout=PATIENCE).startswith("uvloop")
 
 

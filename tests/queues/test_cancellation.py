@@ -132,7 +132,7 @@ class Ledger:
             self.error = error
             raise
 
-    def let_go_on(self) -> None:
+    def allow_to_continue(self) -> None:
         """Do, from beside, what the operation waits for."""
         if self.scenario.method == "wait_closed":
             self.queue.close()
@@ -183,9 +183,9 @@ def noted_rows(error: BaseException | None, n: int) -> int:
     notes = [] if error is None else getattr(error, "__notes__", [])
     if not notes:
         return 0  # it was cancelled before it began
-    (told,) = re.findall(rf"enqueue_many: (\d+) of {n} rows are in the queue", "\n".join(notes))
-    assert getattr(error, "enqueued", None) == int(told)
-    return int(told)
+    (reported,) = re.findall(rf"enqueue_many: (\d+) of {n} rows are in the queue", "\n".join(notes))
+    assert getattr(error, "enqueued", None) == int(reported)
+    return int(reported)
 
 
 class TestEveryMoment:
@@ -193,13 +193,13 @@ class TestEveryMoment:
     async def test_of_tasks(self, task_world: TaskWorld, kind: Kind, scenario: Scenario) -> None:
         """Cancelled before it began, while it waits, in the tick of the grant, and after."""
         outcomes = set()
-        for goes_on_at in (0, 1, 2, 3, 99):
+        for continues_at in (0, 1, 2, 3, 99):
             for cancelled_at in range(6):
                 # Which comes first matters only where both come in the same tick.
-                for cancelled_first in {False, goes_on_at == cancelled_at}:
+                for cancelled_first in {False, continues_at == cancelled_at}:
                     ledger = Ledger(scenario, kind, task_world)
                     operation = task_world.spawn(ledger.call)
-                    moves = [(goes_on_at, 1, ledger.let_go_on)]
+                    moves = [(continues_at, 1, ledger.allow_to_continue)]
                     moves += [(cancelled_at, 0 if cancelled_first else 2, operation.cancel)]
                     await make_moves(task_world, moves)
                     outcomes.add(await settle(ledger, operation))
@@ -330,10 +330,10 @@ async def end_at(ledger: Ledger, awaits: int, how: str, *, granted: str) -> bool
         if waits:
             future._asyncio_future_blocking = False  # which `Task` would have done
         if waits and (granted or step < awaits):
-            ledger.let_go_on()
+            ledger.allow_to_continue()
             assert future.done()
         elif granted == "early" and waiting(ledger.queue):
-            ledger.let_go_on()
+            ledger.allow_to_continue()
         if step == awaits:
             break
     if how == "closed":
@@ -416,7 +416,9 @@ class TestSameTick:
             if all(ended):
                 assert kind.in_order(got) == sorted(got)
 
-    async def test_the_place_passes_on(self, task_world: TaskWorld, kind: Kind) -> None:
+    async def test_the_place_goes_to_the_next_caller(
+        self, task_world: TaskWorld, kind: Kind
+    ) -> None:
         queue = kind.make(task_world, 1)
         await queue.enqueue(kind.element(0))
         first = await task_world.begin(queue.enqueue, kind.element(1))
@@ -495,7 +497,7 @@ class TestForeignWake:
                 await task_world.tick()
             if cancelled_first:
                 operation.cancel()
-            in_a_thread(ledger.let_go_on)
+            in_a_thread(ledger.allow_to_continue)
             operation.cancel()
             await settle(ledger, operation)
             ledger.check()
@@ -569,7 +571,7 @@ class TestDeadlines:
         """The deadline passes about when a thread lets the operation go on."""
         for turn in range(0, 20, 2):
             ledger = Ledger(scenario, kind, task_world)
-            thread = threading.Thread(target=ledger.let_go_on)
+            thread = threading.Thread(target=ledger.allow_to_continue)
 
             async def call(ledger: Ledger = ledger, thread: threading.Thread = thread) -> Any:
                 thread.start()
@@ -630,7 +632,7 @@ class TestThreads:
             for turn in range(20):
                 ledger = Ledger(scenario, kind, AsyncioWorld())
                 method = getattr(ledger.queue.sync, scenario.method)
-                beside = threading.Thread(target=ledger.let_go_on)
+                beside = threading.Thread(target=ledger.allow_to_continue)
                 beside.start()
                 try:
                     result = method(
@@ -679,7 +681,7 @@ class TestThreads:
 
         def interrupted(waker: ThreadWaker, seconds: float | None) -> bool:
             if granted:
-                in_a_thread(ledger.let_go_on)
+                in_a_thread(ledger.allow_to_continue)
                 wait(waker, None)
             raise KeyboardInterrupt
 
@@ -930,7 +932,9 @@ class TestDeadLoops:
         dead.die()
         assert queue.sync.dequeue(timeout=PATIENCE) == 0
 
-    def test_who_does_not_wait_finds_what_the_dead_had(self, new_loop: NewLoop) -> None:
+    def test_a_call_that_does_not_wait_gets_the_rows_of_dead_callers(
+        self, new_loop: NewLoop
+    ) -> None:
         queue = aioqueue.FIFOQueue(9)
         dead = DeadLoop(new_loop)
         dead.begin(queue.dequeue_many(5))

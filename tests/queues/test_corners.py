@@ -143,18 +143,18 @@ def test_the_first_call_is_a_checkpoint_in_trio_as_all_are(call: str, by: str) -
     trio.run(main)
 
 
-class StruckError(BaseException):
+class InjectedError(BaseException):
     """What a signal handler has raised."""
 
 
 def striking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise in a handler, once, when a waiting call is about to deliver wakes."""
 
-    def struck(wakers: Any) -> None:
+    def interrupted(wakers: Any) -> None:
         monkeypatch.undo()
-        raise StruckError
+        raise InjectedError
 
-    monkeypatch.setattr(queues_aio, "deliver", struck)
+    monkeypatch.setattr(queues_aio, "deliver", interrupted)
 
 
 async def waits_in_line(queue: aioqueue.FIFOQueue[Any]) -> None:
@@ -172,7 +172,7 @@ def test_a_handler_at_the_beginning_loses_no_wake(
         dequeue = asyncio.create_task(queue.dequeue())
         await waits_in_line(queue)
         striking(monkeypatch)
-        with pytest.raises(StruckError):
+        with pytest.raises(InjectedError):
             await queue.enqueue(1)
         assert await asyncio.wait_for(dequeue, PATIENCE) == 1
 
@@ -190,7 +190,7 @@ def test_a_handler_at_the_commit_loses_no_wake(
         dequeue = asyncio.create_task(queue.dequeue())  # which comes when the place is granted
         assert queue.dequeue_nowait() == 1
         striking(monkeypatch)
-        with pytest.raises(StruckError):
+        with pytest.raises(InjectedError):
             await enqueue
         assert await asyncio.wait_for(dequeue, PATIENCE) == 2
 
@@ -201,25 +201,25 @@ def test_a_handler_at_the_commit_loses_no_wake(
 def test_handlers_before_a_notification_lose_no_wake(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strikes = [1, 2]
+    injected = [1, 2]
 
-    def struck(wakers: Any, *, from_anywhere: bool) -> None:
-        if strikes:
-            strikes.pop()
-            raise StruckError
+    def interrupted(wakers: Any, *, from_anywhere: bool) -> None:
+        if injected:
+            injected.pop()
+            raise InjectedError
 
     async def main() -> None:
         queue = aioqueue.FIFOQueue(1)
         await queue.enqueue(1)
         enqueue = asyncio.create_task(queue.enqueue(2))
         await waits_in_line(queue)
-        monkeypatch.setattr(waker, "deliver", struck)
-        with pytest.raises(StruckError):
+        monkeypatch.setattr(waker, "deliver", interrupted)
+        with pytest.raises(InjectedError):
             if change == "the close":
                 queue.close(cancel_pending_enqueues=True)
             else:
                 queue.capacity = 2
-        assert not strikes
+        assert not injected
         done, _ = await asyncio.wait([enqueue], timeout=PATIENCE)
         assert done == {enqueue}
         was_refused = isinstance(enqueue.exception(), QueueClosedError)

@@ -77,7 +77,7 @@ def test_a_mix_in_behind_our_class_may_define_such_a_name() -> None:
         mine.get()  # type: ignore[attr-defined]
 
 
-def test_look_ups_in_a_queue_are_as_fast_as_in_any_object() -> None:
+def test_attribute_access_in_a_queue_is_as_fast_as_in_any_object() -> None:
     """A class with a ``__getattr__`` makes CPython look up even what is there in the slow way."""
     for cls in (
         aioqueue.FIFOQueue,
@@ -97,10 +97,10 @@ def test_the_other_face_is_an_attribute_of_its_maker_and_no_cycle() -> None:
         other = getattr(maker, world)
         assert getattr(maker, world) is other is vars(maker)[world]
         assert getattr(other, "aio" if world == "sync" else "sync") is maker
-        gone = [weakref.ref(maker), weakref.ref(other)]
+        reference = [weakref.ref(maker), weakref.ref(other)]
         gc.disable()
         try:
             del maker, other
-            assert [ref() for ref in gone] == [None, None]
+            assert [ref() for ref in reference] == [None, None]
         finally:
             gc.enable()

@@ -314,7 +314,7 @@ class TestWhatComesOut:
             batch = take(n, timeout=0)
             return [batch[1] if ordered else batch]
 
-        def said(results: list[Any]) -> list[str]:
+        def messages(results: list[Any]) -> list[str]:
             if way_out != "one by one":
                 return content(results[0], dtype)
             rows = np.zeros((n, *shape), dtype)
@@ -326,21 +326,21 @@ class TestWhatComesOut:
         fill(array.copy())
         first = empty()
         if make == "shuffle":
-            assert sorted(said(first)) == sorted(expected)
-            expected = said(first)
-        assert said(first) == expected
+            assert sorted(messages(first)) == sorted(expected)
+            expected = messages(first)
+        assert messages(first) == expected
         # The memory of the queue is used again, and what came out is ours.
         fill(np.zeros_like(array))
-        assert said(first) == expected
-        blank = said(empty())
+        assert messages(first) == expected
+        blank = messages(empty())
         fill(array.copy())
         second = empty()
         if make != "shuffle":
-            assert said(second) == expected
-        before = said(second)
+            assert messages(second) == expected
+        before = messages(second)
         for result in first:
             scribble(result)
-        assert said(second) == before
+        assert messages(second) == before
         assert len(blank) == n
 
 

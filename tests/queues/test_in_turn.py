@@ -662,7 +662,7 @@ class ScopeOf:
         self.way = way
 
     async def __aenter__(self) -> None:
-        soon = asyncio.get_running_loop().call_soon
+        call_soon = asyncio.get_running_loop().call_soon
         if self.way == "timeout":
             self.scope: Any = asyncio.timeout(0)
         elif self.way == "task group":
@@ -673,14 +673,14 @@ class ScopeOf:
             self.scope = anyio.CancelScope()
         if self.way == "move_on_after":
             self.scope.__enter__()
-            soon(self.scope.cancel)
+            call_soon(self.scope.cancel)
             return
         group = await self.scope.__aenter__()
         if self.way == "task group":
             self.task = group.create_task(fail())
             await asyncio.sleep(0)  # the group learns of it in the next round, and cancels its task
         elif self.way == "anyio's":
-            soon(group.cancel_scope.cancel)
+            call_soon(group.cancel_scope.cancel)
 
     async def __aexit__(self, *error: Any) -> Any:
         if self.way == "move_on_after":
@@ -744,13 +744,13 @@ async def the_task(call: Any) -> None:
 
 @way
 async def a_task_group(call: Any) -> None:
-    async def fail_soon() -> None:
+    async def fail_later() -> None:
         await asyncio.sleep(0.001)
         raise ArithmeticError
 
     with suppress(ExceptionGroup):
         async with asyncio.TaskGroup() as group:
-            group.create_task(fail_soon())
+            group.create_task(fail_later())
             group.create_task(call)
 
 

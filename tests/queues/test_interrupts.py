@@ -80,8 +80,8 @@ def outcome(program: str) -> dict[str, Any]:
         timeout=50,
     )
     assert ran.returncode == 0, ran.stderr
-    told: dict[str, Any] = json.loads(ran.stdout)
-    return told
+    reported: dict[str, Any] = json.loads(ran.stdout)
+    return reported
 
 
 needs_timer = pytest.mark.skipif(

@@ -711,8 +711,8 @@ class TestAJoinThatHangs:
                 await queue.enqueue(number)
             taking = await task_world.begin(queue.dequeue_many, 9)  # which takes all of them
             join = await waiting_join(task_world, queue)
-            told = aioqueue.explain()
-            (culprit,) = [one for one in told.culprits if one.kind == "unfinished"]
+            reported = aioqueue.explain()
+            (culprit,) = [one for one in reported.culprits if one.kind == "unfinished"]
             assert culprit.queue == "frontier"
             assert culprit.sentence == (
                 "4 elements of 'frontier' are unfinished: 4 with dequeues that have not ended"
@@ -720,13 +720,13 @@ class TestAJoinThatHangs:
             taking.cancel()
             assert await taking.was_cancelled()
             await queue.dequeue_many(3)
-            told = aioqueue.explain()
-            (culprit,) = [one for one in told.culprits if one.kind == "unfinished"]
+            reported = aioqueue.explain()
+            (culprit,) = [one for one in reported.culprits if one.kind == "unfinished"]
             assert culprit.sentence == (
                 "4 elements of 'frontier' are unfinished: 1 inside, 3 taken out, without a"
                 " task_done() yet"
             )
-            assert "waits in join of 'frontier'" in str(told)
+            assert "waits in join of 'frontier'" in str(reported)
             queue.task_done(4)
             await join.result()
             assert not [one for one in aioqueue.explain().culprits if one.kind == "unfinished"]

@@ -124,15 +124,15 @@ def test_borrowers_that_wait_for_each_other_end_one_by_one() -> None:
     taken = [begun(lambda: one.take(0)), begun(lambda: other.take(0))]
     for thread, _ in taken:
         thread.join()
-    first, told_first = begun(lambda: one.take(1))
+    first, first_report = begun(lambda: one.take(1))
     wait_for_takers(queue, 1)
-    second, told_second = begun(lambda: other.take(1))
+    second, second_report = begun(lambda: other.take(1))
     first.join()
-    assert told_first == [OutOfRangeError]
+    assert first_report == [OutOfRangeError]
     wait_for_takers(queue, 1)  # the other waits for what the first one does now
     one.give_back()
     second.join()
-    assert told_second == taken[0][1]
+    assert second_report == taken[0][1]
 
 
 def check_sharing(seed: int) -> None:

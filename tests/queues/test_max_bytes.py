@@ -46,7 +46,7 @@ class TestElementsOfAnySize:
         with pytest.raises(QueueFull):
             queue.enqueue_nowait(b"1")
 
-    async def test_nobody_overtakes_a_caller_that_waits_for_bytes(self, world: World) -> None:
+    async def test_no_call_overtakes_one_that_waits_for_bytes(self, world: World) -> None:
         queue = world.fifo(None, max_bytes=10)
         await queue.enqueue(b"12345678")
         large = await world.begin(queue.enqueue, b"12345")

@@ -685,12 +685,12 @@ class TestUpTo:
     async def test_what_is_left_when_closed_meanwhile(self, world: World, kind: Kind) -> None:
         queue = kind.make(world)
         taking = await world.begin(queue.dequeue_up_to, 3)
-        empty_handed = await world.begin(queue.dequeue_up_to, 3)
+        waiting_dequeue = await world.begin(queue.dequeue_up_to, 3)
         await queue.enqueue_many(kind.batch([0, 1]))
         queue.close()
         assert kind.in_order(kind.numbers(await taking.result())) == [0, 1]
         with pytest.raises(OutOfRangeError):
-            await empty_handed.result()
+            await waiting_dequeue.result()
 
     async def test_what_is_there_when_max_wait_has_passed(self, world: World, kind: Kind) -> None:
         queue = kind.make(world)
@@ -895,7 +895,9 @@ class TestClosing:
         queue.close()  # any number of times
         assert (queue.is_closed(), queue.state) == (True, QueueState.CLOSED)
 
-    async def test_with_nobody_waiting_it_is_closed_at_once(self, world: World, kind: Kind) -> None:
+    async def test_without_waiting_callers_it_is_closed_at_once(
+        self, world: World, kind: Kind
+    ) -> None:
         queue = kind.make(world)
         queue.close()
         assert queue.state is QueueState.CLOSED

@@ -188,7 +188,7 @@ def test_a_signal_handler_wakes_a_loop_that_is_asleep(
         # No timer: it would wake the loop, too.
         await (queue.enqueue(2) if does == "dequeue_nowait" else queue.dequeue())
 
-    def strike() -> None:
+    def inject() -> None:
         wait_until_waiting(
             queue,
             enqueues=int(does == "dequeue_nowait"),
@@ -201,7 +201,7 @@ def test_a_signal_handler_wakes_a_loop_that_is_asleep(
             done.wait(0.1)
 
     before = signal.signal(signal.SIGUSR1, handle)
-    killer = threading.Thread(target=strike)
+    killer = threading.Thread(target=inject)
     try:
         killer.start()
         task_world.run(body)
@@ -230,7 +230,7 @@ def test_a_subclass_overrides_no_method_of_a_queue(base: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "name", "who"),
+    ("base", "name", "bypassed_by"),
     [
         (aioqueue.Latest, "publish", "the other face"),
         (sync.Latest, "get", "the other face"),
@@ -240,9 +240,9 @@ def test_a_subclass_overrides_no_method_of_a_queue(base: Any) -> None:
         (sync.Coordinator, "should_stop", "its workers, and the other face,"),
     ],
 )
-def test_nor_of_others_with_two_faces(base: Any, name: str, who: str) -> None:
+def test_nor_of_others_with_two_faces(base: Any, name: str, bypassed_by: str) -> None:
     assert hasattr(base, name)
-    with pytest.raises(TypeError, match=f"^Stamped overrides {name}: {who} would bypass"):
+    with pytest.raises(TypeError, match=f"^Stamped overrides {name}: {bypassed_by} would bypass"):
         overriding(base, name)
 
 

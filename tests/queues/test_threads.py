@@ -393,13 +393,13 @@ class Interruption:
 def at_every_line(test: Callable[[int], bool]) -> None:
     """Run a test, in a thread, for every line of aioqueue that it comes to; it must not hang."""
     lines = 0
-    going_on = True
+    is_running = True
 
     def next_line() -> None:
-        nonlocal going_on
-        going_on = test(lines)
+        nonlocal is_running
+        is_running = test(lines)
 
-    while going_on:
+    while is_running:
         crowd = Crowd()
         crowd.add(next_line)
         crowd.start()

@@ -10,7 +10,7 @@ import pytest
 
 from aioqueue import FIFOQueue, InvalidArgumentError, PriorityQueue, sync
 from aioqueue.core.elements.trees import path_text
-from tests.kit.exact import told
+from tests.kit.exact import plain_form
 from tests.kit.trees import Both, Frozen, Inner, leaves, stacked
 from tests.kit.worlds import World
 
@@ -109,7 +109,9 @@ class TestEveryKind:
             await queue.enqueue(elements.element(number))
         found = [await queue.dequeue() for _ in range(COUNT)]
         right = list(map(elements.element, range(COUNT)))
-        assert sorted(map(repr, map(told, found))) == sorted(map(repr, map(told, right)))
+        assert sorted(map(repr, map(plain_form, found))) == sorted(
+            map(repr, map(plain_form, right))
+        )
 
     async def test_in_batches(self, world: World, kind: str, tree: str) -> None:
         elements = Elements(kind, tree)
@@ -118,7 +120,7 @@ class TestEveryKind:
         await queue.enqueue_many(elements.batch([3, 4]))
         found = await queue.dequeue_many(COUNT)
         if kind != "RandomShuffleQueue":
-            assert told(found) == told(elements.batch(range(COUNT)))
+            assert plain_form(found) == plain_form(elements.batch(range(COUNT)))
         assert [len(leaf) for leaf in leaves(found)] == [COUNT] * len(leaves(elements.element(0)))
         await queue.enqueue_many(found)  # a batch is what a queue takes
         assert queue.size() == COUNT

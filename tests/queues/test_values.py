@@ -154,11 +154,11 @@ def test_by_every_way_in(name: str) -> None:
             ways = WAYS if queue.shapes is not None else WAYS[:2]
             results = {way.__name__: result(way, queue, value) for way in ways}
             first = results["by_itself"]
-            said = f"{value!r} ({type(value).__name__}) into {name} of {queue!r}: {results}"
-            assert all(is_alike(first, other) for other in results.values()), said
+            message = f"{value!r} ({type(value).__name__}) into {name} of {queue!r}: {results}"
+            assert all(is_alike(first, other) for other in results.values()), message
             if first is not InvalidArgumentError:
-                assert is_same(value, first), said
-                assert name != "object" or type(first) is type(value), said
+                assert is_same(value, first), message
+                assert name != "object" or type(first) is type(value), message
             assert queue.size() == 0
 
 
@@ -176,11 +176,11 @@ def test_in_a_batch_of_a_pipeline_as_in_a_queue(name: str) -> None:
         for examples in ([first, value], [first, value, first]):
             got = result(Collator(objects=name == "object"), examples)
             got = got if got is InvalidArgumentError else got[1]
-            said = f"{value!r} ({type(value).__name__}) after {dtype}: {got!r}, not {wanted!r}"
+            message = f"{value!r} ({type(value).__name__}) after {dtype}: {got!r}, not {wanted!r}"
             if name == "object" and isinstance(value, np.str_ | np.bytes_):
                 value = value.item()  # text of a batch is Python's
                 wanted = value
-            assert is_alike(wanted, got), said
+            assert is_alike(wanted, got), message
 
 
 def test_the_ways_of_streams_and_pipelines() -> None:

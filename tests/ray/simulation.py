@@ -64,7 +64,7 @@ class Wire:
 
     Args:
         monkeypatch: puts these in the place of Ray.
-        strikes: what is done at which moment; the first one is 1.
+        faults: what is done at which moment; the first one is 1.
 
     Attributes:
         moments: what has passed so far, in words.
@@ -72,10 +72,10 @@ class Wire:
     """
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, strikes: Mapping[int, Callable[[Wire], None]]
+        self, monkeypatch: pytest.MonkeyPatch, faults: Mapping[int, Callable[[Wire], None]]
     ) -> None:
         self.moments: list[str] = []
-        self._strikes = strikes
+        self._faults = faults
         self.loop = asyncio.get_running_loop()
         self._others = asyncio.all_tasks()
         self.programs: list[Program] = []
@@ -106,9 +106,9 @@ class Wire:
     def passes(self, what: str) -> None:
         """A call or a reply is about to pass: now is the moment."""
         self.moments.append(what)
-        strike = self._strikes.get(len(self.moments))
-        if strike is not None:
-            strike(self)
+        inject = self._faults.get(len(self.moments))
+        if inject is not None:
+            inject(self)
 
     # The object store.
 

@@ -32,7 +32,7 @@ BATCHES = 3
 SMALL, LARGE = 2, 9_000
 """int64s of a row: its batches are with the actor, or lie in the object store."""
 
-Strikes = Mapping[int, Callable[[Wire], None]]
+Faults = Mapping[int, Callable[[Wire], None]]
 
 VICTIMS: Mapping[str, Callable[[Wire], None]] = {
     "actor": Wire.kill_actor,
@@ -69,7 +69,7 @@ class Run:
 
     Attributes:
         saved: what the consumer has put down.
-        told: what both were told.
+        failures: what both were told.
         blind: whether the consumer was started again without a position, as it had saved none.
         wire: by which they called the actor.
     """
@@ -86,7 +86,7 @@ class Run:
         autocommit: bool = True,
     ) -> None:
         self.saved: list[str] = []
-        self.told: list[str] = []
+        self.failures: list[str] = []
         self.blind: bool | None = None
         self._last: int | None = None  # put down together with it
         self._row = row
@@ -95,14 +95,14 @@ class Run:
         self._every = every
         self._autocommit = autocommit
 
-    def go(self, strikes: Strikes) -> Run:
+    def go(self, faults: Faults) -> Run:
         """Do all of it, with these deaths at these moments."""
-        asyncio.run(self._go(strikes))
+        asyncio.run(self._go(faults))
         return self
 
-    async def _go(self, strikes: Strikes) -> None:
+    async def _go(self, faults: Faults) -> None:
         with pytest.MonkeyPatch.context() as monkeypatch:
-            self.wire = Wire(monkeypatch, strikes)
+            self.wire = Wire(monkeypatch, faults)
             try:
                 async with asyncio.timeout(60), asyncio.TaskGroup() as both:
                     both.create_task(self._lives("producer", self._produce))
@@ -132,7 +132,7 @@ class Run:
             await queue.fill(lambda number: page(number, self._row), producer="book")
             await queue.close()
         except WorkerDiedError as error:
-            self.told.append(str(error))
+            self.failures.append(str(error))
 
     async def _consume(self, program: Program) -> None:
         name = {"consumer": "rank 0", "last_committed": self._last} if self._is_safe else {}
@@ -147,12 +147,12 @@ class Run:
                 self.saved += made
                 return
             except InvalidArgumentError as error:  # it may go on, but has lost something
-                self.told.append(str(error))
+                self.failures.append(str(error))
                 self._last = None
                 await self._consume(program)
                 return
             except WorkerDiedError as error:
-                self.told.append(str(error))
+                self.failures.append(str(error))
                 if "the actor of queue" in str(error):  # else only some elements are lost
                     return
                 continue
@@ -180,7 +180,7 @@ def each_moment(row: int, victim: str, **options: Any) -> Iterator[Run]:
 def test_the_output_is_the_same_despite_any_death(victim: str, row: int) -> None:
     deaths = 0
     for run in each_moment(row, victim):
-        assert (run.saved, run.told) == (local(row), [])
+        assert (run.saved, run.failures) == (local(row), [])
         deaths += run.wire.deaths
     assert deaths >= 20  # else there was nobody to kill
 
@@ -191,7 +191,7 @@ def test_at_least_once_without_saved_lease_numbers(row: int) -> None:
     """Its last batch is delivered again, and nothing else."""
     again = set()
     for run in each_moment(row, "consumer", is_safe=False):
-        assert run.told == []
+        assert run.failures == []
         assert list(dict.fromkeys(run.saved)) == local(row)
         again.add(len(run.saved) - len(local(row)))
     assert {0, 3} <= again <= {0, 1, 2, 3}
@@ -202,27 +202,27 @@ def test_at_least_once_without_saved_lease_numbers(row: int) -> None:
 def test_every_caller_gets_the_death_of_the_actor(row: int) -> None:
     for run in each_moment(row, "actor", is_safe=False):
         assert run.saved == local(row)[: len(run.saved)]
-        assert all("the actor of queue 'wire' has died" in told for told in run.told)
+        assert all("the actor of queue 'wire' has died" in failures for failures in run.failures)
         if run.wire.deaths and run.saved != local(row):
-            assert run.told
+            assert run.failures
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["actor", "consumer"])
 def test_commits_after_saving_allow_rarer_saving(victim: str) -> None:
     for run in each_moment(SMALL, victim, size=2, every=2, autocommit=False):
-        assert (run.saved, run.told) == (local(SMALL), [])
+        assert (run.saved, run.failures) == (local(SMALL), [])
 
 
 @pytest.mark.slow
 def test_saving_less_often_than_committing_is_refused() -> None:
     """Its position is older than its last commit. Then the loss must be reported."""
-    told = 0
+    failures = 0
     for run in each_moment(SMALL, "consumer", size=1, every=2):
-        assert run.saved == local(SMALL) or run.told or run.blind
-        assert all("has committed its leases up to number" in one for one in run.told)
-        told += len(run.told)
-    assert told
+        assert run.saved == local(SMALL) or run.failures or run.blind
+        assert all("has committed its leases up to number" in one for one in run.failures)
+        failures += len(run.failures)
+    assert failures
 
 
 LEASES, ROWS = 3, 10
@@ -291,11 +291,11 @@ class Lives:
         new = self._opened(wire, "new", last_committed=after)
         if self._first == "beats":
             next(one for one in wire.programs if one.name == "new").heartbeat()
-        told = await self._told(new, after)
-        if told is None:
+        failures = await self._errors(new, after)
+        if failures is None:
             assert await self._rest(new) == self._rows(self.committed if after is None else after)
             return
-        with pytest.raises(type(told)):  # and once more
+        with pytest.raises(type(failures)):  # and once more
             await new.dequeue()
         if self._ending == "alive":  # and nothing has changed for who goes on
             assert (await former.dequeue_many(2)).tolist() == self._rows(self._leases - 1)[:2]
@@ -310,35 +310,35 @@ class Lives:
             del options["consumer"]
         return Program(wire, name).open(None, "int64", (), **options)
 
-    async def _told(self, new: Any, after: int | None) -> Exception | None:
+    async def _errors(self, new: Any, after: int | None) -> Exception | None:
         """Check the first error of the new life."""
         try:
             if self._first != "takes":
                 await new.statistics()
-            elif not self._can_go_on(after):  # else it takes what is to come first, all the same
+            elif not self._can_continue(after):  # else it takes what is to come first, all the same
                 await new.dequeue_up_to(2)
         except (InvalidArgumentError, WorkerDiedError) as error:
-            told: Exception | None = error
+            failures: Exception | None = error
         else:
-            told = None
+            failures = None
         if after is None or after == self.committed:
-            assert told is None
+            assert failures is None
         elif after < self.committed:
             numbers = f"got {after} for .* has committed its leases up to number {self.committed}:"
-            assert isinstance(told, InvalidArgumentError)
-            assert re.search(numbers, str(told))
+            assert isinstance(failures, InvalidArgumentError)
+            assert re.search(numbers, str(failures))
         elif after >= self._leases:
             last = f"last lease has number {self._leases - 1};" if self._leases else "had no lease;"
-            assert isinstance(told, InvalidArgumentError)
-            assert re.search(f"got {after} for .* {last}", str(told))
+            assert isinstance(failures, InvalidArgumentError)
+            assert re.search(f"got {after} for .* {last}", str(failures))
         elif self._ending == "given up":
-            assert isinstance(told, WorkerDiedError)
-            assert f"it used them up to number {after}" in str(told)
+            assert isinstance(failures, WorkerDiedError)
+            assert f"it used them up to number {after}" in str(failures)
         else:
-            assert told is None
-        return told
+            assert failures is None
+        return failures
 
-    def _can_go_on(self, after: int | None) -> bool:
+    def _can_continue(self, after: int | None) -> bool:
         if after is None or after == self.committed:
             return True
         return self.committed < after < self._leases and self._ending != "given up"
@@ -420,7 +420,7 @@ def test_a_silent_actor_ends_the_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def pairs(row: int) -> Iterator[Strikes]:
+def pairs(row: int) -> Iterator[Faults]:
     """Two deaths at any two moments."""
     count = len(Run(row).go({}).wire.moments) + 12  # one death more, and what is said of it
     for first, second in itertools.combinations(range(1, count + 1), 2):
@@ -431,13 +431,13 @@ def pairs(row: int) -> Iterator[Strikes]:
 if __name__ == "__main__":
     for row in (SMALL, LARGE):
         runs = same = 0
-        for strikes in pairs(row):
-            run = Run(row).go(strikes)
+        for faults in pairs(row):
+            run = Run(row).go(faults)
             runs += 1
             same += run.saved == local(row)
             # What was with the actor alone, since its producer had ended, is lost with that.
-            assert run.saved == local(row) or run.told, strikes
-            assert [one for one in local(row) if one in run.saved] == run.saved, strikes
+            assert run.saved == local(row) or run.failures, faults
+            assert [one for one in local(row) if one in run.saved] == run.saved, faults
         print(
             f"{runs:,} runs with two deaths: {same:,} the same, {runs - same:,} told what is lost"
         )

@@ -149,16 +149,16 @@ def test_a_loss_with_a_node_is_reported(nodes: Any) -> None:
     nodes.kill()
     queue.enqueue_many(batch(2))
     queue.close()
-    told, rows = 0, []
+    reported, rows = 0, []
     while True:
         try:
             rows += [digest(row) for row in queue.dequeue_up_to(4)]
         except WorkerDiedError as error:
             assert "has died" in str(error)
-            told += 1
+            reported += 1
         except aioqueue.OutOfRangeError:
             break
-    assert told == 2
+    assert reported == 2
     assert rows == [digest(row) for row in batch(2)]
     queue.delete()
 

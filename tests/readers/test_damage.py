@@ -25,7 +25,7 @@ DATA = [b"some text, " * 9, b"another text", b""]
 # counted from its start, or from its end where that is less than 0.
 ALL = 0xFF
 END_OF_DEFLATE = 0b1111_1110  # what is left of the last byte that was begun
-SAYS_NOTHING: dict[str, dict[int, int]] = {
+SILENT_DAMAGE: dict[str, dict[int, int]] = {
     "gzip": {
         3: 0b0000_0001,  # "probably text"
         **dict.fromkeys(range(4, 8), ALL),  # when the file was changed
@@ -76,7 +76,7 @@ def silent_bits(kind: str, parts: list[bytes]) -> Iterator[tuple[int, int]]:
     """The places in a file whose bits say nothing, and the bits."""
     start = 0
     for part in parts:
-        for place, bits in SAYS_NOTHING[kind].items():
+        for place, bits in SILENT_DAMAGE[kind].items():
             if place < len(part):
                 yield start + (place if place >= 0 else len(part) + place), bits
         start += len(part)

@@ -151,7 +151,7 @@ class TestDamage:
     def test_is_left_out_and_listed(self, case: Any, caplog: pytest.LogCaptureFixture) -> None:
         make, paths, whole, bad = case
         before = []
-        with pytest.raises(DataLossError) as told:
+        with pytest.raises(DataLossError) as reported:
             for record in make(paths):
                 before.append(record)  # noqa: PERF402  # what was read before the failure
         sound = before[len(whole[0]) :]
@@ -165,16 +165,16 @@ class TestDamage:
             assert list(reader) == expected
             assert list(reader) == expected
         (record,) = reader.quarantine
-        assert (record.item, record.offset, record.epoch) == (bad, told.value.offset, 0)
+        assert (record.item, record.offset, record.epoch) == (bad, reported.value.offset, 0)
         assert record.index == (1 << 40) + len(sound)
-        first_line = str(told.value).splitlines()[0]
+        first_line = str(reported.value).splitlines()[0]
         assert record.error == f"aioqueue.DataLossError: {first_line}"
         assert first_line in record.traceback
         assert "traceback=" not in repr(record)
         (message,) = caplog.messages
         assert f"leaves out the rest of a damaged file: {first_line}" in message
 
-    def test_a_run_goes_on_from_any_position(self, case: Any) -> None:
+    def test_a_run_continues_from_any_position(self, case: Any) -> None:
         make, paths, _, _ = case
         expected = list(make(paths, on_error="skip"))
         first = make(paths, on_error="skip")

@@ -97,11 +97,11 @@ class TestDamage:
     def test_is_reported_after_what_is_sound(self, line: str, fault: str, write: Write) -> None:
         path = write(f"1\n\n2\n{line}\n3\n")
         read = []
-        with pytest.raises(DataLossError, match=f"line 4: .*{fault}") as told:
+        with pytest.raises(DataLossError, match=f"line 4: .*{fault}") as reported:
             for record in read_json_lines(path):
                 read.append(record)  # noqa: PERF402  # what was read before the failure
         assert read == [1, 2]
-        assert (told.value.path, told.value.offset) == (path, 5)
+        assert (reported.value.path, reported.value.offset) == (path, 5)
 
     def test_of_text(self, write: Write) -> None:
         with pytest.raises(DataLossError, match="line 2 is not utf-8 text"):

@@ -125,7 +125,7 @@ class TestLines:
         system.rm("/lines.txt.gz")
 
 
-def records_by_hand(
+def parsed_records(
     content: bytes, record: int, header: int, footer: int, hop: int
 ) -> list[bytes] | None:
     """The records, as the words of `read_records` have it; ``None`` for data loss."""
@@ -177,7 +177,7 @@ class TestRecords:
         content = bytes(range(size))
         path.write_bytes(content)
         reader = read_records(path, record, header_bytes=header, footer_bytes=footer, hop_bytes=hop)
-        expected = records_by_hand(content, record, header, footer, hop)
+        expected = parsed_records(content, record, header, footer, hop)
         if expected is None:
             with pytest.raises(DataLossError, match="truncated"):
                 list(reader)
@@ -192,7 +192,7 @@ class TestRecords:
         last = (len(content) - 7 - 5 - record) // hop * hop
         content = content[: 7 + last + record + 5]
         reader = read_records(write(content), record, header_bytes=7, footer_bytes=5, hop_bytes=hop)
-        assert list(reader) == records_by_hand(content, record, 7, 5, hop)
+        assert list(reader) == parsed_records(content, record, 7, 5, hop)
 
     def test_larger_than_a_block(self, write: Write) -> None:
         content = np.random.default_rng(1).bytes(600_000)
@@ -346,7 +346,7 @@ class TestReadingAhead:
         assert [pair async for pair in reader.with_keys()] == list(reader.with_keys())
         await task_world.until(lambda: not reading_threads())
 
-    async def test_one_item_of_an_iterator_that_nobody_keeps(
+    async def test_one_item_of_an_iterator_without_a_reference(
         self, task_world: TaskWorld, write: Write
     ) -> None:
         path = write("first\nsecond\n")
@@ -559,7 +559,7 @@ class TestEncodings:
         path.write_bytes(text.encode(encoding))
         self._check(path, encoding)
 
-    def test_a_state_goes_on_from_line_to_line(self, tmp_path: Path) -> None:
+    def test_a_state_continues_from_line_to_line(self, tmp_path: Path) -> None:
         # Who writes so is allowed to: the escape is not repeated, and ASCII does not come back.
         path = tmp_path / "text.txt"
         path.write_bytes(b"a\x1b$B" + b"F|K\\\n" * 14_000 + b"\x1b(Bend")
@@ -595,7 +595,7 @@ class TestEncodings:
 
 
 class TestSeeds:
-    def test_readers_take_one_and_hand_it_down(self, tmp_path: Path) -> None:
+    def test_readers_pass_their_seed_to_the_files(self, tmp_path: Path) -> None:
         paths = [tmp_path / f"{number}.txt" for number in range(9)]
         for path in paths:
             path.write_text(f"{path.name}\n")

@@ -241,9 +241,9 @@ class TestHeaders:
         path = write('title\n"id,x\n1,2\n3,4\n5,6\n')
         dtypes: Any = {"id": int} if named else [int, int]
         fault = "a row exceeds max_line_bytes=10" if most else "line 2: a quoted field has no end"
-        with pytest.raises(DataLossError, match=fault) as told:
+        with pytest.raises(DataLossError, match=fault) as reported:
             list(read_csv(path, dtypes, skip_header_lines=2, max_line_bytes=most))
-        assert told.value.offset == 6
+        assert reported.value.offset == 6
 
     @pytest.mark.parametrize("header", ["", "a,b\rc,d", '"a', "a,,b"])
     def test_a_header_that_lacks_a_name(self, header: str, write: Write) -> None:

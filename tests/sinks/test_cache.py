@@ -452,7 +452,7 @@ class TestFiles:
     @pytest.mark.slow("missing", "empty", "fewer")
     @pytest.mark.parametrize("damage", ["zeros", "missing", "empty", "fewer"])
     def test_damage_that_is_found_by_reading(self, damage: str, tmp_path: Path) -> None:
-        def strike() -> None:
+        def inject() -> None:
             part = tmp_path / "part-00002.arrow"
             zeros = bytes(part.stat().st_size)  # of the same size, as nobody parses it before
             part.unlink()
@@ -463,7 +463,7 @@ class TestFiles:
 
         known = cached(tmp_path)
         whole = exactly(known)
-        strike()
+        inject()
         for pipeline in (known, cached(tmp_path)):
             with pytest.raises(ExceptionGroup, match="the source failed") as error:
                 list(pipeline)
@@ -477,7 +477,7 @@ class TestFiles:
             CALLS.clear()
             assert exactly(rebuilding) == whole
             assert len(CALLS) == len(whole)
-            strike()
+            inject()
         first, second = (
             iter(epoch) for epoch in (rebuilding, cached(tmp_path, on_stale="rebuild"))
         )
@@ -504,7 +504,7 @@ class TestFiles:
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("small_files")
-    def test_it_goes_on_from_any_moment(
+    def test_it_continues_from_any_moment(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = tmp_path / "first"

@@ -118,8 +118,8 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_random_changes(tmp_path: Path) -> None:
     """A program of its own reads them, which a mistake would crash."""
     part = written(tmp_path)
-    told = output_of_module(__name__, str(part))
-    same, others, refused = map(int, told.split())
+    reported = output_of_module(__name__, str(part))
+    same, others, refused = map(int, reported.split())
     assert same + others + refused == FLIPS
     assert refused > 20
 

@@ -24,8 +24,8 @@ MODULES = {"parquet": "pyarrow", "tfrecord": "google_crc32c"}
 def run(name: str, folder: Path, *milliseconds: float) -> list[str]:
     """Write into a folder, and be killed after each of these times until it is done."""
     limits = map(str, milliseconds)
-    told = output_of_module("tests.kit.killed", name, str(folder), *limits)
-    return told.splitlines()
+    reported = output_of_module("tests.kit.killed", name, str(folder), *limits)
+    return reported.splitlines()
 
 
 def contents(folder: Path) -> dict[str, bytes]:

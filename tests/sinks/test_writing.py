@@ -65,12 +65,12 @@ def snapshots(
     A process that is killed leaves just that.
     """
     found: list[Path] = []
-    looks: list[dict[str, bytes]] = []
+    snapshots: list[dict[str, bytes]] = []
 
     def keep() -> None:
-        look = {path.name: path.read_bytes() for path in folder.iterdir()}
-        if look not in looks[-1:]:
-            looks.append(look)
+        snapshot = {path.name: path.read_bytes() for path in folder.iterdir()}
+        if snapshot not in snapshots[-1:]:
+            snapshots.append(snapshot)
             found.append(into / str(len(found)))
             shutil.copytree(folder, found[-1])
 
@@ -95,7 +95,7 @@ def snapshots(
 class TestKills:
     @pytest.mark.slow(but="20-8")
     @pytest.mark.parametrize(("count", "size"), [(20, 8), (100, None), (100, 8), (100, 70)])
-    def test_a_run_goes_on_from_any_moment(
+    def test_a_run_continues_from_any_moment(
         self, count: int, size: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Batches are smaller and larger than files, and are cut."""
@@ -309,7 +309,7 @@ class TestFailures:
             numbers(3).write(to_json_lines(tmp_path), progress=1)  # type: ignore[arg-type]
 
 
-async def test_a_cancelled_call_goes_on_later(task_world: Any, tmp_path: Path) -> None:
+async def test_a_cancelled_call_continues_later(task_world: Any, tmp_path: Path) -> None:
     """It is cancelled while it waits for a row that does not come."""
     reached = anyio.Event()
 

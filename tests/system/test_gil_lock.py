@@ -30,7 +30,7 @@ from aioqueue.core.storage.protocol import ObjectStorage
 from aioqueue.system import locks
 from aioqueue.system.locks import NOT_HELD, call_with_lock, is_held_here
 from proofs.scheduling import Choices, ScheduleError, Scheduler, explore
-from tests.system.test_locks import StruckError
+from tests.system.test_locks import InjectedError
 
 
 def interpreted() -> ModuleType:
@@ -54,13 +54,13 @@ class Bell:
     Args:
         scheduler: theirs.
         choices: when a handler raises.
-        struck: when one may raise: "waiting", at any time; or "woken", after a wait.
+        interrupted: when one may raise: "waiting", at any time; or "woken", after a wait.
     """
 
-    def __init__(self, scheduler: Scheduler, choices: Choices, struck: str = "") -> None:
+    def __init__(self, scheduler: Scheduler, choices: Choices, interrupted: str = "") -> None:
         self.scheduler = scheduler
         self.choices = choices
-        self.struck = struck
+        self.interrupted = interrupted
         self.rung = 0
 
     def put(self, item: None) -> None:
@@ -69,13 +69,13 @@ class Bell:
         self.scheduler.point()
 
     def get(self) -> None:
-        seconds = 1.0 if self.struck == "waiting" else None
+        seconds = 1.0 if self.interrupted == "waiting" else None
         if not self.scheduler.wait(lambda: self.rung > 0, seconds):
-            raise StruckError
+            raise InjectedError
         self.rung -= 1
         self.scheduler.point()  # it was woken, and waits for the interpreter
-        if self.struck == "woken" and self.choices.choose(2):
-            raise StruckError
+        if self.interrupted == "woken" and self.choices.choose(2):
+            raise InjectedError
 
 
 CROWDS = ("twice again", "once once once", "called once trying", "called twice")
@@ -85,11 +85,11 @@ class Crowd:
     """Threads that take a lock, some of them twice, and may be stopped before each line of it."""
 
     def __init__(
-        self, lock_type: Callable[[Any], Any], struck: str, names: str, choices: Choices
+        self, lock_type: Callable[[Any], Any], interrupted: str, names: str, choices: Choices
     ) -> None:
-        preemptions = 1 if struck and len(names.split()) > 2 else 2
+        preemptions = 1 if interrupted and len(names.split()) > 2 else 2
         self.scheduler = Scheduler(choices, preemptions=preemptions, lines=(SOURCE.__name__,))
-        self.bell = Bell(self.scheduler, choices, struck)
+        self.bell = Bell(self.scheduler, choices, interrupted)
         self.lock = lock_type(lambda: self.bell)
         self.inside: list[str] = []
         work: dict[str, Callable[[str], object]] = {
@@ -114,14 +114,14 @@ class Crowd:
 
     def call(self, name: str) -> None:
         """Stay inside, twice, by a call that the lock makes."""
-        with suppress(StruckError):
+        with suppress(InjectedError):
             self.lock.run(self.lock.run, (self.stay, (name,), {}), {})
 
     def work(self, depth: int, times: int, name: str) -> None:
         for _ in range(times):
             try:
                 self.lock.acquire()
-            except StruckError:
+            except InjectedError:
                 assert not is_held_here(self.lock)
                 return
             self.stay(name)
@@ -148,9 +148,9 @@ class Crowd:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", CROWDS)
-@pytest.mark.parametrize("struck", ["", "waiting", "woken"])
-def test_every_order(struck: str, names: str) -> None:
-    explored = explore(lambda choices: Crowd(SOURCE.GilLock, struck, names, choices).run())
+@pytest.mark.parametrize("interrupted", ["", "waiting", "woken"])
+def test_every_order(interrupted: str, names: str) -> None:
+    explored = explore(lambda choices: Crowd(SOURCE.GilLock, interrupted, names, choices).run())
     assert explored.finished
     assert explored.schedules > 100
 
@@ -222,8 +222,8 @@ class Silent(BASE):
 @pytest.mark.parametrize("broken", [Forgetful, Generous, Late, Torn, Silent])
 def test_such_a_mistake_is_found(broken: type[Any]) -> None:
     with pytest.raises(ScheduleError):
-        struck = "woken" if broken is Silent else ""
-        explore(lambda choices: Crowd(broken, struck, "once once once", choices).run())
+        interrupted = "woken" if broken is Silent else ""
+        explore(lambda choices: Crowd(broken, interrupted, "once once once", choices).run())
 
 
 class Steps(ObjectStorage):

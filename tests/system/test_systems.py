@@ -134,12 +134,12 @@ def test_posix_is_in_one_room() -> None:
     names = {f"{module}.{name}" for module, names in POSIX.items() for name in names.split()}
     room = {f"aioqueue.{place.removesuffix('.py').replace('/', '.')}" for place in ROOM}
     words = {name.split(".")[-1] for name in names | room} | MODULES
-    worth_a_look = re.compile(rf"\b(?:{'|'.join(words)})\b")
+    suspicious = re.compile(rf"\b(?:{'|'.join(words)})\b")
     users, early = set(), set()
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         place = path.relative_to(PACKAGE).as_posix()
-        if place in ROOM or not worth_a_look.search(text):
+        if place in ROOM or not suspicious.search(text):
             continue
         tree = ast.parse(text)
         for node in ast.walk(tree):

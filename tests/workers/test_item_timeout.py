@@ -18,7 +18,7 @@ from aioqueue import InvalidArgumentError, ItemTimeoutError, sync
 from aioqueue.inputs import Retry, numbers, prepare
 from aioqueue.workers.runner import PrepareRunner
 from tests.kit import functions
-from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, looking_on, spin_until
+from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, sampling, spin_until
 
 SOON = 0.1
 """Seconds that an item may take here; others take none at all."""
@@ -143,7 +143,7 @@ class TestEverywhere:
             ordered=ordered,
         )
         found = []
-        with looking_on(aioqueue.explain), sync.Coordinator() as coord:
+        with sampling(aioqueue.explain), sync.Coordinator() as coord:
             coord.start(runner)
             runner.resize(4)
             for number, example in enumerate(queue):

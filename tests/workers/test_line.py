@@ -129,7 +129,7 @@ class TestWhatIsTogether:
         assert lines.out(4) == [0, 1, 2, 3]
 
 
-class TestWhoWaits:
+class TestSleepers:
     def test_is_given_what_is_there(self) -> None:
         lines = Lines()
         lines.bring(*range(5))

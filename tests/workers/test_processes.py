@@ -401,7 +401,7 @@ class TestEnds:
 
     def test_a_stop_of_one_that_ignores_signals(self, tmp_path: Path) -> None:
         mark = tmp_path / "begun"
-        function = functools.partial(functions.ignores_being_told, str(mark))
+        function = functools.partial(functions.ignores_termination, str(mark))
         with sync.Coordinator(stop_grace_period=PATIENCE) as coord:
             coord.start(runner_of(function, sync.FIFOQueue(16), [9]))
             spin_until(mark.exists)

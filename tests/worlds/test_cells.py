@@ -104,14 +104,14 @@ def test_the_plain_code_of_a_cell_of_marimo_may_block_and_its_tasks_may_not() ->
     ("module", "function"),
     [("service", "_pseudo_sync_runner"), ("IPython.core.async_helpers", "runner")],
 )
-def test_whoever_is_only_called_alike_may_not(module: str, function: str) -> None:
+def test_a_module_of_the_same_name_may_not(module: str, function: str) -> None:
     async def kernel() -> Any:
         return ipython(module, function)(in_event_loop)
 
     assert asyncio.run(kernel()) is True
 
 
-def test_nobody_may_where_no_notebook_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_module_may_where_no_notebook_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IPython", "marimo"):
         monkeypatch.delitem(sys.modules, name)
 

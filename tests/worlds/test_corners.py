@@ -130,7 +130,7 @@ def is_over(steps: Any) -> bool:
     return False
 
 
-def test_who_was_granted_while_it_began_lets_those_before_it_run() -> None:
+def test_a_call_that_was_granted_while_it_began_lets_earlier_ones_run() -> None:
     async def main() -> None:
         waker, attempt = current_waker(), Take(1)
         waker.notify(attempt)
@@ -230,7 +230,7 @@ class NotedMoves:
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("capacity", [1, 3, 50])
-def test_two_tasks_that_take_turns_wake_nobody(capacity: int, loop: str) -> None:
+def test_two_alternating_tasks_wake_no_other(capacity: int, loop: str) -> None:
     """A task that finds no room, or no row, lets the other one run and tries again."""
     factory = asyncio.new_event_loop
     if loop == "uvloop":
@@ -257,7 +257,7 @@ def test_two_tasks_that_take_turns_wake_nobody(capacity: int, loop: str) -> None
     assert waiting(queue) == 0
 
 
-def test_who_has_stood_by_in_vain_waits_at_once_for_a_while() -> None:
+def test_a_task_whose_standby_failed_waits_at_once_for_a_while() -> None:
     """Then what it waits for takes longer than a round, and trying again would be of no use."""
     queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(2)
     moves = NotedMoves(queue)
@@ -275,7 +275,7 @@ def test_who_has_stood_by_in_vain_waits_at_once_for_a_while() -> None:
     assert len(moves.retried) == 4  # the 1st, 3rd, 7th and 15th
 
 
-def test_a_standby_task_of_a_closed_loop_blocks_nobody() -> None:
+def test_a_standby_task_of_a_closed_loop_blocks_no_caller() -> None:
     queue: aioqueue.FIFOQueue[int] = aioqueue.FIFOQueue(2)
     loop = asyncio.new_event_loop()
     task = loop.create_task(queue.dequeue())
@@ -318,7 +318,7 @@ def test_a_close_finds_standby_tasks(cancel: bool) -> None:
 
 
 @pytest.mark.parametrize("trio_may_come", [False, True])
-def test_who_never_has_to_wait_lets_others_run_all_the_same(
+def test_a_call_that_never_waits_lets_others_run_all_the_same(
     monkeypatch: pytest.MonkeyPatch, trio_may_come: bool
 ) -> None:
     monkeypatch.delitem(sys.modules, "trio", raising=False)
@@ -662,7 +662,7 @@ def passages(gate: Gate) -> list[Attempt]:
     return [one for one in gc.get_objects() if isinstance(one, Attempt) and one.host is gate]
 
 
-def test_who_is_woken_for_nothing_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spuriously_woken_caller_keeps_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     wakers: list[ThreadWaker] = []
     sleeps: list[ThreadWaker] = []
 

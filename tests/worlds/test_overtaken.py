@@ -127,7 +127,9 @@ def test_nor_are_the_last_rows(fifo: Any, overtake: Overtake) -> None:
 
 
 @pytest.mark.slow(every=3)
-def test_who_did_not_sleep_does_not_seem_to_wait_for_ever(fifo: Any, overtake: Overtake) -> None:
+def test_a_call_that_did_not_sleep_does_not_seem_to_wait_for_ever(
+    fifo: Any, overtake: Overtake
+) -> None:
     taken, failed = fifo(1), fifo(1)
     overtake(taken, lambda machine: machine.begin(Put("element"), None), "dequeue")
     with pytest.raises(OutOfRangeError):

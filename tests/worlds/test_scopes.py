@@ -136,7 +136,7 @@ def test_nested_scopes_each_cancel(which: int) -> None:
     assert [scope.cancelled for scope in scopes] == [which == 0, which == 1]
 
 
-def test_calls_that_need_not_wait_go_on() -> None:
+def test_calls_that_need_not_wait_proceed() -> None:
     queue, scope = sync.FIFOQueue(1), sync.CancelScope()
     scope.cancel()
     with scope:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from aioqueue import QueueEmpty, sync
-from tests.kit.striking import every_strike
+from tests.kit.striking import interrupted_everywhere
 
 SLEEPERS = 3
 
@@ -113,7 +113,7 @@ WAKINGS: dict[str, Callable[[], Waking]] = {
 
 @pytest.mark.slow(but="publish")
 @pytest.mark.parametrize("name", WAKINGS)
-def test_nobody_is_left_asleep(name: str) -> None:
+def test_no_sleeper_is_left_asleep(name: str) -> None:
     def case() -> tuple[Callable[[], Any], Callable[[], None]]:
         waking = WAKINGS[name]()
 
@@ -137,4 +137,4 @@ def test_nobody_is_left_asleep(name: str) -> None:
 
         return waking.call, check
 
-    assert every_strike(case) > 10
+    assert interrupted_everywhere(case) > 10

@@ -560,7 +560,7 @@ def test_descriptions_that_are_wrong(arguments: tuple[Any, ...], problem: str) -
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "shapes", "told"),
+    ("dtypes", "shapes", "reported"),
     [
         ("int32", (), "int32[]"),
         ("int32", [], "int32[]"),
@@ -571,8 +571,8 @@ def test_descriptions_that_are_wrong(arguments: tuple[Any, ...], problem: str) -
         ((np.float32, bytes, object), None, "float32, bytes, object"),
     ],
 )
-def test_descriptions(dtypes: Any, shapes: Any, told: str) -> None:
-    assert repr(ElementSpec(dtypes, shapes)) == told
+def test_descriptions(dtypes: Any, shapes: Any, reported: str) -> None:
+    assert repr(ElementSpec(dtypes, shapes)) == reported
 
 
 def test_a_varying_dimension_is_reported() -> None:

@@ -34,7 +34,7 @@ from aioqueue.core.storage.protocol import Held, Storage
 from aioqueue.errors import OutOfRangeError
 from aioqueue.system.locks import OwnedLock
 from tests.kit.invariants import violations
-from tests.kit.striking import every_strike
+from tests.kit.striking import interrupted_everywhere
 
 NUMBERS = (Component("number", "int64", ()), Component("pair", "float32", (2,)))
 TOKENS = (*NUMBERS, Component("token", object, ()))
@@ -89,7 +89,7 @@ class Program:
         self.arrivals: dict[int, int] = {}  # of every row that ever went in
         self.batches: list[tuple[Any, list[int]]] = []  # made ready, and not begun to go in
         self.entering: tuple[Any, list[int], int] | None = None  # in as far as some row
-        self.hands: list[tuple[Held, list[int]]] = []
+        self.claimed: list[tuple[Held, list[int]]] = []
 
     def fresh(self, n: int) -> list[int]:
         numbers = list(range(self.next, self.next + n))
@@ -181,21 +181,21 @@ class Program:
             held = Held(out)
             self.storage.hold(held, n)
             numbers = self.seen(held)
-            self.hands.append((held, numbers))
+            self.claimed.append((held, numbers))
             self.left(numbers)
 
     def do_hold_one(self) -> None:
         if self.storage.size:
             held = Held()
             self.storage.hold_one(held)
-            self.hands.append((held, [int(held.single[0])]))
+            self.claimed.append((held, [int(held.single[0])]))
             self.left([int(held.single[0])])
 
-    def do_let_go(self) -> None:
+    def do_end_claim(self) -> None:
         """A caller has what it wanted; or it is cancelled, before or after it has copied that."""
-        if not self.hands:
+        if not self.claimed:
             return
-        held, numbers = self.hands.pop(self.rng.randrange(len(self.hands)))
+        held, numbers = self.claimed.pop(self.rng.randrange(len(self.claimed)))
         fate = self.rng.random()
         if held.parts and fate < 0.8:
             assert numbers_of(self.storage.columns(held)) == numbers
@@ -205,8 +205,8 @@ class Program:
             self.storage.restore(held)
             self.inside.update(numbers)
 
-    do_let_go_too = do_let_go
-    do_let_go_again = do_let_go
+    do_end_claim_too = do_end_claim
+    do_end_claim_again = do_end_claim
 
     def do_release(self) -> None:
         self.storage.release(Held())
@@ -241,18 +241,18 @@ class Program:
         """Everything leaves: nothing is needed any more."""
         while self.batches or self.entering:
             self.do_discard()
-        while self.hands:
-            self.do_let_go()
+        while self.claimed:
+            self.do_end_claim()
         while self.storage.size:
             self.do_hold()
-            self.do_let_go()
+            self.do_end_claim()
         self.check()
 
 
 def check_blocks(program: Program, storage: Any) -> None:
     needed: Counter[int] = Counter()
     line = list(storage._segments)
-    segments = [*line, *(part for held, _ in program.hands for part in held.parts)]
+    segments = [*line, *(part for held, _ in program.claimed for part in held.parts)]
     rows: set[tuple[int, int]] = set()
     for segment in segments:
         needed[id(segment.block)] += 1
@@ -287,7 +287,7 @@ def check_blocks(program: Program, storage: Any) -> None:
 def check_slots(program: Program, storage: Any) -> None:
     shelf = storage._shelf
     places = [*shelf._free, *storage, *(entry for _, entry in storage.returned)]
-    for held, _ in program.hands:
+    for held, _ in program.claimed:
         places += held.parts
     for batch, _ in program.batches:
         places += batch
@@ -330,7 +330,7 @@ def test_everything_is_counted(
     program.empty()
 
 
-class Struck:
+class Interrupted:
     """A machine over a storage in the middle of some work, and a move that is interrupted."""
 
     def __init__(self, make: Callable[..., Storage], components: tuple[Component, ...]) -> None:
@@ -431,87 +431,89 @@ class Waker:
 Case = tuple[Callable[[], Any], Callable[[], None]]
 
 
-def one_goes_in(struck: Struck) -> Case:
-    struck.fill()
-    row = struck.row(30)
-    return lambda: struck.machine.try_enqueue(row), lambda: struck.check(1)
+def one_goes_in(interrupted: Interrupted) -> Case:
+    interrupted.fill()
+    row = interrupted.row(30)
+    return lambda: interrupted.machine.try_enqueue(row), lambda: interrupted.check(1)
 
 
-def a_batch_goes_in(struck: Struck, way: str) -> Case:
-    struck.fill()
-    columns = struck.batch(*range(30, 40), way=way)
-    return lambda: struck.machine.try_enqueue_many(columns, 10), lambda: struck.check(10)
+def a_batch_goes_in(interrupted: Interrupted, way: str) -> Case:
+    interrupted.fill()
+    columns = interrupted.batch(*range(30, 40), way=way)
+    return lambda: interrupted.machine.try_enqueue_many(columns, 10), lambda: interrupted.check(10)
 
 
-def one_leaves(struck: Struck) -> Case:
-    struck.fill()
-    return struck.machine.try_dequeue, lambda: struck.check(1)
+def one_leaves(interrupted: Interrupted) -> Case:
+    interrupted.fill()
+    return interrupted.machine.try_dequeue, lambda: interrupted.check(1)
 
 
-def a_batch_leaves(struck: Struck, n: int) -> Case:
-    struck.fill()
-    return lambda: struck.machine.try_dequeue_many(n), lambda: struck.check(n)
+def a_batch_leaves(interrupted: Interrupted, n: int) -> Case:
+    interrupted.fill()
+    return lambda: interrupted.machine.try_dequeue_many(n), lambda: interrupted.check(n)
 
 
-def a_batch_goes_into_hands(struck: Struck, *, back: int) -> Case:
-    struck.fill()
+def claim_batch(interrupted: Interrupted, *, back: int) -> Case:
+    interrupted.fill()
     if back:
         waker = Waker(two_step=True)
         takes = [Take(back), Take(1, single=True)]
         for take in takes:
-            struck.machine.begin(take, waker)
+            interrupted.machine.begin(take, waker)
         for take in takes:
-            struck.machine.withdraw(take)
-    return lambda: struck.machine.begin(Take(9), Waker()), lambda: struck.check(9)
+            interrupted.machine.withdraw(take)
+    return lambda: interrupted.machine.begin(Take(9), Waker()), lambda: interrupted.check(9)
 
 
-def one_goes_into_hands(struck: Struck) -> Case:
-    call, _ = a_batch_goes_into_hands(struck, back=7)
+def claim_restored_row(interrupted: Interrupted) -> Case:
+    call, _ = claim_batch(interrupted, back=7)
     del call
     take = Take(1, single=True)
-    return lambda: struck.machine.begin(take, Waker()), lambda: struck.check(1)
+    return lambda: interrupted.machine.begin(take, Waker()), lambda: interrupted.check(1)
 
 
-def one_wakes_another(struck: Struck, n: int, *, single: bool = False) -> Case:
+def one_wakes_another(interrupted: Interrupted, n: int, *, single: bool = False) -> Case:
     """The enqueue of the last row moves the batch for its owner: all of its rows, or none."""
-    take = struck.wait_for(n, single=single)
+    take = interrupted.wait_for(n, single=single)
     if n > 1:
-        struck.fill()
+        interrupted.fill()
         for number in range(25, n - 1):
-            struck.machine.begin(Put(struck.row(number)), Waker())
-    row = struck.row(100)
-    return lambda: struck.machine.begin(Put(row), Waker()), lambda: struck.check(1, take)
+            interrupted.machine.begin(Put(interrupted.row(number)), Waker())
+    row = interrupted.row(100)
+    return lambda: interrupted.machine.begin(Put(row), Waker()), lambda: interrupted.check(1, take)
 
 
-def one_makes_room(struck: Struck, way: str) -> Case:
+def one_makes_room(interrupted: Interrupted, way: str) -> Case:
     """Whoever takes a row out moves the rows of a batch that waits for room."""
-    struck.fill()
-    columns = struck.batch(*range(100, 130), way=way)
-    struck.machine.begin(PutMany(columns, 30), Waker())
-    struck.sent -= set(range(115, 130))  # these may come in, or not
-    struck.sent |= {115}
+    interrupted.fill()
+    columns = interrupted.batch(*range(100, 130), way=way)
+    interrupted.machine.begin(PutMany(columns, 30), Waker())
+    interrupted.sent -= set(range(115, 130))  # these may come in, or not
+    interrupted.sent |= {115}
     take = Take(1, single=True)
-    return lambda: struck.machine.begin(take, Waker()), lambda: struck.check(2)
+    return lambda: interrupted.machine.begin(take, Waker()), lambda: interrupted.check(2)
 
 
-CASES: dict[str, Callable[[Struck], Case]] = {
+CASES: dict[str, Callable[[Interrupted], Case]] = {
     "one goes in": one_goes_in,
-    "a copied batch goes in": lambda struck: a_batch_goes_in(struck, "copied"),
-    "a filled batch goes in": lambda struck: a_batch_goes_in(struck, "filled"),
-    "a wrapped batch goes in": lambda struck: a_batch_goes_in(struck, "wrapped"),
+    "a copied batch goes in": lambda interrupted: a_batch_goes_in(interrupted, "copied"),
+    "a filled batch goes in": lambda interrupted: a_batch_goes_in(interrupted, "filled"),
+    "a wrapped batch goes in": lambda interrupted: a_batch_goes_in(interrupted, "wrapped"),
     "one leaves": one_leaves,
-    "a few leave": lambda struck: a_batch_leaves(struck, 2),
-    "many leave": lambda struck: a_batch_leaves(struck, 18),
-    "a batch goes into hands": lambda struck: a_batch_goes_into_hands(struck, back=0),
-    "a batch goes into hands, some of it back": lambda struck: a_batch_goes_into_hands(
-        struck, back=3
+    "a few leave": lambda interrupted: a_batch_leaves(interrupted, 2),
+    "many leave": lambda interrupted: a_batch_leaves(interrupted, 18),
+    "a batch goes into hands": lambda interrupted: claim_batch(interrupted, back=0),
+    "a batch goes into hands, some of it back": lambda interrupted: claim_batch(
+        interrupted, back=3
     ),
-    "one that is back goes into hands": one_goes_into_hands,
-    "one wakes another": lambda struck: one_wakes_another(struck, 1, single=True),
-    "one wakes a batch": lambda struck: one_wakes_another(struck, 28),
-    "one makes room for a copied batch": lambda struck: one_makes_room(struck, "copied"),
-    "one makes room for a filled batch": lambda struck: one_makes_room(struck, "filled"),
-    "one makes room for a wrapped batch": lambda struck: one_makes_room(struck, "wrapped"),
+    "one that is back goes into hands": claim_restored_row,
+    "one wakes another": lambda interrupted: one_wakes_another(interrupted, 1, single=True),
+    "one wakes a batch": lambda interrupted: one_wakes_another(interrupted, 28),
+    "one makes room for a copied batch": lambda interrupted: one_makes_room(interrupted, "copied"),
+    "one makes room for a filled batch": lambda interrupted: one_makes_room(interrupted, "filled"),
+    "one makes room for a wrapped batch": lambda interrupted: one_makes_room(
+        interrupted, "wrapped"
+    ),
 }
 
 
@@ -529,4 +531,4 @@ def test_a_handler_raises_somewhere_in_a_move(
 ) -> None:
     """Wherever it raises: the rest is unchanged, and waiting callers get what they asked for."""
     monkeypatch.setattr(blocks, "LARGE_BYTES", 40)
-    assert every_strike(lambda: CASES[case](Struck(make, components))) > 3
+    assert interrupted_everywhere(lambda: CASES[case](Interrupted(make, components))) > 3

@@ -156,24 +156,24 @@ def filled(kind: Kind, n: int, capacity: int | None = None) -> Storage:
 
 
 def held(storage: Storage, n: int, out: Columns | None = None) -> Held:
-    hands = Held(out)
-    storage.hold(hands, n)
-    assert hands.count == n
-    return hands
+    claimed = Held(out)
+    storage.hold(claimed, n)
+    assert claimed.count == n
+    return claimed
 
 
-def in_hands(kind: Kind, storage: Storage, hands: Held) -> list[int]:
-    return kind.numbers(columns_of(kind, storage, hands))
+def numbers_claimed(kind: Kind, storage: Storage, claimed: Held) -> list[int]:
+    return kind.numbers(columns_of(kind, storage, claimed))
 
 
-def columns_of(kind: Kind, storage: Storage, hands: Held) -> Columns:
+def columns_of(kind: Kind, storage: Storage, claimed: Held) -> Columns:
     """The held rows as they are, also where batches are padded."""
-    return list(hands.parts) if kind.name == "padded" else storage.columns(hands)
+    return list(claimed.parts) if kind.name == "padded" else storage.columns(claimed)
 
 
 def leaving(kind: Kind, storage: Storage) -> list[int]:
     """Everything inside, in the order in which it leaves."""
-    return in_hands(kind, storage, held(storage, storage.size))
+    return numbers_claimed(kind, storage, held(storage, storage.size))
 
 
 # In and out.
@@ -280,22 +280,22 @@ def test_it_holds_more_than_the_capacity_when_it_must(kind: Kind) -> None:
 
 def test_what_is_held_is_out(kind: Kind, capacity: int | None) -> None:
     twin, storage = filled(kind, 4, capacity), filled(kind, 4, capacity)
-    hands = held(storage, 3)
+    claimed = held(storage, 3)
     assert storage.size == 1
-    assert in_hands(kind, storage, hands) == kind.numbers(twin.pull(3))
+    assert numbers_claimed(kind, storage, claimed) == kind.numbers(twin.pull(3))
 
 
 def test_one_held_row_is_a_row(kind: Kind) -> None:
     twin, storage = filled(kind, 3), filled(kind, 3)
-    hands = Held()
-    storage.hold_one(hands)
-    assert (hands.count, storage.size) == (1, 2)
-    first = number_of(hands.single)
+    claimed = Held()
+    storage.hold_one(claimed)
+    assert (claimed.count, storage.size) == (1, 2)
+    first = number_of(claimed.single)
     assert first == number_of(twin.take())
-    storage.restore(hands)
-    assert (hands.count, hands.single, storage.size) == (0, None, 3)
-    storage.hold_one(hands)
-    assert number_of(hands.single) == first
+    storage.restore(claimed)
+    assert (claimed.count, claimed.single, storage.size) == (0, None, 3)
+    storage.hold_one(claimed)
+    assert number_of(claimed.single) == first
 
 
 def test_a_single_row_and_a_batch_come_back_in_order(kind: Kind) -> None:
@@ -304,7 +304,7 @@ def test_a_single_row_and_a_batch_come_back_in_order(kind: Kind) -> None:
     storage.hold_one(single)
     first = number_of(single.single)
     batch = held(storage, 2)
-    order = [first, *in_hands(kind, storage, batch)]
+    order = [first, *numbers_claimed(kind, storage, batch)]
     storage.restore(batch)
     storage.restore(single)
     assert leaving(kind, storage)[:3] == order
@@ -323,25 +323,25 @@ def test_rows_come_back_in_the_order_in_which_they_left(
     kind: Kind, capacity: int | None, order: tuple[int, ...]
 ) -> None:
     storage = filled(kind, 4, capacity)
-    hands = [held(storage, 1), held(storage, 2), held(storage, 1)]
-    left = [number for h in hands for number in in_hands(kind, storage, h)]
+    claimed = [held(storage, 1), held(storage, 2), held(storage, 1)]
+    left = [number for h in claimed for number in numbers_claimed(kind, storage, h)]
     for index in order:
-        storage.restore(hands[index])
+        storage.restore(claimed[index])
     assert storage.size == 4
-    assert all(h.count == 0 for h in hands)
+    assert all(h.count == 0 for h in claimed)
     assert leaving(kind, storage) == left
 
 
 def test_rows_that_are_back_leave_before_the_others_once_more(kind: Kind) -> None:
     storage = filled(kind, 4)
-    hands = held(storage, 2)
-    left = in_hands(kind, storage, hands)
-    storage.restore(hands)
+    claimed = held(storage, 2)
+    left = numbers_claimed(kind, storage, claimed)
+    storage.restore(claimed)
     storage.put(kind.row(4))
     first = held(storage, 1)
-    assert in_hands(kind, storage, first) == left[:1]
+    assert numbers_claimed(kind, storage, first) == left[:1]
     mixed = held(storage, 3)
-    assert in_hands(kind, storage, mixed)[0] == left[1]
+    assert numbers_claimed(kind, storage, mixed)[0] == left[1]
     storage.restore(mixed)
     storage.restore(first)
     numbers = leaving(kind, storage)
@@ -351,10 +351,10 @@ def test_rows_that_are_back_leave_before_the_others_once_more(kind: Kind) -> Non
 
 def test_what_is_released_is_inside_again(kind: Kind) -> None:
     storage = filled(kind, 4)
-    hands = held(storage, 3)
-    left = in_hands(kind, storage, hands)
-    storage.release(hands)
-    assert (hands.count, storage.size) == (0, 4)
+    claimed = held(storage, 3)
+    left = numbers_claimed(kind, storage, claimed)
+    storage.release(claimed)
+    assert (claimed.count, storage.size) == (0, 4)
     numbers = leaving(kind, storage)
     assert sorted(numbers) == [0, 1, 2, 3]
     assert not kind.in_order or numbers[:3] == left
@@ -394,16 +394,16 @@ def test_a_batch_is_written_to_given_arrays(typed: Kind, way: str) -> None:
 def test_rows_that_are_back_are_written_before_the_others(typed: Kind) -> None:
     storage = filled(typed, 5)
     back = held(storage, 2)
-    left = in_hands(typed, storage, back)
+    left = numbers_claimed(typed, storage, back)
     storage.restore(back)
     out = typed.outputs(5)
     assert out is not None
-    hands = held(storage, 5, out)
-    assert storage.columns(hands) is out
+    claimed = held(storage, 5, out)
+    assert storage.columns(claimed) is out
     numbers = typed.numbers(out)
     assert numbers[:2] == left
     assert sorted(numbers) == [0, 1, 2, 3, 4]
-    storage.restore(hands)
+    storage.restore(claimed)
     # What came back no longer depends on the arrays.
     for array in out:
         array[:] = 0
@@ -430,10 +430,10 @@ def check_pages(columns: Columns, *numbers: int) -> None:
     assert columns[1].shape == (len(numbers), 2**13)
 
 
-def batch_of(storage: Storage, hands: Held) -> Columns:
+def batch_of(storage: Storage, claimed: Held) -> Columns:
     """The batch of a `Held`, which is freed."""
-    columns = storage.columns(hands)
-    storage.free(hands)
+    columns = storage.columns(claimed)
+    storage.free(claimed)
     return columns
 
 
@@ -454,9 +454,9 @@ class TestExpectedBatches:
         for number in range(inside, 4):
             storage.expect(4)
             storage.put(page(number))
-        hands = held(storage, 4)
-        written_to = hands.parts[-1].block[1]
-        batch = batch_of(storage, hands)
+        claimed = held(storage, 4)
+        written_to = claimed.parts[-1].block[1]
+        batch = batch_of(storage, claimed)
         check_pages(batch, 0, 1, 2, 3)
         assert np.shares_memory(batch[1], written_to)
         assert len(storage) == 0
@@ -616,7 +616,7 @@ class TestBlocks:
         check_pages(storage.pull(2), 0, 1)
         assert storage.reserve(4) is block
 
-    def test_rows_go_on_behind_a_block(self) -> None:
+    def test_rows_continue_behind_a_block(self) -> None:
         storage = BlockStorage((LARGE[0],), 20)
         storage.put((0,))
         own = held(storage, 1)
@@ -692,17 +692,17 @@ def test_what_has_left_is_not_kept_alive(
         storage.pull(4)
     elif leave == "hold_one":
         for _ in range(4):
-            hands = Held()
-            storage.hold_one(hands)
-            storage.free(hands)
-        del hands
+            claimed = Held()
+            storage.hold_one(claimed)
+            storage.free(claimed)
+        del claimed
     else:
-        hands = held(storage, 4)
+        claimed = held(storage, 4)
         if leave == "restore":
-            storage.restore(hands)
-            hands = held(storage, 4)
-        storage.columns(hands)
-        storage.free(hands)
+            storage.restore(claimed)
+            claimed = held(storage, 4)
+        storage.columns(claimed)
+        storage.free(claimed)
     gc.collect()
     assert storage.size == 0
     assert [watch() for watch in watches] == [None] * 4
@@ -816,7 +816,7 @@ def test_any_object_can_be_dropped_at_any_place(kind: str) -> None:
     for _ in range(40):
         storage: Any = make(spec, None, 10**6 if "sizes" in kind else None)
         inside: list[tuple[int, int, bytes]] = []
-        hands: list[tuple[Held, list[tuple[int, int, bytes]]]] = []
+        claimed: list[tuple[Held, list[tuple[int, int, bytes]]]] = []
         for number in range(60):
             move = rng.choice(["put", "put", "drop", "hold", "restore"])
             if move == "put":
@@ -827,25 +827,25 @@ def test_any_object_can_be_dropped_at_any_place(kind: str) -> None:
                 inside.append((priority, number, value))
                 inside.sort()
             elif move == "drop":
-                held = [one for _, rows in hands for one in rows]
+                held = [one for _, rows in claimed for one in rows]
                 chosen = rng.choice(inside + held + [(0, -1, b"of nobody")])
                 assert storage.drop(chosen[2]) is (chosen in inside)
                 if chosen in inside:
                     inside.remove(chosen)
             elif move == "hold" and inside:
-                hand, n = Held(), rng.randrange(1, len(inside) + 1)
-                storage.hold(hand, n)
-                hands.append((hand, inside[:n]))
+                claim, n = Held(), rng.randrange(1, len(inside) + 1)
+                storage.hold(claim, n)
+                claimed.append((claim, inside[:n]))
                 del inside[:n]
-            elif move == "restore" and hands:
-                hand, rows = hands.pop(rng.randrange(len(hands)))
-                storage.restore(hand)
+            elif move == "restore" and claimed:
+                claim, rows = claimed.pop(rng.randrange(len(claimed)))
+                storage.restore(claim)
                 inside = sorted([*inside, *rows])
             assert storage.size == len(inside)
             if "sizes" in kind:
                 extra = 8 if "heap" in kind else 0
                 assert storage.weight == sum(len(value) + extra for _, _, value in inside)
-        hand = Held()
-        storage.hold(hand, len(inside))
-        rows = storage.columns(hand)
+        claim = Held()
+        storage.hold(claim, len(inside))
+        rows = storage.columns(claim)
         assert [row[1] if "heap" in kind else row for row in rows] == [row[2] for row in inside]

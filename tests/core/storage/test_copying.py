@@ -34,11 +34,11 @@ class Halted:
 
     def __init__(self) -> None:
         self.has_begun = threading.Event()
-        self.may_go_on = threading.Event()
+        self.may_continue = threading.Event()
 
     def wait(self) -> None:
         self.has_begun.set()
-        assert self.may_go_on.wait(PATIENCE)
+        assert self.may_continue.wait(PATIENCE)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def halting(kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
         try:
             yield halted
         finally:
-            halted.may_go_on.set()
+            halted.may_continue.set()
 
 
 def queue_of(kind: str, capacity: int | None = 10) -> Any:
@@ -112,7 +112,7 @@ def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "shuffle", "priority"])
-def test_others_go_on_while_a_batch_is_copied_in(
+def test_other_calls_proceed_while_a_batch_is_copied_in(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = queue_of(kind)
@@ -131,7 +131,7 @@ def test_others_go_on_while_a_batch_is_copied_in(
 
 
 @pytest.mark.parametrize("kind", STORAGES)
-def test_others_go_on_while_a_batch_is_copied_out(
+def test_other_calls_proceed_while_a_batch_is_copied_out(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = queue_of(kind, 5)
@@ -214,11 +214,11 @@ def test_the_queue_is_closed_while_a_batch_is_copied_in(
 class Counted(list[Any]):
     """A list that counts how many of its items are looked at."""
 
-    looks = 0
+    samples = 0
 
     def __iter__(self) -> Iterator[Any]:
         for item in super().__iter__():
-            self.looks += 1
+            self.samples += 1
             yield item
 
 
@@ -231,4 +231,4 @@ def test_rows_inside_are_not_scanned_again(kind: str) -> None:
     for _ in range(250):
         queue.dequeue_many(4, timeout=0)
     assert queue.size() == 0
-    assert rows.looks <= 1000
+    assert rows.samples <= 1000

@@ -91,7 +91,7 @@ def test_a_shelf_has_memory_for_its_capacity_from_the_start(
     put(storage, 100)
     assert allocated.rows == 100
     storage.put((100,))
-    assert allocated.rows == 200  # rows in hands, or reserved
+    assert allocated.rows == 200  # claimed rows, or reserved
 
 
 @pytest.mark.parametrize(
@@ -176,17 +176,17 @@ def test_what_leaves_across_the_end_of_the_ring_takes_nothing_else_along() -> No
     assert pulled(storage, 1) == ["e"]
 
 
-# Rows in hands.
+# Claimed rows.
 
 
 def test_single_rows_come_back_in_the_order_in_which_they_left() -> None:
     storage = ObjectStorage()
     storage.extend("abcd")
-    hands = [Held() for _ in range(4)]
-    for one in hands:
+    claimed = [Held() for _ in range(4)]
+    for one in claimed:
         storage.hold_one(one)
     for index in (2, 0, 3, 1):
-        storage.restore(hands[index])
+        storage.restore(claimed[index])
     batch = Held()
     storage.hold(batch, 4)
     assert storage.columns(batch) == list("abcd")
@@ -196,18 +196,18 @@ def test_a_row_that_comes_back_takes_its_place_among_its_equals() -> None:
     storage = HeapStorage(ObjectShelf(), typed=False)
     for name in "abc":
         storage.put((7, name))
-    hands = Held()
-    storage.hold_one(hands)
-    storage.restore(hands)
+    claimed = Held()
+    storage.hold_one(claimed)
+    storage.restore(claimed)
     assert [storage.take()[1] for _ in range(3)] == list("abc")
 
 
 def test_a_claim_counts_the_rows_that_are_back() -> None:
     storage = shuffle(None)
     put_singly(storage, 2)
-    hands = Held()
-    storage.hold_one(hands)
-    storage.restore(hands)
+    claimed = Held()
+    storage.hold_one(claimed)
+    storage.restore(claimed)
     storage.claim(2)
     batch = Held()
     storage.hold(batch, 2)
@@ -220,12 +220,12 @@ def test_a_claim_counts_the_rows_that_are_back() -> None:
     ids=["objects", "heap"],
 )
 def test_each_row_that_comes_back_has_its_ticket(make: Callable[[], Storage]) -> None:
-    storage, hands = make(), Held()
+    storage, claimed = make(), Held()
     storage.put_many([(1, "a"), (2, "b")], 0, 2)
-    storage.hold(hands, 2)
-    hands.tickets = hands.tickets[:1]
+    storage.hold(claimed, 2)
+    claimed.tickets = claimed.tickets[:1]
     with pytest.raises(ValueError, match="longer"):
-        storage.restore(hands)
+        storage.restore(claimed)
 
 
 # Half a row is never stored nor taken, not even if a caller should forget a component.
@@ -280,7 +280,7 @@ def test_a_copied_row_leaves_before_wrapped_rows() -> None:
     assert pulled(storage, 2) == [6, 7]
 
 
-def test_handed_over_rows_wait_while_copied_ones_leave_beside_others() -> None:
+def test_wrapped_rows_wait_while_copied_ones_leave_beside_others() -> None:
     storage = heap()
     storage.put_many(ready(storage, numbers(1, 3, 9), "wrapped"), 0, 3)
     storage.put_many(numbers(2, 4, 5, 6), 0, 4)
@@ -348,7 +348,7 @@ def test_many_blocks_are_what_each_is(stride: int) -> None:
 # What strikes while rows move.
 
 
-class Struck(Held):
+class Interrupted(Held):
     """An interruption after the row was taken out and recorded."""
 
     @property
@@ -377,7 +377,7 @@ def test_a_row_interrupted_on_its_way_out_stays(make: Callable[[], Any], came_ba
             each.restore(held)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            storage.hold_one(Struck())
+            storage.hold_one(Interrupted())
     order = []
     for each in (storage, other):
         held, took = Held(), list[Any]()
@@ -430,12 +430,12 @@ def filled() -> BlockStorage:
 def test_rows_come_back_to_their_places_in_any_order(first: int) -> None:
     for order in itertools.permutations(range(5)):
         if order[0] == first:
-            storage, hands = filled(), [Held() for _ in range(5)]
-            for held, n in zip(hands, (1, 2, 4, 1, 2), strict=True):
+            storage, claimed = filled(), [Held() for _ in range(5)]
+            for held, n in zip(claimed, (1, 2, 4, 1, 2), strict=True):
                 storage.hold(held, n)
             assert len(storage) == 1
             for place in order:
-                storage.restore(hands[place])
+                storage.restore(claimed[place])
             assert pulled(storage, 11) == list(range(11))
 
 

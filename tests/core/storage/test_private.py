@@ -73,15 +73,15 @@ def storage_of(spec: ElementSpec, discipline: str) -> Storage:
     return fifo_storage(spec, N)
 
 
-def told(value: Any) -> Any:
+def reported(value: Any) -> Any:
     """What a value is, in plain Python."""
     if isinstance(value, Part):
-        return told(value.rows[0])
+        return reported(value.rows[0])
     if isinstance(value, np.ndarray):
-        return [told(item) for item in value] if value.ndim else told(value[()])
+        return [reported(item) for item in value] if value.ndim else reported(value[()])
     if isinstance(value, np.void):
         names = value.dtype.names
-        return value.tobytes() if names is None else tuple(told(value[name]) for name in names)
+        return value.tobytes() if names is None else tuple(reported(value[name]) for name in names)
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -196,17 +196,17 @@ def test_what_leaves_is_private(name: str, discipline: str, way_in: str) -> None
 
 def check(name: str, discipline: str, way_in: str, way_out: str) -> None:
     rows = Rows(name, discipline)
-    expected = [told(rows.spec.row(rows.element(i))[-1]) for i in range(1, 1 + 2 * N)]
+    expected = [reported(rows.spec.row(rows.element(i))[-1]) for i in range(1, 1 + 2 * N)]
     rows.put(way_in, 1)
     first = rows.take(way_out)
-    seen = list(map(told, first))
+    seen = list(map(reported, first))
     # The same memory is used for others, and those are changed by whoever has them.
     rows.put(way_in, 1 + N)
     second = rows.take(way_out)
-    later = list(map(told, second))
+    later = list(map(reported, second))
     for value in second:
         overwritten(value)
-    assert list(map(told, first)) == seen
+    assert list(map(reported, first)) == seen
     for value in first:
         overwritten(value)
     assert len(rows.storage) == 0

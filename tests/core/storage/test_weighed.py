@@ -15,7 +15,7 @@ from aioqueue.core.storage.sized import WeighedStorage
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.queues.priority import heap_storage
 from aioqueue.queues.shuffle import shuffle_storage
-from tests.kit.striking import every_strike
+from tests.kit.striking import interrupted_everywhere
 
 MAKERS: dict[str, tuple[Callable[[], Any], Spec]] = {
     "fifo": (lambda: fifo_storage(ObjectSpec(), None, 1), ObjectSpec()),
@@ -44,7 +44,7 @@ def weight_of(name: str, row: Any) -> int:
 def test_whatever_is_done_the_sum_is_that_of_the_rows(name: str, seed: int) -> None:
     rng = random.Random(seed)
     storage = MAKERS[name][0]()
-    inside, number, hands = 0, 0, list[Held]()
+    inside, number, claimed = 0, 0, list[Held]()
     for _ in range(STEPS):
         step = rng.choice(
             ["put", "put_many", "take", "pull", "hold", "hold_one", "restore", "free"]
@@ -73,9 +73,9 @@ def test_whatever_is_done_the_sum_is_that_of_the_rows(name: str, seed: int) -> N
             rows = storage.columns(held)
             assert step == "hold" or held.single is rows[0]
             inside -= sum(weight_of(name, row) for row in rows)
-            hands.append(held)
-        elif step in ("restore", "free") and hands:
-            held = hands.pop(rng.randrange(len(hands)))
+            claimed.append(held)
+        elif step in ("restore", "free") and claimed:
+            held = claimed.pop(rng.randrange(len(claimed)))
             if step == "restore":
                 inside += sum(weight_of(name, row) for row in storage.columns(held))
                 rng.choice([storage.restore, storage.release])(held)
@@ -119,7 +119,7 @@ def test_an_interrupted_sum_is_counted_again(name: str) -> None:
         return calls[step], check
 
     for step in ("put", "put_many", "take", "hold", "hold_one", "restore"):
-        assert every_strike(lambda step=step: case(step)) > 2  # type: ignore[misc]
+        assert interrupted_everywhere(lambda step=step: case(step)) > 2  # type: ignore[misc]
 
 
 TYPED: list[tuple[ElementSpec, Any, int]] = [

@@ -46,7 +46,7 @@ def program(line: str) -> Program:
         ("crash", "TensorFlow crashes"),
     ],
 )
-def test_who_does_not_come_back_is_told(line: str, lost: str) -> None:
+def test_a_process_that_does_not_return_is_reported(line: str, lost: str) -> None:
     with Watched(limit=0.2, work=play) as watched:
         assert watched.compare(program(line)) == Verdict(lost=lost)
 

@@ -72,7 +72,7 @@ LEFT_OUT = {
         "test_min_after_dequeue_is_an_attribute",
         "test_cancel_pending_enqueues",
         "test_state",
-        "test_with_nobody_waiting_it_is_closed_at_once",
+        "test_without_waiting_callers_it_is_closed_at_once",
         "test_earlier_enqueues_still_complete",
         "test_wait_closed",
         "test_wait_closed_ends_when_enqueues_have_failed",

@@ -67,20 +67,20 @@ class Services:
         )
         return batcher
 
-    def fed_by_hand(self) -> None:
+    def fed_directly(self) -> None:
         queue = self._queue()
         if self.chance.random() < 0.5:
             queue.enqueue(1)
         self.thread(lambda: list(queue))
         self.ready.append(lambda: queue.statistics().waiting_dequeues)
 
-    def batches_by_hand(self) -> None:
+    def batches_directly(self) -> None:
         queue = self._queue()
         self.thread(lambda: list(queue.batches(4)))
         queue.enqueue(1)
         self.ready.append(lambda: queue.statistics().waiting_dequeues and queue.size() == 0)
 
-    def prepared_by_hand(self) -> None:
+    def prepared_directly(self) -> None:
         requests, made = self._queue(), self._queue()
         coord = self.stack.enter_context(sync.Coordinator())
         coord.start(prepare(requests, str, into=made, workers=self.chance.choice([1, 2])))

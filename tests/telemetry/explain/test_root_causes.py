@@ -137,7 +137,7 @@ class TestWalk:
         assert culprit.kind == "cycle"
         assert culprit.sentence.startswith("these wait for each other: a waits for room for")
 
-    def test_items_in_progress_are_reported_if_nobody_waits(self) -> None:
+    def test_items_in_progress_are_reported_without_waiting_callers(self) -> None:
         stages = [stage("decode", 1, worker("w", 10, item=item("37", 9.0)))]
         assert kinds(culprits_of([], stages)) == ["item"]
         assert kinds(culprits_of([], [stage("decode", 1, worker("w", 10))])) == []
@@ -203,7 +203,7 @@ def test_names_stay_on_one_line() -> None:
         stage(forged, 1, worker(forged, 10, item=item_of_user, note=forged)),
         queue(forged, 1, caller(forged, 2), last_dequeuer=forged, last_end=forged),
     )
-    said = Explanation(culprits_of(parts[1:], parts[:1], ()), parts[1:], parts[:1], (), 1)
-    assert "all is well" in str(said)
-    assert not any("all is well" in line.split("x")[0] for line in str(said).splitlines())
-    assert "\n" not in said.culprits[0].sentence
+    answer = Explanation(culprits_of(parts[1:], parts[:1], ()), parts[1:], parts[:1], (), 1)
+    assert "all is well" in str(answer)
+    assert not any("all is well" in line.split("x")[0] for line in str(answer).splitlines())
+    assert "\n" not in answer.culprits[0].sentence

@@ -17,7 +17,7 @@ import aioqueue
 from aioqueue import InvalidArgumentError, inputs, sync
 from aioqueue.inputs import items, numbers, prepare
 from tests.kit.clusters import PATIENCE
-from tests.kit.exact import told
+from tests.kit.exact import plain_form
 from tests.kit.trees import MAKERS, stacked
 from tests.ray.marks import MARKS
 
@@ -86,7 +86,7 @@ def test_fills_queues_of_typed_components() -> None:
 def test_examples_in_containers(maker: str) -> None:
     found = list(numbers(8).prepare(MAKERS[maker], where="ray", workers=1).batch(4))
     right = [stacked([MAKERS[maker](item) for item in range(at, at + 4)]) for at in (0, 4)]
-    assert list(map(told, found)) == list(map(told, right))
+    assert list(map(plain_form, found)) == list(map(plain_form, right))
 
 
 def test_queues_of_objects_get_mapped_arrays() -> None:

@@ -12,7 +12,7 @@ import aioqueue
 from aioqueue.core.attempts import QueueState
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 
-__all__ = ("Books", "Entry")
+__all__ = ("CallRecord", "Entry")
 
 _PUTS = ("enqueue", "enqueue_many", "enqueue_nowait")
 _OUTCOMES = {
@@ -32,7 +32,7 @@ class Entry:
         n: how many it wants.
         outcome: empty as long as it has not ended.
         entered: how many of its rows went in.
-        is_gone: whether its event loop was closed, so that it never will end.
+        has_left: whether its event loop was closed, so that it never will end.
     """
 
     method: str
@@ -40,7 +40,7 @@ class Entry:
     n: int = 1
     outcome: str = ""
     entered: int = 0
-    is_gone: bool = False
+    has_left: bool = False
 
     @property
     def is_put(self) -> bool:
@@ -48,13 +48,13 @@ class Entry:
 
     @property
     def is_alive(self) -> bool:
-        return not self.outcome and not self.is_gone
+        return not self.outcome and not self.has_left
 
     def __str__(self) -> str:
         return f"{self.method}({self.rows if self.is_put else self.n}): {self.outcome or 'waits'}"
 
 
-class Books:
+class CallRecord:
     """Every call of one queue of plain objects, which are whole numbers.
 
     Args:
@@ -105,21 +105,21 @@ class Books:
         """When nobody has anything to do: those who have not ended really have to wait."""
         statistics, state = self.queue.statistics(), self.queue.state
         alive = self.alive()
-        told = f"{', '.join(map(str, self.entries))}; {statistics}, {state}"
+        found = f"{', '.join(map(str, self.entries))}; {statistics}, {state}"
         puts = [entry for entry in alive if entry.is_put]
         takes = [entry for entry in alive if entry.method.startswith("dequeue")]
-        assert len(puts) == statistics.waiting_enqueues, f"nobody woke an enqueue: {told}"
-        assert len(takes) == statistics.waiting_dequeues, f"nobody woke a dequeue: {told}"
+        assert len(puts) == statistics.waiting_enqueues, f"nobody woke an enqueue: {found}"
+        assert len(takes) == statistics.waiting_dequeues, f"nobody woke a dequeue: {found}"
         if puts:
-            assert statistics.size >= self.capacity, f"an enqueue waits, and there is room: {told}"
+            assert statistics.size >= self.capacity, f"an enqueue waits, and there is room: {found}"
         inside = statistics.enqueued - statistics.dequeued
         if takes:
-            assert inside < max(entry.n for entry in takes), f"a dequeue waits for nothing: {told}"
-            assert state is not QueueState.CLOSED, f"a dequeue waits for nothing: {told}"
+            assert inside < max(entry.n for entry in takes), f"a dequeue waits for nothing: {found}"
+            assert state is not QueueState.CLOSED, f"a dequeue waits for nothing: {found}"
         if state is QueueState.CLOSING:
-            assert puts, f"closing never ends: {told}"
+            assert puts, f"closing never ends: {found}"
         if state is QueueState.CLOSED:
-            assert not alive, f"it is closed, and somebody waits: {told}"
+            assert not alive, f"it is closed, and somebody waits: {found}"
 
     def check(self, *, in_turn: bool = False) -> None:
         """When all have ended: take out what is left, and count everything.
@@ -129,25 +129,25 @@ class Books:
                 in that order.
         """
         assert not self.alive(), f"never ended: {', '.join(map(str, self.alive()))}"
-        told = ", ".join(map(str, self.entries))
+        found = ", ".join(map(str, self.entries))
         left = [self.queue.dequeue_nowait() for _ in range(len(self.queue))]
         taken = [row for entry in self.entries if not entry.is_put for row in entry.rows]
         put: list[int] = []
         for entry in self.entries:
-            if entry.is_gone and entry.method == "enqueue_many":
+            if entry.has_left and entry.method == "enqueue_many":
                 # Nobody was there to be told how many rows went in, before its loop was closed.
                 entry.entered = sum(row in taken or row in left for row in entry.rows)
             if entry.is_put:
                 put += entry.rows[: entry.entered]
-        assert sorted([*taken, *left]) == sorted(put), f"{told}; put: {put}, left: {left}"
+        assert sorted([*taken, *left]) == sorted(put), f"{found}; put: {put}, left: {left}"
         for batch in (left, *(entry.rows for entry in self.entries)):
             for entry in self.entries:
                 rows = [row for row in batch if entry.is_put and row in entry.rows]
-                assert rows == sorted(rows), f"out of order: {told}; left: {left}"
+                assert rows == sorted(rows), f"out of order: {found}; left: {left}"
         if in_turn:
-            assert left == sorted(left, key=put.index), f"out of turn: {left}; {told}"
-            if not any(entry.outcome == "cancelled" or entry.is_gone for entry in self.entries):
-                assert taken == sorted(taken, key=put.index), f"out of turn: {told}"
+            assert left == sorted(left, key=put.index), f"out of turn: {left}; {found}"
+            if not any(entry.outcome == "cancelled" or entry.has_left for entry in self.entries):
+                assert taken == sorted(taken, key=put.index), f"out of turn: {found}"
 
     def _entered(self, method: str, arguments: tuple[Any, ...]) -> Entry:
         if method in _PUTS:
