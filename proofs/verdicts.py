@@ -113,8 +113,8 @@ def main() -> int:
         case = random_case(seed)
         has_risen, verdict, before, after = judge_advised(case, given.seconds)
         helped += has_risen
-        said = "helps" if has_risen else "DOES NOT HELP"
-        print(f"{case.kind} {seed}: {said}: {before:.1f} -> {after:.1f}: {verdict}", flush=True)
+        effect = "helps" if has_risen else "DOES NOT HELP"
+        print(f"{case.kind} {seed}: {effect}: {before:.1f} -> {after:.1f}: {verdict}", flush=True)
     print(f"advised: {helped} of {given.advised} helped")
     is_good = good >= 0.95 * given.simulated and true >= 0.95 * given.real
     return 0 if is_good and helped >= 0.95 * given.advised else 1

@@ -333,7 +333,7 @@ class AsyncMethods(QueueFace[ElementT]):
         take: Take,
         waker: AsyncWaker,
         max_wait: float | None = None,
-        is_in_standby: bool = False,
+        may_stand_by: bool = False,
     ) -> None:
         """Make a dequeue, let other tasks run unless it had to wait, and commit it.
 
@@ -341,7 +341,7 @@ class AsyncMethods(QueueFace[ElementT]):
             take: a new attempt.
             waker: the waker of the running task.
             max_wait: as for `_complete`.
-            is_in_standby: as for `_complete`.
+            may_stand_by: as for `_complete`.
         """
         machine = self._machine
         take.leased = True  # so that it is granted first, whether or not it has to wait
@@ -352,7 +352,7 @@ class AsyncMethods(QueueFace[ElementT]):
         try:
             if not machine.try_grant(take, waker):
                 try:
-                    has_suspended = await self._complete(take, max_wait, is_in_standby)
+                    has_suspended = await self._complete(take, max_wait, may_stand_by)
                 except Exception:
                     if not take.waits:
                         await waker.yield_shielded()
@@ -380,14 +380,14 @@ class AsyncMethods(QueueFace[ElementT]):
             self._core.forget_wait(attempt)
 
     async def _complete(
-        self, attempt: Attempt, max_wait: float | None = None, is_in_standby: bool = False
+        self, attempt: Attempt, max_wait: float | None = None, may_stand_by: bool = False
     ) -> bool:
         """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception.
 
         Args:
             attempt: a new attempt.
             max_wait: seconds until it takes what is there; ``None`` for no limit.
-            is_in_standby: whether to try again, after a round of the event loop, before it begins.
+            may_stand_by: whether to try again, after a round of the event loop, before it begins.
 
         Returns:
             Whether the task was suspended. A lease that did not wait is not committed.
@@ -408,7 +408,7 @@ class AsyncMethods(QueueFace[ElementT]):
             # without an owner would stay in line for ever and block the callers behind it.
             runner = waker.runner()
             next_round = None
-            if is_in_standby:
+            if may_stand_by:
                 if self._standbys_to_skip > 0:  # two loops may count at the same time
                     self._standbys_to_skip -= 1
                 # After a stop, a call that would have to wait begins, and is ended by `watch`.

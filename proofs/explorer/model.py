@@ -47,7 +47,7 @@ class Setting:
         dones: the same for calls of ``task_done``; those that are refused do not count.
         failures: the same for closes by a failure.
         capacities: what it may be changed to.
-        is_in_standby: whether calls for one row, of two-step wakers, also stand by.
+        has_standby: whether calls for one row, of two-step wakers, also stand by.
         machine: the class to explore; another one only to see that mistakes are found.
     """
 
@@ -67,14 +67,14 @@ class Setting:
     dones: int = 0
     failures: int = 0
     capacities: tuple[int | None, ...] = (1, 2, None)
-    is_in_standby: bool = False
+    has_standby: bool = False
 
     def __str__(self) -> str:
         return (
             f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
             f" capacity {self.capacity}, bytes {self.max_bytes}, keep {self.keep}, {self.storage},"
             f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes},"
-            f" dones {self.dones}, failures {self.failures}" + ", stands by" * self.is_in_standby
+            f" dones {self.dones}, failures {self.failures}" + ", stands by" * self.has_standby
         )
 
 

@@ -114,8 +114,8 @@ class World:
                     seen.add(alike)
                     for kind in caller.kinds:
                         yield "begin", index, kind
-                        is_in_standby = self.setting.is_in_standby and caller.waker.two_step
-                        if is_in_standby and kind in ("put", "take"):
+                        may_stand_by = self.setting.has_standby and caller.waker.two_step
+                        if may_stand_by and kind in ("put", "take"):
                             yield "stand", index, kind
                 continue
             if op.was_in_standby:
@@ -154,7 +154,7 @@ class World:
         self._check(wakes, before)
 
     def _enter_standby(self, index: int, kind: str) -> Collection[Waker]:
-        return self._begin(index, kind, is_in_standby=True)
+        return self._begin(index, kind, may_stand_by=True)
 
     def _retry(self, index: int) -> Collection[Waker]:
         caller = self.callers[index]
@@ -184,7 +184,7 @@ class World:
             self._leave(caller, op)
         return wakes
 
-    def _begin(self, index: int, kind: str, *, is_in_standby: bool = False) -> Collection[Waker]:
+    def _begin(self, index: int, kind: str, *, may_stand_by: bool = False) -> Collection[Waker]:
         caller = self.callers[index]
         caller.left -= 1
         rows: list[int] = []
@@ -209,7 +209,7 @@ class World:
                 self._deliver(got)
             return ()
         attempt = op.attempt = _attempt(op, columns)
-        if is_in_standby and self.machine.stand_by(attempt, caller.waker):
+        if may_stand_by and self.machine.stand_by(attempt, caller.waker):
             _expect(self.model.may_enter_standby(op), "stands by where it may not", op)
             self.model.standby.append(op)
             op.was_in_standby = True

@@ -359,14 +359,14 @@ class TestCopiesOfFailures:
     """Each caller has a copy of the exception, which no other caller can change."""
 
     async def test_each_copy_has_its_context_notes_and_frames(self, world: World) -> None:
-        async def ask(batcher: Any, who: str) -> tuple[BaseException, str]:
+        async def ask(batcher: Any, caller: str) -> tuple[BaseException, str]:
             try:
-                raise PermissionError(f"secret of {who}")
+                raise PermissionError(f"secret of {caller}")
             except PermissionError:
                 try:
-                    await batcher(who)
+                    await batcher(caller)
                 except FloatingPointError as error:
-                    error.add_note(f"request of {who}")
+                    error.add_note(f"request of {caller}")
                     return error, traceback.format_exc()
             raise AssertionError("it was answered")
 
@@ -399,11 +399,11 @@ class TestCopiesOfFailures:
 
         async with batcher_of(world, fail, max_wait=0) as batcher:
             reported = []
-            for who in "ab":
+            for caller in "ab":
                 with pytest.raises(ValueError, match="not loaded") as raised:
-                    await batcher(who)
+                    await batcher(caller)
                 reported.append(raised.value)
-                raised.value.add_note(who)
+                raised.value.add_note(caller)
         assert len({id(one) for one in (failure, *reported)}) == 3
         assert [one.__notes__ for one in reported] == [["a"], ["b"]]
 

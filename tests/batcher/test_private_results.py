@@ -48,9 +48,9 @@ async def mistakes(batcher: Any, sharer: Sharer) -> list[str]:
         for at, (request, number) in enumerate(zip(requests, numbers, strict=True)):
             if not np.array_equal(request, np.full(SIZE, number)):
                 found.append(f"batch {batch}, a caller wrote into request {at}: {request}")
-    for who, result, written in held:
+    for caller, result, written in held:
         if not (array_of(result) == written).all():
-            found.append(f"{who}: another one wrote into its result: {result}")
+            found.append(f"{caller}: another one wrote into its result: {result}")
     return found
 
 

@@ -124,38 +124,38 @@ WORLDS = [
 ]
 IN_STANDBY = [
     # Tasks that stand by before they wait, beside each other, threads, batches and all that moves.
-    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, is_in_standby=True), 1180),
-    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER, is_in_standby=True), 650),
-    (Setting("AA", "AA", 1, 1, is_in_standby=True), 2590),
-    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1, is_in_standby=True), 2860),
-    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, is_in_standby=True), 3870),
+    (Setting("A", "A", 2, 1, withdrawals=ANY_NUMBER, has_standby=True), 1180),
+    (Setting("A", "A", 2, 2, withdrawals=ANY_NUMBER, has_standby=True), 650),
+    (Setting("AA", "AA", 1, 1, has_standby=True), 2590),
+    (Setting("AB", "AB", 1, 2, withdrawals=1, closes=1, has_standby=True), 2860),
+    (Setting("At", "At", 1, 1, withdrawals=1, closes=1, has_standby=True), 3870),
     (
         Setting(
             *("AAB", "A", 1, 1),
             withdrawals=1,
             closes=1,
             takes=("take", "take_many"),
-            is_in_standby=True,
+            has_standby=True,
         ),
         1910,
     ),
-    (Setting("A", "AA", 1, 2, keep=1, is_in_standby=True), 240),
-    (Setting("A", "tA", 1, 2, keep=1, storage="eager", is_in_standby=True), 380),
-    (Setting("A", "AB", 1, 2, storage="whole", is_in_standby=True), 470),
-    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1, is_in_standby=True), 2280),
-    (Setting("A", "At", 1, 1, withdrawals=1, closes=1, storage="lending", is_in_standby=True), 810),
-    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, is_in_standby=True), 1600),
-    (Setting("AA", "At", 1, 1, takes=("take", "until_closed"), is_in_standby=True), 1730),
+    (Setting("A", "AA", 1, 2, keep=1, has_standby=True), 240),
+    (Setting("A", "tA", 1, 2, keep=1, storage="eager", has_standby=True), 380),
+    (Setting("A", "AB", 1, 2, storage="whole", has_standby=True), 470),
+    (Setting("A", "A", 2, 1, withdrawals=1, closes=1, resizes=1, has_standby=True), 2280),
+    (Setting("A", "At", 1, 1, withdrawals=1, closes=1, storage="lending", has_standby=True), 810),
+    (Setting("A", "A", 2, None, max_bytes=2, puts=WEIGHTY_PUTS, has_standby=True), 1600),
+    (Setting("AA", "At", 1, 1, takes=("take", "until_closed"), has_standby=True), 1730),
     (
         Setting(
             *("A", "A", 2, 1),
             puts=(*PUTS, NOWAIT[0]),
             takes=(*TAKES, NOWAIT[1]),
-            is_in_standby=True,
+            has_standby=True,
         ),
         1220,
     ),
-    (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), is_in_standby=True), 160),
+    (Setting("A", "AA", 1, 2, takes=("take", "take_leased"), has_standby=True), 160),
 ]
 
 JOINS = [
@@ -196,7 +196,7 @@ def test_no_order_of_events_breaks_a_rule(setting: Setting, least: int) -> None:
     assert bool(result.kinds["task_done"]) is bool(setting.dones)
     assert bool(result.kinds["fail"]) is bool(setting.failures)
     kinds = [result.kinds[kind] for kind in ("stand", "retry", "start")]
-    assert all(kinds) if setting.is_in_standby else not any(kinds)
+    assert all(kinds) if setting.has_standby else not any(kinds)
 
 
 class OvertakesPlaces(Machine):
@@ -359,9 +359,9 @@ def test_mistakes_are_found(machine: type[Machine], producers: str, capacity: in
 class OvertakesStandby(Machine):
     def stand_by(self, attempt: Put | Take, waker: Waker) -> bool:
         bounds = self._bound_in, self._bound_out
-        is_in_standby = super().stand_by(attempt, waker)
+        has_standby = super().stand_by(attempt, waker)
         self._bound_in, self._bound_out = bounds
-        return is_in_standby
+        return has_standby
 
 
 class ForgetsStandby(Machine):
@@ -422,7 +422,7 @@ def test_standby_mistakes_are_found(machine: type[Machine]) -> None:
         withdrawals=1,
         closes=1,
         puts=("put",),
-        is_in_standby=True,
+        has_standby=True,
         machine=machine,
     )
     with pytest.raises(ViolationError, match="stand"):

@@ -31,7 +31,7 @@ class Chain:
 
     steps: list[Callable[[Any], Any]] = field(default_factory=list)
     ways: list[Callable[[int], int]] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
     is_exact: bool = True
     dropped: Callable[[int], bool] = lambda number: False
     keeps_order: bool = True
@@ -46,8 +46,8 @@ class Chain:
             elements = way(elements) if elements else 0
         return elements
 
-    def add(self, told: str, step: Callable[[Any], Any], way: Callable[[int], int]) -> None:
-        self.told.append(told)
+    def add(self, steps: str, step: Callable[[Any], Any], way: Callable[[int], int]) -> None:
+        self.steps.append(steps)
         self.steps.append(step)
         self.ways.append(way)
 

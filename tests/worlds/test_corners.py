@@ -376,7 +376,7 @@ def test_wakes_from_the_loops_own_thread_are_direct(monkeypatch: pytest.MonkeyPa
         size: int = trio.lowlevel.current_statistics().run_sync_soon_queue_size
         return size
 
-    async def hand_over() -> None:
+    async def transfer() -> None:
         queue = aioqueue.FIFOQueue(1)
         taker = asyncio.create_task(queue.dequeue())
         while not queue.statistics().waiting_dequeues:
@@ -390,7 +390,7 @@ def test_wakes_from_the_loops_own_thread_are_direct(monkeypatch: pytest.MonkeyPa
     loop = asyncio.new_event_loop()
     monkeypatch.setattr(loop, "call_soon_threadsafe", never)
     loop.run_until_complete(main())
-    loop.run_until_complete(hand_over())
+    loop.run_until_complete(transfer())
     loop.close()
     assert trio.run(in_trio) == 0
 

@@ -196,12 +196,12 @@ class Program:
         if not self.claimed:
             return
         held, numbers = self.claimed.pop(self.rng.randrange(len(self.claimed)))
-        fate = self.rng.random()
-        if held.parts and fate < 0.8:
+        chance = self.rng.random()
+        if held.parts and chance < 0.8:
             assert numbers_of(self.storage.columns(held)) == numbers
-        if held.parts and fate < 0.6:
+        if held.parts and chance < 0.6:
             self.storage.free(held)
-        elif held.parts or fate < 0.5:
+        elif held.parts or chance < 0.5:
             self.storage.restore(held)
             self.inside.update(numbers)
 
