@@ -33,7 +33,7 @@ from aioqueue.base.display_text import (
 )
 from aioqueue.base.tracebacks import shorten
 from aioqueue.errors import AioQueueError, with_article
-from aioqueue.items.value_text import value_told
+from aioqueue.items.value_text import format_value
 from aioqueue.pipeline.array_spec import ArraySpec, spec_of_all
 from aioqueue.pipeline.run_methods import RunMethods
 from aioqueue.telemetry.metrics.intervals import Interval
@@ -401,7 +401,7 @@ def _value(leaf: Any) -> str:
     if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
         text = np.array2string(leaf, threshold=6, edgeitems=2, precision=4, separator=" ")
     else:
-        text = value_told(leaf)
+        text = format_value(leaf)
     return " ".join(text.split())
 
 

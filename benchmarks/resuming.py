@@ -150,9 +150,9 @@ def locked(mode: Mode) -> Iterator[Comparison]:
                     run.take()
                     began = perf_counter()
                     with run._steps._lock:
-                        standing = run._standing()
+                        resume_point = run._resume_point()
                     times.append(perf_counter() - began)
-                    settled(standing.node)
+                    settled(resume_point.node)
                     totals.append(perf_counter() - began)
                 rounds.append(statistics.median(times))
                 whole.append(statistics.median(totals))

@@ -7,7 +7,7 @@ one run, byte for byte; else each example must be there once. So must be the ite
 the run, and nobody who was skipped may be listed twice. A third of the kills are in the middle
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
 ``--shape`` chooses shapes of `tests.kit.resuming` by name or pattern, or, as
-``stream:...``, streams made by hand in `tests.kit.streaming`, which are compared with
+``stream:...``, streams made by hand in `tests.kit.resumable_streams`, which are compared with
 those that cannot be resumed. A shape that begins with ``ranks:`` is gone through by several ranks,
 in turns, and by another number of them at each start: each example must be there once.
 

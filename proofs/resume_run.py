@@ -31,9 +31,9 @@ from aioqueue import sync
 from aioqueue.inputs import load_position, merge_positions, save_position
 from aioqueue.items import positions
 from tests.kit.exact import plain_form
+from tests.kit.resumable_streams import ordered_streams, undisturbed, unordered_streams
 from tests.kit.resuming import How, ordered_shapes, rows_in, unordered_shapes
 from tests.kit.resuming import run as going_through
-from tests.kit.streaming import ordered_streams, undisturbed, unordered_streams
 
 __all__ = (
     "EPOCHS",

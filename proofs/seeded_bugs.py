@@ -94,7 +94,7 @@ BUGS = (
     ),
     Bug(
         "views leave the queue",  # scalars of a structured dtype change when their slot is reused
-        "core/storage/blocks.py",
+        "core/storage/columns.py",
         '".copy()" if not c.scalar or c.dtype.kind == "V"',
         '".copy()" if not c.scalar',
     ),

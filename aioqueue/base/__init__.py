@@ -1,2 +1,1 @@
-"""What all rooms may use: checks of arguments, texts, hints, tracebacks, public names, extras, JSON
-files."""
+"""What all rooms may use: checks, texts, hints, tracebacks, public names, extras, JSON files."""

@@ -38,10 +38,10 @@ if _typing.TYPE_CHECKING:
     from aioqueue.pipeline.pipeline import Pipeline
     from aioqueue.pipeline.sink import Sink
     from aioqueue.pipeline.state.ranks.merge import merge_positions
+    from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
     from aioqueue.pipeline.streams.batch import batch, shuffle_batch
     from aioqueue.pipeline.streams.broadcast import broadcast
     from aioqueue.pipeline.streams.bucketing import bucket_by_sequence_length
-    from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
     from aioqueue.pipeline.write import Written
     from aioqueue.preemption import Notice, Preemption, aws_notice, azure_notice, gcp_notice
     from aioqueue.readers.csv import read_csv
@@ -57,11 +57,11 @@ if _typing.TYPE_CHECKING:
     from aioqueue.sinks.parquet import to_parquet
     from aioqueue.sinks.tar import to_tar
     from aioqueue.sinks.tfrecord import to_tfrecord
-    from aioqueue.sources.iterables import from_iterable
-    from aioqueue.sources.mixture import mix
-    from aioqueue.sources.sequences import arrays, items, numbers
+    from aioqueue.sources.kinds.iterables import from_iterable
+    from aioqueue.sources.kinds.mixture import mix
+    from aioqueue.sources.kinds.sequences import arrays, items, numbers
+    from aioqueue.sources.kinds.source import QuarantinedItems, Source, read_quarantine
     from aioqueue.sources.shuffling import rng
-    from aioqueue.sources.source import QuarantinedItems, Source, read_quarantine
     from aioqueue.workers.options import PrepareOptions, Rate, Retry, per_minute, per_second
     from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare
     from aioqueue.workers.statistics import (
@@ -171,7 +171,7 @@ _names = _PublicNames(
         "aioqueue.pipeline.streams.batch": "batch shuffle_batch",
         "aioqueue.pipeline.streams.broadcast": "broadcast",
         "aioqueue.pipeline.streams.bucketing": "bucket_by_sequence_length",
-        "aioqueue.pipeline.streams.stream": "AsyncBatchStream BatchStream",
+        "aioqueue.pipeline.stream": "AsyncBatchStream BatchStream",
         "aioqueue.pipeline.write": "Written",
         "aioqueue.preemption": "Notice Preemption aws_notice azure_notice gcp_notice",
         "aioqueue.readers.csv": "read_csv",
@@ -187,11 +187,11 @@ _names = _PublicNames(
         "aioqueue.sinks.parquet": "to_parquet",
         "aioqueue.sinks.tar": "to_tar",
         "aioqueue.sinks.tfrecord": "to_tfrecord",
-        "aioqueue.sources.iterables": "from_iterable",
-        "aioqueue.sources.mixture": "mix",
-        "aioqueue.sources.sequences": "arrays items numbers",
+        "aioqueue.sources.kinds.iterables": "from_iterable",
+        "aioqueue.sources.kinds.mixture": "mix",
+        "aioqueue.sources.kinds.sequences": "arrays items numbers",
         "aioqueue.sources.shuffling": "rng",
-        "aioqueue.sources.source": "QuarantinedItems Source read_quarantine",
+        "aioqueue.sources.kinds.source": "QuarantinedItems Source read_quarantine",
         "aioqueue.workers.options": "PrepareOptions Rate Retry per_minute per_second",
         "aioqueue.workers.runner": "AsyncPrepareRunner PrepareRunner prepare",
         "aioqueue.workers.statistics": """

@@ -11,7 +11,7 @@ _INDEX_BITS: Final = 128
 """How many bits the index of a random generator may have."""
 
 
-def told_apart(index: int, number: int, count: int | None = None) -> int:
+def derive_index(index: int, number: int, count: int | None = None) -> int:
     """Derive a distinct index for each of several things that share one index.
 
     Args:

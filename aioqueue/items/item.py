@@ -28,7 +28,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue.base.public_names import public
 from aioqueue.items.positions import Place
-from aioqueue.items.value_text import brief, value_told
+from aioqueue.items.value_text import brief, format_value
 
 
 class EpochEnd(NamedTuple):
@@ -61,7 +61,7 @@ class Item(NamedTuple):
 
     def describe(self) -> str:
         """Describe the item: its value, shortened, with its epoch and index."""
-        return f"item {value_told(self.value)} (epoch {self.epoch}, index {self.index})"
+        return f"item {format_value(self.value)} (epoch {self.epoch}, index {self.index})"
 
     def title(self) -> str:
         """Describe the item for the title of a failure: only its value, in a few words."""

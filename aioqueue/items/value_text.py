@@ -37,14 +37,14 @@ _repr = _Repr()
 _BRIEF = 80
 
 
-def value_told(value: Any) -> str:
+def format_value(value: Any) -> str:
     """The `repr` of the value of an item, shortened."""
     return safe_repr(value, _repr.repr)
 
 
 def brief(value: Any) -> str:
     """The value of an item in a few words, on one line."""
-    text = " ".join(value_told(value).split())
+    text = " ".join(format_value(value).split())
     return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 3]}..."
 
 

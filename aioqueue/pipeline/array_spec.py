@@ -97,6 +97,6 @@ def _last_is_smaller(stages: Sequence[BaseStage]) -> bool:
     for stage in reversed(stages):
         if stage.makes_batches() is not None:
             return not getattr(stage, "drop_remainder", True)
-        if not stage.passes_on() and stage.name != "to_device":
+        if not stage.is_passthrough() and not stage.is_on_device:
             return False  # a function has made what it likes
     return False

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 from aioqueue import AsyncQueue, sync
-from aioqueue.base.arguments import function_name, makes_several, name_of_work
+from aioqueue.base.arguments import function_name, name_of_work
 from aioqueue.items.positions import refusing_wrong_values
 from aioqueue.items.quarantined import Quarantined
 from aioqueue.pipeline.delivery_node import DeliveryNode
@@ -26,21 +27,15 @@ from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.source_node import SourceNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
-from aioqueue.pipeline.stages.chain import _built_stages, is_elastic, sources_of, told_stage
+from aioqueue.pipeline.stages.chain import _built_stages, is_elastic, sources_of
 from aioqueue.pipeline.stages.combining import CombiningNode
-from aioqueue.pipeline.stages.enumerate import Enumerate
-from aioqueue.pipeline.stages.filter import Filter, FilterNode
-from aioqueue.pipeline.stages.flat import Flat
+from aioqueue.pipeline.stages.filter import FilterNode
 from aioqueue.pipeline.stages.lengths import length_behind
-from aioqueue.pipeline.stages.map_batches import MapBatches
-from aioqueue.pipeline.stages.prefetch import Read
-from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shard import rank_of
-from aioqueue.pipeline.stages.shuffle import Shuffle
-from aioqueue.pipeline.stages.take_skip import Skip, Take
 from aioqueue.pipeline.stages.transform import MakingTransform, Transform
 from aioqueue.pipeline.state.ranks.ledger import ItemNames, RankLedger, RunItemNames, RunLedgers
 from aioqueue.pipeline.state.ranks.padding import RankPadding
+from aioqueue.pipeline.whole_run import WholeRun, WholeRunInput, WholeRunNode
 from aioqueue.sources.shards import EpochEntries
 from aioqueue.sources.shuffling import derive_seed
 from aioqueue.telemetry import Watch
@@ -63,15 +58,12 @@ class Builder:
         watch: where monitors find the parts of the run.
         is_async: whether tasks use the pipeline, and not threads.
         rest: what an earlier number of ranks has left; ``None`` without such a run.
-        is_named: whether a journal records the items, so that rows carry their provenance.
-        books: the ledgers or item names of the run.
-        making: the nodes of the run that make rows of several others.
+        has_journal: whether a journal records the items, so that rows carry their provenance.
+        item_records: the ledgers or item names of the run.
+        row_makers: the nodes of the run that make rows of several others.
         branch: a prefix that names this pipeline among those that are mixed together.
-        names: how many queues of the run have each name.
+        queue_names: how many queues of the run have each name.
     """
-
-    _feeding = StageInput
-    _queue_node = QueueNode
 
     def __init__(
         self,
@@ -82,41 +74,41 @@ class Builder:
         *,
         is_async: bool,
         rest: State | None = None,
-        is_named: bool = False,
-        books: RunLedgers | RunItemNames | None = None,
-        making: list[MakingTransform] | None = None,
+        has_journal: bool = False,
+        item_records: RunLedgers | RunItemNames | None = None,
+        row_makers: list[MakingTransform] | None = None,
         branch: str = "",
-        names: Counter[str] | None = None,
+        queue_names: Counter[str] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._span = span
         self.start = start
         self._watch = watch
         self._is_async = is_async
-        self._seen: Counter[str] = Counter()
+        self._seed_counts: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
         self._rank = rank_of(self._stages)
-        if books is None and is_elastic(pipeline):
-            books = RunLedgers(rest)
-        elif books is None and any(one._reads_queue for one in sources_of(pipeline)):
-            books = RunLoans()
-        elif books is None and is_named:
-            books = RunItemNames()
-        self._books = books
+        if item_records is None and is_elastic(pipeline):
+            item_records = RunLedgers(rest)
+        elif item_records is None and any(one._reads_queue for one in sources_of(pipeline)):
+            item_records = RunLoans()
+        elif item_records is None and has_journal:
+            item_records = RunItemNames()
+        self._item_records = item_records
         self._ledger: RankLedger | ItemNames | None = None
-        if self._books is None:
+        if self._item_records is None:
             self._entries = EpochEntries(pipeline.source, self._rank)
         else:
-            self._entries, self._ledger = self._books.open(pipeline.source, self._rank)
-        self._making: list[MakingTransform] = [] if making is None else making
-        self._place = 0  # the place of the stage that is being built
-        self._working: list[WorkerStage | Builder] = []
+            self._entries, self._ledger = self._item_records.open(pipeline.source, self._rank)
+        self._row_makers: list[MakingTransform] = [] if row_makers is None else row_makers
+        self._stage_index = 0  # of the stage that is being built
+        self._built_workers: list[WorkerStage | Builder] = []
         self._branch = branch
-        self._names: Counter[str] = Counter() if names is None else names
+        self._queue_names: Counter[str] = Counter() if queue_names is None else queue_names
         self.parts: list[NodePart] = []
         """What monitors see of the nodes."""
-        self._unread: list[NodePart] = []  # the parts behind the last stage with workers so far
-        self._reads: str | None = None  # the queue that the next stage reads; None: the source
+        self._parts_since_queue: list[NodePart] = []  # behind the last stage with workers so far
+        self._last_queue: str | None = None  # the queue that the next stage reads; None: the source
 
     def run(
         self,
@@ -131,77 +123,96 @@ class Builder:
             stages: the `tallies` of an earlier run; empty for a new run.
             layouts: the `layouts` of that run.
         """
+        node = self.restored(state, stages, layouts)
+        # Monitors know the parts before the workers start: the first call may be the slow one.
+        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
+        self.start_workers()
+        return node
+
+    def restored(
+        self,
+        state: State | None,
+        stages: Sequence[State],
+        layouts: Sequence[Mapping[str, Any] | None],
+    ) -> Node:
+        """Build the nodes and restore a state, as `run` does, without starting workers.
+
+        Raises:
+            InvalidArgumentError: the state has values that no position has.
+        """
         node = self.build()
-        if isinstance(self._books, RunLedgers):
-            node = DeliveryNode(node, self._books)
+        if isinstance(self._item_records, RunLedgers):
+            node = DeliveryNode(node, self._item_records)
         if state is not None or stages or layouts:
             with refusing_wrong_values():
                 if state is not None:
                     node.restore(state)
-                self.go_on(stages, layouts)
-        # Monitors know the parts before the workers start: the first call may be the slow one.
-        self._watch.add(*(runner._stage for runner in self.runners()), *self.parts)
-        for runner in self.runners():
-            self.start(runner)
+                self.restore_counts(stages, layouts)
         return node
 
-    def go_on(self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]) -> None:
+    def start_workers(self) -> None:
+        for runner in self.runners():
+            self.start(runner)
+
+    def restore_counts(
+        self, stages: Sequence[State], layouts: Sequence[Mapping[str, Any] | None]
+    ) -> None:
         """Continue the counts of items, and the layouts of batches, of an earlier run.
 
         Args:
             stages: its `tallies`; empty for none.
             layouts: its `layouts`; empty for none.
         """
-        for working, tally in zip(self._all_working() if stages else (), stages, strict=True):
-            working.go_on(tally)
-        for node, layout in zip(self._making if layouts else (), layouts, strict=True):
+        for working, tally in zip(self.worker_stages() if stages else (), stages, strict=True):
+            working.restore_counts(tally)
+        for node, layout in zip(self._row_makers if layouts else (), layouts, strict=True):
             if node.collator is not None:
-                node.collator.go_on(layout)
+                node.collator.restore_layout(layout)
 
     @property
     def loans(self) -> RunLoans | None:
         """What the run takes from queues; ``None`` if it reads none."""
-        return self._books if isinstance(self._books, RunLoans) else None
+        return self._item_records if isinstance(self._item_records, RunLoans) else None
 
     def runners(self) -> list[Any]:
         """The runners of all stages with workers, also those of branches."""
-        return [one for working in self._working for one in working.runners()]
+        return [one for working in self._built_workers for one in working.runners()]
 
     def build(self) -> Node:
         """Build the nodes without starting workers. Returns the last node."""
         node: Node = SourceNode(self._entries, self._span, self._ledger)
-        self._measure(node, "source", "source", ("next_entries",))
+        self._add_part(node, "source", "source", ("next_entries",))
         for place, stage in enumerate(self._stages):
-            self._place = place
+            self._stage_index = place
             node = stage.node(node, self)
             if isinstance(node, CombiningNode):
-                node.stage = told_stage(stage)
+                node.stage = stage.describe()
                 if node.measured:
-                    self._measure(node, stage.function_name(), stage.name, node.measured)
+                    self._add_part(node, stage.function_name(), stage.name, node.measured)
             if isinstance(node, Transform) and not node.stage:
-                node.stage = told_stage(stage)
-                self._measure(node, stage.function_name(), stage.name, node.measured)
+                node.stage = stage.describe()
+                self._add_part(node, stage.function_name(), stage.name, node.measured)
                 if isinstance(node, MakingTransform):
-                    self._note(node)
+                    self._add_row_maker(node)
         return node
 
-    def _measure(self, node: Node, name: str, kind: str, methods: Sequence[str]) -> None:
+    def _add_part(self, node: Node, name: str, kind: str, methods: Sequence[str]) -> None:
         """Let monitors measure the time that is spent in a node."""
-        key = f"function-{self._branch}{self._place}-{kind}"
+        key = f"function-{self._branch}{self._stage_index}-{kind}"
         is_sampled = isinstance(node, FilterNode | SourceNode)
         node.part = NodePart(node, key, name, kind, methods, is_sampled=is_sampled)
         self.parts.append(node.part)
-        self._unread.append(node.part)
+        self._parts_since_queue.append(node.part)
 
-    def _note(self, node: MakingTransform) -> None:
-        self._making.append(node)
-        if isinstance(self._books, RunLedgers):
-            node.first = self._books.begun
+    def _add_row_maker(self, node: MakingTransform) -> None:
+        self._row_makers.append(node)
+        if isinstance(self._item_records, RunLedgers):
+            node.first = self._item_records.begun
 
     def seed(self, kind: str) -> int:
         """A seed for the next stage of this kind; the first `prepare` uses the source's seed."""
-        number = self._seen[kind]
-        self._seen[kind] += 1
+        number = self._seed_counts[kind]
+        self._seed_counts[kind] += 1
         seed = self._entries.source._stage_seed
         if kind == "prepare" and not number:
             return seed
@@ -210,7 +221,7 @@ class Builder:
 
     def _items_of(self, place: int) -> Callable[[int], int | None]:
         """Returns a function: how many items a stage surely receives in an epoch, or ``None``."""
-        if any(isinstance(stage, Prepare) and stage.may_skip() for stage in self._stages[:place]):
+        if any(stage.may_skip() for stage in self._stages[:place]):
             return lambda epoch: None
         # A partial and no bound method: a node keeps it, and we keep the node, so a reference back
         # to us would be a cycle.
@@ -218,9 +229,9 @@ class Builder:
 
     def largest_batch(self) -> int:
         """How many rows of this stage the later stages need for one row, up to the next workers."""
-        after = self._stages[self._place + 1 :]
-        stop = next((at for at, stage in enumerate(after) if isinstance(stage, Prepare)), None)
-        return prod(stage.needs() for stage in after[:stop])
+        after = self._stages[self._stage_index + 1 :]
+        before_workers = takewhile(lambda stage: stage.worker_function() is None, after)
+        return prod(stage.rows_per_output() for stage in before_workers)
 
     def workers(
         self,
@@ -232,36 +243,45 @@ class Builder:
         at_once: int | None = None,
     ) -> Node:
         """Start workers that prepare the rows of a node."""
-        stage = self._stages[self._place]
+        stage = self._stages[self._stage_index]
         seed = options.pop("seed", self._entries.source._stage_seed)
         is_source = isinstance(upstream, SourceNode)
-        feeding = self._feeding(upstream, seed, blocking=not is_source or self._entries.blocking)
+        # Only the first workers read entries of the source, and need its epochs and indices. Those
+        # behind them read rows, which belong to epoch 0 of the run.
+        of_whole_run = is_source and isinstance(self._entries.source, WholeRun)
+        input_type = WholeRunInput if of_whole_run else StageInput
+        node_type = WholeRunNode if of_whole_run else QueueNode
+        stage_input = input_type(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
         queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
-        runner = self._runner(feeding, function, into, options)
+        runner = self._runner(stage_input, function, into, options)
         fed_by = self._fed_by()
-        if fed_by is not None and self.loans is None:  # which know whether it goes back instead
+        # A skipped item is done, as `task_done` counts. Loans do that, if there are some: they also
+        # know whether an element goes back to its queue instead.
+        if fed_by is not None and self.loans is None:
             runner._finishes(fed_by)
-        called = function_name(stage.function) if isinstance(stage, Prepare) else stage.name
-        runner.is_part(self._watch, name, called, self._reads)
-        for part in self._unread:
+        work = stage.worker_function()
+        called = stage.name if work is None else function_name(work)
+        runner.is_part(self._watch, name, called, self._last_queue)
+        # The nodes since the last queue run in these workers: what they cost is time of this stage.
+        for part in self._parts_since_queue:
             part.within = name
-        self._unread = []
-        self._reads = name
+        self._parts_since_queue = []
+        self._last_queue = name
         is_one_to_one = stage.length(1) == 1
-        node = self._queue_node(
+        node = node_type(
             queue,
-            feeding,
-            items=self._items_of(self._place),
+            stage_input,
+            items=self._items_of(self._stage_index),
             is_one_to_one=is_one_to_one,
             keeps_order=options["ordered"],
             at_once=at_once,
-            line=runner.line,
-            is_traced=self._books is not None,
+            output_buffer=runner.line,
+            is_traced=self._item_records is not None,
         )
-        self._working.append(WorkerStage(stage, runner, queue, node))
-        if self._rank.ranks == 1 or self._rank.uneven == "allow" or not isinstance(stage, Prepare):
+        self._built_workers.append(WorkerStage(stage, runner, queue, node))
+        if self._rank.ranks == 1 or self._rank.uneven == "allow" or stage.worker_function() is None:
             return node  # only user functions skip items, so no other stage needs padding
         return RankPadding(
             node,
@@ -272,8 +292,8 @@ class Builder:
 
     def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
         """The queue whose elements are the rows before this stage, one for one, or none."""
-        before = self._stages[: self._place]
-        if all(map(_keeps_rows_apart, before)):
+        before = self._stages[: self._stage_index]
+        if all(stage.keeps_rows_apart() for stage in before):
             return self._entries.source._fed_by
         return None
 
@@ -283,10 +303,10 @@ class Builder:
         That needs two things: items of the stage may be skipped, so that others are repeated. And
         the user receives the examples themselves, and not copies that a later stage makes.
         """
-        if isinstance(stage, Prepare) and not stage.may_skip():
+        if stage.worker_function() is not None and not stage.may_skip():
             return False
-        after = self._stages[self._place + 1 :]
-        handed = next((one for one in after if not one.passes_on()), None)
+        after = self._stages[self._stage_index + 1 :]
+        handed = next((one for one in after if not one.is_passthrough()), None)
         return handed is None or not handed.copies()
 
     def _queue_name(self, stage: BaseStage) -> str:
@@ -294,66 +314,66 @@ class Builder:
 
         It is the name of the stage or its function; the second of one name is ``decode-2``.
         """
-        function = stage.function if isinstance(stage, Prepare) else None
+        function = stage.worker_function()
         name = stage.name if function is None else name_of_work(function, stage.name)
-        self._names[name] += 1
-        number = self._names[name]
+        self._queue_names[name] += 1
+        number = self._queue_names[name]
         return name if number == 1 else f"{name}-{number}"
 
-    def _runner(self, feeding: StageInput, function: Any, into: Any, options: Any) -> AnyRunner:
-        return prepare_items(feeding, function, into=into, **options)
+    def _runner(self, stage_input: StageInput, function: Any, into: Any, options: Any) -> AnyRunner:
+        return prepare_items(stage_input, function, into=into, **options)
 
     def branch(self, pipeline: BasePipeline[Any]) -> Node:
         """Build a pipeline that is mixed into this one. Returns its last node."""
-        branch = f"{self._branch}{len(self._working)}."
+        branch = f"{self._branch}{len(self._built_workers)}."
         builder = Builder(
             pipeline,
             self._span,
             self.start,
             self._watch,
             is_async=self._is_async,
-            books=self._books,
-            making=self._making,
+            item_records=self._item_records,
+            row_makers=self._row_makers,
             branch=branch,
-            names=self._names,
+            queue_names=self._queue_names,
         )
-        self._working.append(builder)
+        self._built_workers.append(builder)
         node = builder.build()
         self.parts += builder.parts
-        self._unread += builder._unread
+        self._parts_since_queue += builder._parts_since_queue
         return node
 
     @property
     def last_queue(self) -> str | None:
         """The name of the queue that the user's loop waits at; ``None`` without a queue."""
-        return self._reads
+        return self._last_queue
 
     def tallies(self) -> list[State]:
         """The counts of items of each stage with workers, up to the last row that was used."""
-        return [working.tally() for working in self._all_working()]
+        return [working.tally() for working in self.worker_stages()]
 
     def layouts(self) -> list[Any]:
         """The dtypes and shapes that the first example has fixed, for each node that makes batches
         or packed rows; empty before the first example."""
-        found = [node.collator and node.collator.layout for node in self._making]
+        found = [node.collator and node.collator.layout for node in self._row_makers]
         return found if any(found) else []
 
-    def _all_working(self) -> Iterator[WorkerStage]:
-        for one in self._working:
+    def worker_stages(self) -> Iterator[WorkerStage]:
+        """The stages with workers, also those of branches, in the order of the stages."""
+        for one in self._built_workers:
             if isinstance(one, Builder):
-                yield from one._all_working()
+                yield from one.worker_stages()
             else:
                 yield one
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """The statistics of the stages with workers, in order."""
-        return tuple(one for working in self._working for one in working.statistics())
+        return tuple(one for working in self._built_workers for one in working.statistics())
 
     def quarantine(self) -> list[Quarantined]:
         """The damaged files that the source has left out, and the items that were skipped so far,
         stage by stage."""
         found = self._pipeline.source._damaged_files()
-        return [*found, *(one for working in self._working for one in working.quarantine())]
+        return [*found, *(one for working in self._built_workers for one in working.quarantine())]
 
 
 class WorkerStage(NamedTuple):
@@ -367,27 +387,19 @@ class WorkerStage(NamedTuple):
     def tally(self) -> State:
         return {**self.node.tally(), "quarantine": self.runner._sign}
 
-    def go_on(self, tally: State) -> None:
-        self.runner._go_on(*self.node.go_on(tally), sign=tally["quarantine"])
+    def restore_counts(self, tally: State) -> None:
+        self.runner._go_on(*self.node.restore_counts(tally), sign=tally["quarantine"])
 
     def runners(self) -> list[Any]:
         return [self.runner]
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        name = told_stage(self.stage)
+        name = self.stage.describe()
         counts = vars(self.runner.statistics())
         return (StageStatistics(name, self.queue.statistics().size, **counts),)
 
     def quarantine(self) -> list[Quarantined]:
         return self.runner.quarantine
-
-
-def _keeps_rows_apart(stage: BaseStage) -> bool:
-    """Whether each row that a stage gives is one of those that it receives, or made of one alone,
-    and of each at most one is."""
-    if isinstance(stage, Prepare):
-        return not (isinstance(stage, Flat | MapBatches) or makes_several(stage.function))
-    return isinstance(stage, Read | Filter | Shuffle | Take | Skip | Enumerate)
 
 
 def _length_after(entries: EpochEntries, stages: Sequence[BaseStage], epoch: int) -> int | None:
@@ -408,6 +420,6 @@ def length_of(pipeline: BasePipeline[Any], rest: State | None = None, epoch: int
         return length_behind(stages, EpochEntries(source, rank).length())
     if any(stage.branches() for stage in stages):
         return None
-    books = RunLedgers(rest)
-    left = length_behind(stages, books.open(source, rank)[0].length(epoch))
-    return None if left is None else books.begun(epoch) + left
+    ledgers = RunLedgers(rest)
+    left = length_behind(stages, ledgers.open(source, rank)[0].length(epoch))
+    return None if left is None else ledgers.begun(epoch) + left

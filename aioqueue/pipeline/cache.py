@@ -39,9 +39,8 @@ from aioqueue.pipeline.epochs import Epochs
 from aioqueue.pipeline.examples.batch_shape import BatchShape, Promised
 from aioqueue.pipeline.fingerprint import code_of, times_of
 from aioqueue.pipeline.nodes.rows import EpochRange
-from aioqueue.pipeline.sink import ProgressBar
+from aioqueue.pipeline.progress_bar import ProgressBar
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, gives_batches
-from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.pipeline.state.checkpoint import fingerprint_of
@@ -111,8 +110,11 @@ class CachedSource(BaseSource[Any]):
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.{self._name}, of {self._pipeline!r}>"
 
+    def _details(self) -> str:
+        return f", of {self._pipeline._described()}"
+
     def items_per_epoch(self) -> int | None:
-        if any(isinstance(one, Prepare) and one.may_skip() for one in _stages_of(self._pipeline)):
+        if any(one.may_skip() for one in _stages_of(self._pipeline)):
             return None
         return length_of(self._pipeline)
 

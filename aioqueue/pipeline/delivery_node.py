@@ -17,14 +17,14 @@ class DeliveryNode(Node):
 
     Args:
         upstream: the node before.
-        books: the ledgers of the run.
+        ledgers: the ledgers of the run.
     """
 
-    def __init__(self, upstream: Node, books: RunLedgers) -> None:
+    def __init__(self, upstream: Node, ledgers: RunLedgers) -> None:
         super().__init__(upstream.span)
         self.is_ordered: bool = upstream.is_ordered
         self._upstream = upstream
-        self._books = books
+        self._ledgers = ledgers
 
     @property
     def batch_shape(self) -> BatchShape | None:
@@ -32,7 +32,7 @@ class DeliveryNode(Node):
 
     def take(self, n: int) -> Flow[Taken]:
         taken = yield from self._upstream.take(n)
-        self._books.hand_out(taken)  # in the same step, so that no state can be taken in between
+        self._ledgers.deliver(taken)  # in the same step, so that no state can be taken in between
         if isinstance(taken, EpochEnd):
             self._epoch = taken.epoch + 1
         return taken
@@ -40,32 +40,32 @@ class DeliveryNode(Node):
     def take_ready(self, n: int) -> list[Row]:
         rows = self._upstream.take_ready(n)
         if rows:
-            self._books.hand_out(rows)
+            self._ledgers.deliver(rows)
         return rows
 
     def _skip_to(self, epoch: int) -> None:
         self._upstream.skip_to(epoch)
-        self._books.go_to(epoch)
+        self._ledgers.go_to(epoch)
         self._epoch = epoch
 
     @property
     def given(self) -> tuple[int, int]:
         epoch, given = self._upstream.given
-        return epoch, self._books.begun(epoch) + given
+        return epoch, self._ledgers.begun(epoch) + given
 
     def state(self, held: Sequence[Id] = ()) -> State:
         upstream = self._upstream.state(held)
         epoch = upstream["epoch"]
         return {
             "epoch": epoch,
-            "given": self._books.begun(epoch) + upstream["given"],
+            "given": self._ledgers.begun(epoch) + upstream["given"],
             "upstream": upstream,
-            **self._books.state(epoch),
+            **self._ledgers.state(epoch),
         }
 
     def restore(self, state: State, wanted: WantedRows | None = None) -> None:
         self._epoch = state["epoch"]
-        self._books.restore(self._epoch, state)
+        self._ledgers.restore(self._epoch, state)
         self._upstream.restore(state["upstream"], wanted)
 
     def close(self) -> None:

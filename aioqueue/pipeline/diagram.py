@@ -6,8 +6,8 @@ their own in the SVG. In the text they are indented below that stage.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Final
 
 from aioqueue.base.display_text import escaped_for_xml as escape
@@ -44,7 +44,7 @@ def text(pipeline: BasePipeline[Any]) -> str:
 
 
 def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
-    name, details = map(on_one_line, _source(pipeline))
+    name, details = _source(pipeline)
     width = max(len(name), *(len(stage.name) for stage in pipeline.stages), 0)
     lines = [f"{indent}{name:<{width}}  {details}".rstrip()]
     for stage in pipeline.stages:
@@ -57,11 +57,12 @@ def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
 
 def _source(pipeline: BasePipeline[Any]) -> tuple[str, str]:
     """The name of a source, and its most important arguments."""
-    described = repr(pipeline.source)
-    while described != (inner := re.sub(r"<aioqueue\.inputs\.([^<>]*)>", r"\1", described)):
-        described = inner
-    found = re.match(r"(\w+)(?:\(('.*?')\))?[,:]?\s*(.*)", described, re.DOTALL)
-    return (found[1], " ".join(filter(None, found.groups()[1:]))) if found else (described, "")
+    source = pipeline.source
+    # A name may have an argument, as in "files('*.txt')" and "cache in memory".
+    kind = "".join(takewhile(str.isidentifier, source.name)) or source.name
+    argument = source.name.removeprefix(kind).strip("() ")
+    details = f"{argument}{source._details()}".lstrip(",: ")
+    return on_one_line(kind), on_one_line(details)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from aioqueue.pipeline.nodes.stepping import RunLock
 from aioqueue.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.pipeline.stages.base import BasePipeline, watch_of
 from aioqueue.pipeline.stages.chain import most_empty, once_only
-from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_standing
+from aioqueue.pipeline.state.checkpoint import PipelinePositions, checked_resume_point
 from aioqueue.system.forks import inherited_object, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.explain.frame_cleanup import forget_locals
@@ -91,14 +91,14 @@ class Epochs(Generic[T]):
         self._span = span
         # A source that cannot begin again fails in the second epoch. The run ends before it, so
         # that read-ahead cannot raise that failure while the first epoch is still in use.
-        self._once = once_only(pipeline)
-        self._standing = ResumePoint(span.start)
+        self._one_pass_source = once_only(pipeline)
+        self._resume_point = ResumePoint(span.start)
         self._positions = PipelinePositions.at_once(pipeline) if resume is None else None
         self._epoch: Epoch[T] | None = None
-        self._empty = 0  # how many epochs in a row were empty
+        self._empty_epochs = 0  # how many epochs in a row were empty
         self._next = span.start
         self._is_closed = False
-        self._turns = RunLock()
+        self._run_lock = RunLock()
         self._watchdog = checked_watchdog(watchdog)
         self._watch = watch_of(pipeline)
         note_for_forks(self)
@@ -145,7 +145,7 @@ class Epochs(Generic[T]):
 
     def __next__(self) -> Epoch[T]:
         try:
-            return call_with_lock(self._turns.lock, self._begin_next)
+            return call_with_lock(self._run_lock.lock, self._begin_next)
         except StopIteration:
             raise
         except BaseException as error:
@@ -160,7 +160,7 @@ class Epochs(Generic[T]):
 
     async def __anext__(self) -> Epoch[T]:
         with SHORTENED:
-            async with self._turns.aio:
+            async with self._run_lock.aio:
                 return await self._begin_next_async()
 
     def __enter__(self) -> Epochs[T]:
@@ -238,10 +238,10 @@ class Epochs(Generic[T]):
             InvalidArgumentError: you can iterate over the source only once.
             OSError: the size of a file cannot be read.
         """
-        standing = self._standing if self._run is None else self._run.standing()
+        resume_point = self._resume_point if self._run is None else self._run.resume_point()
         if self._positions is None:
             self._positions = PipelinePositions(self._pipeline)
-        return self._positions.behind(standing)
+        return self._positions.behind(resume_point)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin behind a position, instead of at the beginning.
@@ -259,14 +259,16 @@ class Epochs(Generic[T]):
                 "load_state_dict was called after the first epoch had begun: make new epochs with"
                 " pipeline.epochs(count, resume=state)"
             )
-        self._pipeline, standing = checked_standing(self._pipeline, state)
+        self._pipeline, resume_point = checked_resume_point(self._pipeline, state)
         self._positions = None
         stop = self._span.stop
-        if stop is not None and standing.epoch > stop:
-            raise misplaced(f"epoch {standing.epoch}", f"at most {stop}, where these epochs end")
-        self._standing = standing
-        self._span = EpochRange(standing.epoch, stop)
-        self._next = standing.epoch
+        if stop is not None and resume_point.epoch > stop:
+            raise misplaced(
+                f"epoch {resume_point.epoch}", f"at most {stop}, where these epochs end"
+            )
+        self._resume_point = resume_point
+        self._span = EpochRange(resume_point.epoch, stop)
+        self._next = resume_point.epoch
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch these epochs, and find their bottleneck: see `Pipeline.monitor`.
@@ -329,7 +331,7 @@ class Epochs(Generic[T]):
     @property
     def _stop(self) -> int | None:
         """The first epoch that is not part of the run; ``None`` without an end."""
-        return self._span.stop if self._once is None else self._span.start + 1
+        return self._span.stop if self._one_pass_source is None else self._span.start + 1
 
     def _is_at_end(self) -> bool:
         return self._is_closed or (self._span.stop is not None and self._next >= self._span.stop)
@@ -338,9 +340,9 @@ class Epochs(Generic[T]):
         if self._is_at_end():
             self.close()
             raise StopIteration
-        if self._once is not None and self._run is not None:
+        if self._one_pass_source is not None and self._run is not None:
             self.close()
-            raise self._once._used_up()
+            raise self._one_pass_source._used_up()
         if self._run is None:
             _refuse_in_loop()
             self._run = self._begin_run(ThreadRun)
@@ -352,9 +354,9 @@ class Epochs(Generic[T]):
         if self._is_at_end():
             await self.aclose()
             raise StopAsyncIteration
-        if self._once is not None and self._run is not None:
+        if self._one_pass_source is not None and self._run is not None:
             await self.aclose()
-            raise self._once._used_up()
+            raise self._one_pass_source._used_up()
         if self._run is None:
             self._run = self._begin_run(AsyncRun)
         if not isinstance(self._run, AsyncRun):
@@ -363,56 +365,56 @@ class Epochs(Generic[T]):
         return self._epoch_of(self._run)
 
     def _begin_run(self, kind: type[RunT]) -> RunT:
-        standing, journal = self._begun()
+        resume_point, journal = self._opened_journal()
         run = kind(
             self._pipeline,
             self._stop,
-            standing,
+            resume_point,
             self._watch,
             watchdog=self._watchdog,
             journal=journal,
             raise_single=self._raise_single,
         )
-        run.loop = self._turns
+        run.loop = self._run_lock
         return run
 
-    def _begun(self) -> tuple[ResumePoint, JournalWriter | None]:
+    def _opened_journal(self) -> tuple[ResumePoint, JournalWriter | None]:
         """Where the run begins, and the writer of its journal, if it has one."""
         if self._journal is None:
-            return self._standing, None
-        run = self._standing.run or os.urandom(8).hex()
-        self._standing = self._standing._replace(run=run)
-        return self._standing, JournalWriter(self._journal, run, self._standing.handed)
+            return self._resume_point, None
+        run = self._resume_point.run or os.urandom(8).hex()
+        self._resume_point = self._resume_point._replace(run=run)
+        return self._resume_point, JournalWriter(self._journal, run, self._resume_point.handed)
 
     def _epoch_of(self, run: ThreadRun | AsyncRun) -> Epoch[T]:
         run.check()
         number = self._next
         self._next += 1
         if self._epoch is not None:
-            self._refuse_to_spin(self._epoch)
-            if self._epoch._leave():
+            self._refuse_endless_empty(self._epoch)
+            if self._epoch._leave():  # its other rows are dropped, and not prepared
                 run.skip_to(number)
-        standing = ResumePoint(number, rest=self._standing.rest)
-        if number == self._standing.epoch:  # the rest of it
-            done, skip = self._standing.batches, self._standing.skip
-            standing = standing._replace(batches=done, skip=skip)
-        self._epoch = Epoch(self._pipeline, standing, self._watch, run, self._turns)
+        resume_point = ResumePoint(number, rest=self._resume_point.rest)
+        if number == self._resume_point.epoch:  # the rest of it
+            done, skip = self._resume_point.batches, self._resume_point.skip
+            resume_point = resume_point._replace(batches=done, skip=skip)
+        self._epoch = Epoch(self._pipeline, resume_point, self._watch, run, self._run_lock)
         return self._epoch
 
-    def _refuse_to_spin(self, last: Epoch[T]) -> None:
+    def _refuse_endless_empty(self, last: Epoch[T]) -> None:
         """Refuse to loop for ever over empty epochs.
 
         Raises:
             RuntimeError: two epochs in a row were empty. (One may be: all its items were skipped,
                 or were delivered before a resume.)
         """
-        self._empty = self._empty + 1 if last._gave_nothing else 0
-        if self._span.stop is None and self._empty > most_empty(self._pipeline):
+        self._empty_epochs = self._empty_epochs + 1 if last._was_empty else 0
+        if self._span.stop is None and self._empty_epochs > most_empty(self._pipeline):
             if self._run is not None:
                 self._run.leave()
             raise RuntimeError(
-                f"{self._empty} epochs in a row were empty, so epochs(None) would loop for ever;"
-                " expected a source with items, and stages that do not drop all of them"
+                f"{self._empty_epochs} epochs in a row were empty, so epochs(None) would loop for"
+                " ever; expected a source with items, and stages that do not drop all of them"
                 " (drop_remainder=True drops examples that do not fill a batch)"
             )
 
@@ -430,7 +432,7 @@ class Epoch(Generic[T]):
 
     Args:
         pipeline: the pipeline.
-        standing: where it begins.
+        resume_point: where it begins.
         watch: where monitors find the parts of the run.
         run: the run that it is part of. ``None`` starts a run with the first step, and ends it
             with the last, or when this object is dropped.
@@ -438,25 +440,25 @@ class Epoch(Generic[T]):
     """
 
     _run: ThreadRun | AsyncRun | None = None
-    _is_own = False
+    _owns_run = False
 
     def __init__(
         self,
         pipeline: BasePipeline[T],
-        standing: ResumePoint,
+        resume_point: ResumePoint,
         watch: Watch,
         run: ThreadRun | AsyncRun | None = None,
         turns: RunLock | None = None,
     ) -> None:
         self._pipeline = pipeline
-        self._standing = standing
-        self._number = standing.epoch
+        self._resume_point = resume_point
+        self._number = resume_point.epoch
         self._watch = watch
         self._run = run
-        self._is_own = run is None
-        self._turns = turns or RunLock()
+        self._owns_run = run is None
+        self._run_lock = turns or RunLock()
         self._positions: PipelinePositions | None = None
-        self._done_before = self._done = standing.batches + standing.skip
+        self._done_before = self._done = resume_point.batches + resume_point.skip
         self._has_ended = False
         self._was_left = False
         note_for_forks(self)
@@ -481,7 +483,7 @@ class Epoch(Generic[T]):
         Raises:
             TypeError: the number depends on the data, or the source does not know its length.
         """
-        length = length_of(self._pipeline, self._standing.rest, self._number)
+        length = length_of(self._pipeline, self._resume_point.rest, self._number)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
@@ -493,7 +495,7 @@ class Epoch(Generic[T]):
     def done(self) -> int:
         """How many batches of the epoch were delivered, including those before a resume."""
         if self._run is not None and not (self._has_ended or self._was_left):
-            self._done = self._run.given_of(self._number, self._done)
+            self._done = self._run.delivered_in(self._number, self._done)
         return self._done
 
     @property
@@ -501,7 +503,7 @@ class Epoch(Generic[T]):
         """How many batches are left, as if no item were skipped; ``None`` if that is unknown."""
         if self._has_ended:
             return 0
-        length = length_of(self._pipeline, self._standing.rest, self._number)
+        length = length_of(self._pipeline, self._resume_point.rest, self._number)
         return None if length is None else max(0, length - self.done)
 
     def __bool__(self) -> bool:
@@ -521,7 +523,7 @@ class Epoch(Generic[T]):
 
     def __next__(self) -> T:
         try:
-            return call_with_lock(self._turns.lock, self._stepped)
+            return call_with_lock(self._run_lock.lock, self._timed_next)
         except StopIteration:
             raise
         except BaseException as error:
@@ -535,13 +537,15 @@ class Epoch(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        turn, steps = self._turns.aio, self._watch.steps
+        turn, steps = self._run_lock.aio, self._watch.steps
         try:
             if steps is not None:
                 async with turn:
-                    with steps.step(self._turns):
+                    with steps.step(self._run_lock):
                         return await self._next_async()
             is_current = not (self._was_left or self._has_ended)
+            # The usual case: the row is ready, and no other task is in the middle of a step. There
+            # is no await between this question and the row, so none can get in between.
             if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
                 taken = self._run.take_ready()
                 if taken:
@@ -558,20 +562,20 @@ class Epoch(Generic[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that you received: see `Epochs.state_dict`."""
-        standing = self._standing if self._run is None else self._run.standing()
+        resume_point = self._resume_point if self._run is None else self._run.resume_point()
         if self._positions is None:
             self._positions = PipelinePositions(self._pipeline)
-        return self._positions.behind(standing)
+        return self._positions.behind(resume_point)
 
     def __del__(self) -> None:
-        if self._is_own and self._run is not None:
+        if self._owns_run and self._run is not None:
             self._run.abandon()
 
-    def _stepped(self) -> T:
+    def _timed_next(self) -> T:
         steps = self._watch.steps
         if steps is None:
             return self._next()
-        with steps.step(self._turns):
+        with steps.step(self._run_lock):
             return self._next()
 
     def _next(self) -> T:
@@ -579,15 +583,15 @@ class Epoch(Generic[T]):
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._number + 1, self._standing, self._watch)
-            self._run.loop = self._turns
+            self._run = ThreadRun(self._pipeline, self._number + 1, self._resume_point, self._watch)
+            self._run.loop = self._run_lock
         if not isinstance(self._run, ThreadRun):
             raise TypeError("you began this epoch with `async for`; continue with `async for`")
         self._check_current()
         taken = self._run.take()
         if isinstance(taken, EpochEnd):
             self._end(taken)
-            if self._is_own:
+            if self._owns_run:
                 self._run.close()
             raise StopIteration
         return taken[0][ROW_VALUE]  # type: ignore[no-any-return]
@@ -596,15 +600,15 @@ class Epoch(Generic[T]):
         if self._has_ended:
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._number + 1, self._standing, self._watch)
-            self._run.loop = self._turns
+            self._run = AsyncRun(self._pipeline, self._number + 1, self._resume_point, self._watch)
+            self._run.loop = self._run_lock
         if not isinstance(self._run, AsyncRun):
             raise TypeError("you began this epoch with `for`; continue with `for`")
         self._check_current()
         taken = await self._run.take()
         if isinstance(taken, EpochEnd):
             self._end(taken)
-            if self._is_own:
+            if self._owns_run:
                 await self._run.aclose()
             raise StopAsyncIteration
         return taken[0][ROW_VALUE]  # type: ignore[no-any-return]
@@ -613,7 +617,7 @@ class Epoch(Generic[T]):
         self._done, self._has_ended = end.count, True
 
     @property
-    def _gave_nothing(self) -> bool:
+    def _was_empty(self) -> bool:
         """Whether it has ended, and was empty."""
         return self._has_ended and not self._done
 
@@ -634,9 +638,9 @@ def _refuse_if_begun(begun: Any, what: str, has_run: bool) -> None:
     """After a fork: a run works only in its own process, but a new one may begin here."""
     if has_run:
         begun._run = inherited_object(what, begun._run)
-        begun._turns = inherited_object(what)
+        begun._run_lock = inherited_object(what)
     else:
-        begun._turns = RunLock()  # a thread of the parent may hold the old one, and is not here
+        begun._run_lock = RunLock()  # a thread of the parent may hold the old one, and is not here
 
 
 def _stop_if_interrupted(run: ThreadRun | AsyncRun | None, error: BaseException) -> None:

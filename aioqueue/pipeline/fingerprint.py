@@ -20,8 +20,9 @@ from aioqueue.fingerprints.values import Leaves, Names, UnknownError, Walk, desc
 from aioqueue.items.positions import differences
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.batch import Batch
-from aioqueue.pipeline.stages.prefetch import Prefetch, Read
+from aioqueue.pipeline.stages.prefetch import Prefetch
 from aioqueue.pipeline.stages.prepare import Prepare
+from aioqueue.pipeline.stages.read import Read
 from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.sources.base import BaseSource
@@ -61,7 +62,8 @@ def _places(
 
 
 def _called(stage: BaseStage) -> str:
-    return f" {function_name(stage.function)}" if isinstance(stage, Prepare) else ""
+    function = stage.worker_function()
+    return "" if function is None else f" {function_name(function)}"
 
 
 def _sources(source: BaseSource[Any], key: str | None, name: str) -> Iterator[_Place]:

@@ -21,7 +21,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from aioqueue.base.hints import hint_attributes, hint_methods
-from aioqueue.base.public_names import DeferredModule, public
+from aioqueue.base.public_names import public
 from aioqueue.pipeline.run_methods import IterablePipeline, RunMethods, methods_of
 from aioqueue.pipeline.stages.base import BaseStage
 from aioqueue.workers.options import (
@@ -37,85 +37,6 @@ from aioqueue.workers.options import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from aioqueue.pipeline import cache
-    from aioqueue.pipeline.stages import (
-        batch as batch_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        bucket as bucket_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        chain as chain_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        concat as concat_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        enumerate as enumerate_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        filter as filter_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        flat as flat_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        map_batches as map_batches_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        mix as mix_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        pack as pack_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        prefetch as prefetch_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        prepare as prepare_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        shard as shard_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        shuffle as shuffle_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        take_skip as take_skip_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        to_device as to_device_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        unbatch as unbatch_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        window as window_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        zip as zip_stage,
-    )
-else:
-    batch_stage = DeferredModule("aioqueue.pipeline.stages.batch")
-    bucket_stage = DeferredModule("aioqueue.pipeline.stages.bucket")
-    cache = DeferredModule("aioqueue.pipeline.cache")
-    chain_stage = DeferredModule("aioqueue.pipeline.stages.chain")
-    concat_stage = DeferredModule("aioqueue.pipeline.stages.concat")
-    enumerate_stage = DeferredModule("aioqueue.pipeline.stages.enumerate")
-    filter_stage = DeferredModule("aioqueue.pipeline.stages.filter")
-    flat_stage = DeferredModule("aioqueue.pipeline.stages.flat")
-    map_batches_stage = DeferredModule("aioqueue.pipeline.stages.map_batches")
-    mix_stage = DeferredModule("aioqueue.pipeline.stages.mix")
-    pack_stage = DeferredModule("aioqueue.pipeline.stages.pack")
-    prefetch_stage = DeferredModule("aioqueue.pipeline.stages.prefetch")
-    prepare_stage = DeferredModule("aioqueue.pipeline.stages.prepare")
-    shard_stage = DeferredModule("aioqueue.pipeline.stages.shard")
-    shuffle_stage = DeferredModule("aioqueue.pipeline.stages.shuffle")
-    take_skip_stage = DeferredModule("aioqueue.pipeline.stages.take_skip")
-    to_device_stage = DeferredModule("aioqueue.pipeline.stages.to_device")
-    unbatch_stage = DeferredModule("aioqueue.pipeline.stages.unbatch")
-    window_stage = DeferredModule("aioqueue.pipeline.stages.window")
-    zip_stage = DeferredModule("aioqueue.pipeline.stages.zip")
 
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E")
@@ -199,7 +120,9 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an option has a wrong value.
             TypeError: no option has this name.
         """
-        return self._with(prepare_stage.Prepare(function, buffer_size, {**options}))
+        from aioqueue.pipeline.stages.prepare import Prepare
+
+        return self._with(Prepare(function, buffer_size, {**options}))
 
     def flat(
         self,
@@ -222,7 +145,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an option is wrong.
         """
-        return self._with(flat_stage.Flat(function, buffer_size, {**options}))
+        from aioqueue.pipeline.stages.flat import Flat
+
+        return self._with(Flat(function, buffer_size, {**options}))
 
     @overload
     def map_batches(
@@ -266,8 +191,11 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an option is wrong; or there is no size, and no stage before makes
                 batches.
         """
-        batches = self if size is None else self._with(batch_stage.Batch.of_size(size))
-        return batches._with(map_batches_stage.MapBatches(function, buffer_size, {**options}))
+        from aioqueue.pipeline.stages.batch import Batch
+        from aioqueue.pipeline.stages.map_batches import MapBatches
+
+        batches = self if size is None else self._with(Batch.of_size(size))
+        return batches._with(MapBatches(function, buffer_size, {**options}))
 
     def filter(self, predicate: Callable[[Any], object]) -> Pipeline[T_co]:
         """Keep the examples for which a function returns a true value.
@@ -281,7 +209,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `predicate` is not a plain function.
         """
-        return self._with(filter_stage.Filter(predicate))
+        from aioqueue.pipeline.stages.filter import Filter
+
+        return self._with(Filter(predicate))
 
     def shuffle(self, size: int, *, seed: int | None = None) -> Pipeline[T_co]:
         """Draw examples at random from a buffer that is kept full.
@@ -296,7 +226,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(shuffle_stage.Shuffle(size, seed))
+        from aioqueue.pipeline.stages.shuffle import Shuffle
+
+        return self._with(Shuffle(size, seed))
 
     @overload
     def batch(
@@ -366,10 +298,10 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
+        from aioqueue.pipeline.stages.batch import Batch
+
         return self._with(
-            batch_stage.Batch(
-                size, drop_remainder, pad, padding_value, collate, across_epochs, objects
-            )
+            Batch(size, drop_remainder, pad, padding_value, collate, across_epochs, objects)
         )
 
     def bucket(
@@ -410,8 +342,10 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
+        from aioqueue.pipeline.stages.bucket import Bucket
+
         return self._with(
-            bucket_stage.Bucket(
+            Bucket(
                 boundaries,
                 batch_size,
                 tokens_per_batch,
@@ -454,7 +388,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(pack_stage.Pack(length, padding_value, on_too_long))
+        from aioqueue.pipeline.stages.pack import Pack
+
+        return self._with(Pack(length, padding_value, on_too_long))
 
     def unbatch(self) -> Pipeline[Any]:
         """Split batches into their rows again.
@@ -464,7 +400,9 @@ class Stages(RunMethods[T_co]):
         lists, the list in their place has an array for each part. Stages in between keep that, and
         so does a function of yours that returns a list with as many parts.
         """
-        return self._with(unbatch_stage.Unbatch())
+        from aioqueue.pipeline.stages.unbatch import Unbatch
+
+        return self._with(Unbatch())
 
     def take(self, count: int) -> Pipeline[T_co]:
         """Keep the first examples of each epoch. The rest is neither prepared nor read.
@@ -480,7 +418,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        return self._with(take_skip_stage.Take(count))
+        from aioqueue.pipeline.stages.take import Take
+
+        return self._with(Take(count))
 
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
@@ -494,7 +434,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(take_skip_stage.Skip(count))
+        from aioqueue.pipeline.stages.skip import Skip
+
+        return self._with(Skip(count))
 
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.
@@ -510,7 +452,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        return self._with(enumerate_stage.Enumerate(start))
+        from aioqueue.pipeline.stages.enumerate import Enumerate
+
+        return self._with(Enumerate(start))
 
     def window(
         self,
@@ -541,7 +485,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(window_stage.Window(size, stride, drop_remainder, collate, objects))
+        from aioqueue.pipeline.stages.window import Window
+
+        return self._with(Window(size, stride, drop_remainder, collate, objects))
 
     def mix(
         self,
@@ -568,7 +514,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(mix_stage.Mix(others, weights, seed, stop, tokens))
+        from aioqueue.pipeline.stages.mix import Mix
+
+        return self._with(Mix(others, weights, seed, stop, tokens))
 
     def concat(self, *others: Stages[E]) -> Pipeline[T_co | E]:
         """Go through others behind this one, in every epoch.
@@ -580,7 +528,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(concat_stage.Concat(others))
+        from aioqueue.pipeline.stages.concat import Concat
+
+        return self._with(Concat(others))
 
     @overload
     def zip(self, other: Stages[E], /, *, strict: bool = False) -> Pipeline[tuple[T_co, E]]: ...
@@ -603,7 +553,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: an argument is wrong.
         """
-        return self._with(zip_stage.Zip(others, strict))
+        from aioqueue.pipeline.stages.zip import Zip
+
+        return self._with(Zip(others, strict))
 
     def cache(
         self,
@@ -635,9 +587,10 @@ class Stages(RunMethods[T_co]):
                 rebuilt it meanwhile, or if an example cannot be in a file.
             ModuleNotFoundError: pyarrow is not installed, or, without a key, cloudpickle.
         """
-        return chain_stage.checked(
-            Pipeline(cache.of(self._pipeline(), path, key, on_stale, progress))
-        )
+        from aioqueue.pipeline.cache import of as cached
+        from aioqueue.pipeline.stages.chain import checked
+
+        return checked(Pipeline(cached(self._pipeline(), path, key, on_stale, progress)))
 
     def prefetch(self, buffer_size: int = 2) -> Pipeline[T_co]:
         """Make the next batches ahead, in a thread of their own.
@@ -650,7 +603,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `buffer_size` is not an int >= 1.
         """
-        return self._with(prefetch_stage.Prefetch(buffer_size))
+        from aioqueue.pipeline.stages.prefetch import Prefetch
+
+        return self._with(Prefetch(buffer_size))
 
     def to_device(self, device: Any, *, buffer_size: int = 2) -> Pipeline[Any]:
         """Copy the next batches to a device before you ask for them.
@@ -677,7 +632,9 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an argument is wrong, or the machine does not have the device.
             ModuleNotFoundError: the device needs PyTorch, which is not installed.
         """
-        return self._with(to_device_stage.ToDevice.of(device, buffer_size))
+        from aioqueue.pipeline.stages.to_device import ToDevice
+
+        return self._with(ToDevice.of(device, buffer_size))
 
     def shard(
         self, rank: int, ranks: int, *, uneven: Literal["pad", "drop", "allow"] = "pad"
@@ -699,7 +656,9 @@ class Stages(RunMethods[T_co]):
             InvalidArgumentError: an argument is wrong; or the number of batches depends on the
                 data, which works only with ``"allow"``.
         """
-        return self._with(shard_stage.Shard.of(rank, ranks, uneven))
+        from aioqueue.pipeline.stages.shard import Shard
+
+        return self._with(Shard.of(rank, ranks, uneven))
 
 
 @public("aioqueue.inputs", hints="inputs")
@@ -720,8 +679,9 @@ class Pipeline(Stages[T_co], IterablePipeline[T_co]):
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
         # What runs a pipeline is imported here, so that the first batch need not wait for it.
         from aioqueue.pipeline import epochs  # noqa: F401
+        from aioqueue.pipeline.stages.chain import checked
 
-        return chain_stage.checked(Pipeline(self.source, (*self.stages, stage)))
+        return checked(Pipeline(self.source, (*self.stages, stage)))
 
     def _pipeline(self) -> Pipeline[Any]:
         return self

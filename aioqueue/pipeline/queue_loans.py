@@ -2,7 +2,7 @@
 
 `aioqueue.queues.leases` says what that means for the queue. Here, each item that a run has taken
 has an `ItemLoan` in the rows that are made of it. Rows that the user receives commit the leases of
-their items (`RunLoans.hand_out`). An item that leaves no rows commits its lease too. At the end of
+their items (`RunLoans.deliver`). An item that leaves no rows commits its lease too. At the end of
 the run, after its workers have ended, all others go back (`RunLoans.give_back`).
 """
 
@@ -178,7 +178,7 @@ class RunLoans(RunItemNames):
         self._leases[number] = leases
         return LentEntries(source, rank, leases), _LentItems(number, leases, self._lock)
 
-    def hand_out(self, rows: Sequence[Row]) -> None:
+    def deliver(self, rows: Sequence[Row]) -> None:
         """Note that the user receives rows, in the thread or task that calls."""
         used: dict[int, list[tuple[int, int]]] = {number: [] for number in self._leases}
         for row in rows:

@@ -45,20 +45,20 @@ from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import OutputBuffer
 
-_AT_ONCE: Final = 32
+_BURST: Final = 32
 """How many items to take out together, if so many are there, also if fewer are needed."""
 
-_MANY: Final = 4
+_LEAST_VECTORIZED: Final = 4
 """From so many items on it is faster to take them in together than one by one."""
 
-_WHOLE: Final = frozenset((0,))
+_SINGLE_EXAMPLE: Final = frozenset((0,))
 """The subs of the examples of an item that has only one."""
 
 _PLACE: Final = itemgetter(1)  # places in a `Delivered`
 _EXAMPLES: Final = itemgetter(3)
-_TROUBLE: Final = itemgetter(4)
+_FAILURE: Final = itemgetter(4)
 
-_SOON: Final = 0.005
+_WAIT_FOR_MORE: Final = 0.005
 """Seconds that a consumer waits for more than one item if it is unknown how many will come."""
 
 
@@ -76,7 +76,7 @@ class QueueNode(Node):
         is_one_to_one: whether every item becomes one example.
         keeps_order: whether the workers keep the order of their input.
         at_once: how many items may be taken out together; ``None`` for the default.
-        line: the buffer in which workers collect items for the queue, if they have one.
+        output_buffer: the buffer in which workers collect items for the queue, if they have one.
         is_traced: whether rows carry their provenance.
     """
 
@@ -89,12 +89,12 @@ class QueueNode(Node):
         is_one_to_one: bool,
         keeps_order: bool,
         at_once: int | None = None,
-        line: OutputBuffer | None = None,
+        output_buffer: OutputBuffer | None = None,
         is_traced: bool = False,
     ) -> None:
         super().__init__(source.span)
         self._queue = queue
-        self._line = line
+        self._output_buffer = output_buffer
         self._source = source
         self._items_of = items
         self._items = items(self._epoch)  # how many items this epoch has, if that is known
@@ -102,8 +102,8 @@ class QueueNode(Node):
         self._is_one_to_one = is_one_to_one
         self._keeps_order = keeps_order
         self.is_ordered: bool = keeps_order and source.is_ordered
-        self._at_once = at_once or min(_AT_ONCE, queue.capacity or _AT_ONCE)
-        self._later: list[Delivered] = []  # items of later epochs
+        self._at_once = at_once or min(_BURST, queue.capacity or _BURST)
+        self._of_later_epochs: list[Delivered] = []  # items of later epochs
         self._arrived = 0  # how many items of this epoch have arrived, also without examples
         self._expected: int | None = None  # how many will arrive; None before the end is known
         self._count = 0  # how many items the epoch has, once the end is known
@@ -112,7 +112,7 @@ class QueueNode(Node):
         self._done = FinishedItems()
         self._partial: dict[int, PartialItem] = {}  # items that a run before has delivered in part
         # The finished items of the epoch before, until the first row of this one is given out.
-        self._before: FinishedItems | None = None
+        self._previous_done: FinishedItems | None = None
         self._tally = ProgressCounter()
         # If another stage with workers follows, its workers move this node, while another thread
         # may ask for the tally. The counts, and the items that they count, must be of one moment.
@@ -136,31 +136,31 @@ class QueueNode(Node):
                 # a node takes rows again that it has given before.
                 missing = max(n, self._still_wanted)
                 self._source.allow(self._epoch, self._arrived + missing)
-            rows = self._accept((yield self._want(n)), n)
+            rows = self._accept((yield self._demand(n)), n)
             if rows is not None:
                 return rows
         if self._ready:
             return self.take_ready(n)
         end = EpochEnd(self._epoch, self._given)
-        self.items_of_epoch = self._count  # `_go_to` takes in items of the next epoch
-        self._go_to(self._epoch + 1)
+        self.items_of_epoch = self._count  # `_begin_epoch` takes in items of the next epoch
+        self._begin_epoch(self._epoch + 1)
         return end
 
     def take_ready(self, n: int) -> list[Row]:
         rows = super().take_ready(n)
         if rows and not self._keeps_order:
-            self._give(rows)
+            self._mark_given(rows)
         return rows
 
     @synchronized
-    def _give(self, rows: list[Row]) -> None:
-        self._before = None
+    def _mark_given(self, rows: list[Row]) -> None:
+        self._previous_done = None
         self._done.give(rows)
 
     def _skip_to(self, epoch: int) -> None:
         self._source.skip_to(epoch)
         self._ready = deque()
-        self._go_to(epoch)
+        self._begin_epoch(epoch)
 
     def close(self) -> None:
         """Do nothing: the workers close what they have opened."""
@@ -216,7 +216,7 @@ class QueueNode(Node):
         upto, beyond = id_text((epoch, low, 0)), packed(sorted(above))
         return {"counts": {"upto": upto, "beyond": beyond, **counts}}
 
-    def go_on(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
+    def restore_counts(self, tally: State) -> tuple[ItemCounts, Callable[[Item], bool]]:
         """Continue the `tally` of an earlier run.
 
         Returns:
@@ -227,7 +227,7 @@ class QueueNode(Node):
         counts = ItemCounts(*(found[field] for field in ItemCounts._fields))
         above = frozenset(unpacked(found.get("beyond", "")))
         before = ArrivedItems(epoch, low, above)
-        self._tally.go_on(counts, before)
+        self._tally.restore(counts, before)
         number_of = self._source.number_of
         return counts, lambda item: before.has(item.epoch, number_of(item.number))
 
@@ -250,6 +250,8 @@ class QueueNode(Node):
                 " another item would come in its place after a resume; keep the order there, or"
                 " take the state between two items"
             )
+        # Items behind `number` that have arrived already are not in the state: a resumed run
+        # prepares them again, with the same generators and so with the same result.
         begin, upstream = self._source.state_before(self._epoch, number)
         return {
             "epoch": self._epoch,
@@ -267,9 +269,12 @@ class QueueNode(Node):
             again.setdefault(number, set()).add(sub)
         if held and {epoch for epoch, _, _ in held} != {self._epoch}:
             return self._ended_state(held[0][0], again)
+        # An item that was given out in part comes again as a whole, but only the examples in
+        # `partial` are wanted of it: those that are ready here, and those that later nodes hold.
         missing, upto = self._done.missing(again)
         for number in self._done.cut():
             again.setdefault(number, set())
+        # Of an item that comes again, the rows that are ready were not given out either.
         for _, number, sub in [id_in(self._epoch, row) for row in self._ready]:
             if number in again:
                 again[number].add(sub)
@@ -283,7 +288,7 @@ class QueueNode(Node):
             "partial": [
                 [number, sorted(subs)]
                 for number, subs in sorted(partial.items())
-                if subs != _WHOLE  # an item with one example comes again as a whole
+                if subs != _SINGLE_EXAMPLE  # an item with one example comes again as a whole
             ],
             "from": begin,
             "upstream": upstream,
@@ -291,12 +296,12 @@ class QueueNode(Node):
 
     def _ended_state(self, epoch: int, again: dict[int, set[int]]) -> State:
         """The state at the end of the epoch before, where only the held rows are missing."""
-        if self._before is None or epoch != self._epoch - 1:
+        if self._previous_done is None or epoch != self._epoch - 1:
             raise NoPositionError(
                 "this pipeline has no position: batches mix epochs (across_epochs=True), and the"
                 " workers do not keep the order (ordered=False); keep the order"
             )
-        missing, upto = self._before.missing(again)
+        missing, upto = self._previous_done.missing(again)
         begin, upstream = self._source.state_before(epoch, min(missing, default=upto))
         return {
             "epoch": epoch,
@@ -308,14 +313,18 @@ class QueueNode(Node):
             "upstream": upstream,
         }
 
-    def _want(self, n: int) -> _Items:
+    def _demand(self, n: int) -> _ItemDemand:
         """What to wait for: n items if they will surely come; otherwise what is there soon."""
+        # Few rows: what is there is enough. And if an item may give no example, or several, n rows
+        # are not n items, so waiting for n items could wait for one that is not needed.
         if n < self._at_once or not self._is_one_to_one:
-            return _Items(self._queue, self._line, self._at_once, 0.0)
-        if self._items is None:
-            return _Items(self._queue, self._line, n, _SOON)
+            return _ItemDemand(self._queue, self._output_buffer, self._at_once, 0.0)
+        if self._items is None:  # the epoch may end before n items, so the wait has an end
+            return _ItemDemand(self._queue, self._output_buffer, n, _WAIT_FOR_MORE)
+        # All of them come, except those that an earlier run has delivered. At least one, because
+        # the entry for the end follows the last item.
         left = self._items - self._kept.left_out(self._items) - self._arrived
-        return _Items(self._queue, self._line, max(1, min(n, left)), None)
+        return _ItemDemand(self._queue, self._output_buffer, max(1, min(n, left)), None)
 
     @synchronized
     def _accept(self, items: list[Delivered], n: int = 0) -> LazyRows | None:
@@ -332,7 +341,7 @@ class QueueNode(Node):
             self._epoch == before.epoch and self._next >= before.low and not before.above
         )
         is_whole = not (self._is_traced or self._partial)
-        rows = self._run_of(items) if is_new and is_whole and self._keeps_order else None
+        rows = self._accept_burst(items) if is_new and is_whole and self._keeps_order else None
         if rows is None:
             self._accept_each(items, is_new=is_new, is_whole=is_whole)
         elif self._ready or len(rows) > n:
@@ -345,7 +354,7 @@ class QueueNode(Node):
             self._source.forget(self._epoch, first)
         return rows
 
-    def _run_of(self, items: list[Delivered]) -> LazyRows | None:
+    def _accept_burst(self, items: list[Delivered]) -> LazyRows | None:
         """Take in items together, if they are the usual ones; otherwise return ``None``.
 
         The usual ones all belong to this epoch, have one example each, and were neither retried nor
@@ -353,9 +362,9 @@ class QueueNode(Node):
         """
         count = len(items)
         # They are in order, so the first and the last one say whether all are of this epoch.
-        if count < _MANY or not items[0][0] == items[-1][0] == self._epoch:
+        if count < _LEAST_VECTORIZED or not items[0][0] == items[-1][0] == self._epoch:
             return None
-        if any(map(_TROUBLE, items)):
+        if any(map(_FAILURE, items)):
             return None
         try:
             values = [value for (value,) in map(_EXAMPLES, items)]
@@ -384,10 +393,12 @@ class QueueNode(Node):
         before, keeps_order = self._tally.before, self._keeps_order
         arrived = plain = plain_examples = 0
         for item in items:
-            epoch, place, index, examples, trouble = item
+            epoch, place, index, examples, failure = item
             if epoch != current:
+                # Without order, workers may begin the next epoch before the last item of this one.
+                # Items of an earlier epoch were left by the user, and are dropped.
                 if epoch > current:
-                    self._later.append(item)
+                    self._of_later_epochs.append(item)
                 continue
             size = len(examples)
             # The end says how many items the epoch has. Without order others may still follow it.
@@ -399,8 +410,8 @@ class QueueNode(Node):
             if size == 1 and is_whole:  # the usual case
                 append((examples[0], number, index, 0, None))
             else:
-                count, is_cut = self._add(number, index, examples)
-            if is_new and size and trouble is None:
+                count, is_cut = self._add_rows(number, index, examples)
+            if is_new and size and failure is None:
                 plain += 1
                 plain_examples += size
             elif is_new or not before.has(epoch, number):
@@ -412,7 +423,7 @@ class QueueNode(Node):
         self._arrived += arrived
         self._tally.add_plain(plain, plain_examples)
 
-    def _add(self, number: int, index: int, examples: Sequence[Any]) -> tuple[int, bool]:
+    def _add_rows(self, number: int, index: int, examples: Sequence[Any]) -> tuple[int, bool]:
         """Add the wanted examples of an item. Returns how many, and whether an earlier run may have
         delivered others."""
         partial = self._partial.pop(number, None)
@@ -429,7 +440,6 @@ class QueueNode(Node):
         return len(rows), partial is not None
 
     def _origins(self, number: int, index: int, examples: int) -> Iterable[RowOrigin]:
-        """The origins of the examples of an item that has arrived."""
         origin = self._source.origin_of(self._epoch, number, index)
         if examples == 1:
             return (origin,)
@@ -439,54 +449,62 @@ class QueueNode(Node):
         return split(origin, examples)
 
     @synchronized
-    def _go_to(self, epoch: int) -> None:
+    def _begin_epoch(self, epoch: int) -> None:
         # Later nodes may hold rows of the epoch that ends, until they get rows of the next one.
-        self._before = self._done if epoch == self._epoch + 1 else None
+        self._previous_done = self._done if epoch == self._epoch + 1 else None
         self._epoch, self._given = epoch, 0
         self._items = self._items_of(epoch)
-        self._source.let_go(epoch)
+        self._source.forget_epochs_before(epoch)
         self._arrived, self._expected, self._next = 0, None, 0
         self._kept, self._done, self._partial = KeptItems(), FinishedItems(), {}
-        later, self._later = self._later, []  # `_accept` puts items of still later epochs back
+        later, self._of_later_epochs = (
+            self._of_later_epochs,
+            [],
+        )  # `_accept` puts items of still later epochs back
         self._accept(later)
 
 
-class _Items:
+class _ItemDemand:
     """The demand for items of a queue: n items, or those that arrive in time."""
 
-    __slots__ = ("_line", "_max_wait", "_n", "_queue")
+    __slots__ = ("_max_wait", "_n", "_output_buffer", "_queue")
 
     def __init__(
-        self, queue: sync.FIFOQueue, line: OutputBuffer | None, n: int, max_wait: float | None
+        self,
+        queue: sync.FIFOQueue,
+        output_buffer: OutputBuffer | None,
+        n: int,
+        max_wait: float | None,
     ) -> None:
         self._queue = queue
-        self._line = line
+        self._output_buffer = output_buffer
         self._n = n
         self._max_wait = max_wait
 
     def take(self) -> list[Delivered]:
-        self._begin()
+        self._report_demand()
         try:
             items = self._queue.dequeue_up_to(self._n, self._max_wait)
         except OutOfRangeError as end:
             raise RunOver(str(end)) from end.__cause__
-        return self._taken(items)
+        return self._report_taken(items)
 
     async def take_async(self) -> list[Delivered]:
-        self._begin()
+        self._report_demand()
         try:
             items = await self._queue.aio.dequeue_up_to(self._n, self._max_wait)
         except OutOfRangeError as end:
             raise RunOver(str(end)) from end.__cause__
-        return self._taken(items)
+        return self._report_taken(items)
 
-    def _begin(self) -> None:
+    def _report_demand(self) -> None:
         # The workers collect items in a buffer. They have to know how many the consumer waits for,
-        # so that they enqueue them in time.
-        if self._line is not None:
-            self._line.want(self._n if self._max_wait is None else 1)
+        # so that they enqueue them in time. Where the wait has an end, the queue returns what has
+        # come by then, so the workers must not hold back even one.
+        if self._output_buffer is not None:
+            self._output_buffer.want(self._n if self._max_wait is None else 1)
 
-    def _taken(self, items: list[Delivered]) -> list[Delivered]:
-        if self._line is not None:
-            self._line.took(len(items))
+    def _report_taken(self, items: list[Delivered]) -> list[Delivered]:
+        if self._output_buffer is not None:
+            self._output_buffer.took(len(items))
         return items

@@ -39,7 +39,7 @@ from aioqueue.pipeline.nodes.rows import EpochRange, Row
 from aioqueue.pipeline.nodes.stepping import Stepping
 from aioqueue.pipeline.queue_loans import RunLoans
 from aioqueue.pipeline.stages.base import BasePipeline
-from aioqueue.pipeline.state.checkpoint import rest_from
+from aioqueue.pipeline.state.checkpoint import rest_from_epoch
 from aioqueue.preemption import ALARM
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("aioqueue")
 
-_GRACE: Final = 5.0
+_GRACE_AFTER_LEAVING: Final = 5.0
 """Seconds that workers have to end after a loop was left. Then the log names those that run on."""
 
-_WHOLE_GRACE: Final = 120.0
+_GRACE_OF_JOIN: Final = 120.0
 """Seconds that workers have to end if the caller gets the failure, as in a coordinator."""
 
 _LEFT: Final = "the loop or the block that it belongs to was left"
@@ -80,7 +80,7 @@ class _Run(ABC):
     Args:
         pipeline: the pipeline.
         stop: the first epoch that is not part of the run; ``None`` without an end.
-        standing: where to begin.
+        resume_point: where to begin.
         watch: where monitors find the parts of the run.
         watchdog: seconds without movement after which to warn; ``None`` for never.
         journal: records the items of each batch.
@@ -104,7 +104,7 @@ class _Run(ABC):
         self,
         pipeline: BasePipeline[Any],
         stop: int | None,
-        standing: ResumePoint,
+        resume_point: ResumePoint,
         watch: Watch,
         *,
         watchdog: float | None = None,
@@ -114,14 +114,16 @@ class _Run(ABC):
         self._watch = watch
         self._journal = journal
         self._raise_single = raise_single
-        self._handed = DeliveredRows(standing.handed, journal)
+        self._delivered = DeliveredRows(resume_point.handed, journal)
         self._process = os.getpid()
-        self._begin_at = standing
-        self._steps = Stepping(standing.skip, self._handed.add)
+        self._begin_point = resume_point
+        self._steps = Stepping(resume_point.skip, self._delivered.add)
         self._step = self._steps.step
-        self._asks: tuple[Any, float] | None = None  # the caller that waits, and since when
+        self._waiting_caller: tuple[Any, float] | None = (
+            None  # the caller that waits, and since when
+        )
         self._pipeline = pipeline
-        self._span = EpochRange(first_epoch_of(standing), stop)
+        self._span = EpochRange(first_epoch_of(resume_point), stop)
         note_waits(self)
         self._begin(watchdog)  # last: workers and monitors may use everything above at once
 
@@ -130,7 +132,6 @@ class _Run(ABC):
         """Make the coordinator, and have the workers started."""
 
     def _build(self, coord: sync.Coordinator | aioqueue.Coordinator, *, is_async: bool) -> None:
-        """Make the nodes and start their workers."""
         # Workers inherit it. What they take from a queue is never kept from them by their own loop.
         token = current_loops.set((*current_loops.get(), object()))
         try:
@@ -141,28 +142,28 @@ class _Run(ABC):
     def _build_in_loop(
         self, coord: sync.Coordinator | aioqueue.Coordinator, *, is_async: bool
     ) -> None:
-        standing = self._begin_at
+        resume_point = self._begin_point
         self._builder = Builder(
             self._pipeline,
             self._span,
             coord.start,
             self._watch,
             is_async=is_async,
-            rest=standing.rest,
-            is_named=self._journal is not None,
+            rest=resume_point.rest,
+            has_journal=self._journal is not None,
         )
         self._loans = self._builder.loans
         if self._loans is not None:
-            self._handed.hand_out = self._loans.hand_out
-        self._node = self._builder.run(standing.node, standing.stages, standing.layouts)
-        self._note()
+            self._delivered.deliver = self._loans.deliver
+        self._node = self._builder.run(resume_point.node, resume_point.stages, resume_point.layouts)
+        self._note_last_queue()
         coord._core.start_watchdog()
 
     @abstractmethod
     def wake(self, reason: str) -> None:
         """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
 
-    def _heed_preemption(self) -> None:
+    def _watch_preemption(self) -> None:
         """Let a preemption wake it from now on; at once, if there is one already."""
         ALARM.sleepers.add(self)  # first: a signal handler may ring before the next line
         if ALARM.reasons:
@@ -178,12 +179,12 @@ class _Run(ABC):
         """What is known of its rows, if these are batches."""
         return None if self._node is None else self._node.batch_shape
 
-    def _note(self) -> None:
+    def _note_last_queue(self) -> None:
         """Let monitors know at which queue the loop waits."""
         assert self._builder is not None
         self._watch.last_queue = self._builder.last_queue
 
-    def standing(self) -> ResumePoint:
+    def resume_point(self) -> ResumePoint:
         """Where the run stands behind the last batch that was delivered, with deferred parts. Any
         thread may call it.
 
@@ -191,25 +192,25 @@ class _Run(ABC):
             RuntimeError: a signal handler calls it that has interrupted the making of a batch; or
                 an interrupt was raised in the making of a batch; or the pipeline has no positions.
         """
-        return self._steps.between(self._standing)
+        return self._steps.between(self._resume_point)
 
-    def _standing(self) -> ResumePoint:
+    def _resume_point(self) -> ResumePoint:
         if self._node is None:
-            return self._begin_at
+            return self._begin_point
         state = self._node.state()
         return ResumePoint(
             state["epoch"],
             state["given"],
             self._steps.skip,
             state,
-            rest=rest_from(self._begin_at.rest, state["epoch"]),
+            rest=rest_from_epoch(self._begin_point.rest, state["epoch"]),
             stages=[] if self._builder is None else self._builder.tallies(),
-            handed=self._handed.count,
-            run=self._begin_at.run,
+            handed=self._delivered.count,
+            run=self._begin_point.run,
             layouts=() if self._builder is None else self._builder.layouts(),
         )
 
-    def given_of(self, epoch: int, otherwise: int) -> int:
+    def delivered_in(self, epoch: int, otherwise: int) -> int:
         """How many rows of an epoch were delivered; `otherwise` if the run is in another epoch."""
         if self._node is None:
             return otherwise
@@ -218,18 +219,18 @@ class _Run(ABC):
 
     def waits(self, frames: Mapping[int, FrameType]) -> list[ExplainedWait]:
         """The wait of the user's loop, if it makes the next batch itself."""
-        asks = self._asks
+        asks = self._waiting_caller
         if asks is None:
             return []
         return [loop_wait(asks[0], perf_counter() - asks[1], frames)]
 
     def waits_move(self) -> Hashable:
         """A value that changes when the run makes progress."""
-        return self._handed.count, self._asks
+        return self._delivered.count, self._waiting_caller
 
     def longest_of_waits(self) -> float:
         """How many seconds the user's loop has waited."""
-        asks = self._asks
+        asks = self._waiting_caller
         return 0.0 if asks is None else perf_counter() - asks[1]
 
     def waits_for(self, coordinator: object) -> bool:
@@ -246,19 +247,15 @@ class _Run(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can be taken."""
         return self._why_over is not None
 
     def statistics(self) -> tuple[StageStatistics, ...]:
-        """The statistics of the stages with workers, in order."""
         return () if self._builder is None else self._builder.statistics()
 
     def explain(self) -> Explanation:
-        """Explain which callers wait, and for what."""
         return self._coord.explain()
 
     def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped so far."""
         return [] if self._builder is None else self._builder.quarantine()
 
     def abandon(self) -> None:
@@ -297,8 +294,7 @@ class _Run(ABC):
         return interrupt_of(failure)
 
     @abstractmethod
-    def _stop_quietly(self) -> None:
-        """Stop all workers, and log failures."""
+    def _stop_quietly(self) -> None: ...
 
     def _end(self, why: str) -> None:
         self._why_over = self._why_over or why
@@ -333,11 +329,11 @@ class ThreadRun(_Run):
         self._is_joined = False
         self._is_taking = False
         self._waiting = sync.CancelScope()
-        self._taker = threading.get_ident()
+        self._taking_thread = threading.get_ident()
         self._is_made = True
         try:
             self._build(self._coord, is_async=False)
-            self._heed_preemption()
+            self._watch_preemption()
         except BaseException:
             self._coord.request_stop()
             self._coord.join()
@@ -361,13 +357,14 @@ class ThreadRun(_Run):
             PreemptedError: the step would have to wait after a preemption.
             RuntimeError: the run is over.
         """
-        self._taker = threading.get_ident()
+        self._taking_thread = threading.get_ident()
         taken = self._take(n)
         try:
             if isinstance(taken, Exception):
-                reraise(self._instead_of(taken))
+                reraise(self._failure_after(taken))
             if self._why_over is not None:
-                self._let_go()  # another thread has closed the run meanwhile, and left this to us
+                # Another thread has closed the run meanwhile, and left this to us.
+                self._close_nodes()
             return taken
         finally:
             del taken  # a failure, whose traceback has this frame: that would be a cycle
@@ -389,7 +386,7 @@ class ThreadRun(_Run):
                 self._join_quietly()
 
     def leave(self) -> None:
-        self._taker = threading.get_ident()  # the user's own thread: it may wait, see below
+        self._taking_thread = threading.get_ident()  # the user's own thread: it may wait, see below
         super().leave()
 
     def close(self) -> None:
@@ -401,7 +398,7 @@ class ThreadRun(_Run):
         self._end(_LEFT)
         if not self._is_joined:
             self._coord.request_stop()
-            self._let_go()
+            self._close_nodes()
             failure: BaseException | None = None
             try:
                 self._join()
@@ -422,7 +419,7 @@ class ThreadRun(_Run):
             if self._node is None or self._why_over is not None:
                 return RunOver()
             node = self._node
-            return (n == 1 and self._steps.at_hand(node)) or self._waited_for(node, n)
+            return (n == 1 and self._steps.ready_row(node)) or self._take_waiting(node, n)
         except Exception as error:
             return error
         except BaseException:
@@ -431,17 +428,17 @@ class ThreadRun(_Run):
         finally:
             self._is_taking = False
 
-    def _waited_for(self, node: Node, n: int) -> Taken:
-        self._asks = (threading.current_thread(), perf_counter())
+    def _take_waiting(self, node: Node, n: int) -> Taken:
+        self._waiting_caller = (threading.current_thread(), perf_counter())
         if self._loans is not None:
             self._loans.set_user()
         try:
             with self._waiting:
                 return drive(self._steps.taking(node, n), self._step)
         finally:
-            self._asks = None
+            self._waiting_caller = None
 
-    def _instead_of(self, raised: Exception) -> BaseException:
+    def _failure_after(self, raised: Exception) -> BaseException:
         """The exception to raise in place of the one that a node has raised.
 
         Raises:
@@ -463,7 +460,7 @@ class ThreadRun(_Run):
         is_left = ended_by_scope(error)
         # A closed queue is not a failure: the coordinator knows why it was closed.
         self._coord.request_stop(None if is_left or isinstance(error, RunOver) else error)
-        self._let_go()
+        self._close_nodes()
         try:
             self._join()
         except BaseExceptionGroup as failure:
@@ -480,7 +477,7 @@ class ThreadRun(_Run):
         # If the user's thread drops the run, it waits, so that all workers have ended behind the
         # loop. But the garbage collector may drop the run in any thread: one that must not wait, a
         # worker, or one that holds a lock which workers need. Then a thread of its own waits.
-        is_here = self._taker == threading.get_ident() and not in_event_loop()
+        is_here = self._taking_thread == threading.get_ident() and not in_event_loop()
         if is_here and not interrupts_aioqueue():
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
@@ -491,15 +488,15 @@ class ThreadRun(_Run):
             ).start()
 
     def _join_quietly(self) -> None:
-        self._let_go()
+        self._close_nodes()
         try:
-            self._join(_GRACE)
+            self._join(_GRACE_AFTER_LEAVING)
         except (CancelledError, DeadlineExceededError):
             raise
         except (Exception, BaseExceptionGroup) as failure:
             _log.error("a pipeline that was left has failed", exc_info=failure)
 
-    def _join(self, grace: float = _WHOLE_GRACE) -> None:
+    def _join(self, grace: float = _GRACE_OF_JOIN) -> None:
         try:
             self._coord.join(stop_grace_period=grace)
         except BaseExceptionGroup:
@@ -509,7 +506,7 @@ class ThreadRun(_Run):
         self._is_joined = True
         self._give_back()
 
-    def _let_go(self) -> None:
+    def _close_nodes(self) -> None:
         """Close the nodes. If a thread is in the middle of a step, it closes them afterwards."""
         try:
             if self._node is not None and not self._is_taking:
@@ -532,15 +529,15 @@ class AsyncRun(_Run):
         self._is_reported = False  # whether the failure was raised, or left to the log
         self._is_abandoned = False
         self._waiting: anyio.CancelScope | None = None  # the scope of the task that waits
-        self._soon = threadsafe_caller()
+        self._call_soon = threadsafe_caller()
         self._loop = running_loop()  # of asyncio
         spawn(self._host())
-        self._heed_preemption()
+        self._watch_preemption()
 
     def wake(self, reason: str) -> None:
         """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
         self._alarm = reason
-        self._soon(self._cancel_waiting)
+        self._call_soon(self._cancel_waiting)
 
     async def begin(self) -> None:
         """Wait until its workers have been started.
@@ -554,7 +551,7 @@ class AsyncRun(_Run):
         """The next row in a list, if it is ready; otherwise an empty list."""
         if self._node is None or self.is_over:
             return []
-        return self._steps.at_hand(self._node)
+        return self._steps.ready_row(self._node)
 
     async def take(self, n: int = 1) -> Taken:
         """The next rows of the epoch, 1 to n of them; or its end.
@@ -577,7 +574,7 @@ class AsyncRun(_Run):
             self._end(_FAILED)
             reraise(await self._reported())
         try:
-            taken = await self._waited_for(self._node, n)
+            taken = await self._take_waiting(self._node, n)
         except RunOver:
             self.check()  # if this raises nothing, the run has ended; the coordinator knows why
             self._end(_FAILED)
@@ -600,9 +597,9 @@ class AsyncRun(_Run):
         self.request_stop(error)
         return await self._reported()
 
-    async def _waited_for(self, node: Node, n: int) -> Taken | None:
+    async def _take_waiting(self, node: Node, n: int) -> Taken | None:
         """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""
-        self._asks = (running_task(), perf_counter())
+        self._waiting_caller = (running_task(), perf_counter())
         if self._loans is not None:
             self._loans.set_user()
         try:
@@ -612,7 +609,7 @@ class AsyncRun(_Run):
                 return await drive_async(self._steps.taking(node, n), self._step)
             return None
         finally:
-            self._asks = None
+            self._waiting_caller = None
 
     def _cancel_waiting(self) -> None:
         if self._waiting is not None:
@@ -646,13 +643,13 @@ class AsyncRun(_Run):
         Cancellation:
             A cancelled scope does not interrupt it. Another `asyncio.Task.cancel` does.
         """
-        with anyio.move_on_after(_GRACE, shield=True):
+        with anyio.move_on_after(_GRACE_AFTER_LEAVING, shield=True):
             await self._has_ended.wait()
 
     def _stop_quietly(self) -> None:
         if not self._is_reported:
             self._is_reported = self._is_abandoned = True
-            self._coord._grace = _GRACE
+            self._coord._grace = _GRACE_AFTER_LEAVING
             self._coord.request_stop()
             self._log_failure()
         if self._loop is not None and self._loop.is_closed():
@@ -667,19 +664,19 @@ class AsyncRun(_Run):
                 try:
                     await coord.wait_for_stop()
                 finally:
-                    self._let_go()
+                    self._close_nodes()
         except (Exception, BaseExceptionGroup) as failure:  # of a `SystemExit` in a worker, say
             forget_locals(failure)
             self._failure = failure
             if self._is_abandoned:
                 self._log_failure()
         finally:
-            self._give_back()
+            self._give_back()  # the block has joined all workers
+            # If it has failed before it began, a task waits for the beginning, and finds no node.
             self._has_begun.set()
             self._has_ended.set()
 
-    def _let_go(self) -> None:
-        """Close the nodes."""
+    def _close_nodes(self) -> None:
         try:
             if self._node is not None:
                 self._node.close()

@@ -4,50 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, overload
 
-from aioqueue import InvalidArgumentError, telemetry
+import aioqueue
+from aioqueue import InvalidArgumentError, sync, telemetry
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import refuse_search
-from aioqueue.base.public_names import DeferredModule
 from aioqueue.pipeline.array_spec import spec_of_all
-from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, refuse_in_loop, watch_of
+from aioqueue.pipeline.stages.base import BasePipeline, refuse_in_loop, watch_of
 
 if TYPE_CHECKING:
     from aioqueue.items.item import Origin
-    from aioqueue.pipeline import build, diagram, epochs, write
     from aioqueue.pipeline.epochs import Epoch, Epochs
-    from aioqueue.pipeline.nodes import progress, rows
     from aioqueue.pipeline.sink import Sink
-    from aioqueue.pipeline.stages import (
-        chain as chain_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        combining as combining_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        prepare as prepare_stage,
-    )
-    from aioqueue.pipeline.stages import (
-        take_skip as take_skip_stage,
-    )
-    from aioqueue.pipeline.state import checkpoint
+    from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
     from aioqueue.pipeline.write import Written
     from aioqueue.telemetry import Monitor, Watch
-else:
-    build = DeferredModule("aioqueue.pipeline.build")
-    chain_stage = DeferredModule("aioqueue.pipeline.stages.chain")
-    checkpoint = DeferredModule("aioqueue.pipeline.state.checkpoint")
-    combining_stage = DeferredModule("aioqueue.pipeline.stages.combining")
-    diagram = DeferredModule("aioqueue.pipeline.diagram")
-    epochs = DeferredModule("aioqueue.pipeline.epochs")
-    prepare_stage = DeferredModule("aioqueue.pipeline.stages.prepare")
-    progress = DeferredModule("aioqueue.pipeline.nodes.progress")
-    rows = DeferredModule("aioqueue.pipeline.nodes.rows")
-    take_skip_stage = DeferredModule("aioqueue.pipeline.stages.take_skip")
-    write = DeferredModule("aioqueue.pipeline.write")
+    from aioqueue.workers.statistics import StageStatistics
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -101,6 +75,9 @@ class RunMethods(ABC, Generic[T_co]):
             InvalidArgumentError: an argument is wrong; or the position is damaged, or belongs to
                 another pipeline: then the message names the field that differs, and both values.
         """
+        from aioqueue.pipeline.epochs import Epochs
+        from aioqueue.pipeline.nodes.rows import EpochRange
+
         start = checked_count(start, "start")
         stop = None if count is None else start + checked_count(count, "count")
         if start and resume is not None:
@@ -108,9 +85,75 @@ class RunMethods(ABC, Generic[T_co]):
                 f"start: got {start} together with resume; expected only one of them: the position"
                 " says in which epoch to begin, and count is the number of all epochs from 0 on"
             )
-        return epochs.Epochs(
-            self._pipeline(), rows.EpochRange(start, stop), resume, watchdog, journal, raise_single
+        return Epochs(
+            self._pipeline(), EpochRange(start, stop), resume, watchdog, journal, raise_single
         )
+
+    @overload
+    def start(
+        self,
+        coord: aioqueue.Coordinator,
+        *,
+        epochs: int | None = 1,
+        resume: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> AsyncBatchStream[tuple[StageStatistics, ...]]: ...
+
+    @overload
+    def start(
+        self,
+        coord: sync.Coordinator,
+        *,
+        epochs: int | None = 1,
+        resume: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> BatchStream[tuple[StageStatistics, ...]]: ...
+
+    def start(
+        self,
+        coord: aioqueue.Coordinator | sync.Coordinator,
+        *,
+        epochs: int | None = 1,
+        resume: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> AsyncBatchStream[tuple[StageStatistics, ...]] | BatchStream[tuple[StageStatistics, ...]]:
+        """Start the workers in a coordinator of yours, and iterate over all epochs as one stream.
+
+        Use it where a program has other workers, and all are to stop together. `epochs` has a
+        coordinator of its own.
+
+        * The workers stop with the coordinator: when its block ends, when a stop is requested, or
+          when any of its workers has failed. `close` of the stream ends only these workers.
+        * A failed worker is reported by the coordinator, as those of a `QueueRunner` are. The
+          stream returns what was made before, and then raises `OutOfRangeError` with the failure as
+          its cause. The stages behind the last one with workers run in the thread or task that asks
+          for an element, and raise their failures there.
+        * After a stop you can take the elements that are made already.
+
+        Args:
+            coord: an `aioqueue.Coordinator` whose block has been entered, or an
+                `aioqueue.sync.Coordinator`.
+            epochs: how many epochs; ``None`` for no end. One epoch follows another without a sign;
+                batches end with their epoch, unless the stage says ``across_epochs=True``.
+            resume: what ``state_dict()`` of an earlier stream or of `epochs` returned. The stream
+                begins behind that position.
+            name: the name of the stream in messages, and of the workers of the last stage that has
+                some; ``None`` for the name of that stage or its function.
+
+        Returns:
+            An `AsyncBatchStream` or a `BatchStream`, as the coordinator is. Its ``statistics()``
+            are those of `Epochs`: a record for each stage with workers.
+
+        Raises:
+            InvalidArgumentError: an argument is wrong; the position does not fit; no stage has
+                workers (behind the last `mix`, `zip` or `concat`, if there is one), so there is
+                nothing to start: add `prefetch`; or the source is a queue: pass it to `batch`.
+            RuntimeError: the coordinator's block has not been entered.
+        """
+        from aioqueue.pipeline.started import start
+
+        stop = None if epochs is None else checked_count(epochs, "epochs")
+        return start(self._pipeline(), coord, stop, resume=resume, name=name)
 
     def peek(self, count: int = 1) -> list[T_co]:
         """Look at the first elements of the first epoch, which stay where they are.
@@ -242,7 +285,9 @@ class RunMethods(ABC, Generic[T_co]):
             ModuleNotFoundError: ``progress=True``, and tqdm is not installed.
             RuntimeError: in an event loop; await `awrite` there.
         """
-        return write.write(
+        from aioqueue.pipeline.write import write
+
+        return write(
             self._pipeline(),
             sink,
             epochs=epochs,
@@ -283,7 +328,9 @@ class RunMethods(ABC, Generic[T_co]):
             A cancelled call waits for the rows that are being written, and keeps what is committed.
             The same call goes on from there.
         """
-        return await write.awrite(
+        from aioqueue.pipeline.write import awrite
+
+        return await awrite(
             self._pipeline(),
             sink,
             epochs=epochs,
@@ -301,26 +348,31 @@ class RunMethods(ABC, Generic[T_co]):
         return spec_of_all(elements, self._pipeline().stages)
 
     def _peeking(self, count: int) -> Epochs[T_co]:
+        from aioqueue.pipeline.epochs import Epochs
+        from aioqueue.pipeline.nodes.rows import EpochRange
+        from aioqueue.pipeline.stages.chain import checked, sources_of
+        from aioqueue.pipeline.stages.take import Take
+
         pipeline = self._pipeline()
-        for source in chain_stage.sources_of(pipeline):
+        for source in sources_of(pipeline):
             if source._is_once or source._is_consumed:
                 raise InvalidArgumentError(
                     f"peek: got a pipeline of {source!r}, which would lose what is looked at;"
                     " expected a source that allows several iterations"
                 )
         kept = (
-            *map(_unrecorded, pipeline.stages),
-            take_skip_stage.Take(checked_count(count, "count")),
+            *(stage.without_quarantine() for stage in pipeline.stages),
+            Take(checked_count(count, "count")),
         )
-        return epochs.Epochs(
-            chain_stage.checked(pipeline._made_of(pipeline.source, kept)), rows.EpochRange(0, 1)
-        )
+        return Epochs(checked(pipeline._made_of(pipeline.source, kept)), EpochRange(0, 1))
 
     def _without_files(self) -> BasePipeline[Any]:
         """The same pipeline, whose stages write no quarantine files."""
+        from aioqueue.pipeline.stages.chain import checked
+
         pipeline = self._pipeline()
-        stages = map(_unrecorded, pipeline.stages)
-        return chain_stage.checked(pipeline._made_of(pipeline.source, tuple(stages)))
+        stages = [stage.without_quarantine() for stage in pipeline.stages]
+        return checked(pipeline._made_of(pipeline.source, stages))
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would run the pipeline.
@@ -335,11 +387,15 @@ class IterablePipeline(BasePipeline[T_co]):
     """A pipeline as an iterable of its first epoch."""
 
     def __str__(self) -> str:
-        return diagram.text(self)
+        from aioqueue.pipeline.diagram import text
+
+        return text(self)
 
     def _repr_svg_(self) -> str:
         """The diagram that notebooks show."""
-        return diagram.svg(self)
+        from aioqueue.pipeline.diagram import svg
+
+        return svg(self)
 
     def __bool__(self) -> bool:
         """Always true, also for an empty pipeline: otherwise ``len`` would decide."""
@@ -351,7 +407,9 @@ class IterablePipeline(BasePipeline[T_co]):
         Raises:
             TypeError: the number depends on the data, or the source does not know its length.
         """
-        length = build.length_of(self)
+        from aioqueue.pipeline.build import length_of
+
+        length = length_of(self)
         if length is None:
             raise TypeError(
                 f"the length of {self!r} is not known: it depends on the data, or the source does"
@@ -366,8 +424,12 @@ class IterablePipeline(BasePipeline[T_co]):
         return aiter(self._first_epoch())
 
     def _first_epoch(self) -> Epoch[T_co]:
-        chain_stage.warn_if_reiterated(self)
-        return epochs.Epoch(self, progress.ResumePoint(0), watch_of(self))
+        from aioqueue.pipeline.epochs import Epoch
+        from aioqueue.pipeline.nodes.progress import ResumePoint
+        from aioqueue.pipeline.stages.chain import warn_if_reiterated
+
+        warn_if_reiterated(self)
+        return Epoch(self, ResumePoint(0), watch_of(self))
 
     def resume(self, state: Mapping[str, Any]) -> Epoch[T_co]:
         """Resume at a position, for the rest of its epoch.
@@ -383,7 +445,10 @@ class IterablePipeline(BasePipeline[T_co]):
             InvalidArgumentError: the state is not a position, is damaged, or belongs to another
                 pipeline: then the message names the field that differs, and both values.
         """
-        return epochs.Epoch(*checkpoint.checked_standing(self, state), watch_of(self))
+        from aioqueue.pipeline.epochs import Epoch
+        from aioqueue.pipeline.state.checkpoint import checked_resume_point
+
+        return Epoch(*checked_resume_point(self, state), watch_of(self))
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Watch all runs of this pipeline from now on, and find their bottleneck.
@@ -415,7 +480,9 @@ class IterablePipeline(BasePipeline[T_co]):
         Raises:
             InvalidArgumentError: this pipeline has no such item.
         """
-        sources = chain_stage.sources_of(self)
+        from aioqueue.pipeline.stages.chain import sources_of
+
+        sources = sources_of(self)
         if not 0 <= item.source < len(sources):
             raise InvalidArgumentError(
                 f"item: got one of source {item.source}; expected a source below {len(sources)},"
@@ -432,14 +499,3 @@ def methods_of(*classes: type) -> list[str]:
         for name, method in vars(cls).items()
         if name[0] != "_" and callable(method)
     ]
-
-
-def _unrecorded(stage: BaseStage) -> BaseStage:
-    """A stage that writes no quarantine file: a later run would write the same items again."""
-    if isinstance(stage, prepare_stage.Prepare):
-        return replace(stage, options={**stage.options, "quarantine": None})
-    if isinstance(stage, combining_stage.CombiningStage):
-        branches = stage.branches()
-        others = [one._made_of(one.source, map(_unrecorded, one.stages)) for one in branches]
-        return replace(stage, others=tuple(others))
-    return stage

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from itertools import count, islice, repeat
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from aioqueue import OutOfRangeError
 from aioqueue.base.tracebacks import FailureNote
@@ -60,8 +60,8 @@ class SourceNode(Node):
         self._firsts: dict[int, EpochStart] = {}  # beginnings of epochs that reading fills in
         self._start = self._first(self._epoch)  # the last place at which reading can begin
         self._wanted: WantedRows | None = None
-        self._entries: Iterator[_Numbered] | None = None
-        self._entries_async: AsyncIterator[_Numbered] | None = None
+        self._entries: Iterator[_NumberedEntry] | None = None
+        self._entries_async: AsyncIterator[_NumberedEntry] | None = None
         self._lent: LentRun | None = None
         self._quota: ItemQuota | None = None  # of a thread that reads ahead, where is a limit
         self._given_before = 0  # how many rows of the epoch were given before it began
@@ -90,17 +90,18 @@ class SourceNode(Node):
         origins = self._origins(entries) if self.ledger is not None else UNKNOWN
         return [
             (value, number, index, 0, origin)
+            # Not strict: `UNKNOWN` repeats without end.
             for (number, (value, _, index), _), origin in zip(entries, origins, strict=False)
         ]
 
     def _skip_to(self, epoch: int) -> None:
         self._epoch, self._given = epoch, 0
         self._start, self._wanted = self._first(epoch), None
-        self._leave()
+        self._drop_entries()
 
     def close(self) -> None:
         self._is_closed = True
-        self._leave()
+        self._drop_entries()
 
     def state(self, held: Sequence[Id] = ()) -> State:
         return self.state_at(self._epoch, self._given, self._start)
@@ -134,7 +135,7 @@ class SourceNode(Node):
         """The place at which to begin reading in order to get the next item."""
         return self._start
 
-    def go_on_at(self, given: int, start: EpochStart) -> None:
+    def note_read(self, given: int, start: EpochStart) -> None:
         """Note that a `StageInput` has read items itself.
 
         Args:
@@ -167,7 +168,7 @@ class SourceNode(Node):
     def calls_of(self, given: Sequence[Any], result: Any) -> int:
         return len(result) if result else 0
 
-    def next_entries(self, n: int) -> list[_Numbered]:
+    def next_entries(self, n: int) -> list[_NumberedEntry]:
         """The next entries of this epoch, up to n; an empty list at its end."""
         self._check()
         if self._entries is None:
@@ -177,7 +178,7 @@ class SourceNode(Node):
         except BaseException as error:
             raise self._failure(error)  # noqa: B904  # it says its cause
 
-    async def next_entries_async(self, n: int) -> list[_Numbered]:
+    async def next_entries_async(self, n: int) -> list[_NumberedEntry]:
         """The next entries, for a task. A cancelled call has taken nothing."""
         if not self.source.blocking:
             return self.next_entries(n)
@@ -196,7 +197,7 @@ class SourceNode(Node):
             raise self._failure(error)  # noqa: B904  # it says its cause
         return [] if entry is None else [entry]
 
-    async def _next_lent(self, source: LentEntries) -> list[_Numbered]:
+    async def _next_lent(self, source: LentEntries) -> list[_NumberedEntry]:
         if self._lent is None:
             self._lent = LentRun(source, self._epoch, self._start)
         while True:
@@ -208,6 +209,7 @@ class SourceNode(Node):
                 return []
             entry, start = one
             number, wanted = start.number - 1, self._wanted
+            # An element that an earlier run has delivered is read again, to get behind it.
             is_new = wanted is None or number >= wanted.upto or number in wanted.numbers
             if number >= self._given and is_new:
                 return [(number, entry, start)]
@@ -220,7 +222,7 @@ class SourceNode(Node):
             add_note(failure, FailureNote("in the source of the pipeline", "the source failed"))
         return failure
 
-    def _origins(self, entries: list[_Numbered]) -> Sequence[RowOrigin]:
+    def _origins(self, entries: list[_NumberedEntry]) -> Sequence[RowOrigin]:
         assert self.ledger is not None
         start = entries[0][2]
         if start is not None:
@@ -236,13 +238,13 @@ class SourceNode(Node):
         if self._is_closed:
             raise RunOver("the source was closed")
 
-    def _leave(self) -> None:
+    def _drop_entries(self) -> None:
         entries, self._entries = self._entries, None
         self._entries_async = self._lent = None  # it ends when it is dropped
         if isinstance(entries, Generator):
             entries.close()
 
-    def _addressed(self) -> Iterator[_Numbered]:
+    def _addressed(self) -> Iterator[_NumberedEntry]:
         source, epoch, number, wanted = self.source, self._epoch, self._given, self._wanted
         if wanted is not None:
             kept = [one for one in wanted.numbers if one >= number]
@@ -251,7 +253,7 @@ class SourceNode(Node):
         if number < END:
             yield from zip(count(number), source.entries(epoch, number), repeat(None), strict=False)
 
-    def _read(self) -> Generator[_Numbered, None, None]:
+    def _read(self) -> Generator[_NumberedEntry, None, None]:
         number, wanted = self._given, self._wanted
         kept = frozenset() if wanted is None else frozenset(wanted.numbers)
         upto = number if wanted is None else wanted.upto
@@ -260,11 +262,11 @@ class SourceNode(Node):
             for one, (entry, start) in enumerate(entries, self._start.number):
                 if one >= number and (one >= upto or one in kept):
                     yield one, entry, start
-                else:
+                else:  # reading had to begin at an earlier place, and this item only leads on
                     self.source.passed_over(entry, self._epoch)
 
 
-_Numbered: TypeAlias = tuple[int, Entry[Any], EpochStart | None]
+_NumberedEntry: TypeAlias = tuple[int, Entry[Any], EpochStart | None]
 """A number, the entry, and where reading can begin behind it; ``None`` for an addressed source."""
 
 
@@ -277,10 +279,10 @@ class _Entries:
         self._node = node
         self._n = n
 
-    def take(self) -> list[_Numbered]:
+    def take(self) -> list[_NumberedEntry]:
         return self._node.next_entries(self._n)
 
-    async def take_async(self) -> list[_Numbered]:
+    async def take_async(self) -> list[_NumberedEntry]:
         return await self._node.next_entries_async(self._n)
 
 
@@ -301,11 +303,3 @@ class closing_of(ClosingRun[Any]):  # noqa: N801  # it is used as a function
         super().__exit__(kind, error, traceback)
         if isinstance(error, OutOfRangeError):
             raise reraise_unexpected_end(error)
-
-
-_AT_ONCE: Final = 32
-"""The most rows to take together, if they are ready."""
-
-
-_MOST_MARKS: Final = 4096
-"""The most marks to keep. If nothing says which ones are obsolete, they are thinned out."""

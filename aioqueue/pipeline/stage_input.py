@@ -6,10 +6,10 @@ import threading
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 from aioqueue import OutOfRangeError
-from aioqueue.items.index import told_apart
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, EpochEnd
 from aioqueue.items.positions import Place
 from aioqueue.items.provenance import RowOrigin
@@ -23,10 +23,16 @@ from aioqueue.pipeline.nodes.flow import (
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import KeptItems, StateMarks
 from aioqueue.pipeline.nodes.rows import EpochRange, State
-from aioqueue.pipeline.source_node import _AT_ONCE, _MOST_MARKS, SourceNode, closing_of
+from aioqueue.pipeline.source_node import SourceNode, closing_of
 from aioqueue.sources.base import BaseSource, EntryScan, Scan
 from aioqueue.sources.shards import EpochEntries, EpochStart, aclosed
 from aioqueue.system.locks import synchronized
+
+_BURST: Final = 32
+"""The most rows to take together, if they are ready."""
+
+_MOST_MARKS: Final = 4096
+"""The most marks to keep. If nothing says which ones are obsolete, they are thinned out."""
 
 
 class StageInput(BaseSource[Any]):
@@ -138,7 +144,7 @@ class StageInput(BaseSource[Any]):
         return found
 
     @synchronized
-    def let_go(self, epoch: int) -> None:
+    def forget_epochs_before(self, epoch: int) -> None:
         """Forget the provenance of items before this epoch, which will not arrive any more."""
         if self._origins:
             self._origins = {at: one for at, one in self._origins.items() if at[0] >= epoch}
@@ -154,6 +160,9 @@ class StageInput(BaseSource[Any]):
 
     def number_of(self, place: int) -> int:
         """The number of the entry at a place."""
+        # Without the lock, though a worker may be reading on in another thread. Both values are of
+        # one tuple, and it was replaced before the first entry that it concerns was given to a
+        # worker. So whoever asks for a place finds the tuple of that place, or of a later one.
         start, offset = self._latest
         if place >= start:
             return place + offset
@@ -167,15 +176,19 @@ class StageInput(BaseSource[Any]):
     def entries(self) -> Iterator[Entry[Any]]:
         node = self._node
         if isinstance(node, SourceNode) and node.source.is_addressed:
-            return self._straight(node.source)
-        return self._of_source(node) if isinstance(node, SourceNode) else self._of_node()
+            return self._addressed_entries(node.source)
+        return (
+            self._entries_of_source(node)
+            if isinstance(node, SourceNode)
+            else self._entries_of_node()
+        )
 
-    def _of_node(self) -> Iterator[Entry[Any]]:
+    def _entries_of_node(self) -> Iterator[Entry[Any]]:
         node = self._node
         try:
             while not self._is_over():
-                self._note()
-                self._expect()
+                self._note_mark()  # before the row is taken, for a resume that needs this row
+                self._announce_quota()
                 entries = self._entries_of(drive(node.take(1)))
                 yield from self._counted(entries)
         finally:
@@ -186,53 +199,57 @@ class StageInput(BaseSource[Any]):
         if isinstance(node, SourceNode):
             source = node.source
             if source.is_addressed and not self.blocking:
-                for entry in self._straight(source):
+                for entry in self._addressed_entries(source):
                     yield entry
                 return
             if source.source._is_async or source.source._reads_queue:
-                async with aclosing(self._straight_async(node)) as entries:
+                async with aclosing(self._entries_of_async_source(node)) as entries:
                     async for entry in entries:
                         yield entry
                 return
         try:
             while not self._is_over():
-                self._note()
-                self._expect()
+                self._note_mark()
+                self._announce_quota()
                 found = self._entries_of(await drive_async(node.take(1)))
                 for entry in self._counted(found):
                     yield entry
         finally:
             node.close()
 
-    def _straight(self, source: EpochEntries) -> Iterator[Entry[Any]]:
+    def _addressed_entries(self, source: EpochEntries) -> Iterator[Entry[Any]]:
         """The entries of an addressed source, without making rows of them: the fastest way."""
         while not self._is_over():
             epoch, kept = self._epoch, sorted(self._kept.numbers)
             first = self._number = max(self._number, self._kept.upto)
             if kept:
-                self._list(kept)
+                self._number_listed(kept)
                 for entry in self._counted(source.picked(epoch, kept)):
-                    yield _within(epoch, entry)
+                    yield _in_epoch(epoch, entry)
                     self._yielded += 1
-            self._go_on_at(first)
+            self._number_next(first)
             if not self._kept.has_end:  # all items from `first` on are prepared
-                given = 0  # a local count, because most items take this way
+                # Most items take this way, so they are counted in a local, and the fields are set
+                # behind the loop. Nobody needs these in between: one offset holds for all items of
+                # the run, and a state needs no marks, because the source is addressed.
+                given = 0
                 with closing_of(source.entries(epoch, first)) as entries:
                     counted = enumerate(self._counted(entries), 1)
                     for given, entry in counted:  # noqa: B007  # the last counts
-                        yield entry if entry[1] == epoch else _within(epoch, entry)
-                        if self._wanted > epoch:
+                        yield entry if entry[1] == epoch else _in_epoch(epoch, entry)
+                        if self._wanted > epoch:  # the user has gone on to a later epoch
                             break
                 self._number += given
                 self._yielded += given
+            # The end of an epoch that was left is no entry: nobody waits for it.
             if self._wanted <= epoch:
-                yield Entry(self._end(epoch), epoch, 0)
+                yield Entry(self._end_epoch(epoch), epoch, 0)
 
     def _counted(self, entries: Iterable[Entry[Any]]) -> Iterable[Entry[Any]]:
         """The same entries; where there is a limit, each is counted when it is given."""
         return entries if self._quota is None else _counted(entries, self._quota)
 
-    def _of_source(self, node: SourceNode) -> Iterator[Entry[Any]]:
+    def _entries_of_source(self, node: SourceNode) -> Iterator[Entry[Any]]:
         """The entries of a source without random access.
 
         They are read one by one, because the next one may take any time.
@@ -245,17 +262,17 @@ class StageInput(BaseSource[Any]):
                     while self._wanted <= epoch:
                         one = next(entries, None)
                         if one is None:
-                            yield self._end_of(node)
+                            yield self._end_of_source(node)
                             break
                         entry, start = one
                         number += 1
-                        if self._wanted <= epoch and self._comes(node, number, start, entry):
-                            yield _within(epoch, entry)
+                        if self._wanted <= epoch and self._is_wanted(node, number, start, entry):
+                            yield _in_epoch(epoch, entry)
                             self._yielded += 1
         finally:
             node.close()
 
-    async def _straight_async(self, node: SourceNode) -> AsyncGenerator[Entry[Any], None]:
+    async def _entries_of_async_source(self, node: SourceNode) -> AsyncGenerator[Entry[Any], None]:
         """The entries of a source that only ``async for`` can read."""
         while not self._is_over():
             epoch, at = self._epoch, node.start
@@ -265,19 +282,21 @@ class StageInput(BaseSource[Any]):
                 while self._wanted <= epoch:
                     one = await anext(entries, None)
                     if one is None:
-                        yield self._end_of(node)
+                        yield self._end_of_source(node)
                         break
                     entry, start = one
                     number += 1
-                    if self._wanted <= epoch and self._comes(node, number, start, entry):
-                        yield _within(epoch, entry)
+                    if self._wanted <= epoch and self._is_wanted(node, number, start, entry):
+                        yield _in_epoch(epoch, entry)
                         self._yielded += 1
             except OutOfRangeError as error:
                 raise reraise_unexpected_end(error)  # noqa: B904  # it says its cause
             finally:
                 await aclosed(entries)
 
-    def _comes(self, node: SourceNode, number: int, start: EpochStart, entry: Entry[Any]) -> bool:
+    def _is_wanted(
+        self, node: SourceNode, number: int, start: EpochStart, entry: Entry[Any]
+    ) -> bool:
         """Note that the next item was read. Returns whether to prepare it.
 
         Args:
@@ -290,8 +309,8 @@ class StageInput(BaseSource[Any]):
             node.source.passed_over(entry, self._epoch)
             return False
         if self._marks.is_due:
-            self._note()
-        node.go_on_at(number, start)
+            self._note_mark()
+        node.note_read(number, start)
         self._number = number
         self._marks.count(1)
         if not self._kept.keeps(number - 1):
@@ -299,60 +318,60 @@ class StageInput(BaseSource[Any]):
             return False
         if self._quota is not None:
             self._quota.count()
-        self._go_on_at(number - 1)
+        self._number_next(number - 1)
         return True
 
-    def _end_of(self, node: SourceNode) -> Entry[Any]:
+    def _end_of_source(self, node: SourceNode) -> Entry[Any]:
         """Note that all items of an epoch were read. Returns the entry for its end."""
         epoch = self._epoch
         node.end()
-        return Entry(self._end(epoch), epoch, 0)
+        return Entry(self._end_epoch(epoch), epoch, 0)
 
-    def _end(self, epoch: int) -> EpochEnd:
+    def _end_epoch(self, epoch: int) -> EpochEnd:
         end = EpochEnd(epoch, self._number)
         self._yielded += 1
-        self._begin(epoch + 1)
+        self._begin_epoch(epoch + 1)
         return end
 
-    def _begin(self, epoch: int) -> None:
+    def _begin_epoch(self, epoch: int) -> None:
         self._epoch, self._number, self._kept = epoch, 0, KeptItems()
         if self._quota is not None:
             self._quota.begin(epoch)
-        self._go_on_at(0)
+        self._number_next(0)
 
-    def _expect(self) -> None:
-        """Tell the node how many of its rows the workers may still be given."""
+    def _announce_quota(self) -> None:
+        """Announce to the node how many of its rows the workers may still be given."""
         if self._quota is not None:
             self._node.expect(self._quota.remaining)
 
     def _is_over(self) -> bool:
         if self._wanted > self._epoch:
             self._node.skip_to(self._wanted)
-            self._begin(self._wanted)
+            self._begin_epoch(self._wanted)
         return self.span.stop is not None and self._epoch >= self.span.stop
 
     def _entries_of(self, taken: Taken) -> Iterable[Entry[Any]]:
         epoch = self._epoch
         if isinstance(taken, EpochEnd):
-            end = self._end(epoch)
-            self._mark()
+            end = self._end_epoch(epoch)
+            self._make_mark()
             return (Entry(end, epoch, 0),)
         # Take what is ready together, without waiting for more. Without order, rows are taken one
         # by one, and each has a mark: rows behind a mark would not come again in the same order.
         if self.is_ordered:
-            taken = [*taken, *self._node.take_ready(_AT_ONCE - 1)]
+            taken = [*taken, *self._node.take_ready(_BURST - 1)]
         self._marks.count(len(taken))
         entries = []
         for value, _, index, sub, origin in taken:
             if self._kept.keeps(self._number):
-                self._go_on_at(self._number)
+                self._number_next(self._number)
                 if origin is not None:
                     self._remember(origin)
-                entries.append(Entry(value, epoch, told_apart(index, sub)))
+                entries.append(Entry(value, epoch, derive_index(index, sub)))
                 self._yielded += 1
             self._number += 1
         if not self.is_ordered:  # now, because a state may be taken before the next row is
-            self._mark()
+            self._make_mark()
         return entries
 
     @synchronized
@@ -360,17 +379,17 @@ class StageInput(BaseSource[Any]):
         self._origins[self._epoch, self._number] = origin
 
     @synchronized
-    def _note(self) -> None:
+    def _note_mark(self) -> None:
         if self.is_ordered or not self._marks:
             self._marks.note((self._epoch, self._number))
         if len(self._marks) > _MOST_MARKS:
             self._marks.thin_out()
 
     @synchronized
-    def _mark(self) -> None:
+    def _make_mark(self) -> None:
         self._marks.make((self._epoch, self._number))
 
-    def _go_on_at(self, number: int) -> None:
+    def _number_next(self, number: int) -> None:
         """Note that the next entry has this number."""
         offset = number - self._yielded
         if offset != self._offsets[-1]:
@@ -383,7 +402,7 @@ class StageInput(BaseSource[Any]):
         self._latest = (self._yielded, offset)
 
     @synchronized
-    def _list(self, numbers: list[int]) -> None:
+    def _number_listed(self, numbers: list[int]) -> None:
         """Note that the next entries have these numbers."""
         self._listed = (self._yielded, numbers)
         self._latest = (self._yielded + len(numbers), 0)
@@ -401,7 +420,7 @@ def _counted(entries: Iterable[Entry[Any]], quota: ItemQuota) -> Iterator[Entry[
         yield entry
 
 
-def _within(epoch: int, entry: Entry[Any]) -> Entry[Any]:
+def _in_epoch(epoch: int, entry: Entry[Any]) -> Entry[Any]:
     """Return an entry with the epoch of the pipeline, in place of the epoch of its source."""
     value, own, index = entry
     return entry if own == epoch else Entry(value, epoch, index)

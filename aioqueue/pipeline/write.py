@@ -34,11 +34,14 @@ from aioqueue.pipeline.fingerprint import options_of
 from aioqueue.pipeline.nodes.node import NoPositionError, Taken
 from aioqueue.pipeline.nodes.progress import ResumePoint
 from aioqueue.pipeline.nodes.rows import EpochRange, LazyRows, value_of
+from aioqueue.pipeline.part_folder import PartFolder
+from aioqueue.pipeline.progress_bar import ProgressBar
 from aioqueue.pipeline.run import AsyncRun, ThreadRun
-from aioqueue.pipeline.sink import Job, PartFolder, ProgressBar, RowWriter, Sink, WriteThread
+from aioqueue.pipeline.sink import RowWriter, Sink
 from aioqueue.pipeline.stages.base import BasePipeline, gives_batches, refuse_in_loop
 from aioqueue.pipeline.stages.shard import rank_of
 from aioqueue.pipeline.state.checkpoint import PipelinePositions
+from aioqueue.pipeline.write_thread import Job, WriteThread
 
 Existing: TypeAlias = Literal["resume", "replace", "fail"]
 
@@ -454,7 +457,7 @@ class Writing:
         if self._positions is None:
             return _Place(None)
         try:
-            return _Place(run._standing if run._run is None else run._run.standing())
+            return _Place(run._resume_point if run._run is None else run._run.resume_point())
         except NoPositionError:
             return _Place(None)
 
@@ -609,7 +612,7 @@ async def _ataken(epoch: Epoch[Any], n: int) -> list[Any] | None:
 def _measured(epoch: Epoch[Any]) -> AbstractContextManager[None]:
     """Lets monitors see how long the elements are waited for."""
     steps = epoch._watch.steps
-    return nullcontext() if steps is None else steps.step(epoch._turns)
+    return nullcontext() if steps is None else steps.step(epoch._run_lock)
 
 
 def _values_of(epoch: Epoch[Any], taken: Taken) -> list[Any] | None:

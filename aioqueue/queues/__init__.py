@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aioqueue.queues import core  # noqa: F401  # imports every module that may be compiled
 from aioqueue.system.locks import COMPILED
 
 if COMPILED:

@@ -22,7 +22,9 @@ from aioqueue.core.elements.spec import (
     spec_for,
 )
 from aioqueue.core.storage.blocks import BlockStorage
-from aioqueue.core.storage.protocol import ObjectStorage, PaddedStorage, Storage
+from aioqueue.core.storage.objects import ObjectStorage
+from aioqueue.core.storage.padded import PaddedStorage
+from aioqueue.core.storage.protocol import Storage
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity

@@ -16,13 +16,9 @@ from aioqueue.core.elements.spec import (
     TupleElements,
     priority_spec_for,
 )
-from aioqueue.core.storage.priority_and_shuffle import (
-    HeapStorage,
-    ObjectShelf,
-    TypedShelf,
-    shelf_for,
-)
+from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.protocol import Storage
+from aioqueue.core.storage.shelf import ObjectShelf, TypedShelf, shelf_for
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
 from aioqueue.queues.faces import AsyncQueue, BlockingQueue

@@ -21,8 +21,9 @@ from aioqueue.core.elements.spec import (
     Typed,
     spec_for,
 )
-from aioqueue.core.storage.priority_and_shuffle import ObjectShelf, ShuffleStorage, shelf_for
 from aioqueue.core.storage.protocol import Storage
+from aioqueue.core.storage.shelf import ObjectShelf, shelf_for
+from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.core import (

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from aioqueue.core.elements.spec import Columns, Spec
-from aioqueue.core.storage.protocol import padded
+from aioqueue.core.storage.padded import padded
 
 _SEGMENT: Final = attrgetter("segment")
 _ROW: Final = attrgetter("row")

@@ -19,7 +19,6 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count, checked_flag
-from aioqueue.base.display_text import on_one_line
 from aioqueue.base.extras import required
 from aioqueue.base.public_names import public
 from aioqueue.core.elements.ownership import copy_if_shared
@@ -28,9 +27,9 @@ from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry
 from aioqueue.items.positions import digest_of
 from aioqueue.sources.base import Determined
-from aioqueue.sources.iterables import OfIterable, Replay
-from aioqueue.sources.sequences import Sequential, Shard
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.iterables import OfIterable, Replay
+from aioqueue.sources.kinds.sequences import Sequential, Shard
+from aioqueue.sources.kinds.source import Source
 
 _GROUP: Final = 64
 """The rows that are read together."""
@@ -233,8 +232,8 @@ class HuggingFaceStream(OfIterable[Any]):
                 " beginning"
             )
 
-    def __repr__(self) -> str:
-        return on_one_line(f"<aioqueue.inputs.{self.name} of a stream, seed={self.seed}>")
+    def _details(self) -> str:
+        return f" of a stream, seed={self.seed}"
 
     def _begun(self, epoch: int) -> Any:
         """Return the dataset of an epoch, which has its own state."""

@@ -27,9 +27,9 @@ from aioqueue.items.positions import digest_of, misplaced, relative
 from aioqueue.readers.braces import names_of
 from aioqueue.readers.compression import checked_compression, compressed, decompressed, is_damage
 from aioqueue.sources.base import Determined
-from aioqueue.sources.mixture import Mixture
-from aioqueue.sources.sequences import Sequential, Shard
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.mixture import Mixture
+from aioqueue.sources.kinds.sequences import Sequential, Shard
+from aioqueue.sources.kinds.source import Source
 
 FilePath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 StorageOptions: TypeAlias = Mapping[str, Any] | None

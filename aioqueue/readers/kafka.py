@@ -17,14 +17,13 @@ import anyio
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.arguments import is_int
-from aioqueue.base.display_text import on_one_line
 from aioqueue.base.extras import required
 from aioqueue.base.public_names import public
 from aioqueue.coordination.cancellations import shielded
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, misplaced
 from aioqueue.sources.base import Scan
-from aioqueue.sources.source import BuiltinSource
+from aioqueue.sources.kinds.source import BuiltinSource
 from aioqueue.worlds.waker import running_loop
 
 Offsets: TypeAlias = dict[int, int]
@@ -183,9 +182,9 @@ class Kafka(BuiltinSource[KafkaRecord]):
         self._end = end
         self._options = options
 
-    def __repr__(self) -> str:
+    def _details(self) -> str:
         part = "" if self._partitions is None else f" partitions {list(self._partitions)},"
-        return on_one_line(f"<aioqueue.inputs.{self.name},{part} seed={self.seed}>")
+        return f",{part} seed={self.seed}"
 
     def _scan(self, epoch: int | None, after: Place) -> Scan[KafkaRecord]:
         raise InvalidArgumentError(

@@ -49,9 +49,9 @@ from aioqueue.readers.files import (
     times_of,
 )
 from aioqueue.sources.base import ENTRIES, PLACED, VALUES, Determined, Form, Scan
-from aioqueue.sources.mixture import Interleaved
-from aioqueue.sources.sequences import Sequential
-from aioqueue.sources.source import BuiltinSource, Source
+from aioqueue.sources.kinds.mixture import Interleaved
+from aioqueue.sources.kinds.sequences import Sequential
+from aioqueue.sources.kinds.source import BuiltinSource, Source
 from aioqueue.system.forks import PROCESS, inherited_error
 
 T = TypeVar("T")
@@ -287,11 +287,19 @@ class Reader(BuiltinSource[T]):
         self._offset_of = offset_of
         self._listing: dict[str, Any] | None = None
 
-    def __repr__(self) -> str:
+    def _details(self) -> str:
         paths = self._given
         if isinstance(paths, list | tuple):
             paths = f"{paths[0]!r}" if len(paths) == 1 else f"{len(paths)} paths"
-        return on_one_line(f"<aioqueue.inputs.{self.name} from {paths}, seed={self.seed}>")
+        elif isinstance(paths, Source):
+            paths = paths._described()
+        return f" from {paths}, seed={self.seed}"
+
+    def __repr__(self) -> str:
+        details = self._details()
+        if isinstance(self._given, Source):
+            details = f" from {self._given!r}, seed={self.seed}"
+        return on_one_line(f"<aioqueue.inputs.{self.name}{details}>")
 
     @property
     def _is_shuffled(self) -> bool:

@@ -1,3 +1,3 @@
-"""Where items come from: sequences, iterables, mixtures, and sources of one's own."""
+"""What stages, workers and pipelines need of a source; `kinds` has the sources that users make."""
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class BaseSource(ABC, Generic[T]):
 
     _reads_queue: bool = False
     """Whether it reads one of our queues: threads through `_scan`, tasks through `_ascan`, and
-    pipelines on lease through `_lent`."""
+    pipelines on lease through `_leases`."""
 
     _is_async: bool = False
     """Whether only ``async for`` iterates over the source, through `_ascan`."""
@@ -279,7 +279,15 @@ class BaseSource(ABC, Generic[T]):
         return self.seed
 
     def __repr__(self) -> str:
-        return on_one_line(f"<aioqueue.inputs.{self.name}, seed={self.seed}>")
+        return on_one_line(f"<aioqueue.inputs.{self._described()}>")
+
+    def _described(self) -> str:
+        """Its name and its most important arguments."""
+        return f"{self.name}{self._details()}"
+
+    def _details(self) -> str:
+        """The most important arguments, in few words, as they stand behind the name."""
+        return f", seed={self.seed}"
 
     def __bool__(self) -> bool:
         """Always true, also for an empty source: otherwise ``len`` would decide."""
@@ -341,7 +349,7 @@ class BaseSource(ABC, Generic[T]):
         """
         return None
 
-    def _lent(self) -> Any:
+    def _leases(self) -> Any:
         """For a run over a queue: takes elements on lease (`aioqueue.queues.leases`); otherwise
         ``None``."""
         return None

@@ -37,8 +37,8 @@ from aioqueue.coordination.tasks import mark_ending
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import Item
-from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
 from aioqueue.sources.base import BaseSource
+from aioqueue.sources.stream_base import BaseStream
 
 T = TypeVar("T")
 
@@ -76,8 +76,8 @@ class SourceReader:
             self.queue = source.sync
             self.leases = source._leases()
             self._take, self._take_async = self.leases.take, self.leases.take_async
-        elif isinstance(source, AsyncBatchStream | BatchStream):
-            self._take, self._take_async = _unnumbered(source.sync._next, source.aio._next)
+        elif isinstance(source, BaseStream):
+            self._take, self._take_async = _unnumbered(*source._takers())
         elif isinstance(source, str | bytes):
             raise InvalidArgumentError(
                 f"source: got {source!r}, a string; expected an iterable of items. For a single"

@@ -18,7 +18,7 @@ from typing import Any
 from aioqueue.core.meters import Tracer
 from aioqueue.errors import counted
 from aioqueue.items.item import EpochEnd, Item
-from aioqueue.items.value_text import value_told
+from aioqueue.items.value_text import format_value
 from aioqueue.sources import source_reader
 from aioqueue.telemetry import EndingPart, Histogram, StageNumbers
 from aioqueue.telemetry.explain.explanation import ExplainedItem, ExplainedStage, ExplainedWorker
@@ -63,7 +63,7 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
 def explained_item(item: Item, failures: int, seconds: float) -> ExplainedItem:
     """Return the explanation of an item in preparation."""
     return ExplainedItem(
-        value_told(item.value), item.number, item.epoch, item.index, failures + 1, seconds
+        format_value(item.value), item.number, item.epoch, item.index, failures + 1, seconds
     )
 
 

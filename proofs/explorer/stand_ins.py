@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from aioqueue.core.elements.spec import Columns
-from aioqueue.core.storage.protocol import Held, ObjectStorage
+from aioqueue.core.storage.objects import ObjectStorage
+from aioqueue.core.storage.protocol import Held
 from aioqueue.system.locks import NOT_HELD
 
 

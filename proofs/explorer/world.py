@@ -22,7 +22,8 @@ from aioqueue.core.attempts import (
 )
 from aioqueue.core.elements.spec import Columns
 from aioqueue.core.fast_path import NOTHING
-from aioqueue.core.storage.protocol import BatchCopier, ObjectStorage
+from aioqueue.core.storage.objects import ObjectStorage
+from aioqueue.core.storage.protocol import BatchCopier
 from aioqueue.errors import OutOfRangeError, QueueClosedError
 from proofs.explorer.model import (
     DONE,

@@ -23,7 +23,7 @@ import aioqueue
 from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.base.display_text import LogLines, on_one_line, without_secrets
 from aioqueue.inputs import files, items, mix, read_lines, read_whole_files
-from aioqueue.items.value_text import value_told
+from aioqueue.items.value_text import format_value
 from aioqueue.telemetry.export.prometheus import RunCollector
 from aioqueue.telemetry.metrics.intervals import recorded
 from aioqueue.telemetry.verdict.bottleneck import verdict_of
@@ -105,14 +105,19 @@ def test_no_outlet_reveals_a_secret(url: str) -> None:
     listed = items([url, url], epochs=1)
     pipeline = reader.prepare(len).batch(2)
     several = read_whole_files(items([url], epochs=1))
-    messages = [
+    messages = [repr(one) for one in (reader, listed, pipeline, several)]
+    messages.append(format_value([url, (url,)]))
         repr(reader),
         repr(listed),
         repr(pipeline),
         repr(several),
-        value_told([url, (url,)]),
+        format_value([url, (url,)]),
     ]
-    messages += [value_told(url.encode()), value_told(f"{'x' * 40} {url}"), value_told({url: url})]
+    messages += [
+        format_value(url.encode()),
+        format_value(f"{'x' * 40} {url}"),
+        format_value({url: url}),
+    ]
     messages += [
         str(pipeline),
         pipeline._repr_svg_(),

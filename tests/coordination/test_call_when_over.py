@@ -76,7 +76,7 @@ def test_the_queue_keeps_no_callback_of_an_ended_run() -> None:
         runner = prepare(range(3), abs, into=queue, workers=2)
         coord.start(runner)
         spin_until(lambda: repr(runner).endswith("ended>"))
-        spin_until(lambda: not core_of(queue).sleepers)
+        spin_until(lambda: not core_of(queue).blocked_wakers)
         assert not queue.is_closed()
         gate.open()
         assert sorted(queue) == [0, 1, 2]

@@ -403,7 +403,7 @@ class TestCleanUp:
 
         The grace is that of loops that are left, not the two minutes of a coordinator.
         """
-        monkeypatch.setattr(run_module, "_GRACE", 0.05)
+        monkeypatch.setattr(run_module, "_GRACE_AFTER_LEAVING", 0.05)
         monkeypatch.setattr(core_module, "MIN_CLEAN_UP", 0.05)
         begun, may_end, seen = threading.Event(), threading.Event(), []
 

@@ -22,7 +22,7 @@ from aioqueue.core.attempts import Attempt, Put, PutMany, Take
 from aioqueue.core.elements.component import Component
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage.blocks import BlockStorage
-from aioqueue.core.storage.protocol import ObjectStorage
+from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.errors import QueueClosedError
 from aioqueue.worlds import waker
 from aioqueue.worlds.waker import enter

@@ -29,8 +29,11 @@ from aioqueue.core.elements.spec import Columns, ElementSpec, Row
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage.blocks import BlockStorage
-from aioqueue.core.storage.priority_and_shuffle import HeapStorage, ObjectShelf, ShuffleStorage
-from aioqueue.core.storage.protocol import Held, ObjectStorage, Storage
+from aioqueue.core.storage.heap import HeapStorage
+from aioqueue.core.storage.objects import ObjectStorage
+from aioqueue.core.storage.protocol import Held, Storage
+from aioqueue.core.storage.shelf import ObjectShelf
+from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError
 from proofs.explorer import FakeLock
 from tests.kit.invariants import violations

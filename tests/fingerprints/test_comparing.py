@@ -28,7 +28,7 @@ from aioqueue.inputs import (
     read_tar,
     to_json_lines,
 )
-from aioqueue.pipeline import sink as sinks
+from aioqueue.pipeline import part_folder
 from aioqueue.pipeline.fingerprint import code_of, options_of
 
 pytest.importorskip("pyarrow")
@@ -430,7 +430,7 @@ class TestRebuilding:
     ) -> None:
         begun, continues = threading.Event(), threading.Event()
 
-        def waiting(file: Any, *, wait: bool, locked: Any = sinks._locked) -> bool:
+        def waiting(file: Any, *, wait: bool, locked: Any = part_folder._locked) -> bool:
             if wait:
                 continues.set()  # the other one waits for the lock
             return bool(locked(file, wait=wait))
@@ -439,7 +439,7 @@ class TestRebuilding:
             begun.set()
             continues.wait()
 
-        monkeypatch.setattr(sinks, "_locked", waiting)
+        monkeypatch.setattr(part_folder, "_locked", waiting)
         one, other = self.cached(1, tmp_path, hold), self.cached(2, tmp_path)
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(one))

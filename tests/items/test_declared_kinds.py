@@ -16,7 +16,7 @@ from aioqueue.inputs import Entry, Sink, Source
 from aioqueue.items.declared_kinds import KindRegistry
 from aioqueue.pipeline.sink import SINKS
 from aioqueue.readers.reader import FORMATS, FileFormat
-from aioqueue.sources.source import SOURCES, BuiltinSource
+from aioqueue.sources.kinds.source import SOURCES, BuiltinSource
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -28,9 +28,9 @@ from aioqueue.readers.lines import read_lines
 from aioqueue.readers.reader import Reader, Records, read_records, read_whole_files
 from aioqueue.readers.tfrecord import TFRecordWriter, read_tfrecords
 from aioqueue.sources import shuffling
-from aioqueue.sources.mixture import mix
-from aioqueue.sources.sequences import arrays, numbers
-from aioqueue.sources.source import QuarantinedItems, Source
+from aioqueue.sources.kinds.mixture import mix
+from aioqueue.sources.kinds.sequences import arrays, numbers
+from aioqueue.sources.kinds.source import QuarantinedItems, Source
 from tests.kit.worlds import TaskWorld
 
 properties = settings(derandomize=True, deadline=None, max_examples=60)

@@ -72,7 +72,7 @@ async def rest(stream: Any) -> list[Any]:
 
 
 async def rest_until_failure(stream: Any) -> list[Any]:
-    """All that is still to come of a stream that a failure has ended, which it tells then."""
+    """All remaining batches of a stream that a failure ends. The stream has to report it."""
     taken = []
     while True:
         try:

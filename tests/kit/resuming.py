@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
-from aioqueue.pipeline.state.checkpoint import standing_in
+from aioqueue.pipeline.state.checkpoint import resume_point_in
 from tests.kit.exact import Exact, plain_form
 from tests.kit.going import packed
 from tests.kit.trees import MAKERS, SEQUENCES, Both, Frozen, leaves, record
@@ -370,7 +370,7 @@ def through_json(state: Any) -> Any:
 
 def place_of(state: Any) -> Any:
     """Where a state is, by the fields of a `ResumePoint`."""
-    return standing_in(state)._asdict()
+    return resume_point_in(state)._asdict()
 
 
 Batches = list[tuple[int, Any]]

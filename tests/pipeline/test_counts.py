@@ -29,8 +29,8 @@ from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.source_node import SourceNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.sources.shards import EpochEntries, Rank
+from tests.kit.resumable_streams import twice
 from tests.kit.resuming import How, noisy, several, shuffled, through_json
-from tests.kit.streaming import twice
 
 EPOCHS = 2
 COUNTS = ("prepared", "examples", "left_out", "skipped", "retried")

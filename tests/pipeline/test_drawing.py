@@ -6,7 +6,7 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-from aioqueue.inputs import files, items, mix, numbers, read_lines
+from aioqueue.inputs import files, from_iterable, items, mix, numbers, read_lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -94,3 +94,9 @@ def test_long_details_are_shortened_and_told_in_full() -> None:
     assert str(title.text).endswith("any_box_at_all on 4 threads")
     assert str(details.text).endswith("…")
     assert str(details.text)[:-1] in str(title.text)
+
+
+def test_a_source_of_a_nameless_function_is_shown_as_any_other() -> None:
+    """Its repr has brackets within, so that a diagram asks for the details."""
+    lines = str(from_iterable(lambda: iter([1]), seed=3).batch(2)).splitlines()
+    assert lines[1] == "  iterable  of <lambda>, seed=3"

@@ -28,7 +28,7 @@ import pytest
 from aioqueue.core.elements import philox
 from aioqueue.inputs import numbers
 from aioqueue.items.item import Delivered, EpochEnd
-from aioqueue.pipeline import source_node
+from aioqueue.pipeline import stage_input
 from aioqueue.pipeline.nodes import progress
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import settled
@@ -237,7 +237,7 @@ def test_every_snapshot_is_a_state_that_existed(
     """The least number of states keeps the exploration from shrinking unnoticed."""
     # A mark at each row, and each row by itself, are as many states as there can be.
     monkeypatch.setattr(progress, "_EVERY", 1)
-    monkeypatch.setattr(source_node, "_AT_ONCE", 1)
+    monkeypatch.setattr(stage_input, "_BURST", 1)
     # All worlds shuffle alike.
     monkeypatch.setattr(f"{shuffling.__name__}.philox_blocks", cache(philox.philox_blocks))
     monkeypatch.setattr(philox, "philox_blocks", cache(philox.philox_blocks))

@@ -15,7 +15,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import from_iterable, merge_positions, read_lines
-from aioqueue.sources.iterables import decoded, encoded
+from aioqueue.sources.kinds.iterables import decoded, encoded
 from tests.kit.exact import Exact
 from tests.kit.resuming import Batches, noisy, run, through_json
 from tests.kit.worlds import TaskWorld

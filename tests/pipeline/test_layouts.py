@@ -377,7 +377,7 @@ class TestCollating:
     def test_other_structures_are_refused_as_before(self, example: Any) -> None:
         first, second = Collator(objects=True), Collator(objects=True)
         made = first([example, example])
-        second.go_on(json.loads(json.dumps(first.layout)))
+        second.restore_layout(json.loads(json.dumps(first.layout)))
         assert Exact(second([example, example])) == Exact(made)
         if isinstance(example, tuple | dict):
             for collator in (first, second):
@@ -388,7 +388,7 @@ class TestCollating:
     def test_paddings_are_those_of_now(self) -> None:
         first, second = Collator(pad=True), Collator(pad=True, padding_value=-1)
         first([([1.5], 3)])
-        second.go_on(first.layout)
+        second.restore_layout(first.layout)
         rows, labels = second([([1], 3), ([], 4)])
         assert rows.tolist() == [[1.0], [-1.0]]
         assert labels.tolist() == [3, 4]

@@ -138,7 +138,7 @@ def test_states_go_on(way: Any) -> None:
     kind, _ = way
     first, second = Collator(), Collator()
     made = first([example(kind, 1)])
-    second.go_on(through_json(first.layout))
+    second.restore_layout(through_json(first.layout))
     later = second([{"y": 2, "x": kind([1, 2], {"low": 2, "high": None})}])
     assert type(later["x"]) is kind
     assert later["x"].value.dtype == made["x"].value.dtype == np.float32

@@ -101,7 +101,7 @@ class TestOrderExact:
         self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Until they have, no state of the nodes before them is known, but where epochs begin."""
-        monkeypatch.setattr(StageInput, "_note", lambda feeding: None)
+        monkeypatch.setattr(StageInput, "_note_mark", lambda stage_input: None)
         shape = ordered_shapes(folder)[name]
         whole, _ = run(shape(How()), EPOCHS + 1)
         first = sum(epoch == 0 for epoch, _ in whole)

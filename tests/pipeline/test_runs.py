@@ -182,7 +182,7 @@ class TestFailures:
             asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
             await anext(aiter(numbers(9).batch(3)))
 
-        monkeypatch.setattr(AsyncRun, "_note", exit_now)
+        monkeypatch.setattr(AsyncRun, "_note_last_queue", exit_now)
         with pytest.raises(SystemExit, match="7"):
             asyncio.run(main())
         gc.collect()

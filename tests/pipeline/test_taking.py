@@ -50,8 +50,8 @@ def check_bound(seed: int) -> None:
     count, is_async = draw.randint(0, 9), draw.random() < 0.4
     source = Counted()
     found = through(chain.apply(from_iterable(iter(source), seed=1)).take(count), is_async)
-    told = f"seed {seed}: {', '.join(chain.told)}, take {count}, async {is_async}"
-    taken_before = next((one for one in chain.told if one.startswith("take")), None)
+    told = f"seed {seed}: {', '.join(chain.described)}, take {count}, async {is_async}"
+    taken_before = next((one for one in chain.described if one.startswith("take")), None)
     assert len(found) == count or taken_before, told
     if len(found) < count:
         return
@@ -152,7 +152,7 @@ def check_conserved(seed: int) -> None:
     elif end == "end" or end == "failure":
         queue.close()
         count = ENOUGH
-    told = f"seed {seed}: {kind} of {size}, {', '.join(chain.told)}, {end} {count}, {is_async}"
+    told = f"seed {seed}: {kind} of {size}, {', '.join(chain.described)}, {end} {count}, {is_async}"
     # Of a shuffle, each that was taken may be one that is left out, but for the first third.
     needed = 3 * chain.needs(count + 1) + 3 if chain.dropped(1) else chain.needs(count + 1)
     if not queue.is_closed() and needed >= size // 3:
@@ -169,9 +169,9 @@ def check_conserved(seed: int) -> None:
         assert rest == sorted(rest), told
     is_in = {*handed, *rest}
     missing = [one for one in range(size) if one not in is_in and not chain.dropped(one)]
-    gaps = [one for one in chain.told if one.startswith("skip") or has_gaps(one)]
+    gaps = [one for one in chain.described if one.startswith("skip") or has_gaps(one)]
     assert not missing or gaps, f"{told}: {missing}"
-    overlapping = any(one.startswith("window") for one in chain.told)
+    overlapping = any(one.startswith("window") for one in chain.described)
     assert not {*handed} & {*rest}, told
     if not overlapping:
         assert len({*handed}) == len(handed), told

@@ -171,7 +171,7 @@ def test_a_state_says_what_is_where() -> None:
 def test_a_state_keeps_the_dtypes_of_the_first_example() -> None:
     first, second = Collator(), Collator()
     first([{"x": {"a": np.float32(1), "b": 1.5}}])
-    second.go_on(through_json(first.layout))
+    second.restore_layout(through_json(first.layout))
     made = second([{"x": {"b": 2, "a": 3}}])
     assert list(made["x"]) == ["a", "b"]
     assert [one.dtype for one in made["x"].values()] == [np.float32, np.float64]
@@ -398,7 +398,7 @@ class TestObjects:
     def test_they_are_in_states(self) -> None:
         first, second = Collator(objects=("x.b",)), Collator()
         first([{"x": {"a": 1, "b": {"c": 2}}}])
-        second.go_on(through_json(first.layout))
+        second.restore_layout(through_json(first.layout))
         made = second([{"x": {"a": 1, "b": {"d": 2}}}])
         assert made["x"]["b"].tolist() == [{"d": 2}]
 

@@ -40,6 +40,7 @@ ROOMS = (
     ("pipeline.stages",),
     ("pipeline.state",),
     ("pipeline",),
+    ("sources.kinds",),
     ("pipeline.streams",),
     ("readers",),
     ("sinks",),

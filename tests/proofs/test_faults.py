@@ -26,8 +26,7 @@ import numpy as np
 import pytest
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.core.storage import blocks, priority_and_shuffle
-from aioqueue.core.storage import protocol as padded
+from aioqueue.core.storage import blocks, columns, padded, shelf
 from tests.kit.children import complaints
 from tests.kit.worlds import PATIENCE, AsyncioWorld, Kind, World, spin_until
 
@@ -344,7 +343,7 @@ async def test_memory_ends_in_a_batch(
     if waits:
         taking = await world.begin(queue.dequeue_many, 6)
     with monkeypatch.context() as patched:
-        for module in (blocks, padded, priority_and_shuffle):
+        for module in (blocks, columns, padded, shelf):
             patched.setattr(module, "np", NoMemory(fails_at), raising=False)
         putting_failed = failed = False
         try:

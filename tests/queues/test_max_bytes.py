@@ -11,7 +11,7 @@ import pytest
 from aioqueue import sync
 from aioqueue.core.attempts import QueueState
 from aioqueue.core.storage.blocks import BlockStorage
-from aioqueue.core.storage.priority_and_shuffle import ShuffleStorage
+from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.core.storage.sized import WeighedStorage
 from aioqueue.errors import InvalidArgumentError, QueueClosedError, QueueFull
 from tests.kit.worlds import TaskOperation, World, core_of

@@ -43,7 +43,6 @@ from aioqueue.inputs import (
 )
 from aioqueue.items.positions import digest_of
 from aioqueue.items.quarantine import QuarantineFile
-from aioqueue.pipeline.state import document as state_document
 from aioqueue.readers import tar
 from aioqueue.readers.reader import Reader
 
@@ -518,9 +517,3 @@ class TestOurDocuments:
                     list(islice(source.after(changed), 2))
                 except (InvalidArgumentError, DataLossError):
                     pass
-
-
-def test_each_field_of_a_state_is_checked() -> None:
-    named = {name for fields in state_document._FIELDS.values() for name in fields}
-    named |= {*state_document._LEFT, *state_document._PADDING, *state_document._READING}
-    assert named - {*state_document._VALUES} == {"ahead"}  # which has such fields

@@ -14,7 +14,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import huggingface_dataset
-from aioqueue.sources import iterables
+from aioqueue.sources.kinds import iterables
 
 datasets = pytest.importorskip("datasets", reason="the library datasets is not installed")
 

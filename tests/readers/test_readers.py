@@ -21,7 +21,7 @@ from aioqueue import DataLossError, InvalidArgumentError, sync
 from aioqueue.readers.files import files
 from aioqueue.readers.lines import read_lines
 from aioqueue.readers.reader import Reader, Records, read_records, read_whole_files
-from aioqueue.sources.sequences import items
+from aioqueue.sources.kinds.sequences import items
 from tests.conftest import Write
 from tests.kit.worlds import TaskWorld, spin_until
 

@@ -18,9 +18,9 @@ from aioqueue import InvalidArgumentError
 from aioqueue.items.item import Entry
 from aioqueue.readers.files import files
 from aioqueue.readers.lines import read_lines
-from aioqueue.sources.mixture import mix
-from aioqueue.sources.sequences import items, numbers
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.mixture import mix
+from aioqueue.sources.kinds.sequences import items, numbers
+from aioqueue.sources.kinds.source import Source
 from tests.kit.worlds import TaskWorld, spin_until
 
 properties = settings(derandomize=True, deadline=None, max_examples=50)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from aioqueue import InvalidArgumentError
 from aioqueue.items.item import Entry
-from aioqueue.sources.iterables import from_iterable
-from aioqueue.sources.sequences import arrays, items, numbers
+from aioqueue.sources.kinds.iterables import from_iterable
+from aioqueue.sources.kinds.sequences import arrays, items, numbers
+from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.shuffling import LONGEST_TABLE, feistel, indices, rng
-from aioqueue.sources.source import Source
 from tests.kit.worlds import TaskWorld
 
 LARGE = LONGEST_TABLE + 1

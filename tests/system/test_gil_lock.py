@@ -26,7 +26,7 @@ import pytest
 import aioqueue
 from aioqueue.core.fast_path import NOTHING, FastPath
 from aioqueue.core.machine import Machine
-from aioqueue.core.storage.protocol import ObjectStorage
+from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.system import locks
 from aioqueue.system.locks import NOT_HELD, call_with_lock, is_held_here
 from proofs.scheduling import Choices, ScheduleError, Scheduler, explore

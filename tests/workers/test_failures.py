@@ -20,8 +20,8 @@ from aioqueue import DataLossError, InvalidArgumentError, OutOfRangeError, Queue
 from aioqueue.items.item import Entry
 from aioqueue.items.quarantine import QuarantineFile
 from aioqueue.items.quarantined import Quarantined
-from aioqueue.sources.sequences import items, numbers
-from aioqueue.sources.source import Source, read_quarantine
+from aioqueue.sources.kinds.sequences import items, numbers
+from aioqueue.sources.kinds.source import Source, read_quarantine
 from aioqueue.workers.options import Retry
 from aioqueue.workers.retries import FailurePolicy
 from aioqueue.workers.runner import PrepareRunner, prepare

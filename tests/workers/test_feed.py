@@ -17,7 +17,7 @@ from aioqueue import InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.inputs import items as items_of
 from aioqueue.items.item import Entry, Item
 from aioqueue.sources.base import EntryScan
-from aioqueue.sources.sequences import _SequenceScan
+from aioqueue.sources.kinds.sequences import _SequenceScan
 from aioqueue.sources.source_reader import (
     SourceReader,
     close_items,

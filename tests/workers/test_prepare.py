@@ -20,7 +20,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.sources.sequences import items, numbers
+from aioqueue.sources.kinds.sequences import items, numbers
 from aioqueue.sources.shuffling import rng
 from aioqueue.workers.options import Retry
 from aioqueue.workers.runner import AsyncPrepareRunner, PrepareRunner, prepare

@@ -23,7 +23,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.processes.fork_server.spawn import StartedProcess
-from aioqueue.sources.sequences import items
+from aioqueue.sources.kinds.sequences import items
 from aioqueue.workers.options import Retry
 from aioqueue.workers.runner import PrepareRunner, prepare
 from tests.kit import functions

@@ -22,7 +22,7 @@ from aioqueue import OutOfRangeError, sync
 from aioqueue.inputs import Retry, items, numbers
 from aioqueue.items.item import Entry, Item
 from aioqueue.items.reordering import Reordering
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.source_reader import SourceReader
 from aioqueue.workers.flow_control import InFlightWindow, ReadPace, Tally
 from aioqueue.workers.runner import prepare

@@ -1,4 +1,4 @@
-"""A FIFO of typed rows, in blocks of contiguous arrays; and operations on columns of such rows.
+"""A FIFO of typed rows, in blocks of contiguous arrays.
 
 Rows are written straight into the last block. A batch leaves as slices of one or more blocks. Rows
 inside are never moved or overwritten. A *segment* says which rows of a block have which place
@@ -26,101 +26,34 @@ same few rows, which are still in the processor's cache.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
-
-import numpy as np
 
 from aioqueue.core.elements.component import Component
 from aioqueue.core.elements.spec import Columns, Row
+from aioqueue.core.storage.columns import (
+    LARGE_BYTES,
+    RowReader,
+    allocate,
+    as_dtypes,
+    common_bytes,
+    empty_value,
+    is_large,
+    row_bytes,
+    row_writer,
+)
 from aioqueue.core.storage.protocol import Held, Storage
-from aioqueue.system._compiled import make_function
-
-LARGE_BYTES: Final = 2**16
-"""Bytes from which a batch is copied without the lock: then the copy costs ten times the lock."""
-
-_LARGE_ROWS: Final = 512
-
-
-def allocate(components: tuple[Component, ...], n: int) -> Columns:
-    """Allocate uninitialised arrays of shape ``(n, *shape)``."""
-    return [np.empty((n, *_fixed(component)), component.dtype) for component in components]
-
-
-def _fixed(component: Component) -> tuple[int, ...]:
-    assert component.fixed
-    assert component.shape is not None
-    return component.shape  # type: ignore[return-value]  # it has no None
-
-
-def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
-    """Cast columns to exactly the components' dtypes, so that they need no cast when they leave."""
-    return [
-        np.asarray(column, dtype=component.dtype)
-        for component, column in zip(components, columns, strict=True)
-    ]
-
-
-def row_bytes(components: tuple[Component, ...]) -> int:
-    return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
-
-
-def common_bytes(components: tuple[Component, ...]) -> int | None:
-    """Return how many bytes every row takes; ``None`` if a component has no fixed size."""
-    is_known = all(c.fixed and not c.dtype.hasobject for c in components)
-    return row_bytes(components) if is_known else None
-
-
-def is_large(n: int, row_bytes: int) -> bool:
-    """Return whether a copy of n rows takes too long to be made under the lock."""
-    return n > _LARGE_ROWS or n * row_bytes > LARGE_BYTES
-
-
-class RowReader:
-    """Copies single rows out of columns. No other code turns rows into separate values.
-
-    NumPy returns a separate scalar for most dtypes. It returns a *view* of the array for an entry
-    that is an array itself, and for structured and other ``void`` scalars. Those are copied.
-
-    Args:
-        components: the components of a row, each of one fixed shape.
-
-    Attributes:
-        row: returns the row at an index of columns; it shares no memory with them.
-    """
-
-    __slots__ = ("row",)
-
-    def __init__(self, components: tuple[Component, ...]) -> None:
-        copies = [".copy()" if not c.scalar or c.dtype.kind == "V" else "" for c in components]
-        values = [f"columns[{i}][index]{copy}" for i, copy in enumerate(copies)]
-        self.row: Callable[[Columns, int], Row] = make_function(
-            "columns, index", f"return {', '.join(values)},"
-        )
-
-    def rows(self, columns: Columns) -> list[Row]:
-        """Return all rows; they share no memory with the columns."""
-        return [self.row(columns, index) for index in range(len(columns[0]))]
-
-
-def row_writer(n: int) -> Callable[[Columns, int, Row], object]:
-    """Return a function that writes a row of n values to an index of columns."""
-    lines = [f"columns[{i}][index] = row[{i}]" for i in range(n)]
-    write: Callable[[Columns, int, Row], object] = make_function("columns, index, row", *lines)
-    return write
-
-
-def empty_value(dtype: np.dtype[Any]) -> Any:
-    """Return the value that overwrites references, so that they keep nothing alive."""
-    return None if dtype.kind == "O" else np.zeros((), dtype)
-
 
 _BLOCK_BYTES: Final = 2**22
+
+
 _BLOCK_OBJECTS: Final = 1024
 """Arrays of references are filled with None when they are allocated, so their blocks are short."""
 
+
 _MOST_EXPECTED: Final = 2**30
 """Waiting batches of more bytes than this get no block of their own in advance."""
+
 
 _SPARE_BYTES: Final = 2**26
 """How many bytes of spare blocks are kept if the capacity is unbounded."""

@@ -21,9 +21,12 @@ import numpy as np
 
 from aioqueue.core.elements.spec import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
 from aioqueue.core.elements.trees import branch_of
-from aioqueue.core.storage.blocks import RowReader, as_dtypes, common_bytes, row_bytes
-from aioqueue.core.storage.priority_and_shuffle import HeapStorage, ShuffleStorage
-from aioqueue.core.storage.protocol import Held, ObjectStorage, Storage, padded
+from aioqueue.core.storage.columns import RowReader, as_dtypes, common_bytes, row_bytes
+from aioqueue.core.storage.heap import HeapStorage
+from aioqueue.core.storage.objects import ObjectStorage
+from aioqueue.core.storage.padded import padded
+from aioqueue.core.storage.protocol import Held, Storage
+from aioqueue.core.storage.shuffle import ShuffleStorage
 
 
 def rows_within(max_bytes: int, row_bytes: int) -> int | None:

@@ -194,7 +194,7 @@ class Buckets:
             )
 
     def counts(self) -> list[int]:
-        """Return all counts, for `go_on`."""
+        """Return all counts, for `restore_counts`."""
         with self._lock:
             plain = self._plain
             return [
@@ -203,7 +203,7 @@ class Buckets:
                 *(len(plain.lengths), plain.longest, plain.total),
             ]
 
-    def go_on(self, counts: Sequence[int]) -> None:
+    def restore_counts(self, counts: Sequence[int]) -> None:
         """Continue from these counts."""
         with self._lock:
             self._sorted, self._skipped, self._batches, *lengths = counts

@@ -191,7 +191,7 @@ class Collator:
         """Return the decision of the first example in plain JSON types; ``None`` before it."""
         return self._layout
 
-    def go_on(self, layout: Mapping[str, Any] | None) -> None:
+    def restore_layout(self, layout: Mapping[str, Any] | None) -> None:
         """Use the `layout` of an earlier run for all examples."""
         if layout is not None:
             Layout.of_plain(layout)  # fails at once if it is damaged

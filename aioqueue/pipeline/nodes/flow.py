@@ -59,6 +59,7 @@ def drive(flow: Flow[T], step: Step = _at_once) -> T:
     try:
         want = step(flow.send, None)
         while True:
+            # The wait is outside the step, without its lock: meanwhile any thread may take a state.
             want = step(flow.send, want.take())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
@@ -82,6 +83,8 @@ async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
     try:
         want = step(flow.send, None)
         while True:
+            # A cancellation arrives here, at the wait, where nothing has been taken: never within
+            # a step, which would lose what it has moved.
             want = step(flow.send, await want.take_async())
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]

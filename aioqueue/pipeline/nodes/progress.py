@@ -335,7 +335,7 @@ class ProgressCounter:
         """The counts so far."""
         return ItemCounts(*self._counts)
 
-    def go_on(self, counts: ItemCounts, before: ArrivedItems) -> None:
+    def restore(self, counts: ItemCounts, before: ArrivedItems) -> None:
         """Continue the counts of earlier runs."""
         self._counts[:] = counts
         self.before = before
@@ -470,7 +470,7 @@ class DeliveredRows:
 
     def __init__(self, count: int, journal: JournalWriter | None) -> None:
         self.count: int = count
-        self.hand_out: Callable[[Sequence[Row]], object] | None = None
+        self.deliver: Callable[[Sequence[Row]], object] | None = None
         """Called with the rows, if some of what they are made of was taken from a queue."""
         self._journal = journal
 
@@ -482,8 +482,8 @@ class DeliveredRows:
                 place = given - len(rows) + at
                 self._journal.add(self.count + at, epoch, place, items_of(row[ROW_ORIGIN]))
         self.count += len(rows)
-        if self.hand_out is not None:
-            self.hand_out(rows)
+        if self.deliver is not None:
+            self.deliver(rows)
 
 
 class ResumePoint(NamedTuple):
@@ -514,13 +514,13 @@ class ResumePoint(NamedTuple):
     """How many examples a stream has delivered."""
 
 
-def first_epoch_of(standing: ResumePoint) -> int:
+def first_epoch_of(resume_point: ResumePoint) -> int:
     """The earliest epoch in which a node begins when the run resumes.
 
     A node that has to give rows again goes back to make them. That may lead into an earlier epoch
     than the one in which the run stands.
     """
-    return min(_epochs_in(standing.node), default=standing.epoch)
+    return min(_epochs_in(resume_point.node), default=resume_point.epoch)
 
 
 def _epochs_in(state: Any) -> Iterator[int]:

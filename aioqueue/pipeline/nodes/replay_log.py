@@ -9,7 +9,7 @@ and sub). After a resume, the rows have to be made again. This works in five ste
    taken, and the last mark before all held rows.
 3. After a resume, `restore` restores the node before to that mark. It passes `WantedRows` on, so
    that nodes that can skip work give only the rows that are needed.
-4. `again` takes rows from the mark up to the last taken row, and picks out those that were held.
+4. `replay` takes rows from the mark up to the last taken row, and picks out those that were held.
    The others were passed on long ago, and are dropped.
 5. The node puts the held rows back in their order, and continues.
 
@@ -59,7 +59,7 @@ from aioqueue.pipeline.nodes.rows import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_AT_ONCE: Final = 256
+_REPLAY_CHUNK: Final = 256
 """How many rows to take again together. With more, Python's garbage collector would scan them."""
 
 _MOST_CHANGED: Final = 256
@@ -79,7 +79,7 @@ class Columns(NamedTuple):
         has_subs = any(map(sub_of, rows))
         return cls(numbers, np.fromiter(map(sub_of, rows), NUMBER, len(rows)) if has_subs else None)
 
-    def itself(self) -> Columns:
+    def as_is(self) -> Columns:
         """Return the columns: a bound method in place of a lambda."""
         return self
 
@@ -169,7 +169,7 @@ class KnownNames:
         self._changed: list[int] | None = None
         # The names at a copy, and the list of changes that was begun then. The names are usable
         # only if that list is still the current one: a later copy has begun another.
-        self._known: tuple[list[int], Columns] | None = None
+        self._names: tuple[list[int], Columns] | None = None
 
     def change(self, places: Sequence[int], size: int) -> None:
         """Note that rows were put to these places. Those from ``size`` on are not in the buffer."""
@@ -185,22 +185,24 @@ class KnownNames:
     def copied(self, rows: Sequence[Row]) -> Callable[[], Columns]:
         """Copy what is needed to name the rows that are there now. Returns a function that makes
         the names later, in any thread."""
-        known, before = self._known, self._changed
+        known, before = self._names, self._changed
         changed: list[int] = []
         self._changed = changed
+        # The names belong to the list of changes that began with them. Another list means that too
+        # much has changed, or that a later copy was made whose names nobody has asked for.
         if before is None or known is None or known[0] is not before:
             copy = list(rows)
-            return lambda: self._know(changed, Columns.of(copy))
+            return lambda: self._remember(changed, Columns.of(copy))
         names = known[1].with_rows(before, rows)
-        self._known = changed, names
-        return names.copied().itself
+        self._names = changed, names
+        return names.copied().as_is
 
-    def _know(self, changed: list[int], names: Columns) -> Columns:
-        self._known = changed, names.copied()  # unused if another state was taken meanwhile
+    def _remember(self, changed: list[int], names: Columns) -> Columns:
+        self._names = changed, names.copied()  # unused if another state was taken meanwhile
         return names
 
 
-class _Sought:
+class _RowFinder:
     """Finds rows by their names among all rows of a node, which come in ascending order.
 
     A shuffle may hold very many rows. So the names are in columns, sorted, and each list of rows
@@ -222,6 +224,7 @@ class _Sought:
         if len(subs):
             ids[2, :count] = subs
         ids[:, count:] = np.reshape(last, (3, 1))
+        # Rows come in the order of their names, while a shuffle holds them in any order.
         # Sort the names and drop duplicates. `_places` leads from each held row to its name.
         order = np.lexsort(ids[::-1])
         ids = ids[:, order]
@@ -231,7 +234,7 @@ class _Sought:
         self._places: list[int] = places[:count].tolist()
         self._epochs, self._numbers, self._subs = ids[:, is_first].tolist()
         self._found: list[Row] = []
-        self._next: Id | None = self._next_one()
+        self._next: Id | None = self._next_sought()
         self._last = last
 
     @property
@@ -250,7 +253,7 @@ class _Sought:
         # From `last` on everything is wanted, so the list ends before it.
         return WantedRows(epoch, numbers[: bisect_left(numbers, last)], last)
 
-    def look_among(self, epoch: int, rows: Sequence[Row]) -> None:
+    def pick_from(self, epoch: int, rows: Sequence[Row]) -> None:
         """Pick the sought rows from the next rows of the node."""
         first = len(self._found)
         stop = first + len(rows)
@@ -262,18 +265,18 @@ class _Sought:
             and self._subs[first:stop] == list(map(sub_of, rows))
         ):
             self._found += rows
-            self._next = self._next_one()
+            self._next = self._next_sought()
             return
         for row in rows:
             if self._next == id_in(epoch, row):
                 self._found.append(row)
-                self._next = self._next_one()
+                self._next = self._next_sought()
 
     def rows(self) -> list[Row]:
         """All held rows, in the order in which they are wanted back."""
         return list(map(self._found.__getitem__, self._places))
 
-    def _next_one(self) -> Id | None:
+    def _next_sought(self) -> Id | None:
         """The name that is sought next; ``None`` if all rows have come."""
         if not self.missing:
             return None
@@ -312,9 +315,9 @@ class ReplayLog:
         self._holder = ref(holder)
         self._marks: StateMarks[Id] = StateMarks(node)
         self._last: Id = (node.span.start - 1, END, 0)  # the last row that was taken
-        self._restored: State | None = None  # the restored state, until `again` has run
-        self._sought: _Sought | None = None  # the held rows that `again` has to find
-        self._at = self._last  # the last row that `again` has taken
+        self._restored: State | None = None  # the restored state, until `replay` has run
+        self._finder: _RowFinder | None = None  # the held rows that `replay` has to find
+        self._at = self._last  # the last row that `replay` has taken
         self._prune_at = 8  # the number of marks at which to forget some
 
     def take(self, n: int) -> Flow[Taken]:
@@ -325,6 +328,8 @@ class ReplayLog:
             if len(self._marks) > self._prune_at:
                 self._prune()
         taken = yield from self.node.take(n)
+        # No wait comes between the step that takes rows and these lines, so no state can be taken
+        # in which the rows are neither in the node before nor in this one.
         if isinstance(taken, EpochEnd):
             self._last = (taken.epoch, END, 0)
         else:
@@ -339,42 +344,46 @@ class ReplayLog:
         return epoch + 1 if number == END else epoch
 
     @property
-    def is_to_be_wound(self) -> bool:
-        """Whether you have to call `again` before `take`."""
+    def needs_replay(self) -> bool:
+        """Whether you have to call `replay` before `take`."""
         return self._restored is not None
 
-    def again(self) -> Flow[list[Row]]:
+    def replay(self) -> Flow[list[Row]]:
         """Take the rows from the mark up to where the node was. Returns those that were held.
 
         If it is interrupted, another call continues: all state is in the log.
         """
-        sought = self._sought
-        assert sought is not None
+        # The place is in `_at` and the rows in the finder, not in this generator: a cancelled call
+        # is dropped with its generator, and the next one goes on behind the last chunk.
+        finder = self._finder
+        assert finder is not None
         while self._at < self._last:
             # Not more than are missing, so that nothing behind the last taken row is taken here.
-            taken = yield from self.node.take(max(1, min(sought.missing, _AT_ONCE)))
+            taken = yield from self.node.take(max(1, min(finder.missing, _REPLAY_CHUNK)))
             if isinstance(taken, EpochEnd):
                 self._at = (taken.epoch, END, 0)
                 continue
             epoch = self._at[0] + (self._at[1] == END)  # behind an end, the next epoch begins
             self._at = id_in(epoch, taken[-1])
-            sought.look_among(epoch, taken)
+            finder.pick_from(epoch, taken)
         # The source and the functions must give the same rows as in the first run. If they do not,
         # the held rows are not found, or the last taken row is passed.
-        if sought.missing or self._at != self._last:
+        if finder.missing or self._at != self._last:
             raise RuntimeError(
                 f"the pipeline gives other examples than before it was resumed: got {self._at}"
                 f" (epoch, number, place within the item); expected {self._last}. A function or"
                 " the data must have changed since the state was saved"
             )
-        self._restored = self._sought = None
-        return sought.rows()
+        self._restored = self._finder = None
+        return finder.rows()
 
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one."""
+        # Also in the middle of a replay: the rows that it would bring back belong to epochs that
+        # nobody wants any more.
         self.node.skip_to(epoch)
         self._marks.clear()
-        self._restored = self._sought = None
+        self._restored = self._finder = None
         self._last = (epoch - 1, END, 0)
 
     def has_ended(self, epoch: int) -> bool:
@@ -388,7 +397,7 @@ class ReplayLog:
             given: rows that the holder has passed on, and that have to come again; only if the node
                 is not ordered.
         """
-        if self._restored is not None:  # `again` has not finished: the restored state still holds
+        if self._restored is not None:  # `replay` has not finished: the restored state still holds
             return self._restored
         if not self.node.is_ordered:
             return self.state_with([*given, *self._held()], self._last)
@@ -423,18 +432,19 @@ class ReplayLog:
         return {"taken": id_text(taken), "upstream": self.node.state(held)}
 
     def restore(self, state: State) -> None:
-        """Restore a state. If rows were held, call `again` next."""
+        """Restore a state. If rows were held, call `replay` next."""
         self._last = id_of(state["taken"])
+        # Nothing was held; or the node before is not ordered, and gives held rows again by itself.
         if "held" not in state:
             self.node.restore(state["upstream"])
             return
         self._restored = state
         self._at = id_of(state["from"])
-        self._sought = sought = _Sought(state["held"], self._last)
+        self._finder = finder = _RowFinder(state["held"], self._last)
         # The restored mark is the only one, until the run has passed the held rows. A state that is
         # taken soon may need it again.
         self._marks.restore(self._at, state["upstream"])
-        self.node.restore(state["upstream"], sought.wanted())
+        self.node.restore(state["upstream"], finder.wanted())
 
     @property
     def _owner(self) -> HoldingNode:

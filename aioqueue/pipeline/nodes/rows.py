@@ -143,6 +143,6 @@ class LazyRows(Sequence[Row]):
         return self.values[at], self._numbers[at], _INDEX(self._items[at]), 0, None
 
 
-def briefly(rows: Sequence[Row]) -> str:
+def format_rows(rows: Sequence[Row]) -> str:
     """Return how the title of a failure names rows: by the value of a single one, or a count."""
     return f"item {brief(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"

@@ -25,7 +25,7 @@ class Stepping:
 
     Args:
         skip: how many of the next rows to drop.
-        hand_out: called with the other rows and their node, in the step that takes them. It must
+        deliver: called with the other rows and their node, in the step that takes them. It must
             not refer to the owner of this object: that would be a cycle, which keeps the rows in
             the nodes until the garbage collector runs.
     """
@@ -33,11 +33,11 @@ class Stepping:
     def __init__(
         self,
         skip: int = 0,
-        hand_out: Callable[[Node, Sequence[Row]], object] = lambda node, rows: None,
+        deliver: Callable[[Node, Sequence[Row]], object] = lambda node, rows: None,
     ) -> None:
         self.skip: int = skip
         """How many of the next rows to drop."""
-        self._hand_out = hand_out
+        self._deliver = deliver
         self._lock = threading.RLock()
         self._is_moving = False
         self._why_torn = ""  # why the state of the nodes is unknown; empty if it is known
@@ -50,7 +50,7 @@ class Stepping:
         """
         return call_with_lock(self._lock, self._move, move, argument)
 
-    def at_hand(self, node: Node) -> list[Row]:
+    def ready_row(self, node: Node) -> list[Row]:
         """The next row of a node in a list, if it is ready; otherwise an empty list."""
         rows: list[Row] = self.step(self._take_ready, node)
         return rows
@@ -65,6 +65,8 @@ class Stepping:
             taken = yield from node.take(n)
             if isinstance(taken, EpochEnd):
                 return taken
+            # In the step that takes these rows: a state in between would drop as many of the next
+            # rows once more.
             if self.skip:
                 dropped = min(self.skip, len(taken))
                 self.skip -= dropped
@@ -72,13 +74,14 @@ class Stepping:
                     finish(row[ROW_ORIGIN])
                 taken = taken[dropped:]
             if taken:
-                self._hand_out(node, taken)
+                self._deliver(node, taken)
                 return taken
 
     def _take_ready(self, node: Node) -> list[Row]:
+        # While rows are to be dropped, only `taking` takes some.
         rows = [] if self.skip else node.take_ready(1)
         if rows:
-            self._hand_out(node, rows)
+            self._deliver(node, rows)
         return rows
 
     def between(self, ask: Callable[[], T]) -> T:
@@ -91,6 +94,8 @@ class Stepping:
         return call_with_lock(self._lock, self._between, ask)
 
     def _between(self, ask: Callable[[], T]) -> T:
+        # The lock is reentrant, so a signal handler that interrupts a step of its own thread gets
+        # here. In the middle of a step, rows may be in no node.
         if self._is_moving:
             raise RuntimeError(
                 "a signal handler asked for the state in the middle of a step; set a flag in the"
@@ -110,6 +115,8 @@ class Stepping:
         except BaseException as error:
             failure = failure_of_step(error)
             is_failure = isinstance(failure, Exception)
+            # Some nodes may have given rows that others have not taken yet. Nobody can tell which,
+            # so that a state from now on would lose them.
             self._why_torn = "a stage has failed" if is_failure else "it was interrupted in a step"
             try:
                 if failure is error:

@@ -1,18 +1,21 @@
-"""A pipeline and its stages as descriptions, and what its elements look like.
+"""A pipeline and its stages as descriptions.
 
 A stage is an immutable description. A `BuildContext` gives it what it needs to run, and it then
-makes a `Node`, which does the work. A pipeline has one watch, which all its runs share.
+makes a `Node`, which does the work. What a stage is stands in its class alone: how many rows it
+makes, whether other ranks can continue it, and what its entry in a position holds.
 
-What elements look like is found by looking at some: the dtype and shape of each of their arrays.
-What they differ in is not fixed: a dimension becomes ``None``, and a dtype the one that holds the
-values of all.
+To add a stage, write a file of its name beside this one, and a method in `Stages`.
+
+A pipeline has one watch, which all its runs share.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -28,6 +31,19 @@ from weakref import WeakKeyDictionary
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.display_text import on_one_line
+from aioqueue.base.json_files import DocumentError
+from aioqueue.pipeline.nodes.rows import State
+from aioqueue.pipeline.nodes.state_fields import (
+    COMMON,
+    LAYOUT,
+    PADDING,
+    RANK_FIELDS,
+    Fields,
+    Record,
+    WorkerCounts,
+    read_fields,
+    write_fields,
+)
 from aioqueue.sources.base import BaseSource
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import Watch
@@ -72,16 +88,105 @@ class BuildContext(Protocol):
         """How many rows of this stage the later stages may need for one row."""
 
 
+_classes: Final[dict[str, type[BaseStage]]] = {}
+
+
+def stage_class(name: str) -> type[BaseStage]:
+    """The class of stages that has a name, such as ``"batch"``.
+
+    A stage is defined in the file of its name beside this one, which is imported at the first use:
+    a program pays for the stages that it has.
+
+    Raises:
+        KeyError: no stage has this name. The name may come from a position, so only files of this
+            folder are looked for.
+    """
+    if name not in _classes and name.isidentifier():
+        home = f"{__package__}.{name}"
+        if find_spec(home) is not None:
+            import_module(home)
+    return _classes[name]
+
+
 class BaseStage(ABC):
-    """One step of a pipeline."""
+    """One step of a pipeline: all that the library knows about it.
+
+    A class with a `name` is registered, so that positions, ranks and pipelines find it. It has to
+    say whether another number of ranks can continue it (`why_inelastic`): there is no default,
+    because the wrong answer would lose examples in silence.
+    """
 
     name: ClassVar[str]
+    """What pipelines and positions call it, and the name of its file."""
+    state_fields: ClassVar[Fields] = {}
+    """The fields of its state in a position, besides `COMMON`."""
+    has_state: ClassVar[bool] = True
+    """Whether it has a node, whose state is in positions."""
     combines: ClassVar[bool] = False
     """Whether it mixes in other pipelines: only such a stage has `branches`."""
+    needs_batches: ClassVar[bool] = False
+    """Whether a stage before it, or the source, has to make batches."""
+    is_on_device: ClassVar[bool] = False
+    """Whether its output is in the memory of a device."""
+    may_follow_device: ClassVar[bool] = False
+    """Whether it leaves arrays untouched, so that these may be in the memory of a device."""
+
+    entry_fields: ClassVar[Fields] = {}
+    """All fields that the entry of such a stage may have for its state."""
+    _further_nodes: ClassVar[Mapping[str, Fields]] = {}
+    """Those of them that are the state of a node behind the first one, with the fields of it."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.entry_fields = (
+            {**COMMON, **cls.state_fields, "padding": PADDING} if cls.has_state else RANK_FIELDS
+        )
+        cls._further_nodes = {
+            name: field.fields
+            for name, field in cls.entry_fields.items()
+            if isinstance(field, Record) and field.is_node
+        }
+        name = vars(cls).get("name")
+        if name is None:
+            return  # what several stages share
+        if cls.why_inelastic.__func__ is BaseStage.why_inelastic.__func__:  # type: ignore[attr-defined]
+            raise TypeError(
+                f"{cls.__name__}: got no why_inelastic; expected a class method that returns why no"
+                " other number of ranks can continue an epoch behind this stage, or None if any"
+                " can: where it counts or pairs the rows of one rank, merged positions would lose"
+                " examples"
+            )
+        other = _classes.setdefault(name, cls)
+        if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(
+                f"{cls.__name__}: got the name {name!r}, which {other.__qualname__} has; expected"
+                " another one: positions find a stage by its name"
+            )
+        _classes[name] = cls
+
+    @classmethod
+    @abstractmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        """Why no other number of ranks can continue an epoch that was begun; ``None`` if any can.
+
+        Args:
+            arguments: what identifies the stage; see `fingerprint`.
+
+        Returns:
+            The end of a sentence that has the name of the stage before it.
+        """
+
+    def is_elastic(self) -> bool:
+        """Whether another number of ranks can continue an epoch that was begun."""
+        return self.why_inelastic(self.fingerprint()) is None
 
     @abstractmethod
     def details(self) -> str:
         """The most important arguments, in few words."""
+
+    def describe(self) -> str:
+        """Its name and its most important arguments."""
+        return f"{self.name} {self.details()}".strip()
 
     @abstractmethod
     def node(self, upstream: Node, building: BuildContext) -> Node:
@@ -91,19 +196,32 @@ class BaseStage(ABC):
         """The name of the user's function that it calls; its own name without a function."""
         return self.name
 
+    def worker_function(self) -> Callable[..., Any] | None:
+        """The user's function that its workers call; ``None`` without one."""
+        return None
+
+    def may_skip(self) -> bool:
+        """Whether it may skip items that have failed."""
+        return False
+
+    def without_quarantine(self) -> BaseStage:
+        """The same stage, which writes no quarantine file: a later run would write the same items
+        again."""
+        return self
+
     def length(self, rows: int | None) -> int | None:
         """How many rows it makes of this many; ``None`` if that is unknown."""
         return rows
 
     def depends_on_data(self) -> bool:
-        """Whether it may make different numbers of rows of equally many, on two ranks, say."""
+        """Whether the number of output rows depends on the data."""
         return self.length(2**40) is None
 
-    def needs(self) -> int:
+    def rows_per_output(self) -> int:
         """How many rows it may need to make one row."""
         return 1
 
-    def goes_on(self) -> bool:
+    def spans_epochs(self) -> bool:
         """Whether it keeps rows of one epoch for the next one."""
         return False
 
@@ -115,12 +233,21 @@ class BaseStage(ABC):
         """The pipelines that it mixes in."""
         return []
 
-    def is_elastic(self) -> bool:
-        """Whether another number of ranks can continue an epoch that was begun."""
-        return True
+    def with_branches(self, change: Callable[[Any, int], Any]) -> BaseStage:
+        """The same stage with other pipelines.
 
-    def passes_on(self) -> bool:
-        """Whether it passes on the same objects that it receives, each to one later stage."""
+        Args:
+            change: called with each pipeline or source, and its number from 1; returns the new one.
+        """
+        return self
+
+    def is_passthrough(self) -> bool:
+        """Whether it gives the same objects that it receives, each to one later stage."""
+        return False
+
+    def keeps_rows_apart(self) -> bool:
+        """Whether each row that it gives is one that it receives, or is made of one alone, and at
+        most one of each."""
         return False
 
     def copies(self) -> bool:
@@ -140,9 +267,99 @@ class BaseStage(ABC):
         makes = self.makes_batches()
         return depth if makes is None else depth + 1 if makes else 0
 
-    def draws(self) -> bool:
-        """Whether its output is random, so that it differs between epochs."""
+    def is_random(self) -> bool:
+        """Whether its output differs between epochs."""
         return False
+
+    @classmethod
+    def has_workers(cls) -> bool:
+        """Whether workers make its rows, so that positions have counts of items."""
+        return isinstance(cls.state_fields.get("counts"), WorkerCounts)
+
+    @classmethod
+    def fixes_layout(cls) -> bool:
+        """Whether the first example fixes the containers, dtypes and shapes of all."""
+        return LAYOUT.keys() <= cls.state_fields.keys()
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        """The empty fields of its entry in a position.
+
+        Args:
+            arguments: what identifies the stage.
+            is_padded: whether rank padding stands behind it.
+        """
+        if not cls.has_state:
+            return {}
+        fields = {**COMMON, **cls.state_fields}
+        blank = {name: field.blank() for name, field in fields.items()}
+        return blank | ({"padding": PADDING.blank()} if is_padded else {})
+
+    @classmethod
+    def check_entry(cls, entry: Mapping[str, Any]) -> None:
+        """Check the values of an entry.
+
+        Raises:
+            DocumentError: a field has a value that no state has.
+            KeyError, TypeError, AttributeError: it has another shape.
+        """
+        if not cls.has_state:
+            return
+        for name, field in cls.entry_fields.items():
+            if name in entry:
+                field.check(f"{cls.name}.{name}", entry[name])
+        if cls.fixes_layout():
+            check_layout(entry)
+
+    @classmethod
+    def write_entry(cls, entry: dict[str, Any], state: State | None) -> list[State | None]:
+        """Write the state of its node into an entry.
+
+        Returns:
+            The states of the nodes that it reads: of the node before, and of its branches.
+        """
+        if not cls.has_state:
+            return [state]
+        for name in cls._further_nodes:
+            if name in entry:
+                state = write_fields(entry[name], state)
+        return [write_fields(entry, state)]
+
+    @classmethod
+    def read_entry(
+        cls, entry: Mapping[str, Any], upstream: State | None, others: Sequence[State | None]
+    ) -> State | None:
+        """Read the state of its node from an entry; ``None`` before the first batch.
+
+        Args:
+            entry: the entry.
+            upstream: the state of the node before.
+            others: the states of its branches.
+        """
+        if not cls.has_state:
+            return upstream
+        state = read_fields(entry, cls.entry_fields, upstream)
+        for name, fields in cls._further_nodes.items():
+            if name in entry:
+                state = read_fields(entry[name], fields, state)
+        return state
+
+
+def check_layout(entry: Mapping[str, Any]) -> None:
+    """Check that the containers and the components of an example fit together.
+
+    Raises:
+        DocumentError: they do not.
+    """
+    kind, components = entry["example"], entry["components"]
+    if kind is None:
+        return
+    if components is None:
+        raise DocumentError("components: got None; expected one for the example")
+    if kind == "one" and len(components) != 1:
+        raise DocumentError(f"components: got {len(components)}; expected 1")
+    if kind in ("mapping", "named tuple") and len({type(label) for label, _ in components}) > 1:
+        raise DocumentError("components: got labels of several types; expected one type")
 
 
 class BasePipeline(Generic[T_co]):
@@ -161,9 +378,12 @@ class BasePipeline(Generic[T_co]):
         self.source = source
         self.stages: tuple[BaseStage, ...] = tuple(stages)
 
+    def _described(self) -> str:
+        parts = [self.source._described(), *(stage.describe() for stage in self.stages)]
+        return f"Pipeline of {' | '.join(parts)}"
+
     def __repr__(self) -> str:
-        stages = [f"{stage.name} {stage.details()}".strip() for stage in self.stages]
-        parts = " | ".join([repr(self.source), *stages])
+        parts = " | ".join([repr(self.source), *(stage.describe() for stage in self.stages)])
         return on_one_line(f"<aioqueue.inputs.Pipeline of {parts}>")
 
     def _made_of(self, source: BaseSource[Any], stages: Iterable[BaseStage]) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from aioqueue.pipeline.nodes.rows import (
     origin_of,
     value_of,
 )
+from aioqueue.pipeline.nodes.state_fields import HELD, LAYOUT, NUMBER, TEXT, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import MakingTransform
 
@@ -39,6 +40,7 @@ class Batch(BaseStage):
     """Makes batches of consecutive rows."""
 
     name: ClassVar[str] = "batch"
+    state_fields: ClassVar[Fields] = {"made": NUMBER, "epochs": TEXT, **HELD, **LAYOUT}
     size: int
     drop_remainder: bool
     pad: bool
@@ -49,7 +51,7 @@ class Batch(BaseStage):
 
     @classmethod
     def of_size(cls, size: Any) -> Batch:
-        """The stage for who says no more than a size."""
+        """A batch stage with default options."""
         return cls(size, False, False, 0, None, False)
 
     def __post_init__(self) -> None:
@@ -99,19 +101,28 @@ class Batch(BaseStage):
             return None
         return rows // self.size if self.drop_remainder else -(-rows // self.size)
 
-    def goes_on(self) -> bool:
+    def spans_epochs(self) -> bool:
         return self.across_epochs
 
     def fingerprint(self) -> dict[str, Any]:
         return {"across_epochs": True} if self.across_epochs else {}
 
-    def is_elastic(self) -> bool:
-        return not self.across_epochs
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        is_across = arguments.get("across_epochs")
+        return "across epochs, so that no epoch can continue by itself" if is_across else None
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        blank = super().blank_entry(arguments, is_padded=is_padded)
+        if not arguments.get("across_epochs"):
+            del blank["epochs"]
+        return blank
 
     def depends_on_data(self) -> bool:
         return False  # across epochs it depends on the epoch, but that is the same on all ranks
 
-    def needs(self) -> int:
+    def rows_per_output(self) -> int:
         return int(self.size)
 
 
@@ -192,11 +203,11 @@ class BatchNode(MakingTransform):
     def _held(self) -> list[Id]:
         return [id_in(epoch, row) for epoch, row in zip(self._epochs, self._rows, strict=True)]
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         epochs: State = {"epochs": packed(self._epochs)} if self._epochs else {}
         return {"made": self._made, **epochs}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._made = state["made"]
         self._restored_epochs = unpacked(state.get("epochs", ""))
 

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
+from aioqueue.base.arguments import checked_flag, function_name
 from aioqueue.items.provenance import finish, joined
 from aioqueue.pipeline.examples.batch_shape import BatchShape, Beside, Collated
-from aioqueue.pipeline.examples.buckets import Buckets
+from aioqueue.pipeline.examples.buckets import Buckets, checked_buckets
 from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, ROW_VALUE, Id, Row, State, origin_of
+from aioqueue.pipeline.nodes.state_fields import HELD, LAYOUT, NUMBER, NUMBERS, Fields
+from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import MakingTransform
 from aioqueue.workers.statistics import BucketStatistics
-
-if TYPE_CHECKING:
-    pass
-from dataclasses import dataclass
-from typing import ClassVar
-
-from aioqueue.base.arguments import (
-    checked_flag,
-    function_name,
-)
-from aioqueue.pipeline.examples.buckets import checked_buckets
-from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 
 
 class BucketNode(MakingTransform):
@@ -46,7 +38,7 @@ class BucketNode(MakingTransform):
         self._drop_remainder = drop_remainder
         # One row may make two batches. The second is the row alone; it is ready while the first is
         # taken, and a state has to name the row.
-        self._alone: Row | None = None
+        self._pending: Row | None = None
 
     @property
     def batch_shape(self) -> BatchShape | None:
@@ -58,7 +50,7 @@ class BucketNode(MakingTransform):
         try:
             for row in rows:
                 skipped = self._buckets.skipped
-                self._alone = tag = (None, *row[1:])
+                self._pending = tag = (None, *row[1:])
                 batches += map(self._batch_row, self._buckets.add(row[ROW_VALUE], tag))
                 if self._buckets.skipped > skipped:
                     finish(row[ROW_ORIGIN])
@@ -90,20 +82,20 @@ class BucketNode(MakingTransform):
         return len(self._buckets.tags()) + super().weight()
 
     def _held(self) -> list[Id]:
-        alone = [self._alone] if self._ready and self._alone is not None else []
+        alone = [self._pending] if self._ready and self._pending is not None else []
         return self._ids([*self._buckets.tags(), *alone])
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         return {"made": self._made - len(self._ready), "counts": self._buckets.counts()}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._made = state["made"]
-        self._buckets.go_on(state["counts"])
+        self._buckets.restore_counts(state["counts"])
 
     def _put_back(self, rows: list[Row]) -> None:
         counts = self._buckets.counts()
         self._ready = deque(self.accept(rows))
-        self._buckets.go_on(counts)  # putting rows back must not count them a second time
+        self._buckets.restore_counts(counts)  # putting rows back must not count them a second time
 
     def _need(self, n: int) -> int:
         return max(1, n // 2)  # one row may make two batches
@@ -117,6 +109,7 @@ class Bucket(BaseStage):
     """Makes padded batches of rows of similar length."""
 
     name: ClassVar[str] = "bucket"
+    state_fields: ClassVar[Fields] = {"made": NUMBER, "counts": NUMBERS, **HELD, **LAYOUT}
     boundaries: Any
     batch_size: Any
     tokens_per_batch: int | None
@@ -157,6 +150,10 @@ class Bucket(BaseStage):
             "pad_to_boundary": limit.to_boundary,
             "on_too_long": self.on_too_long,
         }
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
 
     def length(self, rows: int | None) -> int | None:
         return None

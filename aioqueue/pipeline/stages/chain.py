@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -14,11 +13,8 @@ from aioqueue import InvalidArgumentError
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, gives_batches
 from aioqueue.pipeline.stages.combining import CombiningStage
 from aioqueue.pipeline.stages.lengths import as_pipeline
-from aioqueue.pipeline.stages.map_batches import MapBatches
-from aioqueue.pipeline.stages.prefetch import Read
+from aioqueue.pipeline.stages.read import Read
 from aioqueue.pipeline.stages.shard import Shard
-from aioqueue.pipeline.stages.take_skip import Take
-from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.sources.base import BaseSource
 from aioqueue.sources.shards import Rank
 from aioqueue.sources.shuffling import derive_seed
@@ -28,11 +24,6 @@ PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
 
 
 _log: Final = logging.getLogger("aioqueue")
-
-
-def told_stage(stage: BaseStage) -> str:
-    """A short description of a stage: its name and its most important arguments."""
-    return f"{stage.name} {stage.details()}".strip()
 
 
 def once_only(pipeline: BasePipeline[Any]) -> BaseSource[Any] | None:
@@ -82,7 +73,7 @@ def most_empty(pipeline: BasePipeline[Any]) -> int:
     One may be: all its items were skipped, or were delivered before a resume. With
     ``across_epochs`` one batch may need the examples of several epochs.
     """
-    return prod(stage.needs() for stage in pipeline.stages if stage.goes_on())
+    return prod(stage.rows_per_output() for stage in pipeline.stages if stage.spans_epochs())
 
 
 def checked(pipeline: PipelineT) -> PipelineT:
@@ -148,10 +139,7 @@ def _seeded(stage: BaseStage, source: BaseSource[Any]) -> BaseStage:
     if stage.own_seed is None and source._has_drawn_seed:
         return stage
     seed = source.seed if stage.own_seed is None else int(stage.own_seed)
-    others = enumerate(stage.others, 1)
-    return replace(
-        stage, others=tuple(_seeded_branch(one, derive_seed(seed, at)) for at, one in others)
-    )
+    return stage.with_branches(lambda one, at: _seeded_branch(one, derive_seed(seed, at)))
 
 
 def _seeded_branch(given: Any, seed: int) -> Any:
@@ -175,11 +163,11 @@ def _check_common_order(pipeline: BasePipeline[Any]) -> None:
 
 
 def _check_after_device(stages: Sequence[BaseStage]) -> None:
-    names = [stage.name for stage in stages if not isinstance(stage, Take | Shard)]
-    if ToDevice.name in names[:-1]:
-        after = names[names.index(ToDevice.name) + 1]
+    touching = [stage for stage in stages if not stage.may_follow_device]
+    after = next((one for at, one in enumerate(touching[1:]) if touching[at].is_on_device), None)
+    if after is not None:
         raise InvalidArgumentError(
-            f"{after}: got it after `to_device`; expected it before, because stages work with"
+            f"{after.name}: got it after `to_device`; expected it before, because stages work with"
             " arrays in host memory (only `take` and `shard` may follow, which do not touch them)"
         )
 
@@ -187,7 +175,7 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
 def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None:
     """What is called with batches comes behind what makes some."""
     for at, stage in enumerate(stages):
-        if isinstance(stage, MapBatches) and not gives_batches(source, stages[:at]):
+        if stage.needs_batches and not gives_batches(source, stages[:at]):
             raise InvalidArgumentError(
                 "size: got none for map_batches, and no stage before makes batches; expected how"
                 " many examples make one, map_batches(function, size), or"
@@ -198,12 +186,12 @@ def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None
 
 def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
     """A stage before `shard`: the pipelines that it brings in are sharded for this rank, too."""
-    if not isinstance(stage, CombiningStage):
-        return stage
-    others = [
-        checked(one._made_of(one.source, (*one.stages, Shard(rank)))) for one in stage.branches()
-    ]
-    return replace(stage, others=tuple(others))
+
+    def sharded(given: Any, number: int) -> BasePipeline[Any]:
+        branch = as_pipeline(given)
+        return checked(branch._made_of(branch.source, (*branch.stages, Shard(rank))))
+
+    return stage.with_branches(sharded)
 
 
 _lock: Final = threading.RLock()  # guards _passes
@@ -234,5 +222,5 @@ def _counted(pipeline: BasePipeline[Any]) -> int:
 
 def _is_random(pipeline: BasePipeline[Any]) -> bool:
     return any(source._is_shuffled for source in sources_of(pipeline)) or any(
-        stage.draws() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
+        stage.is_random() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
     )

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from aioqueue import InvalidArgumentError
-from aioqueue.items.index import told_apart
+from aioqueue.base.json_files import DocumentError
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.examples.batch_shape import AnyOf, BatchShape
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
+from aioqueue.pipeline.nodes.progress import made
 from aioqueue.pipeline.nodes.rows import (
     Id,
     Row,
     State,
     WantedRows,
 )
+from aioqueue.pipeline.nodes.state_fields import COMMON, own_fields, write_fields
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
 from aioqueue.pipeline.stages.lengths import as_pipeline, length_of_source
-from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.pipeline.stages.transform import HoldingTransform
 
 Stop = Literal["first", "all"]
@@ -110,18 +112,18 @@ class CombiningNode(Node):
     def _restore_own(self, state: State) -> None:
         """Take over that part of a state."""
 
-    def _turn(self) -> EpochEnd:
+    def _end_epoch(self) -> EpochEnd:
         """The epoch has ended in all branches."""
         end = EpochEnd(self._epoch, self._given)
         self._go_to(self._epoch + 1)
         return end
 
-    def _marked(self, rows: Sequence[Row], branch: int) -> list[Row]:
+    def _renumbered(self, rows: Sequence[Row], branch: int) -> list[Row]:
         """Rows of one branch as rows of this node."""
         first, count = self._given, len(self._branches)
         self._given += len(rows)
         return [  # new numbers and indices, because those of different branches may be the same
-            (value, number, told_apart(index, branch, count), sub, origin)
+            (value, number, derive_index(index, branch, count), sub, origin)
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 
@@ -135,8 +137,8 @@ class _Lookahead(HoldingTransform):
 
     def fill(self) -> Flow[bool]:
         """Have the next row of the epoch ready; returns whether there is one."""
-        if self._tape.is_to_be_wound:
-            self._put_back((yield from self._tape.again()))
+        if self._log.needs_replay:
+            self._put_back((yield from self._log.replay()))
         while not self._ready and not self._has_ended:
             if self.is_limited:
                 self._upstream.expect(max(1, self._still_wanted))
@@ -154,10 +156,10 @@ class _Lookahead(HoldingTransform):
     def _put_back(self, rows: list[Row]) -> None:
         self._ready = deque(rows)
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         return {}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         """There is nothing to reshape: what is ready comes in order."""
 
 
@@ -174,7 +176,7 @@ class CombiningStage(BaseStage):
                 "others: got none; expected a pipeline or source, or several"
             )
         for other in self.others:
-            if any(isinstance(stage, ToDevice) for stage in as_pipeline(other).stages):
+            if any(stage.is_on_device for stage in as_pipeline(other).stages):
                 raise InvalidArgumentError(
                     f"others: got {other!r}; expected `to_device` after `{self.name}`, for all of"
                     " them"
@@ -184,6 +186,39 @@ class CombiningStage(BaseStage):
     def own_seed(self) -> int | None:
         """The seed that the user gave; ``None`` if the pipeline's seed decides."""
         return None
+
+    def without_quarantine(self) -> BaseStage:
+        return self.with_branches(_without_quarantine)
+
+    def with_branches(self, change: Callable[[Any, int], Any]) -> BaseStage:
+        return replace(self, others=tuple(change(one, at) for at, one in enumerate(self.others, 1)))
+
+    @classmethod
+    def check_entry(cls, entry: Mapping[str, Any]) -> None:
+        super().check_entry(entry)
+        count = branches_of(entry)
+        for name in ("running", "spent"):
+            if entry.get(name) is not None and len(entry[name]) != count:
+                raise DocumentError(f"{name}: got {len(entry[name])} values; expected {count}")
+        chosen = entry.get("chosen")
+        if chosen is not None and chosen >= count:
+            raise DocumentError(f"chosen: got {chosen}; expected less than {count}")
+
+    @classmethod
+    def write_entry(cls, entry: dict[str, Any], state: State | None) -> list[State | None]:
+        state = made(state)
+        if state is None:
+            return [None] * branches_of(entry)
+        write_fields(entry, {key: one for key, one in state.items() if key != "branches"})
+        branches: list[State | None] = state["branches"]
+        return branches
+
+    @classmethod
+    def read_entry(
+        cls, entry: Mapping[str, Any], upstream: State | None, others: Sequence[State | None]
+    ) -> State | None:
+        own = own_fields(entry, {**COMMON, **cls.state_fields})
+        return {**own, "branches": [upstream, *others]} if own else None
 
     def branches(self) -> list[BasePipeline[Any]]:
         return [as_pipeline(other) for other in self.others]
@@ -196,3 +231,14 @@ class CombiningStage(BaseStage):
         lengths = [rows, *map(length_of_source, self.others)]
         known = [length for length in lengths if length is not None]
         return known if len(known) == len(lengths) else None
+
+
+def branches_of(entry: Mapping[str, Any]) -> int:
+    """How many pipelines a stage makes one, by its entry: the one before it, and the others."""
+    return 1 + len(entry["others"])
+
+
+def _without_quarantine(given: Any, number: int) -> BasePipeline[Any]:
+    branch = as_pipeline(given)
+    stages = [stage.without_quarantine() for stage in branch.stages]
+    return branch._made_of(branch.source, stages)

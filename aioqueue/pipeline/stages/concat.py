@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, Taken
-from aioqueue.pipeline.nodes.rows import (
-    State,
-)
+from aioqueue.pipeline.nodes.rows import State
+from aioqueue.pipeline.nodes.state_fields import NUMBER, Fields
 from aioqueue.pipeline.stages.base import BuildContext
 from aioqueue.pipeline.stages.combining import CombiningNode, CombiningStage
 
@@ -33,9 +32,9 @@ class ConcatNode(CombiningNode):
             self._expect(n, self._branches[self._at])
             taken = yield from self._branches[self._at].take(n)
             if not isinstance(taken, EpochEnd):
-                return self._marked(taken, self._at)
+                return self._renumbered(taken, self._at)
             self._at += 1
-        return self._turn()
+        return self._end_epoch()
 
     def _own_state(self) -> State:
         return {"chosen": self._at}
@@ -53,12 +52,17 @@ class Concat(CombiningStage):
     """Continues with the examples of other pipelines, one pipeline after the other."""
 
     name: ClassVar[str] = "concat"
+    state_fields: ClassVar[Fields] = {"chosen": NUMBER}
 
     def details(self) -> str:
         return f"of {len(self.others) + 1}"
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return ConcatNode(self._nodes(upstream, building))
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
 
     def length(self, rows: int | None) -> int | None:
         lengths = self._lengths(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -64,7 +64,10 @@ class Enumerate(BaseStage):
     def details(self) -> str:
         return f"from {self.start}"
 
-    def passes_on(self) -> bool:
+    def is_passthrough(self) -> bool:
+        return True
+
+    def keeps_rows_apart(self) -> bool:
         return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
@@ -73,5 +76,6 @@ class Enumerate(BaseStage):
     def fingerprint(self) -> dict[str, Any]:
         return {"start": int(self.start)}
 
-    def is_elastic(self) -> bool:
-        return False  # it counts what one rank is given
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return "which counts what one rank is given"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -48,6 +48,13 @@ class Filter(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return FilterNode(upstream, self.predicate)
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
+
+    def keeps_rows_apart(self) -> bool:
+        return True
 
     def length(self, rows: int | None) -> int | None:
         return None

@@ -17,5 +17,8 @@ class Flat(Prepare):
         flat = Prepare(flattened(self.function), self.buffer_size, self.options)
         return flat.node(upstream, building)
 
+    def keeps_rows_apart(self) -> bool:
+        return False
+
     def length(self, rows: int | None) -> int | None:
         return None

@@ -9,3 +9,7 @@ class MapBatches(Prepare):
     """Calls a function with every batch, on workers."""
 
     name = "map_batches"
+    needs_batches = True
+
+    def keeps_rows_apart(self) -> bool:
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from aioqueue.pipeline.nodes.rows import (
     Row,
     State,
 )
+from aioqueue.pipeline.nodes.state_fields import NUMBER, Field, Fields, is_amount, list_of
 from aioqueue.pipeline.stages.base import BuildContext
 from aioqueue.pipeline.stages.combining import CombiningNode, CombiningStage, Stop
 from aioqueue.pipeline.stages.transform import failure_in
@@ -72,9 +73,9 @@ class MixNode(CombiningNode):
                 chosen, self._chosen = self._chosen, None
                 if self._tokens is not None:
                     self._spent[chosen] += self._tokens_of(taken, self._tokens)
-                return self._marked(taken, chosen)
-            self._ended(self._chosen)
-        return self._turn()
+                return self._renumbered(taken, chosen)
+            self._end_branch(self._chosen)
+        return self._end_epoch()
 
     def _own_state(self) -> State:
         state: State = {
@@ -89,8 +90,8 @@ class MixNode(CombiningNode):
         self._drawn = state["drawn"]
         self._words.skip(self._drawn)
         self._left = [
-            weight if goes_on else 0.0
-            for weight, goes_on in zip(self._left, state["running"], strict=True)
+            weight if is_running else 0.0
+            for weight, is_running in zip(self._left, state["running"], strict=True)
         ]
         self._bounds = bounds_of(self._left)
         self._spent = list(state.get("spent", self._spent))
@@ -110,7 +111,7 @@ class MixNode(CombiningNode):
         except BaseException as error:
             raise failure_in(self.stage, error, rows, self._epoch)  # noqa: B904  # has its cause
 
-    def _ended(self, branch: int) -> None:
+    def _end_branch(self, branch: int) -> None:
         self._chosen = None
         if self._stop == "all":
             self._left[branch] = 0.0
@@ -145,6 +146,12 @@ class Mix(CombiningStage):
     """Mixes in other pipelines."""
 
     name: ClassVar[str] = "mix"
+    state_fields: ClassVar[Fields] = {
+        "drawn": NUMBER,
+        "chosen": NUMBER,
+        "running": Field(list_of(lambda one: isinstance(one, bool)), "a list of bools"),
+        "spent": Field(list_of(is_amount), "a list of amounts"),
+    }
     weights: Any
     seed: int | None
     stop: Stop
@@ -187,8 +194,18 @@ class Mix(CombiningStage):
         found = {"weights": weights, "seed": self.seed, "stop": self.stop}
         return found if self.tokens is None else {**found, "tokens": True}
 
-    def is_elastic(self) -> bool:
-        return self.stop == "all"  # where the first ends depends on what each rank has drawn
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        if arguments.get("stop") == "first":
+            return "with stop='first', whose end depends on the draws of each rank"
+        return None
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        blank = super().blank_entry(arguments, is_padded=is_padded)
+        if not arguments.get("tokens"):
+            del blank["spent"]
+        return blank
 
     def length(self, rows: int | None) -> int | None:
         lengths = self._lengths(rows)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
 from aioqueue import InvalidArgumentError
+from aioqueue.base.arguments import checked_count
 from aioqueue.items.positions import misplaced
 from aioqueue.items.provenance import GONE, RowOrigin, joined, split
 from aioqueue.pipeline.examples.batch_shape import BatchShape
@@ -18,17 +20,24 @@ from aioqueue.pipeline.examples.layout import ExampleComponent
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import id_of, id_text, packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, ROW_VALUE, Id, Row, State
+from aioqueue.pipeline.nodes.state_fields import (
+    HELD,
+    LAYOUT,
+    NUMBER,
+    NUMBERS,
+    TEXT,
+    Field,
+    Fields,
+    is_number,
+    is_text,
+    list_of,
+    pairs_of,
+)
+from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import MakingTransform
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-from dataclasses import dataclass
-from typing import ClassVar
-
-from aioqueue.base.arguments import (
-    checked_count,
-)
-from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 
 TooLong = Literal["fail", "skip", "split"]
 
@@ -82,7 +91,7 @@ class PackNode(MakingTransform):
     ) -> None:
         super().__init__(upstream)
         self._length = length
-        self._most = open_rows
+        self._most_open = open_rows
         self.collator: Collator = Collator(pad=True, padding_value=padding_value)
         self._too_long = on_too_long
         self._open: list[_OpenRow] = []
@@ -92,7 +101,7 @@ class PackNode(MakingTransform):
         self._places: list[int] = []
         # Without order, after a restore: sequences that were given out in part come again as a
         # whole. These are the pieces of them that are still wanted.
-        self._again: dict[Id, frozenset[int]] = {}
+        self._wanted_pieces: dict[Id, frozenset[int]] = {}
         self._components: list[ExampleComponent] = []  # the components of every sequence
         self._joins: Callable[..., Any] = _beside  # makes a row of the columns and the marks
 
@@ -103,7 +112,7 @@ class PackNode(MakingTransform):
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         try:
             for row, one in zip(rows, self._ids(rows), strict=True):
-                wanted = self._again.pop(one, None) if self._again else None
+                wanted = self._wanted_pieces.pop(one, None) if self._wanted_pieces else None
                 for piece in self._pieces_of(row, one):
                     if piece.origin is not GONE and (wanted is None or piece.place in wanted):
                         self._waiting.append(piece)
@@ -122,7 +131,7 @@ class PackNode(MakingTransform):
     def clear(self) -> None:
         self._open = []
         self._waiting.clear()
-        self._again.clear()
+        self._wanted_pieces.clear()
 
     def weight(self) -> int:
         return sum(len(row.pieces) for row in self._open) + super().weight()
@@ -132,7 +141,7 @@ class PackNode(MakingTransform):
         piece = self._waiting[0]
         row = next((row for row in self._open if row.left >= piece.size), None)
         if row is None:
-            if len(self._open) == self._most:
+            if len(self._open) == self._most_open:
                 return self._open.pop(0)
             row = _OpenRow(self._length)
             self._open.append(row)
@@ -145,7 +154,7 @@ class PackNode(MakingTransform):
     def _held(self) -> list[Id]:
         return [piece.row for piece in self._all_pieces()]
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         state: State = {"made": self._made - len(self._ready)}
         if not self.is_ordered:
             # The held sequences will come again as a whole, in another order. So the state has no
@@ -159,9 +168,11 @@ class PackNode(MakingTransform):
             "places": packed([piece.place for piece in self._all_pieces()]),
         }
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._made = state["made"]
-        self._again = {id_of(one): frozenset(places) for one, places in state.get("again", ())}
+        self._wanted_pieces = {
+            id_of(one): frozenset(places) for one, places in state.get("again", ())
+        }
         self._counts = state.get("pieces", [])
         self._places = unpacked(state.get("places", ""))
 
@@ -173,7 +184,7 @@ class PackNode(MakingTransform):
             places.setdefault(piece.row, set()).add(piece.place)
             counts[piece.row] = piece.count
         held = {one: frozenset(here) for one, here in places.items() if len(here) < counts[one]}
-        return {**self._again, **held}
+        return {**self._wanted_pieces, **held}
 
     def _put_back(self, rows: list[Row]) -> None:
         made: dict[Id, list[_Piece]] = {}  # a sequence is named once for each of its held pieces
@@ -288,6 +299,14 @@ class Pack(BaseStage):
     """Packs sequences into rows of a fixed length."""
 
     name: ClassVar[str] = "pack"
+    state_fields: ClassVar[Fields] = {
+        "made": NUMBER,
+        "pieces": NUMBERS,
+        "places": TEXT,
+        "again": Field(pairs_of(is_text, list_of(is_number)), "a list of rows"),
+        **HELD,
+        **LAYOUT,
+    }
     row_length: int
     padding_value: Any
     on_too_long: TooLong
@@ -322,6 +341,10 @@ class Pack(BaseStage):
             "open_rows": int(self.open_rows),
             "on_too_long": self.on_too_long,
         }
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
 
     def length(self, rows: int | None) -> int | None:
         return None

@@ -1,32 +1,15 @@
-"""`prefetch`: a thread makes the next rows ahead. `Read` is the same for a source without
-workers."""
+"""`prefetch`: a thread makes the next rows ahead."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from aioqueue.base.arguments import (
-    checked_count,
-)
+from aioqueue.base.arguments import checked_count
 from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields, worker_fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
-from aioqueue.pipeline.stages.prepare import _LEAST_AHEAD
-
-
-@dataclass(frozen=True)
-class Read(BaseStage):
-    """Reads an async iterable in a task of its own. `Builder` adds this stage, and not the user."""
-
-    name: ClassVar[str] = "read"
-    source: str
-
-    def details(self) -> str:
-        return self.source
-
-    def node(self, upstream: Node, building: BuildContext) -> Node:
-        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
-        return building.workers(upstream, _itself_async, buffer_size=_LEAST_AHEAD, options=options)
 
 
 @dataclass(frozen=True)
@@ -34,6 +17,7 @@ class Prefetch(BaseStage):
     """Makes the next rows ahead, in a thread of its own."""
 
     name: ClassVar[str] = "prefetch"
+    state_fields: ClassVar[Fields] = WORKERS
     buffer_size: int
 
     def __post_init__(self) -> None:
@@ -42,8 +26,16 @@ class Prefetch(BaseStage):
     def details(self) -> str:
         return str(self.buffer_size)
 
-    def passes_on(self) -> bool:
+    def is_passthrough(self) -> bool:
         return True
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        return worker_fields(super().blank_entry(arguments, is_padded=is_padded), arguments)
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "max_in_flight": 1}
@@ -53,8 +45,4 @@ class Prefetch(BaseStage):
 
 
 def _itself(row: Any) -> Any:
-    return row
-
-
-async def _itself_async(row: Any) -> Any:
     return row

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from aioqueue import sync
@@ -16,12 +16,13 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.base.hints import unexpected_keyword
 from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields, worker_fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.workers.calls import takes_rng
 from aioqueue.workers.options import PrepareOptions
 from aioqueue.workers.runner import prepare_items
 
-_LEAST_AHEAD: Final = 64
+LEAST_AHEAD: Final = 64
 """The least number of prepared examples that may wait behind a stage."""
 
 
@@ -30,6 +31,7 @@ class Prepare(BaseStage):
     """Calls a function with every row, on workers."""
 
     name: ClassVar[str] = "prepare"
+    state_fields: ClassVar[Fields] = WORKERS
     function: Callable[..., Any]
     buffer_size: int | None
     options: dict[str, Any]
@@ -69,7 +71,7 @@ class Prepare(BaseStage):
         if options["seed"] is None:
             del options["seed"]
         buffer_size = self.buffer_size or max(
-            _LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize)
+            LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize)
         )
         return building.workers(upstream, self.function, buffer_size=buffer_size, options=options)
 
@@ -78,11 +80,27 @@ class Prepare(BaseStage):
         own = {} if seed is None else {"seed": seed}
         return own if self.options.get("ordered", True) else {"ordered": False, **own}
 
-    def draws(self) -> bool:
+    def is_random(self) -> bool:
         return takes_rng(self.function)
 
+    def worker_function(self) -> Callable[..., Any]:
+        return self.function
+
+    def keeps_rows_apart(self) -> bool:
+        return not makes_several(self.function)
+
+    def without_quarantine(self) -> BaseStage:
+        return replace(self, options={**self.options, "quarantine": None})
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        return worker_fields(super().blank_entry(arguments, is_padded=is_padded), arguments)
+
     def may_skip(self) -> bool:
-        """Whether it may skip items that have failed."""
         return bool(self.options.get("on_error", "stop") != "stop")
 
     def length(self, rows: int | None) -> int | None:

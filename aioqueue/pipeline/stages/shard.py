@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,8 @@ class Shard(BaseStage):
     """Reads one rank's shard of the source."""
 
     name: ClassVar[str] = "shard"
+    has_state: ClassVar[bool] = False
+    may_follow_device: ClassVar[bool] = True
     rank: Rank
 
     @classmethod
@@ -27,11 +29,15 @@ class Shard(BaseStage):
         rank, ranks, uneven = self.rank
         return f"{rank} of {ranks}, uneven={uneven!r}"
 
-    def passes_on(self) -> bool:
+    def is_passthrough(self) -> bool:
         return True
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return upstream  # the source node reads only the shard, so there is nothing left to do
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
 
     def fingerprint(self) -> dict[str, Any]:
         return dict(self.rank._asdict())

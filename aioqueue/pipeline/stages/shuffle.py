@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -18,6 +18,7 @@ from aioqueue.pipeline.nodes.rows import (
     Row,
     State,
 )
+from aioqueue.pipeline.nodes.state_fields import HELD, NUMBER, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import HoldingTransform
 from aioqueue.sources.shuffling import resolved_seed
@@ -28,6 +29,12 @@ class Shuffle(BaseStage):
     """Draws rows at random from a buffer."""
 
     name: ClassVar[str] = "shuffle"
+    state_fields: ClassVar[Fields] = {
+        "drawn": NUMBER,
+        "buffered": NUMBER,
+        "ready": NUMBER,
+        **HELD,
+    }
     size: int
     seed: int | None
 
@@ -38,11 +45,18 @@ class Shuffle(BaseStage):
     def details(self) -> str:
         return f"{self.size}" if self.seed is None else f"{self.size} seed={self.seed}"
 
-    def passes_on(self) -> bool:
+    def is_passthrough(self) -> bool:
         return True
 
-    def draws(self) -> bool:
+    def is_random(self) -> bool:
         return True
+
+    def keeps_rows_apart(self) -> bool:
+        return True
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         seed = building.seed("shuffle")
@@ -53,7 +67,7 @@ class Shuffle(BaseStage):
         return {"buffer": int(self.size), **own}
 
 
-_AT_ONCE: Final = 256
+_FILL_CHUNK: Final = 256
 """The most rows to take at a time in order to fill a buffer."""
 
 
@@ -72,7 +86,7 @@ class ShuffleNode(HoldingTransform):
     def __init__(self, upstream: Node, size: int, seed: int) -> None:
         super().__init__(upstream)
         # Without order, rows keep the names by which the node before can give them again.
-        self.passes_on: bool = not upstream.is_ordered
+        self.keeps_row_ids: bool = not upstream.is_ordered
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []
@@ -127,7 +141,7 @@ class ShuffleNode(HoldingTransform):
         return self._words.take(count)
 
     def take_ready(self, n: int) -> list[Row]:
-        if self.passes_on:
+        if self.keeps_row_ids:
             return super().take_ready(n)
         # New numbers, in the order in which rows leave.
         first = self._given
@@ -143,10 +157,10 @@ class ShuffleNode(HoldingTransform):
         epoch, buffer, ready = self._epoch, self._names.copied(self._buffer), list(self._ready)
         return lambda: NameColumns.of_columns(epoch, buffer(), ready)
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         return {"drawn": self._drawn, "buffered": len(self._buffer), "ready": len(self._ready)}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._buffered = state["buffered"]
         self._drawn = state["drawn"]
         self._words.skip(self._drawn)
@@ -156,7 +170,7 @@ class ShuffleNode(HoldingTransform):
         self._buffer[:], self._ready = rows[: self._buffered], deque(rows[self._buffered :])
 
     def _need(self, n: int) -> int:
-        return max(n, min(_AT_ONCE, self._rows_for(n)))
+        return max(n, min(_FILL_CHUNK, self._rows_for(n)))
 
     def _rows_for(self, rows: int) -> int:
         return rows + self._size - len(self._buffer) if rows else 0

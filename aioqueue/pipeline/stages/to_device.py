@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.rows import (
     Row,
 )
+from aioqueue.pipeline.nodes.state_fields import COMMON, WORKERS, Fields, Record, worker_fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import Transform
 
@@ -25,6 +26,8 @@ class ToDevice(BaseStage):
     """Copies the next batches to a device."""
 
     name: ClassVar[str] = "to_device"
+    state_fields: ClassVar[Fields] = {**WORKERS, "arrival": Record(COMMON, is_node=True)}
+    is_on_device: ClassVar[bool] = True
     target: Target
     buffer_size: int
 
@@ -38,6 +41,14 @@ class ToDevice(BaseStage):
 
     def copies(self) -> bool:
         return True
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        return worker_fields(super().blank_entry(arguments, is_padded=is_padded), arguments)
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         upstream.defer()

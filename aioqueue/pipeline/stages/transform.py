@@ -11,7 +11,7 @@ from aioqueue.base.tracebacks import FailureNote
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
 from aioqueue.items.provenance import RowOrigin
-from aioqueue.items.value_text import value_told
+from aioqueue.items.value_text import format_value
 from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.nodes.flow import Flow, failure_of_step
@@ -24,11 +24,11 @@ from aioqueue.pipeline.nodes.rows import (
     Row,
     State,
     WantedRows,
-    briefly,
+    format_rows,
     id_in,
 )
 
-_TOLD: Final = 8
+_MOST_INDICES: Final = 8
 """How many rows a failure names by their index."""
 
 
@@ -68,7 +68,7 @@ class Transform(Node):
             self._take_in(taken)
         if self._ready or self._add_more():
             return self.take_ready(n)
-        return self._turn()
+        return self._end_epoch()
 
     def calls_of(self, given: Sequence[Any], result: Any) -> int:
         return len(given[0]) if given and not isinstance(given[0], EpochEnd) else int(bool(result))
@@ -159,7 +159,7 @@ class Transform(Node):
             self._ready.append(row)
         return row is not None
 
-    def _turn(self) -> EpochEnd:
+    def _end_epoch(self) -> EpochEnd:
         end = EpochEnd(self._epoch, self._given)
         self._go_to(self._epoch + 1)
         return end
@@ -181,7 +181,7 @@ def failure_in(stage: str, error: BaseException, rows: Sequence[Row], epoch: int
     failure = failure_of_step(error)
     if isinstance(failure, Exception):
         at = f", at {_described(rows, epoch)}" if rows else f" (epoch {epoch})"
-        on = f" on {briefly(rows)}" if rows else ""
+        on = f" on {format_rows(rows)}" if rows else ""
         note = f"in the stage `{stage}`{at}"
         add_note(failure, FailureNote(note, f"{stage} failed{on}"))
     return failure
@@ -194,17 +194,17 @@ class HoldingTransform(Transform):
         upstream: the node before.
     """
 
-    passes_on = False
+    keeps_row_ids = False
     """Whether its rows keep the names (number and sub) that they had in the node before."""
 
     def __init__(self, upstream: Node) -> None:
         super().__init__(upstream)
-        self._tape = ReplayLog(upstream, self)
+        self._log = ReplayLog(upstream, self)
         self._restored: State = {}
 
     def take(self, n: int) -> Flow[Taken]:
-        if self._tape.is_to_be_wound:
-            self._put_back((yield from self._tape.again()))
+        if self._log.needs_replay:
+            self._put_back((yield from self._log.replay()))
         return (yield from super().take(n))
 
     @abstractmethod
@@ -222,48 +222,51 @@ class HoldingTransform(Transform):
         """Take back the rows that `_held` has named, after a resume."""
 
     @abstractmethod
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         """The rest of its state: how it holds the rows, and its counts."""
 
     @abstractmethod
-    def _reshape(self, state: State) -> None:
-        """Restore `_shape`. If rows were held, `_put_back` follows."""
+    def _restore_buffer(self, state: State) -> None:
+        """Restore `_buffer_state`. If rows were held, `_put_back` follows."""
 
     def _ids(self, rows: Iterable[Row]) -> list[Id]:
         return [id_in(self._epoch, row) for row in rows]
 
     def _pull(self, n: int) -> Flow[Taken]:
-        return self._tape.take(n)
+        return self._log.take(n)
 
     def _pass_over(self, epoch: int) -> None:
-        self._tape.skip_to(epoch)
+        self._log.skip_to(epoch)
 
     def _own_state(self, held: Sequence[Id]) -> State:
-        if held and not self.passes_on:
+        if held and not self.keeps_row_ids:
             raise NoPositionError(
                 "this pipeline has no position: its workers do not keep the order (ordered=False),"
                 " and several later stages hold examples; keep the order, or use only one such"
                 " stage"
             )
-        if not self._has_begun:  # the counts are still those of the epoch before
+        # Between two epochs, `begin` has not been called yet: the counts are those of the epoch
+        # before, while the position is that of the next one.
+        if not self._has_begun:
             self._has_begun = True
             self.begin(self._epoch)
-        shape = self._restored if self._tape.is_to_be_wound else self._shape()
+        # Until the rows have come back, the buffer is empty, and the restored state still holds.
+        buffer = self._restored if self._log.needs_replay else self._buffer_state()
         if self.is_ordered:
-            return {"shape": shape, "tape": self._tape.state()}
+            return {"buffer": buffer, "log": self._log.state()}
         # Without order, the node before has to give the held rows again, as if they were new.
         # It gives each once, though `pack` holds several pieces of a sequence.
         held = [*dict.fromkeys((*held, *self._held()))]
         ended = self._epoch if self._has_ended and not held else self._epoch - 1
-        return {"shape": shape, "tape": self._tape.state_with(held, (ended, END, 0))}
+        return {"buffer": buffer, "log": self._log.state_with(held, (ended, END, 0))}
 
     def _restore_own(self, state: State, wanted: WantedRows | None) -> None:
-        self._has_begun = True
-        self._restored = state["shape"]
+        self._has_begun = True  # or the first `take` would begin again, and reset the counts
+        self._restored = state["buffer"]
         self.begin(self._epoch)
-        self._tape.restore(state["tape"])
-        self._has_ended = self._tape.has_ended(self._epoch)
-        self._reshape(state["shape"])
+        self._log.restore(state["log"])
+        self._has_ended = self._log.has_ended(self._epoch)
+        self._restore_buffer(state["buffer"])
 
 
 class MakingTransform(HoldingTransform):
@@ -295,7 +298,7 @@ def _described(rows: Sequence[Row], epoch: int) -> str:
     """Name rows for a failure, in the words of `Item.describe`, and with bounded length."""
     if len(rows) == 1:
         value, _, index, _, _ = rows[0]
-        return f"the example {value_told(value)} (epoch {epoch}, index {index})"
-    indices = ", ".join(str(row[ROW_INDEX]) for row in rows[:_TOLD])
-    more = ", ..." if len(rows) > _TOLD else ""
+        return f"the example {format_value(value)} (epoch {epoch}, index {index})"
+    indices = ", ".join(str(row[ROW_INDEX]) for row in rows[:_MOST_INDICES])
+    more = ", ..." if len(rows) > _MOST_INDICES else ""
     return f"{len(rows)} examples (epoch {epoch}, index {indices}{more})"

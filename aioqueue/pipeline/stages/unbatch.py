@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aioqueue.items.positions import misplaced
 from aioqueue.items.provenance import GONE, unbatched
@@ -16,6 +16,7 @@ from aioqueue.pipeline.nodes.rows import (
     Row,
     State,
 )
+from aioqueue.pipeline.nodes.state_fields import HELD, NUMBER, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import HoldingTransform
 
@@ -25,6 +26,7 @@ class Unbatch(BaseStage):
     """Splits batches into their rows."""
 
     name: ClassVar[str] = "unbatch"
+    state_fields: ClassVar[Fields] = {"left": NUMBER, **HELD}
 
     def details(self) -> str:
         return ""
@@ -37,6 +39,10 @@ class Unbatch(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return UnbatchNode(upstream)
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None
 
     def length(self, rows: int | None) -> int | None:
         return None
@@ -70,10 +76,10 @@ class UnbatchNode(HoldingTransform):
     def _held(self) -> list[Id]:
         return self._ids([self._batch]) if self._batch is not None and self._ready else []
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         return {"left": len(self._ready)}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._left = state["left"]
 
     def _put_back(self, rows: list[Row]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.examples.layout import checked_objects
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, Id, Row, State
+from aioqueue.pipeline.nodes.state_fields import HELD, LAYOUT, NUMBER, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.batch import BatchNode, check_collate
 
@@ -85,10 +86,10 @@ class WindowNode(BatchNode):
             )
         return super()._own_state(held)
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         return {"made": self._made, "gap": self._gap}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._made, self._gap = state["made"], state["gap"]
 
     def _put_back(self, rows: list[Row]) -> None:
@@ -127,6 +128,7 @@ class Window(BaseStage):
     """Makes windows of rows that follow each other, which may overlap."""
 
     name: ClassVar[str] = "window"
+    state_fields: ClassVar[Fields] = {"made": NUMBER, "gap": NUMBER, **HELD, **LAYOUT}
     size: int
     stride: int
     drop_remainder: bool
@@ -177,8 +179,9 @@ class Window(BaseStage):
         first = self.size if self.drop_remainder else 1
         return max(0, (rows - first) // self.stride + 1)
 
-    def needs(self) -> int:
+    def rows_per_output(self) -> int:
         return int(self.size)
 
-    def is_elastic(self) -> bool:
-        return False  # a row is in several windows
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return "whose windows overlap on one rank"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_flag
@@ -17,11 +17,26 @@ from aioqueue.pipeline.nodes.rows import (
     ROW_INDEX,
     ROW_SUB,
     Row,
+    State,
     origin_of,
     value_of,
 )
+from aioqueue.pipeline.nodes.state_fields import (
+    COMMON,
+    HELD,
+    Fields,
+    Record,
+    own_fields,
+    read_fields,
+    write_fields,
+)
 from aioqueue.pipeline.stages.base import BuildContext
-from aioqueue.pipeline.stages.combining import CombiningNode, CombiningStage, _Lookahead
+from aioqueue.pipeline.stages.combining import (
+    CombiningNode,
+    CombiningStage,
+    _Lookahead,
+    branches_of,
+)
 from aioqueue.pipeline.stages.transform import failure_in
 
 
@@ -43,15 +58,15 @@ class ZipNode(CombiningNode):
 
     def take(self, n: int) -> Flow[Taken]:
         self._expect(1, *self._lookaheads)
-        have = []
+        filled = []
         for branch in self._lookaheads:
-            have.append((yield from branch.fill()))
-            if not have[-1] and not self._strict:
+            filled.append((yield from branch.fill()))
+            if not filled[-1] and not self._strict:
                 break
-        if all(have):
+        if all(filled):
             return [self._tuple([branch.take_ready(1)[0] for branch in self._lookaheads])]
-        if any(have) and self._strict:
-            raise self._refused(have)
+        if any(filled) and self._strict:
+            raise self._refused(filled)
         end = EpochEnd(self._epoch, self._given)
         self._skip_to(self._epoch + 1)
         return end
@@ -63,11 +78,11 @@ class ZipNode(CombiningNode):
         origin = joined(map(origin_of, rows))
         return tuple(map(value_of, rows)), number, first[ROW_INDEX], first[ROW_SUB], origin
 
-    def _refused(self, have: list[bool]) -> BaseException:
+    def _refused(self, filled: list[bool]) -> BaseException:
         error = InvalidArgumentError(
             f"zip: got pipelines of different lengths in epoch {self._epoch}: after"
-            f" {self._given} examples of each, number {have.index(False)} has ended and number"
-            f" {have.index(True)} has not; expected as many of each, or strict=False, which ends"
+            f" {self._given} examples of each, number {filled.index(False)} has ended and number"
+            f" {filled.index(True)} has not; expected as many of each, or strict=False, which ends"
             " with the shortest"
         )
         return failure_in(self.stage, error, (), self._epoch)
@@ -76,11 +91,24 @@ class ZipNode(CombiningNode):
         super()._go_to(epoch)
 
 
+_AHEAD: Final = Record({**COMMON, **HELD})
+"""The state of a `_Lookahead`."""
+
+
+class _Lookaheads(Record):
+    """A field with the states of all branches, by their number."""
+
+    def check(self, where: str, value: Any) -> None:
+        for branch, one in value.items():
+            _AHEAD.check(f"{where}.{branch}", one)
+
+
 @dataclass(frozen=True)
 class Zip(CombiningStage):
     """Makes tuples of one example from each pipeline."""
 
     name: ClassVar[str] = "zip"
+    state_fields: ClassVar[Fields] = {"ahead": _Lookaheads({})}
     strict: bool
 
     def __post_init__(self) -> None:
@@ -93,8 +121,32 @@ class Zip(CombiningStage):
     def node(self, upstream: Node, building: BuildContext) -> Node:
         return ZipNode(self._nodes(upstream, building), strict=self.strict)
 
-    def is_elastic(self) -> bool:
-        return False  # what one pipeline has left on a rank may be another part than of another
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        # What one pipeline has left on a rank may be another part than that of another one.
+        return "which pairs examples otherwise on another number of ranks"
+
+    @classmethod
+    def blank_entry(cls, arguments: Mapping[str, Any], *, is_padded: bool) -> dict[str, Any]:
+        blank = super().blank_entry(arguments, is_padded=is_padded)
+        numbers = range(branches_of(arguments))
+        return {**blank, "ahead": {str(branch): _AHEAD.blank() for branch in numbers}}
+
+    @classmethod
+    def write_entry(cls, entry: dict[str, Any], state: State | None) -> list[State | None]:
+        branches = super().write_entry(entry, state)
+        return list(map(write_fields, entry["ahead"].values(), branches))
+
+    @classmethod
+    def read_entry(
+        cls, entry: Mapping[str, Any], upstream: State | None, others: Sequence[State | None]
+    ) -> State | None:
+        own = own_fields(entry, COMMON)
+        branches = [
+            read_fields(ahead, _AHEAD.fields, one)
+            for ahead, one in zip(entry["ahead"].values(), [upstream, *others], strict=True)
+        ]
+        return {**own, "branches": branches} if own else None
 
     def length(self, rows: int | None) -> int | None:
         lengths = self._lengths(rows)

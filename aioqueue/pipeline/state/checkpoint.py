@@ -27,18 +27,14 @@ from aioqueue.items.positions import (
 )
 from aioqueue.pipeline.nodes.progress import ResumePoint, plain
 from aioqueue.pipeline.nodes.rows import State
+from aioqueue.pipeline.nodes.state_fields import RANK_FIELDS, blank_read, blank_rest
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.batch import Batch
 from aioqueue.pipeline.stages.chain import is_elastic, sources_of
-from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.shard import Shard, rank_of
 from aioqueue.pipeline.state.document import (
-    RANK_FIELDS,
     RUN_FIELDS,
     VERSION,
-    blank_entry,
-    blank_read,
-    blank_rest,
     check_values,
     cleared,
     identity,
@@ -117,29 +113,30 @@ def _entry_of(
     """The entry of a stage in a document: what identifies the stage, and its empty fields."""
     function = _function_of(stage)
     arguments = {**stage.fingerprint(), **_size(stage, rest)}
-    is_padded = rank.ranks > 1 and rank.uneven != "allow" and isinstance(stage, Prepare)
+    # Only functions of the user's skip items, so only behind these ranks may need padding.
+    is_padded = rank.ranks > 1 and rank.uneven != "allow" and stage.worker_function() is not None
     others = [_blank_part(one, has_ledger=has_ledger) for one in stage.branches()]
     return {
         "kind": stage.name,
         **({} if function is None else {"function": function}),
         **arguments,
         **({"others": others} if others else {}),
-        **blank_entry(stage.name, arguments, branches=len(others), is_padded=is_padded),
+        **stage.blank_entry({**arguments, "others": others}, is_padded=is_padded),
     }
 
 
 def _may_skip(pipeline: BasePipeline[Any]) -> bool:
     """Whether a stage may skip items that have failed."""
     return any(
-        (isinstance(stage, Prepare) and stage.may_skip()) or any(map(_may_skip, stage.branches()))
-        for stage in pipeline.stages
+        stage.may_skip() or any(map(_may_skip, stage.branches())) for stage in pipeline.stages
     )
 
 
 def _function_of(stage: BaseStage) -> str | None:
     """The name of the user's function that a stage calls; ``None`` without one."""
-    if isinstance(stage, Prepare):
-        return function_name(stage.function)
+    function = stage.worker_function()
+    if function is not None:
+        return function_name(function)
     name = stage.function_name()
     return None if name == stage.name else name
 
@@ -171,40 +168,40 @@ class PipelinePositions:
         is_quick = all(one._is_repeatable and one._is_in_memory for one in sources_of(pipeline))
         return cls(pipeline) if is_quick else None
 
-    def behind(self, standing: ResumePoint) -> dict[str, Any]:
+    def behind(self, resume_point: ResumePoint) -> dict[str, Any]:
         """The position at which a run stands, for the user to save and to resume from."""
-        return _written(marshal.loads(self._blank), standing)
+        return _written(marshal.loads(self._blank), resume_point)
 
 
-def _written(document: dict[str, Any], standing: ResumePoint) -> dict[str, Any]:
+def _written(document: dict[str, Any], resume_point: ResumePoint) -> dict[str, Any]:
     """Write where a run stands into the empty document of its pipeline."""
-    document["epoch"], document["batches"] = standing.epoch, standing.batches
-    document["skip"], document["handed"] = standing.skip, standing.handed
-    document["run"] = standing.run
+    document["epoch"], document["batches"] = resume_point.epoch, resume_point.batches
+    document["skip"], document["handed"] = resume_point.skip, resume_point.handed
+    document["run"] = resume_point.run
     if "length" in document:
-        document["length"], document["examples"] = standing.length, standing.examples
-    if standing.node is not None:
-        write_node(document, standing.node)
-    write_tallies(document, standing.stages)
-    write_layouts(document, standing.layouts)
-    write_rest(document, standing.rest)
+        document["length"], document["examples"] = resume_point.length, resume_point.examples
+    if resume_point.node is not None:
+        write_node(document, resume_point.node)
+    write_tallies(document, resume_point.stages)
+    write_layouts(document, resume_point.layouts)
+    write_rest(document, resume_point.rest)
     try:
         return sealed(document, VERSION)
     except TypeError:  # ints of NumPy, which are rare: converting every document would be slow
         return sealed(plain(document), VERSION)
 
 
-def merged_position(position: Mapping[str, Any], standing: ResumePoint) -> dict[str, Any]:
+def merged_position(position: Mapping[str, Any], resume_point: ResumePoint) -> dict[str, Any]:
     """A position from which any rank of any number can resume.
 
     Args:
         position: the position of one of the earlier ranks, which names the pipeline.
-        standing: where the new ranks begin.
+        resume_point: where the new ranks begin.
     """
     header = ("format", "version", "checksum")
     document = {key: value for key, value in position.items() if key not in header}
     document["rest"] = blank_rest()
-    return _written(of_any_rank(cleared(document)), standing)
+    return _written(without_rank(cleared(document)), resume_point)
 
 
 def identity_in(position: Any) -> dict[str, Any]:
@@ -220,7 +217,7 @@ def identity_in(position: Any) -> dict[str, Any]:
     return found
 
 
-def checked_standing(
+def checked_resume_point(
     pipeline: BasePipeline[Any], position: Any
 ) -> tuple[BasePipeline[Any], ResumePoint]:
     """Check that a position belongs to a pipeline. Returns the pipeline, and where the run stands.
@@ -238,11 +235,11 @@ def checked_standing(
     if source is not pipeline.source:
         pipeline = pipeline._made_of(source, pipeline.stages)
     ours = plain(fingerprint_of(pipeline))
-    check_same(theirs, of_any_rank(ours) if is_merged(theirs) else ours, "")
-    return pipeline, standing_in(position)
+    check_same(theirs, without_rank(ours) if is_merged(theirs) else ours, "")
+    return pipeline, resume_point_in(position)
 
 
-def standing_in(position: Mapping[str, Any]) -> ResumePoint:
+def resume_point_in(position: Mapping[str, Any]) -> ResumePoint:
     """Read from a position where its run stands.
 
     Raises:
@@ -268,13 +265,13 @@ def standing_in(position: Mapping[str, Any]) -> ResumePoint:
         )
 
 
-def rest_from(rest: State | None, epoch: int) -> State | None:
+def rest_from_epoch(rest: State | None, epoch: int) -> State | None:
     """The part of a rest that concerns this epoch and later ones; ``None`` if nothing does."""
     epochs = {at: one for at, one in rest["epochs"].items() if int(at) >= epoch} if rest else {}
     return {**rest, "epochs": epochs} if rest and epochs else None
 
 
-def of_any_rank(fingerprint: Any) -> Any:
+def without_rank(fingerprint: Any) -> Any:
     """A fingerprint without the rank, the number of ranks and the size of batches.
 
     A merged position belongs to pipelines of any rank, so these fields must not be compared.
@@ -284,10 +281,10 @@ def of_any_rank(fingerprint: Any) -> Any:
         of_any = {"rank": None, "ranks": None} if kind == Shard.name else {}
         without = {"size"} if kind == Batch.name else set()
         return {
-            key: of_any_rank(one) for key, one in fingerprint.items() if key not in without
+            key: without_rank(one) for key, one in fingerprint.items() if key not in without
         } | of_any
     if isinstance(fingerprint, list | tuple):
-        return [of_any_rank(one) for one in fingerprint]
+        return [without_rank(one) for one in fingerprint]
     return fingerprint
 
 
@@ -300,4 +297,4 @@ def is_merged(fingerprint: Any) -> bool:
 def _size(stage: BaseStage, rest: Sequence[BaseStage]) -> dict[str, Any]:
     """The size of batches, if a later stage counts them; else it may change at a resume."""
     is_last = all(isinstance(one, Shard) for one in rest)
-    return {} if is_last or stage.needs() == 1 else {"size": stage.needs()}
+    return {} if is_last or stage.rows_per_output() == 1 else {"size": stage.rows_per_output()}

@@ -16,32 +16,33 @@ from aioqueue.errors import counted, describe_exception
 from aioqueue.pipeline.examples.collation import Collator, examples_in
 from aioqueue.pipeline.examples.layout import Objects, checked_objects
 from aioqueue.pipeline.stages.batch import Batch
-from aioqueue.pipeline.streams.examples import (
-    NO_POSITIONS,
-    Fitting,
-    QueueSink,
-    checked_coordinator,
-    fill,
-    has_fixed_shapes,
-    is_queue,
-    pump,
-    resumable,
-    start,
-)
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.stages.draw import Draw
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
+    QueuePipe,
+    checked_coordinator,
+    stream_of,
 )
-from aioqueue.pipeline.streams.streaming import DrawStage
+from aioqueue.pipeline.streams.forward import (
+    NO_POSITIONS,
+    QueueSink,
+    fill,
+    forwarder,
+    has_fixed_shapes,
+    is_queue,
+    start_worker,
+)
+from aioqueue.pipeline.streams.resumable import Fitting, resumable
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.options import PrepareOptions, UnseededOptions
 from aioqueue.workers.statistics import BatchStatistics
 
 
-class BatchPipe:
+class BatchPipe(QueuePipe):
     """The pipe that takes examples from a queue and makes batches of them.
 
     Args:
@@ -68,9 +69,9 @@ class BatchPipe:
         objects: Objects = False,
     ) -> None:
         self.queue = queue
-        self.examples: AnyQueue | None = queue
+        self.examples = queue
         self.runner = runner
-        self.size: int | None = size
+        self.size = size
         self.drop_remainder = drop_remainder
         self.max_wait = max_wait
         self._owns = owns
@@ -82,10 +83,10 @@ class BatchPipe:
         self._batches = 0
         self._examples = 0
 
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         """Stack the examples, if they are objects."""
         n = examples_in(taken) if self._collate is None else len(taken)
-        made = taken if self._collate is None else _made(self._collate, taken)
+        made = taken if self._collate is None else _collated(self._collate, taken)
         self._count(n)
         return made
 
@@ -107,7 +108,7 @@ class BatchPipe:
         return f"of {counted(self.size, 'example')} from {self.queue!r}"
 
 
-def _made(collate: Collator, examples: Any) -> Any:
+def _collated(collate: Collator, examples: Any) -> Any:
     """Make a batch. Nothing is awaited meanwhile: so a cancellation that an example raises (in its
     ``__array__``, for example) is a failure, and not a cancellation of the calling task."""
     try:
@@ -123,45 +124,41 @@ def _made(collate: Collator, examples: Any) -> Any:
             del failure
 
 
-class Prefetching:
+class PrefetchedBatches(QueuePipe):
     """The pipe that returns the batches of another pipe, which a worker makes ahead.
 
     Args:
-        making: makes the batches, in the worker.
+        maker: makes the batches, in the worker.
         queue: holds the finished batches.
     """
 
-    size: int | None = None
-    drop_remainder = False
-    max_wait: float | None = None
-
-    def __init__(self, making: BatchPipe, queue: FIFOQueue) -> None:
-        self.queue: AnyQueue = queue
-        self.examples: AnyQueue | None = making.queue
-        self.runner: PreparationInfo | None = making.runner
-        self._making = making
+    def __init__(self, maker: BatchPipe, queue: FIFOQueue) -> None:
+        self.queue = queue
+        self.examples = maker.queue
+        self.runner = maker.runner
+        self._maker = maker
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0
         self._examples = 0
 
     @synchronized
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         self._batches += 1
         self._examples += examples_in(taken)
         return taken
 
     @synchronized
     def statistics(self) -> BatchStatistics:
-        made = self._making.statistics()
+        made = self._maker.statistics()
         ready = made.examples - self._examples
         return BatchStatistics(self._batches, self._examples, made.waiting + ready)
 
     def close(self) -> None:
         self.queue.close(cancel_pending_enqueues=True)
-        self._making.close()
+        self._maker.close()
 
     def describe(self) -> str:
-        return f"{self._making.describe()}, {self.queue.size()} ready"
+        return f"{self._maker.describe()}, {self.queue.size()} ready"
 
 
 @overload
@@ -316,7 +313,7 @@ def batch(
         pad=dynamic_pad,
         objects=kept,
     )
-    return _stream(pipe, coord)
+    return stream_of(pipe, coord)
 
 
 @overload
@@ -432,7 +429,7 @@ def shuffle_batch(
         stacking = _batch_stage(batch_size, allow_smaller_final_batch, False, fitting, kept)
         return resumable(
             source,
-            [DrawStage(keep, _checked_seed(seed)), stacking],
+            [Draw(keep, _checked_seed(seed)), stacking],
             coord=coord,
             function=function,
             options=options,
@@ -449,7 +446,7 @@ def shuffle_batch(
         keep + 1, keep, dtypes, shapes, names, seed=seed, name=f"{name}-examples"
     )
     runner = fill(shuffled, source, coord, function, options)
-    making = BatchPipe(
+    maker = BatchPipe(
         shuffled,
         batch_size,
         drop_remainder=not allow_smaller_final_batch,
@@ -459,21 +456,20 @@ def shuffle_batch(
         objects=kept,
     )
     ready = FIFOQueue(ahead, name=name)
-    start(coord, ready, pump(BatchStream(making), QueueSink(ready), closes=True))
-    return _stream(Prefetching(making, ready), coord)
+    start_worker(coord, ready, forwarder(BatchStream(maker), QueueSink(ready), closes=True))
+    return stream_of(PrefetchedBatches(maker, ready), coord)
 
 
 class _ShuffleBuffer(RandomShuffleQueue):
     """Draws each example from the same choices, whatever the consumer's pace and the end."""
 
     __module__ = RandomShuffleQueue.__module__  # users see it as a RandomShuffleQueue
-    _draws_again = False
+    _redraws = False
 
 
 def _batch_stage(
     size: int, keeps_rest: bool, pad: bool, fitting: Fitting | None, objects: Objects
 ) -> Batch:
-    """The stage that makes batches."""
     collate = None if fitting is None else fitting.batch
     pads = pad and collate is None  # `collate` pads by itself
     return Batch(size, not keeps_rest, pads, 0, collate, False, objects)
@@ -500,14 +496,6 @@ def _refuse_wait(max_wait: float | None) -> None:
             f"max_wait: got {max_wait!r} with resume; expected None, because the ends of the"
             " batches would depend on the clock"
         )
-
-
-def _stream(
-    pipe: BatchPipe | Prefetching, coord: AnyCoordinator
-) -> AsyncBatchStream[BatchStatistics] | BatchStream[BatchStatistics]:
-    if isinstance(coord, aioqueue.Coordinator):
-        return AsyncBatchStream(pipe)
-    return BatchStream(pipe)
 
 
 def _example_queue(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 
@@ -20,23 +20,21 @@ from aioqueue import (
 )
 from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.core.elements.trees import mapped
-from aioqueue.pipeline.streams.examples import Delivery, checked_coordinator, pump, start
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
-    PreparationInfo,
+    QueuePipe,
+    checked_coordinator,
 )
+from aioqueue.pipeline.streams.forward import Delivery, forwarder, start_worker
 from aioqueue.workers.statistics import ConsumerStatistics
-
-if TYPE_CHECKING:
-    pass
 
 Policy = Literal["slowest", "drop_oldest", "sample"]
 
 
-class Consumer:
+class Consumer(QueuePipe):
     """The pipe of one consumer.
 
     Args:
@@ -45,19 +43,13 @@ class Consumer:
         copy: whether to copy each batch for this consumer.
     """
 
-    size: int | None = None
-    drop_remainder = False
-    max_wait: float | None = None
-    runner: PreparationInfo | None = None
-    examples: AnyQueue | None = None
-
     def __init__(self, queue: FIFOQueue, policy: Policy, *, copy: bool) -> None:
-        self.queue: AnyQueue = queue
+        self.queue = queue
         self.policy = policy
         self._copy = copy
         self._lock = threading.Lock()  # guards the counts
-        self._pushed_out = 0
-        self._not_let_in = 0
+        self._dropped_oldest = 0
+        self._dropped_newest = 0
 
     def offer(self, batch: Any) -> bool:
         """Offer a batch without waiting; return whether it was either queued or dropped."""
@@ -70,16 +62,16 @@ class Consumer:
                     return False
                 if self.policy == "sample":
                     with self._lock:
-                        self._not_let_in += 1
+                        self._dropped_newest += 1
                     return True
             with self._lock:
                 try:
                     self.queue.dequeue_nowait()
                 except (QueueEmpty, OutOfRangeError):
                     continue  # the consumer was faster, or has left
-                self._pushed_out += 1
+                self._dropped_oldest += 1
 
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         """Return the batch in new containers, so that consumers share only arrays."""
         return mapped(_copied if self._copy else _same, taken)
 
@@ -87,8 +79,8 @@ class Consumer:
         with self._lock:
             queue = self.queue.statistics()
             return ConsumerStatistics(
-                taken=queue.dequeued - self._pushed_out,
-                dropped=self._pushed_out + self._not_let_in,
+                taken=queue.dequeued - self._dropped_oldest,
+                dropped=self._dropped_oldest + self._dropped_newest,
                 waiting=queue.size,
             )
 
@@ -100,7 +92,7 @@ class Consumer:
 
 
 class Broadcaster:
-    """The stage that gives each batch to all remaining consumers.
+    """The sink that gives each batch to all remaining consumers.
 
     Args:
         consumers: all consumers.
@@ -242,10 +234,10 @@ def broadcast(
         for number, policy in enumerate(_checked_policies(policy, n))
     ]
     fan = Broadcaster(consumers, coord, read_only=n > 1 and not copy)
-    start(
+    start_worker(
         coord,
         consumers[0].queue,
-        pump(source, fan),
+        forwarder(source, fan),
         close_op=fan.close,
         cancel_op=fan.cancel,
     )

@@ -16,23 +16,25 @@ from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.errors import counted
 from aioqueue.pipeline.examples.buckets import Buckets, TooLong, checked_buckets, log_skipped
 from aioqueue.pipeline.stages.bucket import Bucket
-from aioqueue.pipeline.streams.examples import (
-    NO_POSITIONS,
-    Delivery,
-    checked_coordinator,
-    consumer_gone,
-    fill,
-    pump,
-    resumable,
-    start,
-)
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
     AsyncBatchStream,
     BatchStream,
     PreparationInfo,
+    QueuePipe,
+    checked_coordinator,
+    stream_of,
 )
+from aioqueue.pipeline.streams.forward import (
+    NO_POSITIONS,
+    Delivery,
+    consumer_gone,
+    fill,
+    forwarder,
+    start_worker,
+)
+from aioqueue.pipeline.streams.resumable import resumable
 from aioqueue.workers.options import PrepareOptions
 from aioqueue.workers.statistics import BucketStatistics
 
@@ -40,8 +42,8 @@ _EXAMPLES_AHEAD: Final = 64
 """The number of prepared examples that may wait to be sorted."""
 
 
-class BucketPipe:
-    """The stage that sorts examples into buckets, and the pipe that returns their batches.
+class BucketPipe(QueuePipe):
+    """The sink that sorts examples into buckets, and the pipe that returns their batches.
 
     Args:
         queue: receives finished batches.
@@ -52,10 +54,6 @@ class BucketPipe:
         keep_remainder: whether the examples that are left in the buckets at the end make batches.
     """
 
-    size: int | None = None
-    drop_remainder = False
-    max_wait: float | None = None
-
     def __init__(
         self,
         queue: FIFOQueue,
@@ -65,13 +63,13 @@ class BucketPipe:
         *,
         keep_remainder: bool,
     ) -> None:
-        self.queue: AnyQueue = queue
+        self.queue = queue
         self.runner = runner
-        self.examples: AnyQueue | None = examples
+        self.examples = examples
         self._buckets = buckets
         self._keep_remainder = keep_remainder
 
-    # The stage.
+    # The sink.
 
     def accept(self, example: Any) -> Iterable[Delivery]:
         """Sort one example; return the batches that it completes: none, one or two."""
@@ -96,7 +94,7 @@ class BucketPipe:
 
     # The pipe.
 
-    def give(self, taken: Any) -> Any:
+    def deliver(self, taken: Any) -> Any:
         return taken
 
     def statistics(self) -> BucketStatistics:
@@ -267,15 +265,16 @@ def bucket_by_sequence_length(
     if function is not None or options:
         examples = FIFOQueue(_EXAMPLES_AHEAD, name=f"{name}-examples")
         runner = fill(examples, source, coord, function, options)
-    stage = BucketPipe(
+    pipe = BucketPipe(
         queue,
         examples,
         runner,
         buckets,
         keep_remainder=allow_smaller_final_batch,
     )
-    carrying = pump(source, stage) if examples is None else pump(examples, stage, closes=True)
-    start(coord, queue, carrying)
-    if isinstance(coord, aioqueue.Coordinator):
-        return AsyncBatchStream(stage)
-    return BatchStream(stage)
+    if examples is None:
+        forwarding = forwarder(source, pipe)
+    else:
+        forwarding = forwarder(examples, pipe, closes=True)
+    start_worker(coord, queue, forwarding)
+    return stream_of(pipe, coord)

@@ -16,13 +16,9 @@ from aioqueue.core.elements.philox import (
     philox_blocks,
     resolve_seed,
 )
-from aioqueue.core.storage.priority_and_shuffle import (
-    ObjectShelf,
-    Shelf,
-    ShuffleStorage,
-    TypedShelf,
-)
 from aioqueue.core.storage.protocol import Held
+from aioqueue.core.storage.shelf import ObjectShelf, Shelf, TypedShelf
+from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.errors import InvalidArgumentError
 
 ONES = 0xFFFFFFFF

@@ -24,13 +24,10 @@ from aioqueue.core.elements.spec import Columns
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage import blocks
 from aioqueue.core.storage.blocks import BlockStorage
-from aioqueue.core.storage.priority_and_shuffle import (
-    HeapStorage,
-    HeldBatch,
-    ShuffleStorage,
-    TypedShelf,
-)
+from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.protocol import Held, Storage
+from aioqueue.core.storage.shelf import HeldBatch, TypedShelf
+from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.errors import OutOfRangeError
 from aioqueue.system.locks import OwnedLock
 from tests.kit.invariants import violations

@@ -16,8 +16,8 @@ import pytest
 from aioqueue import sync
 from aioqueue.core.attempts import PutMany
 from aioqueue.core.storage.blocks import BlockStorage
-from aioqueue.core.storage.priority_and_shuffle import ShelvedStorage
-from aioqueue.core.storage.protocol import PaddedStorage
+from aioqueue.core.storage.padded import PaddedStorage
+from aioqueue.core.storage.shelf import ShelvedStorage
 from aioqueue.worlds.waker import ThreadWaker
 from tests.kit.worlds import LARGE, PATIENCE, core_of
 

@@ -17,8 +17,10 @@ import pytest
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.core.elements.component import Component
 from aioqueue.core.elements.spec import Columns, ElementSpec
-from aioqueue.core.storage.priority_and_shuffle import HeapStorage, ShuffleStorage, shelf_for
+from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.protocol import Held, Storage
+from aioqueue.core.storage.shelf import shelf_for
+from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.queues.fifo import fifo_storage
 
 RECORD = np.dtype([("id", "i8"), ("w", "f4")])

@@ -15,9 +15,9 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs import items
 from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
 from aioqueue.pipeline.streams.batch import batch, shuffle_batch
-from aioqueue.pipeline.streams.stream import AsyncBatchStream, BatchStream
-from aioqueue.sources.sequences import numbers
+from aioqueue.sources.kinds.sequences import numbers
 from aioqueue.workers.statistics import BatchStatistics
 from tests.kit.pipelines import (
     StreamEndedError,
@@ -162,7 +162,7 @@ class TestBatch:
             [[6, 7], [8, 9], [10, 11]],
         ]
 
-    async def test_it_tells_what_it_is(self, world: World) -> None:
+    async def test_its_repr_names_size_and_queue(self, world: World) -> None:
         async with coordinated(world) as coord:
             stream = batch([], 4, coord=coord, name="digits")
             assert stream.name == "digits"
@@ -353,7 +353,7 @@ class TestExamples:
                 assert await rest(stream) == []
         (failure,) = raised.value.exceptions
         assert "of shape [1]; expected shape [2]" in str(failure)
-        assert any("worker aioqueue-pour" in note for note in failure.__notes__), failure.__notes__
+        assert any("worker aioqueue-pairs" in note for note in failure.__notes__), failure.__notes__
 
     async def test_typed_examples_have_names_and_padding(self, world: World) -> None:
         async with coordinated(world) as coord:
@@ -427,7 +427,7 @@ class TestEnding:
             assert end.value.__cause__ is failure
 
     @pytest.mark.parametrize("function", [None, lambda number: number], ids=["plain", "prepared"])
-    async def test_a_consumer_that_leaves_takes_its_workers_along(
+    async def test_closing_a_stream_ends_its_workers(
         self, world: World, function: Callable[[int], int] | None
     ) -> None:
         async with coordinated(world) as coord:
@@ -543,9 +543,7 @@ class TestShuffleBatch:
             assert sorted(taken) == list(range(100))
 
     @pytest.mark.slow(every=3)
-    async def test_the_same_seed_gives_the_same_batches_whoever_is_faster(
-        self, world: World
-    ) -> None:
+    async def test_the_same_seed_gives_the_same_batches_at_any_speed(self, world: World) -> None:
         pause = threading.Event()
 
         def augment(number: int, rng: np.random.Generator) -> int:

@@ -247,7 +247,7 @@ class TestEnding:
             assert end.value.__cause__ is failure
 
     @pytest.mark.parametrize("options", [{}, {"function": np.ones}], ids=["plain", "prepared"])
-    async def test_a_consumer_that_leaves_takes_its_workers_along(
+    async def test_closing_a_stream_ends_its_workers(
         self, world: World, options: dict[str, Any]
     ) -> None:
         def endless() -> Iterator[Any]:

@@ -17,7 +17,7 @@ from tests.kit.worlds import World
 
 
 class Live:
-    """A source that cannot be gone through again, and notes what was taken from it."""
+    """A source that can be read only once, and records what was taken from it."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -199,7 +199,7 @@ def test_what_takes_from_a_stream_goes_on_until_that_ends(world: World) -> None:
     world.run(body)
 
 
-def test_at_the_deadline_it_tells_what_is_on_the_way(world: World) -> None:
+def test_at_the_deadline_it_reports_what_is_in_flight(world: World) -> None:
     async def body() -> None:
         queue = world.fifo(1, name="one place")
         face: Any = getattr(queue, "face", queue)

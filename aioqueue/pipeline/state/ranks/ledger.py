@@ -53,13 +53,13 @@ class _Epoch:
     Args:
         shared: what the epochs of the ledger share; its lock guards everything here.
         epoch: the number of the epoch.
-        gone: returns the parts of an item that an earlier number of ranks has delivered.
+        parts_before: returns the parts of an item that an earlier number of ranks has delivered.
     """
 
-    def __init__(self, shared: _Shared, epoch: int, gone: Callable[[int], Cut]) -> None:
+    def __init__(self, shared: _Shared, epoch: int, parts_before: Callable[[int], Cut]) -> None:
         self.lock, self.lose, self.source = shared
         self.epoch = epoch
-        self._gone = gone
+        self._parts_before = parts_before
         self._left: set[int] = set()  # items that were taken, and are not done
         self._upto = 0  # the first item that was not taken
         self._split: dict[
@@ -81,16 +81,19 @@ class _Epoch:
             # Items may arrive out of order. Those in between are in flight, so they are left, too.
             self._left.update(range(self._upto, number + 1))
             self._upto = number + 1
-        return ItemTicket(self, number, index, None, self._gone(number), self._done.get(number, {}))
+        return ItemTicket(
+            self, number, index, None, self._parts_before(number), self._done.get(number, {})
+        )
 
     def finished(self, number: int) -> None:
-        """Note that an item is done."""
+        # `discard`, not `remove`: a ticket may finish more than once.
         self._left.discard(number)
         self._split.pop(number, None)
         self._done.pop(number, None)
 
     def was_split(self, number: int, ticket: ItemTicket) -> None:
-        """Note that an item has become several examples."""
+        # A copied state asks the ticket which parts are done. An item that is done already needs
+        # none, and would keep its ticket for the rest of the epoch.
         if number in self._left:
             self._split[number] = ticket
 
@@ -102,15 +105,20 @@ class _Epoch:
         starts = self._starts
         if not starts or start.number >= starts[-1].number + _EVERY:
             starts.append(start)
+            # The last place before the first item that is left has to stay: reading begins there.
             if not len(starts) % _EVERY:  # not each time, because finding the first item is slow
                 first = min(self._left, default=self._upto)
                 del starts[: max(0, _count_before(starts, first) - 1)]
+            # One item that is never finished keeps all places behind it. Every second one may go:
+            # a run that begins earlier only reads more.
             if len(starts) > _MOST_STARTS:
                 del starts[1::2]
 
     def copied(self) -> _Epoch:
         """A copy as of this moment. Its `state` can be made later, without the lock."""
         copied = copy(self)
+        # What changes in place is copied. The dicts of `_done` are replaced by others when they
+        # change (`ItemTicket.part_finished`), so that a copy may refer to them.
         copied._left = self._left.copy()
         copied._starts = self._starts.copy()
         cuts = {number: ticket.cut() for number, ticket in self._split.items()}
@@ -121,6 +129,8 @@ class _Epoch:
         """The items that are left, in plain JSON types. It is slow, so call it on a copy."""
         left = sorted(self._left)
         state: State = {"missing": packed(left), "upto": self._upto}
+        # `count` says that this rank has taken all of its items. `merge_positions` then looks for
+        # none behind `upto`.
         if self.count is not None and self._upto >= self.count:
             state["count"] = self.count
         # The last remembered place at or before the first item that is left.
@@ -192,6 +202,8 @@ class RankLedger:
 
     def forget(self, epoch: int) -> None:
         """Forget the epochs before this one. The caller holds the lock."""
+        # A slower rank may save its position in an epoch that this one has ended. The merge then
+        # needs to know how many items this rank had there: all of them are done.
         for number in [one for one in self._epochs if one < epoch]:
             self._ended[number] = self._epochs.pop(number).taken
         self._ended = {at: one for at, one in self._ended.items() if at >= epoch - MOST_APART}
@@ -199,20 +211,23 @@ class RankLedger:
     def _epoch(self, epoch: int) -> _Epoch:
         found = self._epochs.get(epoch)
         if found is None:
-            found = self._epochs[epoch] = _Epoch(self._shared, epoch, self._gone_of(epoch))
+            found = self._epochs[epoch] = _Epoch(self._shared, epoch, self._parts_before_of(epoch))
             found.count = self._entries.length(epoch)
         return found
 
-    def _gone_of(self, epoch: int) -> Callable[[int], Cut]:
+    def _parts_before_of(self, epoch: int) -> Callable[[int], Cut]:
+        # `cuts` go by places in the common order of all ranks, and tickets by the numbers of this
+        # rank. A number without a place is a copy that pads the last round: nothing of it was
+        # delivered before.
         cuts, place_of = self._cuts.get(epoch), self._entries.place_of
         if not cuts:
             return lambda _: {}
 
-        def gone(number: int) -> Cut:
+        def parts_before(number: int) -> Cut:
             place = place_of(epoch, number)
             return {} if place is None else cuts.get(place, {})
 
-        return gone
+        return parts_before
 
 
 class ItemNames:
@@ -283,12 +298,13 @@ class RunLedgers:
         return int(self._epochs[epoch]["batches"]) if epoch in self._epochs else 0
 
     @synchronized
-    def hand_out(self, taken: Taken) -> None:
+    def deliver(self, taken: Taken) -> None:
         """Note that the user receives rows, or the end of an epoch."""
         if isinstance(taken, EpochEnd):
             self.go_to(taken.epoch + 1)
             return
         self.total += len(taken)
+        # The tickets have the same lock, which this thread may take again.
         for row in taken:
             finish(row[ROW_ORIGIN])
 
@@ -300,6 +316,8 @@ class RunLedgers:
 
     def state(self, epoch: int) -> State:
         """What is left of an epoch, source by source."""
+        # Copies are made under the lock, and turned into text without it, so that workers which
+        # finish items do not wait for that.
         total, lost, copies = self._copied(epoch)
         if lost is not None:
             return {"total": total, "lost": lost}
@@ -318,6 +336,7 @@ class RunLedgers:
             ledger.restore(epoch, one)
 
     def _lose(self, why: str) -> None:
+        # For good: items of such batches never finish, so that no later state would be right.
         self._lost = why
 
 

@@ -25,12 +25,13 @@ from aioqueue.items.provenance import Cut
 from aioqueue.pipeline.examples.layout import Layout
 from aioqueue.pipeline.nodes.progress import ResumePoint, packed, unpacked
 from aioqueue.pipeline.nodes.rows import State
+from aioqueue.pipeline.stages.base import stage_class
 from aioqueue.pipeline.state.checkpoint import (
     identity_in,
     is_merged,
     merged_position,
-    of_any_rank,
-    standing_in,
+    resume_point_in,
+    without_rank,
 )
 from aioqueue.pipeline.state.document import shard_in
 from aioqueue.pipeline.state.ranks.ledger import MOST_APART, cut_of, cut_state, rest_of, start_of
@@ -76,13 +77,13 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
         _check_lockstep(ranks)
     # Without lockstep, ranks may be in different epochs. Every epoch that any rank has begun, or
     # that an earlier number of ranks had begun, may have items left.
-    first = min(one.standing.epoch for one in ranks)
-    last = max(epoch for one in ranks for epoch in (one.standing.epoch, *one.rests()))
-    ahead = max(ranks, key=lambda one: one.standing.epoch)
-    if ahead.standing.epoch - first > MOST_APART:
+    first = min(one.resume_point.epoch for one in ranks)
+    last = max(epoch for one in ranks for epoch in (one.resume_point.epoch, *one.rests()))
+    ahead = max(ranks, key=lambda one: one.resume_point.epoch)
+    if ahead.resume_point.epoch - first > MOST_APART:
         raise InvalidArgumentError(
-            f"positions: got epoch {ahead.standing.epoch} of rank {ahead.rank} and epoch {first} of"
-            f" another rank; expected ranks that are at most {MOST_APART} epochs apart"
+            f"positions: got epoch {ahead.resume_point.epoch} of rank {ahead.rank} and epoch"
+            f" {first} of another rank; expected ranks that are at most {MOST_APART} epochs apart"
         )
     # None stands for an epoch that no rank has begun: the new ranks read all of it as usual.
     merged = {epoch: _merged(ranks, epoch) for epoch in range(first, last + 1)}
@@ -91,16 +92,16 @@ def merge_positions(positions: Iterable[Mapping[str, Any]], *, lockstep: bool = 
     rest = {"total": max(one.total for one in ranks), "epochs": epochs}
     # Counts of items and the names of journals are not merged: they are those of the earlier ranks,
     # and a new rank has other items.
-    handed = max(one.standing.handed for one in ranks)
-    standing = ResumePoint(
+    handed = max(one.resume_point.handed for one in ranks)
+    resume_point = ResumePoint(
         first,
         batches,
-        ranks[0].standing.skip,
+        ranks[0].resume_point.skip,
         rest=rest,
         handed=handed,
-        layouts=_decided(ranks),
+        layouts=_merged_layouts(ranks),
     )
-    return Position(merged_position(ranks[0].position, standing))
+    return Position(merged_position(ranks[0].position, resume_point))
 
 
 class _Rank(NamedTuple):
@@ -109,36 +110,40 @@ class _Rank(NamedTuple):
     rank: int
     position: Mapping[str, Any]
     fingerprint: Mapping[str, Any]
-    standing: ResumePoint
+    resume_point: ResumePoint
 
     @property
     def total(self) -> int:
         """How many batches it has delivered, in all epochs."""
-        standing = self.standing
+        resume_point = self.resume_point
         return int(
-            (standing.rest or {"total": 0} if standing.node is None else standing.node)["total"]
+            (resume_point.rest or {"total": 0} if resume_point.node is None else resume_point.node)[
+                "total"
+            ]
         )
 
     @property
     def ledgers(self) -> Sequence[State]:
         """The states of its ledgers, source by source; empty before the first batch."""
-        found: Sequence[State] = (self.standing.node or {"left": ()})["left"]
+        found: Sequence[State] = (self.resume_point.node or {"left": ()})["left"]
         return found
 
     def left(self, epoch: int, source: int) -> State:
         """What this rank has left of an epoch of a source."""
-        if self.standing.epoch > epoch:  # this rank has finished the epoch, so nothing is left
+        if self.resume_point.epoch > epoch:  # this rank has finished the epoch, so nothing is left
+            # A rank remembers the counts of the last epochs only (`MOST_APART`); `merge_positions`
+            # has refused ranks that are further apart.
             ledger = self.ledgers[source] if source < len(self.ledgers) else _NOTHING
             count = dict(ledger.get("ended", ())).get(epoch, 0)
             return {"missing": "", "upto": count, "count": count}
         # Otherwise the rank is in the epoch, or has not reached it.
-        is_begun = self.standing.epoch == epoch and source < len(self.ledgers)
+        is_begun = self.resume_point.epoch == epoch and source < len(self.ledgers)
         return self.ledgers[source] if is_begun else _NOTHING
 
     def rests(self) -> dict[int, State]:
         """What an earlier number of ranks had left for this run, by epoch."""
         return {
-            int(at): one for at, one in (self.standing.rest or {"epochs": {}})["epochs"].items()
+            int(at): one for at, one in (self.resume_point.rest or {"epochs": {}})["epochs"].items()
         }
 
 
@@ -166,6 +171,7 @@ def _ranks_of(positions: Any) -> list[_Rank]:
         counts[one.rank] = count
     if not found:
         raise InvalidArgumentError("positions: got none; expected one position of each rank")
+    # Before the search for missing ranks: two numbers of ranks do not say which ones are missing.
     for rank, count in counts.items():
         other = next(iter(counts))
         if count != counts[other]:
@@ -186,7 +192,7 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
     """Check one position. Returns it, and the number of ranks of its run."""
     try:
         fingerprint = identity_in(position)
-        standing = standing_in(position)
+        resume_point = resume_point_in(position)
     except InvalidArgumentError as error:
         said = str(error).removeprefix("position: ")
         raise InvalidArgumentError(f"{name}: {said}") from error
@@ -196,7 +202,7 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
             f"{name}: got a position that merge_positions has returned; expected one that a rank"
             " has saved"
         )
-    node = standing.node
+    node = resume_point.node
     # A position of an epoch that has begun must say which items are left. It does not if a stage
     # made that impossible (`lost`), or if the source has no ledger.
     if node is not None and "left" not in node:
@@ -206,16 +212,7 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
             " from which another number of ranks can resume"
         )
     shard = shard_in(fingerprint) or {}
-    return _Rank(shard["rank"], position, fingerprint, standing), shard["ranks"]
-
-
-_COUNTS: Final = "which counts what one rank is given"
-_INELASTIC: Final = {
-    **dict.fromkeys(("take", "skip", "enumerate"), _COUNTS),
-    "window": "whose windows overlap on one rank",
-    "zip": "which pairs examples otherwise on another number of ranks",
-}
-"""Stages behind which no other number of ranks can go on, and why."""
+    return _Rank(shard["rank"], position, fingerprint, resume_point), shard["ranks"]
 
 
 def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
@@ -226,13 +223,7 @@ def _check_stages(fingerprint: Mapping[str, Any], name: str) -> None:
             " in it, after mix (shard(0, 1) for one rank)"
         )
     for stage in fingerprint["stages"]:
-        why = None
-        if stage["kind"] in _INELASTIC:
-            why = _INELASTIC[stage["kind"]]
-        elif stage.get("across_epochs"):
-            why = "across epochs, so that no epoch can continue by itself"
-        elif stage.get("stop") == "first":
-            why = "with stop='first', whose end depends on the draws of each rank"
+        why = stage_class(stage["kind"]).why_inelastic(stage)
         if why is not None:
             raise InvalidArgumentError(
                 f"{name}: got a position of a pipeline with `{stage['kind']}`, {why}; expected"
@@ -249,15 +240,15 @@ def _check_same_run(ranks: Sequence[_Rank]) -> None:
         InvalidArgumentError: they are not.
     """
     first = ranks[0]
-    ours = of_any_rank(first.fingerprint)
+    ours = without_rank(first.fingerprint)
     for one in ranks[1:]:
         found = [
-            *differences(of_any_rank(one.fingerprint), ours, ""),
-            *differences(one.standing.skip, first.standing.skip, "skip"),
+            *differences(without_rank(one.fingerprint), ours, ""),
+            *differences(one.resume_point.skip, first.resume_point.skip, "skip"),
         ]
         # A rank forgets the rests of epochs that it has finished: compare only later ones.
         for epoch in one.rests().keys() | first.rests().keys():
-            if epoch >= max(one.standing.epoch, first.standing.epoch):
+            if epoch >= max(one.resume_point.epoch, first.resume_point.epoch):
                 rests = one.rests().get(epoch), first.rests().get(epoch)
                 found += differences(*rests, f"rest.epochs.{epoch}")
         for field, theirs, other in found:
@@ -281,19 +272,22 @@ def _check_lockstep(ranks: Sequence[_Rank]) -> None:
             )
 
 
-def _decided(ranks: Sequence[_Rank]) -> list[Mapping[str, Any] | None]:
+def _merged_layouts(ranks: Sequence[_Rank]) -> list[Mapping[str, Any] | None]:
     """The dtypes and shapes of batches, stage by stage, which all new ranks will use.
 
     Raises:
         InvalidArgumentError: those of the earlier ranks do not fit together.
     """
-    stages = zip_longest(*(one.standing.layouts for one in ranks))
-    return [_agreed(f"layouts.{at}", layouts) for at, layouts in enumerate(stages)]
+    stages = zip_longest(*(one.resume_point.layouts for one in ranks))
+    return [_common_layout(f"layouts.{at}", layouts) for at, layouts in enumerate(stages)]
 
 
-def _agreed(field: str, layouts: Sequence[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+def _common_layout(
+    field: str, layouts: Sequence[Mapping[str, Any] | None]
+) -> Mapping[str, Any] | None:
     """One layout that can hold the examples of all ranks; ``None`` if no rank has fixed one."""
     agreed: Mapping[str, Any] | None = None
+    # `agreed` can hold the examples of all ranks before, so that each rank is compared once.
     for rank, layout in enumerate(layouts):
         if agreed is None or layout is None or layout == agreed:
             agreed = agreed or layout
@@ -322,7 +316,7 @@ def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:
         for at, rest in enumerate(earlier)
     ]
     # In lockstep all counts are equal. Otherwise use the largest: batches are numbered from there.
-    counts = [one.standing.batches for one in ranks if one.standing.epoch == epoch]
+    counts = [one.resume_point.batches for one in ranks if one.resume_point.epoch == epoch]
     batches = max(counts, default=before["batches"] if before else 0)
     # `batches` counts, too: all items may be left although some of their examples were delivered.
     if before is None and not batches and all(one["upto"] == 0 for one in sources):
@@ -346,7 +340,7 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
     places = {
         place
         for rank, left in enumerate(lefts)
-        for number in _own_numbers(left, taken)
+        for number in _numbers_left(left, taken)
         if (place := dealt.place_of(number * len(lefts) + rank)) is not None
     }
     # `upto` is the place behind which everything is left; None if no more items follow. An
@@ -363,7 +357,7 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
         places.remove(upto)
     left: State = {"missing": packed(sorted(places)), "upto": upto}
     # A source without random access has to be read from the earliest place that any rank needs.
-    begin = min(_begins(lefts, dealt), default=None, key=lambda begin: begin[0])
+    begin = min(_starting_points(lefts, dealt), default=None, key=lambda begin: begin[0])
     if begin is not None:
         left |= {"start": begin[0], "start_place": begin[1]}
     # Delivered parts matter only for items that are left: the others are done as a whole.
@@ -375,14 +369,14 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
     return {**left, "cut": cut_state(cuts)} if cuts else left
 
 
-def _own_numbers(left: State, taken: int) -> Iterator[int]:
+def _numbers_left(left: State, taken: int) -> Iterator[int]:
     """The numbers of the items that a rank has left in the rounds that any rank has begun."""
     yield from unpacked(left["missing"])
     if "count" not in left:
         yield from range(left["upto"], taken)
 
 
-def _begins(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[tuple[int, Any]]:
+def _starting_points(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[tuple[int, Any]]:
     """Where each rank could begin to read a source that has no random access."""
     for left in lefts:
         if "start" in left:
@@ -398,6 +392,8 @@ def _begins(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[tuple[int
 def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: Cut) -> Cut:
     """The parts of items that were delivered, by place in the whole epoch."""
     cuts = before
+    # An item of a rest may have been delivered in part by several numbers of ranks, one after the
+    # other. So the cuts of all of them are joined.
     for rank, left in enumerate(lefts):
         for number, cut in cut_of(left.get("cut", ())).items():
             place = dealt.place_of(number * len(lefts) + rank)

@@ -48,7 +48,7 @@ class RankPadding(HoldingTransform):
         self, upstream: Node, items: Callable[[], int], keep: int, *, apart: bool = False
     ) -> None:
         super().__init__(upstream)
-        self._is_apart = apart
+        self._is_shared = apart
         self._items = items
         self._latest: deque[Row] = deque(maxlen=keep)
         self._seen = 0
@@ -56,19 +56,21 @@ class RankPadding(HoldingTransform):
         self._kept = 0  # after a restore: how many of the rows that come back are the latest
         # Without order, after a restore: rows that were given out before. They come once more, only
         # to be kept as the latest.
-        self._again: set[Id] = set()
+        self._replayed: set[Id] = set()
         # The counts of the epoch before, until the first row of this one is given out.
         self._before: _Counts | None = None
 
     def begin(self, epoch: int) -> None:
         self._seen = self._extra = 0
         self._latest.clear()  # an epoch never repeats examples of another
-        self._again.clear()
+        self._replayed.clear()
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
-        self._latest.extend(self._kept_apart(rows))
-        if self._again:
-            rows = [row for row in rows if not self._has_come(row)]
+        # First all rows, then those that are new: a row that was given out before a restart has to
+        # be among the latest again, but must not reach the user twice.
+        self._latest.extend(self._copied_if_shared(rows))
+        if self._replayed:
+            rows = [row for row in rows if not self._is_replayed(row)]
         self._seen += len(rows)
         return rows
 
@@ -86,11 +88,13 @@ class RankPadding(HoldingTransform):
                 f"all {missing} items of epoch {self._epoch} were skipped on this rank, so it has"
                 " no examples to repeat, and the other ranks would wait for ever"
             )
+        # Round robin, so that no example is repeated more often than the others. Each repetition is
+        # a copy of its own, because the user may change that one, too.
         latest = list(self._latest)
-        return self._kept_apart([latest[place % len(latest)] for place in range(missing)])
+        return self._copied_if_shared([latest[place % len(latest)] for place in range(missing)])
 
-    def _kept_apart(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return [(_copy(value), *rest) for value, *rest in rows] if self._is_apart else rows
+    def _copied_if_shared(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return [(_copy(value), *rest) for value, *rest in rows] if self._is_shared else rows
 
     def clear(self) -> None:
         self._latest.clear()
@@ -100,8 +104,10 @@ class RankPadding(HoldingTransform):
 
     def take_ready(self, n: int) -> list[Row]:
         rows = super().take_ready(n)
-        if rows:
+        if rows:  # a later node has rows of this epoch now, so it holds none of the one before
             self._before = None
+        # `take` gives all rows of items before it asks for more input. So what is ready behind the
+        # end are repeated rows only.
         if not self._has_ended:
             return rows
         first = _EXTRA + self._extra
@@ -111,12 +117,12 @@ class RankPadding(HoldingTransform):
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 
-    def _has_come(self, row: Row) -> bool:
+    def _is_replayed(self, row: Row) -> bool:
         """Whether a row was given out before a restart, and comes again only to be kept."""
         (one,) = self._ids([row])
-        if one not in self._again:
+        if one not in self._replayed:
             return False
-        self._again.remove(one)
+        self._replayed.remove(one)
         return True
 
     def state(self, held: Sequence[Id] = ()) -> State:
@@ -144,21 +150,26 @@ class RankPadding(HoldingTransform):
         """
         of_items = [one for one in held if one[1] < _EXTRA]
         latest = [] if has_ended else [one for one in counts.latest if one not in {*of_items}]
-        shape = {
+        buffer = {
             "seen": counts.seen - len(of_items),
             "extra": counts.extra - (len(held) - len(of_items)),
             "latest": 0,
             "again": [id_text(one) for one in latest],
         }
+        # Without order the state names an end of an epoch as the last row that was taken: behind
+        # it all rows come again that are not finished.
         end = (counts.epoch if has_ended else counts.epoch - 1, END, 0)
-        return {"shape": shape, "tape": self._tape.state_with([*of_items, *latest], end)}
+        return {"buffer": buffer, "log": self._log.state_with([*of_items, *latest], end)}
 
     def _counts(self) -> _Counts:
-        again = self._again.difference(latest := self._ids(self._latest))
+        # Right after a restart, some of the latest rows have not come again yet. Their names stay.
+        again = self._replayed.difference(latest := self._ids(self._latest))
         latest = [*latest, *sorted(again)][: self._latest.maxlen]
         return _Counts(self._epoch, self._seen, self._extra, latest)
 
     def _go_to(self, epoch: int) -> None:
+        # Later nodes may hold rows of the epoch that ends, until they take one of the next epoch.
+        # If more than one epoch is passed, they have dropped these rows.
         is_next = epoch == self._epoch + 1 and not self.is_ordered
         self._before = self._counts() if is_next else None
         super()._go_to(epoch)
@@ -166,13 +177,13 @@ class RankPadding(HoldingTransform):
     def _held(self) -> list[Id]:
         return self._ids([*self._latest, *self._ready])
 
-    def _shape(self) -> State:
+    def _buffer_state(self) -> State:
         return {"seen": self._seen, "extra": self._extra, "latest": len(self._latest)}
 
-    def _reshape(self, state: State) -> None:
+    def _restore_buffer(self, state: State) -> None:
         self._seen, self._extra = state["seen"], state["extra"]
         self._kept = state["latest"]
-        self._again = {id_of(one) for one in state.get("again", ())}
+        self._replayed = {id_of(one) for one in state.get("again", ())}
 
     def _put_back(self, rows: list[Row]) -> None:
         self._latest.extend(rows[: self._kept])

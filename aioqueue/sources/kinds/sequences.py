@@ -13,15 +13,14 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count, checked_flag, is_int
-from aioqueue.base.display_text import on_one_line
 from aioqueue.base.hints import hint_methods
 from aioqueue.core.elements.component import is_table
 from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
 from aioqueue.sources.base import Determined, Scan
+from aioqueue.sources.kinds.source import BuiltinSource, checked_split_seed, parts_of
 from aioqueue.sources.shuffling import LONGEST_TABLE, indices, indices_at
-from aioqueue.sources.source import BuiltinSource, checked_split_seed, parts_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -84,16 +83,16 @@ class Sequential(BuiltinSource[T]):
         self._drop_remainder = drop_remainder
         self._items_identity: dict[str, str] | None = None
 
-    def __repr__(self) -> str:
+    def _details(self) -> str:
         index, count = self._shard
         parts = [
-            f"{self.name} of {len(self._sequence)}",
+            f" of {len(self._sequence)}",
             *([] if self._epochs is None else [f"epochs={self._epochs}"]),
             *(["shuffled"] if self._shuffle else []),
             f"seed={self.seed}",
             *([f"shard {index} of {count}"] if count > 1 else []),
         ]
-        return on_one_line(f"<aioqueue.inputs.{', '.join(parts)}>")
+        return ", ".join(parts)
 
     @property
     def _epochs_per_run(self) -> int | None:

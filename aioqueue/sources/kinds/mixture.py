@@ -20,8 +20,8 @@ from aioqueue.core.elements.philox import PhiloxWords, Seed
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
 from aioqueue.sources.base import ENTRIES, PLACED, Form, PlacedScan, Scan
+from aioqueue.sources.kinds.source import BuiltinSource, Source
 from aioqueue.sources.shuffling import bounds_of, checked_weights, derive_seed
-from aioqueue.sources.source import BuiltinSource, Source
 
 T = TypeVar("T")
 TakenT = TypeVar("TakenT")
@@ -59,12 +59,18 @@ class Mixture(BuiltinSource[T]):
         self._is_endless = which(source._is_endless for source in self._sources)
 
     def __repr__(self) -> str:
+        details = self._details_of(map(repr, self._sources))
+        return on_one_line(f"<aioqueue.inputs.{self.name}{details}>")
+
+    def _details(self) -> str:
+        return self._details_of(source._described() for source in self._sources)
+
+    def _details_of(self, described: Iterable[str]) -> str:
         shares = ", ".join(
-            f"{weight / sum(self._weights):.3g} of {source!r}"
-            for source, weight in zip(self._sources, self._weights, strict=True)
+            f"{weight / sum(self._weights):.3g} of {source}"
+            for source, weight in zip(described, self._weights, strict=True)
         )
-        options = f"stop={self._stop!r}, seed={self.seed}"
-        return on_one_line(f"<aioqueue.inputs.{self.name}: {shares}; {options}>")
+        return f": {shares}; stop={self._stop!r}, seed={self.seed}"
 
     def __len__(self) -> int:
         """How many items come, where that is known: if it stops after all of them.
@@ -373,6 +379,9 @@ class Interleaved(BuiltinSource[T]):
 
     def __repr__(self) -> str:
         return f"<{repr(self._reader).strip('<>')}, {self._files} files at a time>"
+
+    def _details(self) -> str:
+        return f"{self._reader._details()}, {self._files} files at a time"
 
     @property
     def _is_shuffled(self) -> bool:

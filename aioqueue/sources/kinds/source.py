@@ -24,7 +24,7 @@ from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import hint_attributes, hint_methods
 from aioqueue.base.public_names import public
 from aioqueue.items.declared_kinds import KindRegistry
-from aioqueue.items.index import told_apart
+from aioqueue.items.index import derive_index
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import (
     Place,
@@ -45,9 +45,22 @@ T = TypeVar("T")
 SOURCES: Final = KindRegistry(
     "source",
     ("_functions", "_extra", "_page", "_resumes", "_no_ranks"),
-    ("aioqueue.sources", "aioqueue.readers"),
+    ("aioqueue.sources.kinds", "aioqueue.readers"),
 )
 """The sources of the package. `SOURCES.kinds()` lists them."""
+
+_FOR_AUTHORS: Final = frozenset(
+    {
+        "blocking",
+        "entries",
+        "entries_after",
+        "epoch_entries",
+        "fingerprint",
+        "items_per_epoch",
+        "placed_after",
+    }
+)
+"""What somebody who writes a source overrides, and nobody else needs."""
 
 
 @public("aioqueue.inputs")
@@ -85,7 +98,12 @@ class Source(Stages[T], BaseSource[T]):
         if is_kind:
             SOURCES.add(cls, Source)
 
+    def __dir__(self) -> list[str]:
+        """What you use of a source, without what you only override to write one."""
+        return [name for name in super().__dir__() if name not in _FOR_AUTHORS]
+
     def _with(self, stage: BaseStage) -> Pipeline[Any]:
+        # Here a source becomes a pipeline.
         return Pipeline(self)._with(stage)
 
     def _pipeline(self) -> Pipeline[Any]:
@@ -331,6 +349,9 @@ class Resumed(BuiltinSource[T]):
     def __repr__(self) -> str:
         return f"<{repr(self._source).strip('<>')}, after {self._beginning}>"
 
+    def _details(self) -> str:
+        return f"{self._source._details()}, after {self._beginning}"
+
     def __len__(self) -> int:
         """How many items are left: of the run, or of the epoch if the run has no end.
 
@@ -478,6 +499,9 @@ class _OneEpoch(_Derived[T]):
     def __repr__(self) -> str:
         return f"{self._source!r}.epoch({self._number})"
 
+    def _details(self) -> str:
+        return f"{self._source._details()}.epoch({self._number})"
+
     @property
     def _stage_seed(self) -> int:
         # A pipeline of it counts epochs from 0, whichever this is; that of another draws otherwise.
@@ -510,6 +534,9 @@ class _Repeated(_Derived[T]):
 
     def __repr__(self) -> str:
         return f"{self._source!r}.repeat({self._times})"
+
+    def _details(self) -> str:
+        return f"{self._source._details()}.repeat({self._times})"
 
     @property
     def _inner_sources(self) -> Sequence[BaseSource[Any]]:
@@ -561,7 +588,7 @@ class _Repeated(_Derived[T]):
         return epoch * self._times + one
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
-        return Entry(entry.value, epoch, told_apart(entry.index, one, self._times))
+        return Entry(entry.value, epoch, derive_index(entry.index, one, self._times))
 
 
 class _RepeatedScan(Scan[T]):
@@ -621,6 +648,9 @@ class _Part(_Derived[T]):
 
     def __repr__(self) -> str:
         return f"<{repr(self._source).strip('<>')}, part {self._part} of {len(self._bounds)}>"
+
+    def _details(self) -> str:
+        return f"{self._source._details()}, part {self._part} of {len(self._bounds)}"
 
     @property
     def _is_in_memory(self) -> bool:

@@ -28,7 +28,6 @@ import numpy as np
 
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.base.arguments import checked_flag, function_name
-from aioqueue.base.display_text import on_one_line
 from aioqueue.core.elements.component import is_table
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import with_article
@@ -36,8 +35,8 @@ from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, checked_numbers, misplaced, refusing_wrong_values
 from aioqueue.sources.base import Determined, Scan
-from aioqueue.sources.sequences import rows_of_table
-from aioqueue.sources.source import BuiltinSource, Source
+from aioqueue.sources.kinds.sequences import rows_of_table
+from aioqueue.sources.kinds.source import BuiltinSource, Source
 from aioqueue.system.forks import PROCESS, inherited_error
 
 _log: Final = logging.getLogger("aioqueue")
@@ -336,9 +335,9 @@ class OfIterable(BuiltinSource[T]):
         if not self._has_positions(given) and isinstance(given, _PLAIN):
             self._refuse()
 
-    def __repr__(self) -> str:
+    def _details(self) -> str:
         what = function_name(self._given) if self._is_function else type(self._given).__name__
-        return on_one_line(f"<aioqueue.inputs.{self.name} of {what}, seed={self.seed}>")
+        return f" of {what}, seed={self.seed}"
 
     @property
     def _fed_by(self) -> AsyncQueue | sync.BlockingQueue | None:
@@ -399,8 +398,8 @@ class OfIterable(BuiltinSource[T]):
         taken, _, since = _checked(place)
         return taken + since
 
-    def _lent(self) -> Any:
-        return self._given._lent() if self._reads_queue else None
+    def _leases(self) -> Any:
+        return self._given._leases() if self._reads_queue else None
 
     def _placing_in(self, place: Place) -> Placing | None:
         self._use_up()

@@ -1,28 +1,21 @@
-"""Workers that carry examples from a source to a batcher, and batch streams that can be resumed.
+"""Workers that forward the examples of any source, one at a time, to an `ExampleSink`.
 
-An `ExampleSink`, or *stage*, takes one example at a time and returns what to enqueue where. For a
-plain iterable, whose ``next`` may block, a thread carries the examples. For an async iterable, or a
-queue or stream that others fill, a task does: so a stop need not wait for an element that never
-arrives.
-
-`resumable` makes streams with positions. A pipeline does the work behind them.
+A sink takes an example, and returns what to enqueue where: the example itself, a batch that it
+completes, or a copy for each consumer. For a plain iterable, whose ``next`` may block, a thread
+forwards the examples. For an async iterable, or a queue or stream that others fill, a task does: so
+a stop need not wait for an element that never arrives.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import (
     AsyncIterable,
     Awaitable,
     Callable,
     Iterable,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard
-
-import numpy as np
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
@@ -34,21 +27,14 @@ from aioqueue.coordination.classify import (
 )
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import describe_exception
-from aioqueue.pipeline.stages.base import BaseStage
-from aioqueue.pipeline.stages.prepare import Prepare
-from aioqueue.pipeline.streams.stream import (
+from aioqueue.pipeline.stream import (
     AnyCoordinator,
     AnyQueue,
-    AsyncBatchStream,
-    BatchStream,
     PreparationInfo,
-    resumable_stream,
 )
-from aioqueue.pipeline.streams.streaming import CarryStage, Streaming
-from aioqueue.sources.sequences import items
-from aioqueue.sources.source import Source
+from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.source_reader import aclose, close, failure_of_clean_up, next_of
-from aioqueue.system.locks import synchronized
+from aioqueue.sources.stream_base import BaseStream
 from aioqueue.workers.options import UnseededOptions
 from aioqueue.workers.runner import prepare
 
@@ -58,8 +44,8 @@ _AT_ONCE: Final = 64
 """How many elements are moved from queue to queue at once, if there are enough."""
 
 
-class SourceCarrier(NamedTuple):
-    """The function of a worker that carries a source to a stage."""
+class Forwarder(NamedTuple):
+    """The function of a worker that forwards a source to a sink."""
 
     op: Callable[[], Any]
     drain: Callable[[], object] | None = None
@@ -82,14 +68,14 @@ class ExampleSink(Protocol):
         worker."""
 
     def is_over(self) -> bool:
-        """Return whether the stage has no use for more examples."""
+        """Return whether no more examples are needed."""
 
     def ended(self, cause: BaseException | None) -> None:
         """Clean up; nothing more will be enqueued. The argument is the failure that ended it."""
 
 
 class QueueSink:
-    """The stage that enqueues every example unchanged."""
+    """The sink that enqueues every example unchanged."""
 
     def __init__(self, queue: AnyQueue) -> None:
         self._queue = queue
@@ -131,7 +117,7 @@ def fill(
     """
     if function is None:
         refuse_options(options)
-        start(coord, queue, _moving(source, queue) or pump(source, QueueSink(queue)))
+        start_worker(coord, queue, _mover(source, queue) or forwarder(source, QueueSink(queue)))
         return None
     if isinstance(coord, aioqueue.Coordinator):
         runner = prepare(source, function, into=queue.aio, **options)
@@ -151,10 +137,10 @@ def refuse_options(options: UnseededOptions) -> None:
         )
 
 
-def start(
+def start_worker(
     coord: AnyCoordinator,
     queue: AnyQueue,
-    carrying: SourceCarrier,
+    forwarding: Forwarder,
     *,
     close_op: Callable[[], object] | None = None,
     cancel_op: Callable[[], object] | None = None,
@@ -163,19 +149,21 @@ def start(
     options: dict[str, Any] = {
         "close_op": close_op,
         "cancel_op": cancel_op,
-        "source": carrying.source,
+        "source": forwarding.source,
     }
+    op: Any = forwarding.op
+    op.__name__ = queue.name  # workers are named after their function, and the user chose this name
     if isinstance(coord, aioqueue.Coordinator):
-        runner = aioqueue.QueueRunner(queue, carrying.op, **options)
-        runner._drain_source = carrying.drain or runner._drain_source
+        runner = aioqueue.QueueRunner(queue, op, **options)
+        runner._drain_source = forwarding.drain or runner._drain_source
         coord.start(runner)
     else:
-        blocking_runner = sync.QueueRunner(queue, carrying.op, **options)
-        blocking_runner._drain_source = carrying.drain or blocking_runner._drain_source
+        blocking_runner = sync.QueueRunner(queue, op, **options)
+        blocking_runner._drain_source = forwarding.drain or blocking_runner._drain_source
         coord.start(blocking_runner)
 
 
-def _moving(source: Any, queue: AnyQueue) -> SourceCarrier | None:
+def _mover(source: Any, queue: AnyQueue) -> Forwarder | None:
     """Return a worker that moves elements between queues of one kind, many at a time."""
     if not is_queue(source) or source.structure != queue.structure:
         return None
@@ -186,13 +174,13 @@ def _moving(source: Any, queue: AnyQueue) -> SourceCarrier | None:
     elements = source.aio
 
     async def move() -> None:
-        batch = await elements.dequeue_up_to(_AT_ONCE, max_wait=0)
+        batch = await elements.dequeue_up_to(_AT_ONCE, max_wait=0)  # what is there, at least one
         try:
             await queue.aio.enqueue_many(batch, copy=False)
         except QueueClosedError as error:
             raise consumer_gone(queue) from error.__cause__
 
-    return SourceCarrier(move, source=source)
+    return Forwarder(move, source=source)
 
 
 def consumer_gone(queue: AnyQueue) -> OutOfRangeError:
@@ -201,16 +189,15 @@ def consumer_gone(queue: AnyQueue) -> OutOfRangeError:
 
 
 def has_fixed_shapes(queue: AnyQueue) -> bool:
-    """Return whether each component of the queue's elements has one fixed shape."""
     return queue.shapes is not None and not any(None in shape for shape in queue.shapes)
 
 
-def pump(source: Any, stage: ExampleSink, *, closes: bool = False) -> SourceCarrier:
-    """Return a worker that carries a whole source to a stage, in one call.
+def forwarder(source: Any, sink: ExampleSink, *, closes: bool = False) -> Forwarder:
+    """Return a worker that forwards a whole source to a sink, in one call.
 
     Args:
         source: any iterable, async iterable, queue or stream.
-        stage: the destination.
+        sink: the destination.
         closes: whether the source is a queue, or a stream from one, that a stop is sure to close,
             so that a thread may wait for it.
 
@@ -219,69 +206,70 @@ def pump(source: Any, stage: ExampleSink, *, closes: bool = False) -> SourceCarr
     """
     if is_queue(source):
         if closes:
-            return SourceCarrier(_pump(source.sync.dequeue, stage), source=source)
-        return SourceCarrier(_pump_async(source.aio.dequeue, stage), source=source)
-    if isinstance(source, AsyncBatchStream | BatchStream):
-        # The workers that fill the stream's queue end it.
+            return Forwarder(_forward(source.sync.dequeue, sink), source=source)
+        return Forwarder(_forward_async(source.aio.dequeue, sink), source=source)
+    if isinstance(source, BaseStream):
+        take, take_async = source._takers()
+        # Its queue is closed by its own workers, and not by ours.
         if closes:
-            return SourceCarrier(_pump(source.sync._next, stage), _nothing)
-        return SourceCarrier(_pump_async(source.aio._next, stage), _nothing)
+            return Forwarder(_forward(take, sink), _no_drain)
+        return Forwarder(_forward_async(take_async, sink), _no_drain)
     if isinstance(source, str | bytes):
         raise InvalidArgumentError(
             f"source: got {source!r}, a string; expected an iterable of examples. For a single"
             " example, pass [string]"
         )
-    tap = _Tap()
+    stop_flag = _StopFlag()
     if isinstance(source, Iterable):
-        return SourceCarrier(_pump_iterable(source, stage, tap), tap.shut)
+        return Forwarder(_from_iterable(source, sink, stop_flag), stop_flag.set)
     if isinstance(source, AsyncIterable):
-        return SourceCarrier(_pump_async_iterable(source, stage, tap), tap.shut)
+        return Forwarder(_from_async_iterable(source, sink, stop_flag), stop_flag.set)
     raise InvalidArgumentError(
         f"source: got {source!r}; expected an iterable, an async iterable or a queue"
     )
 
 
-class _Tap:
-    """Whether to take more from a source."""
+class _StopFlag:
+    """Whether to take nothing more from a source. An attribute is read faster than an `Event`."""
 
-    __slots__ = ("is_shut",)
+    __slots__ = ("is_set",)
 
     def __init__(self) -> None:
-        self.is_shut = False
+        self.is_set = False
 
-    def shut(self) -> None:
-        """Take nothing more."""
-        self.is_shut = True
-
-
-def _nothing() -> None:
-    """Do nothing."""
+    def set(self) -> None:
+        self.is_set = True
 
 
-def _pump(take: Callable[[], Any], stage: ExampleSink) -> Callable[[], None]:
-    """Return a thread's function that carries what `take` returns until `OutOfRangeError`."""
+def _no_drain() -> None:
+    pass
 
-    def pour() -> None:
+
+def _forward(take: Callable[[], Any], sink: ExampleSink) -> Callable[[], None]:
+    """Return a thread's function that forwards what `take` returns until `OutOfRangeError`."""
+
+    def forward() -> None:
         try:
-            while not stage.is_over():
+            while not sink.is_over():
                 try:
                     example = take()
                 except OutOfRangeError:
-                    for queue, element in _made(stage.finish):
-                        _put(stage, queue, element)
-                    raise
-                for queue, element in _made(stage.accept, example):
-                    _put(stage, queue, element)
+                    for queue, element in _deliveries(sink.finish):
+                        _put(sink, queue, element)
+                    raise  # the runner closes the queue at an end, with the cause of this one
+                for queue, element in _deliveries(sink.accept, example):
+                    _put(sink, queue, element)
             raise OutOfRangeError("no more examples are needed")
         except OutOfRangeError as end:
-            stage.ended(end.__cause__)
+            # Not after a failure: the runner closes the queue with it, and the coordinator has it.
+            sink.ended(end.__cause__)
             raise
 
-    return pour
+    return forward
 
 
-def _made(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[Delivery]:
-    """Yield what a stage has to enqueue. Its failures do not count as the end of the source."""
+def _deliveries(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[Delivery]:
+    """Yield what a sink has to enqueue. Its failures do not count as the end of the source."""
     try:
         yield from make(*arguments)
     except GeneratorExit:
@@ -293,7 +281,7 @@ def _made(make: Callable[..., Iterable[Delivery]], *arguments: Any) -> Iterator[
         )
 
 
-def _what_the_source_raised(error: BaseException) -> BaseException:
+def _failure_or_end(error: BaseException) -> BaseException:
     """Return the end of a source as one exception, or its failure; keep a task's cancellation."""
     if classify(error, (OutOfRangeError,)) is Classification.END:
         end = OutOfRangeError("the source has ended")
@@ -304,78 +292,81 @@ def _what_the_source_raised(error: BaseException) -> BaseException:
     return as_failure(error, f"the source raised {describe_exception(error)}")
 
 
-def _put(stage: ExampleSink, queue: AnyQueue, element: Any) -> None:
+def _put(sink: ExampleSink, queue: AnyQueue, element: Any) -> None:
     try:
         queue.sync.enqueue(element)
     except QueueClosedError as error:
-        stage.refused(queue, error)
+        sink.refused(queue, error)
 
 
-def _pump_iterable(source: Iterable[Any], stage: ExampleSink, tap: _Tap) -> Callable[[], None]:
-    def pour() -> None:
+def _from_iterable(
+    source: Iterable[Any], sink: ExampleSink, stop_flag: _StopFlag
+) -> Callable[[], None]:
+    def forward() -> None:
         iterator = source.run() if isinstance(source, Source) else iter(source)
 
         def take() -> Any:
-            if tap.is_shut:
+            if stop_flag.is_set:
                 raise OutOfRangeError("the source is drained")
+            # An iterator may fill one buffer again and again, and this example waits for its batch.
             try:
                 example = next(iterator)
                 return copy_if_shared(example)
             except StopIteration:
                 raise OutOfRangeError("the source has ended") from None
             except BaseException as error:
-                raise _what_the_source_raised(error)  # noqa: B904  # the user's own cause matters
+                raise _failure_or_end(error)  # noqa: B904  # the user's own cause matters
 
         try:
-            _pump(take, stage)()
+            _forward(take, sink)()
         finally:
             try:
                 close(iterator, source)
             except BaseException as error:
                 raise failure_of_clean_up(error)  # noqa: B904
 
-    return pour
+    return forward
 
 
-def _pump_async(
-    take: Callable[[], Awaitable[Any]], stage: ExampleSink
+def _forward_async(
+    take: Callable[[], Awaitable[Any]], sink: ExampleSink
 ) -> Callable[[], Awaitable[None]]:
-    """Return a task's function that carries what `take` returns until `OutOfRangeError`."""
+    """Return a task's function that forwards what `take` returns until `OutOfRangeError`."""
 
-    async def pour() -> None:
+    async def forward() -> None:
         try:
-            while not stage.is_over():
+            while not sink.is_over():
                 try:
                     example = await take()
                 except OutOfRangeError:
-                    for queue, element in _made(stage.finish):
-                        await _put_async(stage, queue, element)
+                    for queue, element in _deliveries(sink.finish):
+                        await _put_async(sink, queue, element)
                     raise
-                for queue, element in _made(stage.accept, example):
-                    await _put_async(stage, queue, element)
+                for queue, element in _deliveries(sink.accept, example):
+                    await _put_async(sink, queue, element)
             raise OutOfRangeError("no more examples are needed")
         except OutOfRangeError as end:
-            stage.ended(end.__cause__)
+            sink.ended(end.__cause__)
             raise
 
-    return pour
+    return forward
 
 
-async def _put_async(stage: ExampleSink, queue: AnyQueue, element: Any) -> None:
+async def _put_async(sink: ExampleSink, queue: AnyQueue, element: Any) -> None:
     try:
         await queue.aio.enqueue(element)
     except QueueClosedError as error:
-        stage.refused(queue, error)
+        sink.refused(queue, error)
 
 
-def _pump_async_iterable(
-    source: AsyncIterable[Any], stage: ExampleSink, tap: _Tap
+def _from_async_iterable(
+    source: AsyncIterable[Any], sink: ExampleSink, stop_flag: _StopFlag
 ) -> Callable[[], Awaitable[None]]:
-    async def pour() -> None:
+    async def forward() -> None:
         iterator = aiter(source)
 
         async def take() -> Any:
-            if tap.is_shut:
+            if stop_flag.is_set:
                 raise OutOfRangeError("the source is drained")
             try:
                 example = await next_of(iterator)
@@ -383,32 +374,21 @@ def _pump_async_iterable(
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None
             except Exception as error:  # a cancellation is not an Exception
-                raise _what_the_source_raised(error)  # noqa: B904
+                raise _failure_or_end(error)  # noqa: B904
 
         try:
-            await _pump_async(take, stage)()
+            await _forward_async(take, sink)()
         finally:
             try:
                 await aclose(iterator, source)
             except Exception as error:
                 raise failure_of_clean_up(error)  # noqa: B904
 
-    return pour
+    return forward
 
 
 def is_queue(source: Any) -> TypeGuard[AnyQueue]:
-    """Return whether a source is a queue, of either face."""
     return isinstance(source, AsyncQueue | sync.BlockingQueue)
-
-
-def checked_coordinator(coord: Any) -> AnyCoordinator:
-    """Check the coordinator that workers are to be started in."""
-    if isinstance(coord, aioqueue.Coordinator | sync.Coordinator):
-        return coord
-    raise InvalidArgumentError(
-        f"coord: got {coord!r}; expected an aioqueue.Coordinator, for the async face, or an"
-        " aioqueue.sync.Coordinator, for the thread face"
-    )
 
 
 class _NoPositions:
@@ -418,102 +398,3 @@ class _NoPositions:
 
 NO_POSITIONS: Final[Any] = _NoPositions()
 """The value of ``resume`` if the user did not pass it."""
-
-
-class Fitting:
-    """Converts examples and batches as a queue with dtypes and shapes does. Thread-safe.
-
-    Args:
-        queue: an empty queue without a limit, used only for this.
-    """
-
-    def __init__(self, queue: AnyQueue) -> None:
-        self._queue: sync.BlockingQueue = queue.sync
-        self._lock = threading.RLock()  # each element is put in and taken out under the lock
-
-    @synchronized
-    def example(self, example: Any) -> Any:
-        """Return a copy of an example with these dtypes and shapes.
-
-        Raises:
-            InvalidArgumentError: the example does not fit.
-        """
-        self._queue.enqueue_nowait(example)
-        return self._queue.dequeue_nowait()
-
-    @synchronized
-    def batch(self, examples: list[Any]) -> Any:
-        """Return a batch of examples that fit."""
-        for example in examples:
-            self._queue.enqueue_nowait(example)
-        return self._queue.dequeue_many(len(examples))
-
-
-def resumable(
-    source: Any,
-    stages: Sequence[BaseStage],
-    *,
-    coord: AnyCoordinator,
-    function: Any,
-    options: UnseededOptions,
-    buffer_size: int,
-    name: str,
-    resume: Mapping[str, Any] | None,
-    fitting: Fitting | None = None,
-) -> AsyncBatchStream[Any] | BatchStream[Any]:
-    """Make a stream that can be resumed.
-
-    Args:
-        source: what has positions.
-        stages: what makes batches of examples.
-        coord: starts the workers.
-        function: prepares each example, if there is one.
-        options: the other options of `prepare`.
-        buffer_size: prepared items that may wait.
-        name: the name in messages and in the names of workers.
-        resume: the position to continue from; ``None`` to begin at the start.
-        fitting: converts examples to dtypes and shapes.
-
-    Raises:
-        InvalidArgumentError: an argument is wrong, or the position does not fit the source.
-        RuntimeError: the coordinator's block has not been entered.
-    """
-    known = _with_positions(source, options)
-    first: BaseStage
-    if function is None:
-        refuse_options(options)
-        first = CarryStage(buffer_size)
-    else:
-        first = Prepare(function, buffer_size, {"ordered": False, **options})
-    pipe = Streaming(
-        known,
-        [first, *stages],
-        coord,
-        name=name,
-        fit=None if fitting is None else fitting.example,
-        resume=resume,
-    )
-    return resumable_stream(pipe, is_async=isinstance(coord, aioqueue.Coordinator))
-
-
-def _with_positions(source: Any, options: Mapping[str, Any]) -> Source[Any]:
-    """Return the source, if it is repeatable and so has positions.
-
-    Raises:
-        InvalidArgumentError: it has none.
-    """
-    if isinstance(source, Source) and source._is_repeatable and not source._is_async:
-        return source
-    if isinstance(source, Sequence | np.ndarray) and not isinstance(source, str | bytes):
-        return items(source, 1, seed=options.get("seed"))
-    if is_queue(source) or isinstance(source, AsyncBatchStream | BatchStream):
-        why = (
-            "which has no positions, because others may fill and read it too; expected the source"
-            " that fills it, with its function as function=..."
-        )
-    else:
-        why = (
-            "which has no positions; expected a source that repeats exactly: a list, items(...), a"
-            " reader of files, or a mixture of these"
-        )
-    raise InvalidArgumentError(f"source: got {source!r} with resume, {why}")

@@ -1,30 +1,24 @@
-"""Iteration: the streams that batchers return, and ``async for`` over sources.
+"""Streams: what the batchers and `Pipeline.start` return.
 
 A stream has two faces, an async one and a blocking one. Both share one `StreamPipe`, so that a
-thread can take the batches that a coroutine leaves. The pipe knows which queue to read, how much to
-take at a time, and what to make of it. The faces only wait.
-
-``async for`` over a source in memory takes the items directly (`InMemoryIterator`). If a source may
-block, a thread of its own reads ahead (`ReadAhead`). The thread puts items into a queue, which
-bounds how far ahead it may be, and the task takes everything that is there. So many items share the
-cost of a hand-over while the reader is ahead, and no item waits for another one while it is not.
+thread can take the batches that a coroutine leaves. There are two kinds of pipes. A `QueuePipe`
+reads a queue that others may read too. A `StartedPipeline` makes the steps of nodes, and has
+positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from aioqueue import (
-    AsyncQueue,
-    Coordinator,
-    OutOfRangeError,
-    sync,
-)
+import aioqueue
+from aioqueue import AsyncQueue, Coordinator, InvalidArgumentError, OutOfRangeError, sync
 from aioqueue.base.hints import refuse_search
 from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import shorten
 from aioqueue.items.quarantined import Quarantined
+from aioqueue.sources.stream_base import BaseStream
 from aioqueue.workers.statistics import PrepareStatistics
 
 AnyCoordinator = Coordinator | sync.Coordinator
@@ -40,15 +34,12 @@ class PreparationInfo(Protocol):
     """What the runner of a stream's workers knows about them."""
 
     @property
-    def name(self) -> str:
-        """What messages call it."""
+    def name(self) -> str: ...
 
     @property
-    def quarantine(self) -> list[Quarantined]:
-        """The items that were skipped."""
+    def quarantine(self) -> list[Quarantined]: ...
 
-    def statistics(self) -> PrepareStatistics:
-        """The counts of items so far."""
+    def statistics(self) -> PrepareStatistics: ...
 
 
 class StreamPipe(Protocol[StatisticsT]):
@@ -63,20 +54,13 @@ class StreamPipe(Protocol[StatisticsT]):
     runner: PreparationInfo | None
     """The runner that prepares the examples; ``None`` without a function."""
 
-    size: int | None
-    """How many elements make a batch; ``None``: each element is a batch already."""
+    def take(self) -> Any:
+        """Take the next batch, in a thread."""
 
-    drop_remainder: bool
-    """Whether to drop a last batch that is smaller."""
+    async def take_async(self) -> Any:
+        """Take the next batch, in a task."""
 
-    max_wait: float | None
-    """Seconds after which to take a smaller batch; ``None`` for never."""
-
-    def give(self, taken: Any) -> Any:
-        """Convert the taken elements to what the user receives."""
-
-    def statistics(self) -> StatisticsT:
-        """The counts so far."""
+    def statistics(self) -> StatisticsT: ...
 
     def close(self) -> None:
         """End the stream and its workers."""
@@ -84,24 +68,59 @@ class StreamPipe(Protocol[StatisticsT]):
     def describe(self) -> str:
         """The kind of the stream and its source, for its `repr`."""
 
-
-class ResumablePipe(StreamPipe[StatisticsT], Protocol[StatisticsT]):
-    """A pipe that has positions, and takes batches itself."""
-
-    def take(self) -> Any:
-        """The next batch, for a thread."""
-
-    async def take_async(self) -> Any:
-        """The next batch, for a task."""
-
     def state_dict(self) -> dict[str, Any]:
         """The position behind the last batch that was taken."""
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class QueuePipe(ABC):
+    """The part that pipes share which read their batches from a queue, and so have no positions."""
+
+    queue: AnyQueue
+    examples: AnyQueue | None = None
+    runner: PreparationInfo | None = None
+    size: int | None = None
+    """How many elements make a batch; ``None``: each element is a batch already."""
+    drop_remainder: bool = False
+    """Whether to drop a last batch that is smaller."""
+    max_wait: float | None = None
+    """Seconds after which to take a smaller batch; ``None`` for never."""
+
+    @abstractmethod
+    def deliver(self, taken: Any) -> Any:
+        """Count the taken elements, and return them as the user receives them."""
+
+    def take(self) -> Any:
+        queue = self.queue.sync
+        if self.size is None:
+            return self.deliver(queue.dequeue())
+        if self.drop_remainder:
+            return self.deliver(queue.dequeue_many(self.size))
+        return self.deliver(queue.dequeue_up_to(self.size, self.max_wait))
+
+    async def take_async(self) -> Any:
+        queue = self.queue.aio
+        if self.size is None:
+            return self.deliver(await queue.dequeue())
+        if self.drop_remainder:
+            return self.deliver(await queue.dequeue_many(self.size))
+        return self.deliver(await queue.dequeue_up_to(self.size, self.max_wait))
+
+    def state_dict(self) -> dict[str, Any]:
+        raise self._no_positions()
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin behind a position."""
+        raise self._no_positions()
+
+    def _no_positions(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self.queue.name!r} keeps no positions: make it with resume=None, or with an earlier"
+            " state, as batch(..., resume=load_position(path, default=None)) does"
+        )
 
 
-class Stream(Generic[StatisticsT]):
+class Stream(BaseStream, Generic[StatisticsT]):
     """A stream: the methods that never wait, which both faces share."""
 
     def __init__(self, pipe: StreamPipe[StatisticsT]) -> None:
@@ -137,6 +156,9 @@ class Stream(Generic[StatisticsT]):
         """The async face of the same stream, for coroutines."""
         return AsyncBatchStream(self._pipe)
 
+    def _takers(self) -> tuple[Callable[[], Any], Callable[[], Awaitable[Any]]]:
+        return self._pipe.take, self._pipe.take_async
+
     def statistics(self) -> StatisticsT:
         """The counts so far, all of one moment."""
         return self._pipe.statistics()
@@ -156,7 +178,7 @@ class Stream(Generic[StatisticsT]):
                 interrupted the making of a batch, and calls this.
             OSError: the size of a file cannot be read.
         """
-        raise _no_positions(self)
+        return self._pipe.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin behind a position, instead of at the beginning. It starts new workers there.
@@ -170,7 +192,7 @@ class Stream(Generic[StatisticsT]):
             RuntimeError: you have taken a batch already; or you made the stream without ``resume``;
                 or its coordinator starts no more workers.
         """
-        raise _no_positions(self)
+        self._pipe.load_state_dict(state)
 
     def __contains__(self, element: object) -> NoReturn:
         """Refuse ``in``: a search would use up the batches.
@@ -218,7 +240,7 @@ class AsyncBatchStream(Stream[StatisticsT]):
 
     async def __anext__(self) -> Any:
         try:
-            return await self._next()
+            return await self._pipe.take_async()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end of the iteration
                 shorten(end)
@@ -227,14 +249,6 @@ class AsyncBatchStream(Stream[StatisticsT]):
         except BaseException as error:
             shorten(error)
             raise
-
-    async def _next(self) -> Any:
-        pipe, queue = self._pipe, self.queue
-        if pipe.size is None:
-            return pipe.give(await queue.dequeue())
-        if pipe.drop_remainder:
-            return pipe.give(await queue.dequeue_many(pipe.size))
-        return pipe.give(await queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
 
 @public("aioqueue.inputs")
@@ -256,7 +270,7 @@ class BatchStream(Stream[StatisticsT]):
 
     def __next__(self) -> Any:
         try:
-            return self._next()
+            return self._pipe.take()
         except OutOfRangeError as end:
             if end.__cause__ is not None:  # a failure is not an end of the iteration
                 shorten(end)
@@ -266,61 +280,23 @@ class BatchStream(Stream[StatisticsT]):
             shorten(error)
             raise
 
-    def _next(self) -> Any:
-        pipe, queue = self._pipe, self.queue
-        if pipe.size is None:
-            return pipe.give(queue.dequeue())
-        if pipe.drop_remainder:
-            return pipe.give(queue.dequeue_many(pipe.size))
-        return pipe.give(queue.dequeue_up_to(pipe.size, pipe.max_wait))
 
-
-class _Resumable(Stream[StatisticsT]):
-    """A stream that has positions."""
-
-    _pipe: ResumablePipe[StatisticsT]
-
-    @property
-    def sync(self) -> BatchStream[StatisticsT]:
-        return _ResumableBatchStream(self._pipe)
-
-    @property
-    def aio(self) -> AsyncBatchStream[StatisticsT]:
-        return _ResumableAsyncBatchStream(self._pipe)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._pipe.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._pipe.load_state_dict(state)
-
-
-class _ResumableAsyncBatchStream(_Resumable[StatisticsT], AsyncBatchStream[StatisticsT]):
-    __module__ = "aioqueue.inputs"  # its `repr` shows the public name
-    __qualname__ = "AsyncBatchStream"
-
-    async def _next(self) -> Any:
-        return await self._pipe.take_async()
-
-
-class _ResumableBatchStream(_Resumable[StatisticsT], BatchStream[StatisticsT]):
-    __module__ = "aioqueue.inputs"
-    __qualname__ = "BatchStream"
-
-    def _next(self) -> Any:
-        return self._pipe.take()
-
-
-def resumable_stream(
-    pipe: ResumablePipe[StatisticsT], *, is_async: bool
+def stream_of(
+    pipe: StreamPipe[StatisticsT], coord: AnyCoordinator
 ) -> AsyncBatchStream[StatisticsT] | BatchStream[StatisticsT]:
-    """One face of a stream that you can resume."""
-    kind = _ResumableAsyncBatchStream if is_async else _ResumableBatchStream
-    return kind(pipe)
+    """Return a stream with the face of its coordinator."""
+    return (AsyncBatchStream if isinstance(coord, Coordinator) else BatchStream)(pipe)
 
 
-def _no_positions(stream: Stream[Any]) -> RuntimeError:
-    return RuntimeError(
-        f"{stream.name!r} keeps no positions: make it with resume=None, or with an earlier state,"
-        " as batch(..., resume=load_position(path, default=None)) does"
+def checked_coordinator(coord: Any) -> AnyCoordinator:
+    """Check the coordinator that workers are to be started in.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    if isinstance(coord, aioqueue.Coordinator | sync.Coordinator):
+        return coord
+    raise InvalidArgumentError(
+        f"coord: got {coord!r}; expected an aioqueue.Coordinator, for the async face, or an"
+        " aioqueue.sync.Coordinator, for the thread face"
     )

@@ -1,4 +1,4 @@
-"""Streams made by hand go on behind a position with what would have come, and all of it."""
+"""Resumable streams continue behind a position with the batches that would have followed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from aioqueue.workers.flow_control import ReadPace
 from tests.kit.exact import Exact
 from tests.kit.going import Counting, plain
 from tests.kit.pipelines import coordinated, rest, rest_until_failure, take
-from tests.kit.resuming import How, examples, noisy, through_json, write_files
-from tests.kit.streaming import (
+from tests.kit.resumable_streams import (
     go,
     ordered_streams,
     shuffling,
@@ -38,6 +37,7 @@ from tests.kit.streaming import (
     undisturbed,
     unordered_streams,
 )
+from tests.kit.resuming import How, examples, noisy, through_json, write_files
 from tests.kit.worlds import TaskWorld, ThreadWorld, World, ctrl_c
 
 
@@ -51,7 +51,7 @@ def any_how(chance: random.Random) -> How:
 
 
 def in_pieces(shape: Any, chance: random.Random, most: int) -> list[Any]:
-    """All batches, by many streams each of which goes on where the one before was left."""
+    """All batches, from many streams, each of which resumes where the one before was left."""
     taken: list[Any] = []
     state = None
     while True:

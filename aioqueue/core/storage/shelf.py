@@ -1,41 +1,24 @@
-"""Storages whose rows leave in another order than they came: by priority, or at random.
+"""Shelves: where rows lie that leave in another order than they came.
 
-They pick rows from anywhere. So they keep short *entries* in their order, and leave the rows on a
+A storage that picks rows from anywhere keeps short *entries* in its order, and leaves the rows on a
 *shelf*. An entry is the number of a slot in the shelf's arrays; a row never moves while it is
 inside. In an `ObjectShelf`, for plain objects, each object is its own entry.
 
 Held rows stay in their slots until they have been copied, and a large batch is copied to slots that
 were reserved for it, so neither needs the machine's lock. A shelf may therefore be larger than the
 queue's capacity, until it is empty. It grows by whole blocks, and nothing is moved.
-
-**The heap.** The row with the smallest priority leaves first; equal ones are first in, first out.
-
-**The shuffle buffer.** Rows leave in random order, exactly as TensorFlow 1 drew them. A draw takes
-the row at ``word % size`` of a plain list and puts the list's last row in its place. The words are
-those of `PhiloxWords`. So a seed gives TensorFlow 1's order, even with draws between enqueues, and
-after the rows of a failed batch came back.
-
-A waiting batch draws each row as it arrives (`eager`), because what can be drawn depends on what is
-inside at that moment. Drawn rows stay on the shelf, listed in ``_drawn``, until the batch is
-complete, so they cost no copy. A cancelled batch leaves them there, first in line. In TensorFlow,
-the rows of a batch that fails as its queue closes go back and are drawn again, by further words. So
-the last batch depends on whether it began before the close. With ``redraws=False`` such rows
-stay drawn, and the last batch does not depend on that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from aioqueue.core.elements.component import Component
-from aioqueue.core.elements.philox import PhiloxWords, Seed
 from aioqueue.core.elements.spec import Columns, ElementSpec, Row, Spec
-from aioqueue.core.storage.blocks import (
+from aioqueue.core.storage.columns import (
     RowReader,
     allocate,
     as_dtypes,
@@ -48,8 +31,14 @@ from aioqueue.core.storage.blocks import (
 from aioqueue.core.storage.protocol import Held, Storage
 
 Slot = Any
+
+
 _SLOTS_PER_GROWTH: Final = 256
+
+
 _FIRST_SLOTS: Final = 64
+
+
 _MOST_BYTES: Final = 2**30
 """Arrays up to this size are allocated whole: memory that is never touched costs nothing."""
 
@@ -392,197 +381,3 @@ def _as_slice(slots: Any) -> Any:
     if last - first == len(slots) - 1 and (np.diff(slots) == 1).all():
         return slice(first, last + 1)
     return slots
-
-
-_Item = tuple[int, int, Slot]
-
-
-class HeapStorage(ShelvedStorage):
-    """Rows by priority, which is the first component of each.
-
-    A row that comes back takes its old place among equal priorities: its ticket is its number of
-    arrival. It goes straight into the heap, so that a smaller priority that came meanwhile still
-    leaves first. For the same reason a waiting batch must not take rows early: `progressive` is
-    false.
-
-    Args:
-        shelf: where the rows are kept.
-    """
-
-    progressive = False
-
-    def __init__(self, shelf: Shelf, *, typed: bool) -> None:
-        super().__init__(shelf)
-        self._typed = typed
-        self._items: list[_Item] = []
-        self._arrivals = 0
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[Slot]:
-        return (entry for _, _, entry in self._items)
-
-    def put(self, row: Row, /) -> None:
-        self._add([int(row[0])], [self._shelf.place(row)])
-
-    def put_many(self, columns: Columns, start: int, stop: int) -> None:
-        entries = self._entries(columns, start, stop)
-        if isinstance(columns, HeldBatch):
-            self._add(columns.keys[start:stop], entries)
-        else:
-            keys = (
-                columns[0][start:stop].tolist() if self._typed else self._keys(columns[start:stop])
-            )
-            self._add(keys, entries)
-
-    def take(self) -> Row:
-        entry = self._items[0][2]
-        row = self._shelf.read_one(entry)  # before it leaves: the copy may fail
-        heappop(self._items)
-        self._shelf.forget((entry,))
-        return row
-
-    def pull(self, n: int, into: Columns | None = None) -> Columns:
-        held = Held(into)
-        self.hold(held, n)
-        try:
-            columns = self.columns(held)
-        except BaseException:
-            self.restore(held)
-            raise
-        self.free(held)
-        return columns
-
-    def hold(self, held: Held, n: int) -> None:
-        items: list[_Item] = []
-        try:
-            self._remove(n, items)
-            parts = [entry for _, _, entry in items]
-            tickets = [(priority, arrival) for priority, arrival, _ in items]
-        except BaseException:
-            if items and self._items and self._items[0] is items[-1]:
-                del items[-1]  # that row is still inside
-            self._push(items)
-            raise
-        held.parts, held.tickets, held.count = parts, tickets, n
-
-    def restore(self, held: Held) -> None:
-        if held.count and not held.parts:
-            held.parts = [self._shelf.place(held.single)]
-        self._push(
-            [(*ticket, entry) for ticket, entry in zip(held.tickets, held.parts, strict=True)]
-        )
-        held.clear()
-
-    def drop(self, value: Any) -> bool:
-        # Build the new list separately, then replace the old one in a single step.
-        items = [item for item in self._items if item[2] is not value and item[2][1] is not value]
-        is_inside = len(items) < len(self._items)
-        if is_inside:
-            heapify(items)
-            self._items = items
-        return is_inside
-
-    def _keys(self, columns: Columns) -> Sequence[int]:
-        return columns[0].tolist() if self._typed else [row[0] for row in columns]
-
-    def _remove(self, n: int, removed: list[_Item]) -> None:
-        for _ in range(n):
-            # In both lists for a moment, never in neither: `hold` removes the last one again if a
-            # handler raises between the two calls.
-            removed.append(self._items[0])
-            heappop(self._items)
-
-    def _add(self, priorities: Iterable[int], entries: Iterable[Slot]) -> None:
-        for priority, entry in zip(priorities, entries, strict=True):
-            arrival = self._arrivals
-            self._arrivals += 1
-            heappush(self._items, (priority, arrival, entry))
-
-    def _push(self, items: Iterable[_Item]) -> None:
-        for item in items:
-            heappush(self._items, item)
-
-
-class ShuffleStorage(ShelvedStorage):
-    """Rows that leave in random order, each drawn uniformly from those inside.
-
-    Args:
-        shelf: where the rows are kept.
-        seed: see `resolve_seed`.
-        draws_again: whether the rows of a batch that fails as the queue closes are drawn again.
-    """
-
-    eager = True
-
-    def __init__(self, shelf: Shelf, seed: Seed, *, redraws: bool = True) -> None:
-        super().__init__(shelf)
-        self._redraws = redraws
-        self._words = PhiloxWords(seed)
-        self._order: list[Slot] = []
-        self._drawn: list[Slot] = []
-
-    def __len__(self) -> int:
-        return len(self._order) + len(self._drawn)
-
-    def __iter__(self) -> Iterator[Slot]:
-        return chain(self._drawn, self._order)
-
-    def put(self, row: Row, /) -> None:
-        self._order.append(self._shelf.place(row))
-
-    def put_many(self, columns: Columns, start: int, stop: int) -> None:
-        self._order.extend(self._entries(columns, start, stop))
-
-    def take(self) -> Row:
-        if not self._drawn:
-            self._draw(1)
-        entry = self._drawn[0]
-        row = self._shelf.read_one(entry)  # before it leaves: the copy may fail
-        del self._drawn[0]
-        self._shelf.forget((entry,))
-        return row
-
-    def pull(self, n: int, into: Columns | None = None) -> Columns:
-        if len(self._drawn) < n:
-            self._draw(n - len(self._drawn))
-        entries = self._drawn[:n]
-        columns = self._shelf.read(entries, into)
-        del self._drawn[:n]
-        self._shelf.forget(entries)
-        return columns
-
-    def claim(self, n: int) -> None:
-        # Rows that came back, and rows drawn for a cancelled batch, leave first: they count, too.
-        missing = n - len(self.returned) - len(self._drawn)
-        if missing > 0:
-            self._draw(missing)
-
-    def release(self, held: Held) -> None:
-        """Put drawn rows back into the buffer, the last drawn first, to be drawn again."""
-        if not self._redraws:
-            super().release(held)
-            return
-        entries = [*reversed(self._drawn), *reversed(held.parts)]
-        self._order += entries
-        self._drawn, held.parts, held.count = [], [], 0
-        held.clear()
-
-    def _remove(self, n: int, removed: list[Slot]) -> None:
-        if len(self._drawn) < n:
-            self._draw(n - len(self._drawn))
-        removed += self._drawn[:n]
-        del self._drawn[:n]
-
-    def _draw(self, n: int) -> None:
-        # A drawn row is swapped with the last one, and leaves the list once all have been drawn:
-        # so every row is in exactly one place all the time.
-        order = self._order
-        last = len(order)
-        for word in self._words.take(n):
-            index = word % last
-            last -= 1
-            order[index], order[last] = order[last], order[index]
-        self._drawn += order[last:][::-1]
-        del order[last:]

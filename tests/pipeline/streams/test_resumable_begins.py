@@ -1,4 +1,4 @@
-"""Where streams made by hand begin, and what they refuse to begin at or go on from."""
+"""Where resumable streams begin, and which positions they refuse."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from aioqueue.inputs import (
 from tests.kit.exact import Exact
 from tests.kit.going import plain
 from tests.kit.pipelines import take
+from tests.kit.resumable_streams import go, ordered_streams, shuffling, undisturbed
 from tests.kit.resuming import How, noisy, through_json
-from tests.kit.streaming import go, ordered_streams, shuffling, undisturbed
 from tests.kit.worlds import ThreadWorld, World
 
 
@@ -94,7 +94,7 @@ class TestLoading:
                 stream.load_state_dict(state)
 
     @pytest.mark.parametrize("make", ["batch", "shuffled", "buckets"])
-    def test_a_stream_that_was_told_nothing_of_it(self, make: str) -> None:
+    def test_a_stream_made_without_resume(self, make: str) -> None:
         with sync.Coordinator() as coord:
             stream = ordered_streams(Path())[make](How(), coord)
             with pytest.raises(RuntimeError, match="resume=None"):
@@ -224,7 +224,7 @@ class TestRefusing:
 
 
 class TestFitting:
-    def test_what_does_not_fit_is_skipped_if_told_so(self) -> None:
+    def test_what_does_not_fit_is_skipped_on_request(self) -> None:
         with sync.Coordinator() as coord:
             stream = batch(
                 numbers(10, 1, seed=1),
@@ -243,7 +243,7 @@ class TestFitting:
             assert stream.runner.statistics().skipped == 1
             assert [one.item for one in stream.runner.quarantine] == [5]
 
-    def test_layouts_are_refused_as_ever(self) -> None:
+    def test_layouts_are_refused_as_without_resume(self) -> None:
         with sync.Coordinator() as coord:
             for wrong in ({"dtypes": "int64"}, {"shapes": [()]}):
                 for make in (batch, shuffle_batch):

@@ -1,4 +1,4 @@
-"""Streams of every shape, made by hand, that are left and gone on with."""
+"""Resumable streams of every shape, which tests leave and resume."""
 
 from __future__ import annotations
 

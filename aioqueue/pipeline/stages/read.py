@@ -1,0 +1,39 @@
+"""`read`: a task reads an async source. The builder adds this stage, and not the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields
+from aioqueue.pipeline.stages.base import BaseStage, BuildContext
+from aioqueue.pipeline.stages.prepare import LEAST_AHEAD
+
+
+@dataclass(frozen=True)
+class Read(BaseStage):
+    """Reads an async iterable in a task of its own."""
+
+    name: ClassVar[str] = "read"
+    state_fields: ClassVar[Fields] = WORKERS
+    source: str
+
+    @classmethod
+    def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
+        return None  # that its source is async already decides
+
+    def details(self) -> str:
+        return self.source
+
+    def keeps_rows_apart(self) -> bool:
+        return True
+
+    def node(self, upstream: Node, building: BuildContext) -> Node:
+        options = {"workers": 1, "ordered": True, "max_in_flight": 1}
+        return building.workers(upstream, _itself, buffer_size=LEAST_AHEAD, options=options)
+
+
+async def _itself(row: Any) -> Any:
+    return row
