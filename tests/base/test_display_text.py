@@ -107,12 +107,6 @@ def test_no_outlet_reveals_a_secret(url: str) -> None:
     several = read_whole_files(items([url], epochs=1))
     messages = [repr(one) for one in (reader, listed, pipeline, several)]
     messages.append(format_value([url, (url,)]))
-        repr(reader),
-        repr(listed),
-        repr(pipeline),
-        repr(several),
-        format_value([url, (url,)]),
-    ]
     messages += [
         format_value(url.encode()),
         format_value(f"{'x' * 40} {url}"),
