@@ -28,7 +28,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue.base.public_names import public
 from aioqueue.items.positions import Place
-from aioqueue.items.value_text import brief, format_value
+from aioqueue.items.value_text import format_value, short_repr
 
 
 class EpochEnd(NamedTuple):
@@ -65,7 +65,7 @@ class Item(NamedTuple):
 
     def title(self) -> str:
         """Describe the item for the title of a failure: only its value, in a few words."""
-        return f"item {brief(self.value)}"
+        return f"item {short_repr(self.value)}"
 
 
 T = TypeVar("T")

@@ -44,7 +44,7 @@ class ItemLabel:
         self.item: Origin = item
 
 
-class LoanKeeper(Protocol):
+class LoanListener(Protocol):
     """Knows what is on lease from a queue."""
 
     lock: threading.RLock
@@ -68,83 +68,85 @@ class ItemLoan(ItemLabel):
 
     Args:
         item: the item.
-        keeper: is notified if it has given nothing.
+        listener: is notified if it has given nothing.
     """
 
-    __slots__ = ("_is_whole", "_keeper", "_left")
+    __slots__ = ("_is_whole", "_left", "_listener")
 
-    def __init__(self, item: Origin, keeper: LoanKeeper) -> None:
+    def __init__(self, item: Origin, listener: LoanListener) -> None:
         super().__init__(item)
-        self._keeper = keeper
+        self._listener = listener
         self._left = 1  # the parts that are on their way
         self._is_whole = True  # whether it never had several
 
     def split(self, count: int) -> None:
         """Note that a part of it has become several."""
         self._is_whole = False
-        call_with_lock(self._keeper.lock, self._change, count - 1, False)
+        call_with_lock(self._listener.lock, self._change, count - 1, False)
 
     def finish(self) -> None:
         """Note that a stage has left a part of it out."""
-        call_with_lock(self._keeper.lock, self._change, -1, False)
+        call_with_lock(self._listener.lock, self._change, -1, False)
 
     def make_none(self) -> None:
         """Note that a `prepare` has made nothing of it, or of a part of it."""
-        call_with_lock(self._keeper.lock, self._change, -1, self._is_whole)
+        call_with_lock(self._listener.lock, self._change, -1, self._is_whole)
 
     def _change(self, by: int, is_done: bool) -> None:
         self._left += by
         if not self._left:
-            self._keeper.gave_nothing(self.item, is_done=is_done)
+            self._listener.gave_nothing(self.item, is_done=is_done)
 
 
 class ItemTicket:
     """Follows an item of a source, or one of several examples made of it, until it is done.
 
     Args:
-        keeper: is notified when the item is done.
+        listener: is notified when the item is done.
         name: the number of the item; for an example, its place among those of its item.
         index: the index of the item in its source.
         above: the ticket that this is a part of; ``None`` for an item.
-        gone: the parts that an earlier number of ranks has delivered. They are dropped.
+        dropped: the parts that an earlier number of ranks has delivered. They are dropped.
         done: the parts that were delivered before this run began, and that it makes again
             together with the others.
     """
 
-    __slots__ = ("_above", "_index", "_left", "_name", "_parts", "done", "gone", "keeper")
+    __slots__ = ("_above", "_index", "_left", "_name", "_parts", "done", "dropped", "listener")
 
     def __init__(
         self,
-        keeper: ProvenanceListener,
+        listener: ProvenanceListener,
         name: int,
         index: int,
         above: ItemTicket | None,
-        gone: Cut,
+        dropped: Cut,
         done: Cut,
     ) -> None:
-        self.keeper: ProvenanceListener = keeper
+        self.listener: ProvenanceListener = listener
         self._name = name
         self._index = index
         self._above = above
-        self.gone: Cut = gone
+        self.dropped: Cut = dropped
         self.done: dict[int, Any | None] = done
         self._left: set[int] | None = None  # the parts that are not done; None before a split
 
     @property
     def item(self) -> Origin:
         """The item that this ticket follows, or is a part of."""
-        return Origin(self.keeper.source, self.keeper.epoch, self._index)
+        return Origin(self.listener.source, self.listener.epoch, self._index)
 
     def split(self, count: int) -> list[RowOrigin]:
-        """Split into parts. Returns the origin of each; `GONE` for parts that are dropped."""
-        # A part is left unless all of it is gone. A cut in `gone` means that only parts of it are.
+        """Split into parts. Returns the origin of each; `DROPPED` for parts that are dropped."""
+        # A part is left unless it was dropped. A cut in `dropped` means that only parts of it were.
         self._left = {
-            part for part in range(count) if part not in self.gone or self.gone[part] is not None
+            part
+            for part in range(count)
+            if part not in self.dropped or self.dropped[part] is not None
         }
         self._parts: dict[int, ItemTicket] = {}
-        origins = [self._part(part) if part in self._left else GONE for part in range(count)]
+        origins = [self._part(part) if part in self._left else DROPPED for part in range(count)]
         if self._above is None:  # the keeper asks the ticket for its `cut` when a state is taken
-            self.keeper.was_split(self._name, self)
+            self.listener.was_split(self._name, self)
         if not self._left:  # no examples, or all of them gone: nothing will finish it later
             self.finish()
         return origins
@@ -152,18 +154,18 @@ class ItemTicket:
     def _part(self, part: int) -> RowOrigin:
         """The origin of a part that is not dropped."""
         assert self._left is not None
-        gone, done = self.gone.get(part) or {}, self.done.get(part, {})
+        dropped, done = self.dropped.get(part) or {}, self.done.get(part, {})
         if done is not None:
             ticket = self._parts[part] = ItemTicket(
-                self.keeper, part, self._index, self, gone, done
+                self.listener, part, self._index, self, dropped, done
             )
             return ticket
         self._left.discard(part)
         # The part was delivered before, and is repeated, without what was gone of it then. So it
         # only needs a label; or a ticket, if parts of it have to be dropped again.
         return (
-            ItemTicket(self.keeper, part, self._index, self, gone, {})
-            if gone
+            ItemTicket(self.listener, part, self._index, self, dropped, {})
+            if dropped
             else ItemLabel(self.item)
         )
 
@@ -171,7 +173,7 @@ class ItemTicket:
         """Note that the user has received all of it, or that a stage has dropped it for good.
         Further calls change nothing."""
         if self._above is None:
-            self.keeper.finished(self._name)
+            self.listener.finished(self._name)
         else:
             self._above.part_finished(self._name)
 
@@ -205,14 +207,14 @@ class _Loans(tuple[ItemTicket | ItemLabel, ...]):
     rows: Sequence[RowOrigin]
 
 
-class _Gone:
+class _Dropped:
     """The origin of a part that is dropped."""
 
 
-GONE: Final = _Gone()
+DROPPED: Final = _Dropped()
 
 
-RowOrigin: TypeAlias = ItemTicket | ItemLabel | tuple[ItemTicket | ItemLabel, ...] | _Gone | None
+RowOrigin: TypeAlias = ItemTicket | ItemLabel | tuple[ItemTicket | ItemLabel, ...] | _Dropped | None
 """The items that a row was made from. ``None`` if they are not recorded."""
 
 
@@ -227,7 +229,7 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     each example is labelled with all of them, and the delivered items are no longer known.
     """
     if isinstance(origin, ItemTicket):
-        return call_with_lock(origin.keeper.lock, origin.split, count)
+        return call_with_lock(origin.listener.lock, origin.split, count)
     if not count:
         finish(origin)
         return ()
@@ -311,11 +313,11 @@ def finish(origin: RowOrigin) -> None:
     for loan in _loans_in(origin):
         loan.finish()
     if isinstance(origin, ItemTicket):
-        call_with_lock(origin.keeper.lock, origin.finish)
+        call_with_lock(origin.listener.lock, origin.finish)
     elif isinstance(origin, tuple):
         tickets = [one for one in origin if isinstance(one, ItemTicket)]
         if tickets:
-            call_with_lock(tickets[0].keeper.lock, _finish_all, tickets)
+            call_with_lock(tickets[0].listener.lock, _finish_all, tickets)
 
 
 def items_of(origin: RowOrigin) -> list[Origin]:
@@ -329,7 +331,7 @@ def _lose(origin: Iterable[ItemTicket | ItemLabel]) -> None:
     """Note that rows of several items were split, so that the delivered items are unknown."""
     ticket = next((one for one in origin if isinstance(one, ItemTicket)), None)
     if ticket is not None:
-        ticket.keeper.lose(
+        ticket.listener.lose(
             "a stage makes several examples of a batch, so that they belong to no single item"
         )
 

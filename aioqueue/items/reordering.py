@@ -15,12 +15,12 @@ class Reordering(Generic[T]):
     users bound.
     """
 
-    __slots__ = ("_held", "_is_handing_on", "_next")
+    __slots__ = ("_held", "_is_forwarding", "_next")
 
     def __init__(self) -> None:
         self._held: dict[int, T] = {}
         self._next = 0
-        self._is_handing_on = False  # a caller is passing results on
+        self._is_forwarding = False  # a caller is passing results on
 
     def __len__(self) -> int:
         """The number of results that it holds."""
@@ -32,10 +32,10 @@ class Reordering(Generic[T]):
         Returns:
             The same, if the caller must pass it on now, and then what is `following`.
         """
-        if self._is_handing_on or number != self._next:
+        if self._is_forwarding or number != self._next:
             self._held[number] = thing
             return None
-        self._is_handing_on = True
+        self._is_forwarding = True
         self._next += 1
         return thing
 
@@ -44,7 +44,7 @@ class Reordering(Generic[T]):
         has not come yet: then the caller that brings it continues from there."""
         thing = self._held.pop(self._next, None) if self._held else None
         if thing is None:
-            self._is_handing_on = False
+            self._is_forwarding = False
         else:
             self._next += 1
         return thing

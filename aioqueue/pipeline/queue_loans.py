@@ -158,7 +158,7 @@ class _LentItems(ItemNames):
         return [ItemLoan(one.item, self) for one in super().take(epoch, numbers, indices)]
 
     def gave_nothing(self, item: Origin, *, is_done: bool) -> None:
-        """See `LoanKeeper.gave_nothing`."""
+        """See `LoanListener.gave_nothing`."""
         self._leases.commit([(item.epoch, item.index)], is_done=is_done)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from aioqueue import OutOfRangeError, sync
 from aioqueue.items.item import Delivered, EpochEnd, Item, ItemCounts
-from aioqueue.items.provenance import GONE, UNKNOWN, RowOrigin, make_none, split
+from aioqueue.items.provenance import DROPPED, UNKNOWN, RowOrigin, make_none, split
 from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow, RunOver
 from aioqueue.pipeline.nodes.node import Node, NoPositionError, Taken
@@ -434,7 +434,7 @@ class QueueNode(Node):
         rows = [
             (value, number, index, sub, origin)
             for sub, (value, origin) in enumerate(zip(examples, origins, strict=False), first)
-            if (partial is None or partial.keeps(sub)) and origin is not GONE
+            if (partial is None or partial.keeps(sub)) and origin is not DROPPED
         ]
         self._ready.extend(rows)
         return len(rows), partial is not None

@@ -201,9 +201,9 @@ class Writing:
         self._epochs = checked_count(epochs, "epochs", least=1)
         self._existing = existing
         self._raise_single = raise_single
-        is_told = sink.batches is not None
+        is_given = sink.batches is not None
         self._is_batched = (
-            bool(sink.batches) if is_told else gives_batches(pipeline.source, pipeline.stages)
+            bool(sink.batches) if is_given else gives_batches(pipeline.source, pipeline.stages)
         )
         self._folder: Final = PartFolder(
             sink.path,
@@ -268,7 +268,7 @@ class Writing:
         try:
             if not self._folder.read() or not self._folder.manifest.is_finished:
                 return False
-            self._go_on()
+            self._continue()
         except (InvalidArgumentError, DataLossError):
             return False
         return True
@@ -292,7 +292,7 @@ class Writing:
         elif self._existing == "replace":
             self._replace()
         else:
-            self._go_on()
+            self._continue()
 
     def _replace(self) -> None:
         self._folder.clear()
@@ -300,7 +300,7 @@ class Writing:
         self._to_pass = 0
         self.run = self._epochs_from(None)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Go on where an earlier run has stood.
 
         Raises:
@@ -416,7 +416,7 @@ class Writing:
         if self.is_left:
             raise LeftError
 
-    def as_told(self, error: BaseException) -> BaseException:
+    def with_location(self, error: BaseException) -> BaseException:
         """A failure of writing, as a run reports it."""
         if self._raise_single or not isinstance(error, Exception):
             return error
@@ -425,9 +425,9 @@ class Writing:
     def note(self, error: BaseException) -> None:
         """Note on a failure of writing where it happened."""
         part = self._folder.path_of(len(self._folder.manifest.parts))
-        who = self._sink._function
-        note = f"in {who}, while it wrote row {self.files.written} or later into {part}"
-        add_note(error, FailureNote(note, f"{who} failed on {part.name}"))
+        function = self._sink._function
+        note = f"in {function}, while it wrote row {self.files.written} or later into {part}"
+        add_note(error, FailureNote(note, f"{function} failed on {part.name}"))
 
     def _failed(self, error: BaseException) -> None:
         self.note(error)
@@ -540,7 +540,7 @@ def fill(writing: Writing, thread: WriteThread) -> None:
         thread.put(writing.rest())
         thread.join()
         if thread.failure is not None:
-            reraise(writing.as_told(thread.failure))
+            reraise(writing.with_location(thread.failure))
     finally:
         thread.stop()
 
@@ -584,7 +584,7 @@ async def _awrite(writing: Writing, thread: WriteThread) -> None:
         await thread.aput(writing.rest())
         await thread.ajoin()
         if thread.failure is not None:
-            reraise(writing.as_told(thread.failure))
+            reraise(writing.with_location(thread.failure))
     finally:
         await thread.astop()
 

@@ -84,12 +84,12 @@ def mixed_by_tokens(parts: list[list[Value]], weights: list[int]) -> list[Value]
 class Stage:
     """A stage: how it is added to a pipeline, and what it makes of a list."""
 
-    said: str
+    description: str
     add: Callable[[Any], Any]
     made: Callable[[list[Value]], list[Value]]
 
     def __repr__(self) -> str:
-        return self.said
+        return self.description
 
 
 @st.composite
@@ -107,31 +107,31 @@ def options(draw: st.DrawFn, *, is_async: bool = False) -> dict[str, Any]:
 def stages(draw: st.DrawFn) -> Stage:
     kind = draw(st.sampled_from(["prepare", "task", "flat", "filter", "picky", *_PLAIN]))
     if kind == "prepare":
-        said = draw(options())
+        description = draw(options())
         return Stage(
-            f"prepare {said}",
-            lambda before: before.prepare(changed, **said),
+            f"prepare {description}",
+            lambda before: before.prepare(changed, **description),
             lambda values: list(map(changed, values)),
         )
     if kind == "task":
-        said = draw(options(is_async=True))
+        description = draw(options(is_async=True))
         return Stage(
-            f"prepare {said}",
-            lambda before: before.prepare(changed_in_a_task, **said),
+            f"prepare {description}",
+            lambda before: before.prepare(changed_in_a_task, **description),
             lambda values: list(map(changed, values)),
         )
     if kind == "picky":
-        said = draw(options())
+        description = draw(options())
         return Stage(
-            f"picky {said}",
-            lambda before: before.prepare(picky, on_error="skip", **said),
+            f"picky {description}",
+            lambda before: before.prepare(picky, on_error="skip", **description),
             lambda values: [changed(value) for value in values if is_wanted(value)],
         )
     if kind == "flat":
-        said = draw(options())
+        description = draw(options())
         return Stage(
-            f"flat {said}",
-            lambda before: before.flat(several, **said),
+            f"flat {description}",
+            lambda before: before.flat(several, **description),
             lambda values: [one for value in values for one in several(value)],
         )
     if kind == "filter":
@@ -250,7 +250,7 @@ counts_of_epochs = st.lists(st.one_of(st.just(ALL), st.integers(0, 12)), min_siz
 )
 def test_every_epoch_has_what_the_model_has(
     size: int,
-    said: list[Stage],
+    description: list[Stage],
     counts: list[int],
     start: int,
     go: Callable[..., list[list[Value]]],
@@ -258,24 +258,24 @@ def test_every_epoch_has_what_the_model_has(
 ) -> None:
     source = numbers(size, shuffle=shuffle, seed=5)
     pipeline: Any = Pipeline(source)
-    for stage in said:
+    for stage in description:
         pipeline = stage.add(pipeline)
     found = go(pipeline, start, counts)
     for number, (values, count) in enumerate(zip(found, counts, strict=True), start):
         model = list(source.epoch(number))
-        for stage in said:
+        for stage in description:
             model = stage.made(model)
         assert values == model[:count]
-        if not any(stage.said.startswith("picky") for stage in said):
+        if not any(stage.description.startswith("picky") for stage in description):
             _check_length(pipeline, len(model))
 
 
 def _check_length(pipeline: Any, length: int) -> None:
     try:
-        told = len(pipeline)
+        reported = len(pipeline)
     except TypeError:
         return
-    assert told == length
+    assert reported == length
 
 
 @st.composite
@@ -296,11 +296,11 @@ def described(draw: st.DrawFn, depth: int = 0) -> list[tuple[str, int]]:
     return draw(st.lists(st.tuples(st.sampled_from(kinds), st.integers(1, 6)), max_size=6))
 
 
-def made_of(said: list[tuple[str, int]], workers: int, where: str, ahead: int | None) -> Any:
+def made_of(description: list[tuple[str, int]], workers: int, where: str, ahead: int | None) -> Any:
     """A pipeline, run by workers of some kind and number."""
     how: dict[str, Any] = {"workers": workers, "buffer_size": ahead}
     pipeline: Any = Pipeline(numbers(30, shuffle=True, seed=3))
-    for kind, n in said:
+    for kind, n in description:
         if kind == "noise":
             function = with_noise_in_a_task if where == "task" else with_noise
             pipeline = pipeline.prepare(function, where=where, **how)
@@ -345,7 +345,7 @@ async def with_noise_in_a_task(value: Value, rng: np.random.Generator) -> list[A
     st.sampled_from([None, 1, 3]),
 )
 def test_seed_and_epoch_decide_all(
-    said: list[tuple[str, int]],
+    description: list[tuple[str, int]],
     counts: list[int],
     go: Callable[..., list[list[Value]]],
     workers: int,
@@ -353,8 +353,8 @@ def test_seed_and_epoch_decide_all(
     ahead: int | None,
 ) -> None:
     """Not workers, nor how far they are ahead, nor what was left of the epochs before."""
-    one = made_of(said, 1, "thread", None)
-    found = go(made_of(said, workers, where, ahead), 0, counts)
+    one = made_of(description, 1, "thread", None)
+    found = go(made_of(description, workers, where, ahead), 0, counts)
     for number, (values, count) in enumerate(zip(found, counts, strict=True)):
         (alone,) = in_threads(one, number, [ALL])
         assert values == alone[:count]
@@ -363,10 +363,10 @@ def test_seed_and_epoch_decide_all(
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_left")
 def test_processes_make_the_same() -> None:
-    said = [("noise", 1), ("shuffle", 2), ("batch", 4), ("noise", 1)]
-    expected = in_threads(made_of(said, 1, "thread", None), 0, [ALL, 2, ALL])
-    assert in_threads(made_of(said, 2, "process", None), 0, [ALL, 2, ALL]) == expected
-    assert in_asyncio(made_of(said, 2, "process", None), 0, [ALL, 2, ALL]) == expected
+    description = [("noise", 1), ("shuffle", 2), ("batch", 4), ("noise", 1)]
+    expected = in_threads(made_of(description, 1, "thread", None), 0, [ALL, 2, ALL])
+    assert in_threads(made_of(description, 2, "process", None), 0, [ALL, 2, ALL]) == expected
+    assert in_asyncio(made_of(description, 2, "process", None), 0, [ALL, 2, ALL]) == expected
 
 
 def test_every_example_has_a_generator_of_its_own() -> None:

@@ -212,7 +212,7 @@ def test_padding_is_not_offered_where_dimensions_differ(examples: Any, pad: bool
 
 
 @pytest.mark.parametrize(
-    ("examples", "told"),
+    ("examples", "reported"),
     [
         ([1, 2.5], "2.5, of dtype float64; the first example had int64[]; float(x)"),
         ([True, 2], "2, of dtype int64; the first example had bool[]; int(x)"),
@@ -229,8 +229,8 @@ def test_padding_is_not_offered_where_dimensions_differ(examples: Any, pad: bool
         ([1, "a"], "'a', of dtype <U1; the first example had int64[]"),
     ],
 )
-def test_what_does_not_fit_is_told_once(examples: Any, told: str) -> None:
-    got, first, *way = told.split("; ")
+def test_what_does_not_fit_is_reported_once(examples: Any, reported: str) -> None:
+    got, first, *way = reported.split("; ")
     hint = f" (convert all of them, for example with {way[0]})" if way else ""
     message = failure_of(items(examples).batch(2)).splitlines()[0]
     assert message == f"component 0: got {got}; {first}, and all must fit it{hint}"
@@ -326,7 +326,7 @@ def batch_of(group: list[Components]) -> Components:
     return [padded(list(column)) for column in zip(*group, strict=True)]
 
 
-def packed_by_hand(length: int, open_rows: int, on_too_long: str, examples: list[Any]) -> Model:
+def packed_in_python(length: int, open_rows: int, on_too_long: str, examples: list[Any]) -> Model:
     opened: list[list[Components]] = []
     for example in map(components, examples):
         starts = range(0, len(example[0]), length)
@@ -361,7 +361,7 @@ def row_of(pieces: list[Components], length: int) -> Components:
     ]
 
 
-def bucketed_by_hand(
+def bucketed_in_python(
     boundaries: list[int], size: int | None, tokens: int, examples: list[Any]
 ) -> Model:
     groups: list[list[Components]] = [[] for _ in range(len(boundaries) + 1)]
@@ -390,7 +390,7 @@ def bucketed_by_hand(
             yield emptied(bucket)
 
 
-def unbatched_by_hand(size: int, examples: list[Any]) -> Model:
+def unbatched_in_python(size: int, examples: list[Any]) -> Model:
     for start in range(0, len(examples), size):
         group = list(map(components, examples[start : start + size]))
         yield from (list(row) for row in zip(*batch_of(group), strict=True))
@@ -406,7 +406,7 @@ def made(draw: st.DrawFn) -> tuple[Callable[[Any], Any], Callable[[list[Any]], M
         options: dict[str, Any] = {"padding_value": -1, "on_too_long": on_too_long}
         return (
             lambda before: packed(before, length, open_rows, **options),
-            partial(packed_by_hand, length, open_rows, on_too_long),
+            partial(packed_in_python, length, open_rows, on_too_long),
         )
     if kind == "bucket":
         boundaries = sorted(draw(st.sets(st.integers(1, 12), min_size=1, max_size=3)))
@@ -416,12 +416,12 @@ def made(draw: st.DrawFn) -> tuple[Callable[[Any], Any], Callable[[list[Any]], M
         options |= {"batch_size": size} if size else {"tokens_per_batch": tokens}
         return (
             lambda before: before.bucket(boundaries, **options),
-            partial(bucketed_by_hand, boundaries, size, tokens),
+            partial(bucketed_in_python, boundaries, size, tokens),
         )
     size = draw(st.integers(1, 6))
     return (
         lambda before: before.batch(size, pad=True, padding_value=-1).unbatch(),
-        partial(unbatched_by_hand, size),
+        partial(unbatched_in_python, size),
     )
 
 
@@ -445,7 +445,7 @@ def itself(example: Any) -> Any:
     st.sampled_from([None, 1, 3]),
     st.one_of(st.none(), st.integers(0, 5)),
 )
-def test_as_by_hand(
+def test_as_a_loop_in_python_does_it(
     examples: list[Any],
     stage: tuple[Callable[[Any], Any], Callable[[list[Any]], Model]],
     workers: int,

@@ -167,15 +167,15 @@ def check(seed: int, folder: Path) -> None:
         return
     n = draw.randint(1, 4)
     pipeline: Any = items(examples).batch(n, objects=objects)
-    told = [f"seed {seed}", repr(examples[0]), f"batch {n}"]
+    reported = [f"seed {seed}", repr(examples[0]), f"batch {n}"]
     for _ in range(draw.randint(0, 3)):
         name, stage = between(draw, n, folder, objects=objects)
         if name == "nested" and len(examples) % n:
             continue  # batches of different sizes cannot be stacked
-        told.append(name)
+        reported.append(name)
         pipeline = stage(pipeline)
     end = draw.choice(["unbatch", "async unbatch", *["write"] * is_json(examples[0])])
-    told.append(end)
+    reported.append(end)
     expected = list(map(plain, examples))
     if end == "unbatch":
         found = list(pipeline.unbatch())
@@ -184,14 +184,14 @@ def check(seed: int, folder: Path) -> None:
     else:
         found = written(pipeline, folder / "written")
         expected = written(items(examples), folder / "expected")
-        assert in_order(found, told) == in_order(expected, told), told
+        assert in_order(found, reported) == in_order(expected, reported), reported
         return
-    assert in_order(map(plain, found), told) == in_order(expected, told), told
+    assert in_order(map(plain, found), reported) == in_order(expected, reported), reported
 
 
-def in_order(values: Iterable[Any], told: Sequence[str]) -> list[Any]:
+def in_order(values: Iterable[Any], reported: Sequence[str]) -> list[Any]:
     """The values, in one order if a shuffle has changed theirs."""
-    return sorted(values, key=repr) if "shuffle" in told else list(values)
+    return sorted(values, key=repr) if "shuffle" in reported else list(values)
 
 
 async def all_of(pipeline: Any) -> list[Any]:

@@ -114,7 +114,7 @@ def named(found: Counter[Any]) -> Counter[Any]:
 
 
 class TestRanks:
-    def test_a_rank_goes_on(self) -> None:
+    def test_a_rank_continues(self) -> None:
         pipeline = numbers(60, shuffle=True, seed=1).prepare(float).batch(4).shard(1, 2)
         with pipeline.epochs(1) as epochs:
             batches = iter(next(epochs))
@@ -126,7 +126,7 @@ class TestRanks:
             (counts,) = epochs.statistics()
         assert (counts.prepared, counts.examples) == (30, 30)
 
-    def test_another_number_of_ranks_begins_anew(self) -> None:
+    def test_another_number_of_ranks_restarts(self) -> None:
         """Items are dealt out anew: no rank could say which were counted by whom."""
 
         def make(rank: int, ranks: int) -> Any:
@@ -169,7 +169,7 @@ class TestCrashes:
                 assert named(listed(file)) == whole
                 assert counted(epochs) == total
 
-    def test_who_was_listed_is_still_told(self, tmp_path: Path) -> None:
+    def test_listed_items_are_still_reported(self, tmp_path: Path) -> None:
         """What a process has skipped, it lists, also where the line was there before."""
         shape, file = SHAPES["batches"], tmp_path / "file"
         _, state, _ = some(shape(How(1), file), 2)
@@ -392,7 +392,7 @@ class TestStreams:
             handed(stream(total - 1), How(1), tmp_path / "file", None, state)
         assert handed(stream(total), How(1), tmp_path / "file", None, state)[2].skipped == total
 
-    def test_batches_that_were_handed_out(self, tmp_path: Path) -> None:
+    def test_delivered_batches(self, tmp_path: Path) -> None:
         _, state, *_ = handed(STREAMS["batch"], How(), tmp_path / "file", 3)
         *_, batches = handed(STREAMS["batch"], How(), tmp_path / "file", 2, state)
         assert (batches.batches, batches.examples) == (5, 20)
@@ -410,8 +410,8 @@ class TestWhileWorkersTake:
             is_one_to_one=False,
             keeps_order=True,
         )
-        told: list[Any] = []
-        asks = threading.Thread(target=lambda: told.append(node.tally()))
+        reported: list[Any] = []
+        asks = threading.Thread(target=lambda: reported.append(node.tally()))
 
         class Arriving(list[Delivered]):
             def __iter__(self) -> Iterator[Delivered]:
@@ -423,5 +423,5 @@ class TestWhileWorkersTake:
 
         node._accept(Arriving((0, number, number, (number,), None) for number in range(8)))
         asks.join()
-        (tally,) = told
+        (tally,) = reported
         assert (tally["counts"]["prepared"], tally["counts"]["upto"]) == (8, "0:8")

@@ -84,7 +84,7 @@ def test_sources_are_named_as_they_were_made(tmp_path: Any) -> None:
     )
 
 
-def test_long_details_are_shortened_and_told_in_full() -> None:
+def test_long_details_are_shortened_and_shown_in_full() -> None:
     def a_function_with_a_name_that_does_not_fit_into_any_box_at_all(n: int) -> int:
         return n
 

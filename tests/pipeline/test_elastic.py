@@ -205,7 +205,7 @@ class TestOrderExact:
         (source,) = place_of(merged(states))["rest"]["epochs"]["0"]["sources"]
         assert (source["missing"], source["upto"]) == ("", 36)
 
-    def test_generators_of_batches_go_on(self) -> None:
+    def test_generators_of_batches_continue(self) -> None:
         """A function that is given batches gets the generator of the step."""
 
         def make(count: int) -> Made:
@@ -331,14 +331,14 @@ class TestAtTheBordersOfEpochs:
         assert apart
 
 
-class TestGoingOn:
+class TestResuming:
     """The position of all ranks is a position like any other."""
 
     def make(self) -> Any:
         return shuffled().prepare(slowly, workers=3).shuffle(9).batch(4).prefetch(2)
 
     @pytest.mark.slow
-    def test_the_same_rank_goes_on_after_that(self) -> None:
+    def test_the_same_rank_continues_after_that(self) -> None:
         _, states = on_ranks(self.make, 3, 2)
         position = merged(states)
         for rank in range(2):
@@ -463,7 +463,7 @@ class TestGoingOn:
         # Of 12 steps of two ranks five were made; 56 items are 14 for each of four.
         assert seen == [(0, 4, 4), (1, 6, 6), (2, 6, 6), (3, 6, 6)]
 
-    def test_the_number_of_the_step_goes_on(self) -> None:
+    def test_the_number_of_the_step_continues(self) -> None:
         _, states = on_ranks(self.make, 2, 3)
         _, later = on_ranks(self.make, 3, 2, merged(states))
         assert place_of(merged(later))["batches"] == 5

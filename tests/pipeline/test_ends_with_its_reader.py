@@ -518,7 +518,7 @@ def run_a_runner() -> None:
         list(queue)
 
 
-def look_at_a_run() -> None:
+def sample_a_run() -> None:
     pipeline = items(range(30)).prepare(float, workers=2).batch(2)
     with pipeline.monitor() as monitor:
         list(pipeline)
@@ -528,7 +528,7 @@ def look_at_a_run() -> None:
 OTHERS: dict[str, Callable[[], object]] = {
     "batcher": run_a_batcher,
     "batcher that fails": run_a_batcher_that_fails,
-    "monitor": look_at_a_run,
+    "monitor": sample_a_run,
     "runner": run_a_runner,
     "failure in a thread": lambda: list(items(range(30)).prepare(bad, workers=2)),
     "failure in a task": lambda: list(items(range(30)).prepare(bad_async, workers=2)),

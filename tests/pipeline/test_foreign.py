@@ -120,7 +120,7 @@ SHAPES: dict[str, Any] = {
 }
 
 
-async def gone_through(epochs: Any, most: int | None) -> tuple[Batches, Any]:
+async def iterated(epochs: Any, most: int | None) -> tuple[Batches, Any]:
     taken: Batches = []
     async with epochs:
         async for epoch in epochs:
@@ -131,7 +131,7 @@ async def gone_through(epochs: Any, most: int | None) -> tuple[Batches, Any]:
         return taken, through_json(epochs.state_dict())
 
 
-class TestGoingOn:
+class TestResuming:
     @pytest.mark.slow(every=12)
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", [name for name in MAKE if "async" not in name])
@@ -154,11 +154,11 @@ class TestGoingOn:
         def pipeline() -> Any:
             return SHAPES[shape](MAKE[name]())
 
-        whole, _ = await gone_through(pipeline().epochs(EPOCHS), None)
+        whole, _ = await iterated(pipeline().epochs(EPOCHS), None)
         k = 1 if len(name + shape) % 2 else len(whole) // 2
-        head, state = await gone_through(pipeline().epochs(EPOCHS), k)
-        middle, state = await gone_through(pipeline().epochs(EPOCHS, resume=state), 2)
-        rest, _ = await gone_through(pipeline().epochs(EPOCHS, resume=state), None)
+        head, state = await iterated(pipeline().epochs(EPOCHS), k)
+        middle, state = await iterated(pipeline().epochs(EPOCHS, resume=state), 2)
+        rest, _ = await iterated(pipeline().epochs(EPOCHS, resume=state), None)
         assert head + middle + rest == whole
 
     def test_nothing_before_the_last_state_is_read(self) -> None:
@@ -180,7 +180,7 @@ class TestGoingOn:
 
 
 class TestReadingAgain:
-    def test_it_is_said_and_shown(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_it_is_reported_and_shown(self, caplog: pytest.LogCaptureFixture) -> None:
         shown: list[tuple[int, int]] = []
         _, state = run(from_iterable(range(SIZE), seed=1, replay=True).batch(10), 1, 15)
         source = from_iterable(
@@ -197,8 +197,8 @@ class TestReadingAgain:
         assert shown[-1] == (150, 150)
         with caplog.at_level(logging.INFO, "aioqueue"):
             run(from_iterable(range(SIZE), seed=1, replay=True).batch(10), 1, None, state)
-        said = [record for record in caplog.records if record.levelno == logging.WARNING]
-        assert "again from its beginning, 150 items" in said[0].getMessage()
+        warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert "again from its beginning, 150 items" in warnings[0].getMessage()
         assert any("75 of 150" in record.getMessage() for record in caplog.records)
 
     def test_there_are_fewer_items_now(self) -> None:

@@ -121,7 +121,7 @@ class TestWhatIsNoted:
         gone(shape(How(4)), path, None, state)
         assert list(read_journal(path)) == list(read_journal(tmp_path / "whole"))
 
-    def test_mixtures_tell_their_sources(self, tmp_path: Path) -> None:
+    def test_mixtures_record_their_sources(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         others = numbers(40, seed=2).prepare(noisy)
         gone(numbers(30, seed=1).prepare(several).mix(others).shuffle(7).batch(5), path)
@@ -328,9 +328,9 @@ class TestWhereItemsAre:
             (mix(mixed), 2 * ((3 << 40) + 1) + 1, f"{folder / '3.txt'}, record 1"),
             (lines.epoch(3), 4, f"{folder / '0.txt'}, record 4"),
         ]
-        for source, index, told in found:
-            assert source.locate(index) == told
-            assert Pipeline(source).locate(Origin(0, 0, index)) == told
+        for source, index, reported in found:
+            assert source.locate(index) == reported
+            assert Pipeline(source).locate(Origin(0, 0, index)) == reported
 
     def test_of_what_was_mixed_in(self) -> None:
         pipeline = numbers(9).mix(items(list("abc"), name="letters")).batch(2)
@@ -350,7 +350,7 @@ class TestWhereItemsAre:
 
 
 class TestTheCommand:
-    def told(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def reported(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "aioqueue", "journal", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -358,17 +358,17 @@ class TestTheCommand:
     def test_it_prints(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         gone(numbers(9).mix(numbers(2, seed=1), weights=[1, 9], seed=0).batch(3), path)
-        found = self.told(path, 0, 5)
+        found = self.reported(path, 0, 5)
         assert found.returncode == 0, found.stderr
         assert found.stdout.startswith("batch 0: number 0 of epoch 0\n  item ")
         assert "batch 5: number 1 of epoch 1\n" in found.stdout
         assert "of source 1" in found.stdout
-        assert self.told(path).stdout == f"{path}: batches 0 to 7\n"
-        missing = self.told(path, 99)
+        assert self.reported(path).stdout == f"{path}: batches 0 to 7\n"
+        missing = self.reported(path, 99)
         assert missing.returncode == 1
         assert "batches 0 to 7" in missing.stderr
         path.write_bytes(b"no")
-        assert self.told(path).returncode == 1
+        assert self.reported(path).returncode == 1
 
     @pytest.mark.slow
     def test_no_command(self) -> None:

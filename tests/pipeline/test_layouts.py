@@ -238,7 +238,7 @@ STREAMS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_streams_made_by_hand(name: str) -> None:
+def test_streams_made_without_a_pipeline(name: str) -> None:
     def taken_from(most: int | None, state: Any) -> tuple[list[Any], Any]:
         found: list[Any] = []
         with sync.Coordinator() as coord:
@@ -364,7 +364,7 @@ class TestCollating:
         collator([2])
         assert later.make(np.empty).dtype == np.float64
 
-    def test_what_says_nothing_leaves_it_to_the_next(self) -> None:
+    def test_an_empty_example_leaves_the_layout_to_the_next(self) -> None:
         collator = Collator(pad=True)
         collator([[], []])
         assert collator.layout is None

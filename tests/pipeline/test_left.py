@@ -43,15 +43,15 @@ class Traces:
     def of(self, thing: Any) -> Any:
         self.made += 1
         number = self.made
-        self._refs[number] = weakref.ref(thing, lambda _: self._gone(number))
+        self._refs[number] = weakref.ref(thing, lambda _: self._collected(number))
         return thing
 
-    def _gone(self, number: int) -> None:
+    def _collected(self, number: int) -> None:
         with self._changed:
             self._refs.pop(number)
             self._changed.notify_all()
 
-    def are_gone(self) -> bool:
+    def are_collected(self) -> bool:
         """Wait until nothing is alive, as workers may be about to end."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._refs, timeout=5)
@@ -230,29 +230,29 @@ PIPELINES: dict[str, Callable[[Traces], Any]] = {
 
 async def and_wait(way: Callable[[Any], Awaitable[None]], make: Any, traces: Traces) -> bool:
     await way(make(traces))
-    return await asyncio.to_thread(traces.are_gone)
+    return await asyncio.to_thread(traces.are_collected)
 
 
 @pytest.mark.slow(every=4)
 @pytest.mark.parametrize("kind", PIPELINES)
-def test_a_pipeline_that_was_left_is_gone(traces: Traces, kind: str) -> None:
+def test_a_pipeline_that_was_left_is_collected(traces: Traces, kind: str) -> None:
     make = PIPELINES[kind]
     for way in WAYS:
         way(make(traces))
-        assert traces.are_gone(), way.__name__
+        assert traces.are_collected(), way.__name__
     for async_way in ASYNC_WAYS:
         assert asyncio.run(and_wait(async_way, make, traces)), async_way.__name__
     assert traces.made > len(WAYS)
 
 
 @pytest.mark.slow
-def test_a_pipeline_on_processes_that_was_left_is_gone(traces: Traces) -> None:
+def test_a_pipeline_on_processes_that_was_left_is_collected(traces: Traces) -> None:
     def make(traces: Traces) -> Any:
         return from_iterable(traces.source()).prepare(same, where="process", workers=1).batch(2)
 
     for way in WAYS:
         way(make(traces))
-        assert traces.are_gone(), way.__name__
+        assert traces.are_collected(), way.__name__
     for async_way in (leave_by_break_async, leave_by_cancellation):
         assert asyncio.run(and_wait(async_way, make, traces)), async_way.__name__
 
@@ -278,7 +278,7 @@ def test_pipelines_made_at_random_leave_nothing(traces: Traces) -> None:
             way = draw.choice(WAYS)
             way(pipeline)
             del pipeline
-            assert traces.are_gone(), (names, way.__name__)
+            assert traces.are_collected(), (names, way.__name__)
         else:
             async_way = draw.choice(ASYNC_WAYS)
             made = [pipeline]
@@ -291,7 +291,7 @@ def test_pipelines_made_at_random_leave_nothing(traces: Traces) -> None:
 
 @pytest.mark.parametrize("function", [same, bad, same_async, bad_async])
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
-def test_a_prepare_that_was_left_is_gone(traces: Traces, function: Any, on_error: Any) -> None:
+def test_a_prepare_that_was_left_is_collected(traces: Traces, function: Any, on_error: Any) -> None:
     def run() -> None:
         queue = sync.FIFOQueue(5)
         try:
@@ -319,12 +319,12 @@ def test_a_prepare_that_was_left_is_gone(traces: Traces, function: Any, on_error
             pass
 
     run()
-    assert traces.are_gone()
+    assert traces.are_collected()
     asyncio.run(run_async())
-    assert traces.are_gone()
+    assert traces.are_collected()
 
 
-def test_a_runner_that_was_never_started_is_gone(traces: Traces) -> None:
+def test_a_runner_that_was_never_started_is_collected(traces: Traces) -> None:
     kept = traces.of(Open())
 
     def function(item: Any, kept: Any = kept) -> Any:
@@ -333,11 +333,11 @@ def test_a_runner_that_was_never_started_is_gone(traces: Traces) -> None:
     for where in ("thread", "task"):
         inputs.prepare([1], same_async if where == "task" else function, into=sync.FIFOQueue(5))
     del kept, function
-    assert traces.are_gone()
+    assert traces.are_collected()
 
 
 @pytest.mark.parametrize("way", ["break", "close", "end"])
-def test_a_stream_that_was_left_is_gone(traces: Traces, way: str) -> None:
+def test_a_stream_that_was_left_is_collected(traces: Traces, way: str) -> None:
     def run() -> None:
         with sync.Coordinator() as coord:
             stream = inputs.shuffle_batch(
@@ -350,7 +350,7 @@ def test_a_stream_that_was_left_is_gone(traces: Traces, way: str) -> None:
                     coord.request_stop()
 
     run()
-    assert traces.are_gone()
+    assert traces.are_collected()
 
 
 class Connection:
@@ -390,7 +390,7 @@ def test_a_source_is_closed_though_the_program_ends_at_once(hangs_at: int, way: 
         assert not connection.open
 
 
-def test_what_is_collected_while_a_snapshot_is_made_holds_nobody_up(
+def test_a_collection_during_a_snapshot_blocks_no_caller(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A finalizer that strikes in the middle of a call of ours does not wait for workers that need
@@ -449,7 +449,7 @@ class TestScopes:
         spin_until(lambda: not names_of_ours())
         assert not caplog.records
 
-    def test_a_worker_that_loops_is_told_of_the_stop_as_at_any_wait(
+    def test_a_worker_that_loops_sees_the_stop_as_at_any_wait(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         gate, begun = threading.Event(), threading.Event()

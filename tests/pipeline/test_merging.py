@@ -80,15 +80,15 @@ class TestOfOneRun:
         states[1] = Position(states[1]).skip(2)
         refused(states, "got skip 2 of rank 1 and 0 of rank 0")
 
-    def test_a_rank_that_went_on_from_another_merge(self) -> None:
+    def test_a_rank_that_resumed_from_another_merge(self) -> None:
         """As many batches, but not after the same change of ranks."""
 
-        def gone_on(ranks: int, most: int) -> list[Any]:
+        def continued(ranks: int, most: int) -> list[Any]:
             merged = merge_positions(states_of(ranks=ranks, most=most))
             return [run(made().shard(rank, 2), 2, 5 - most, merged)[1] for rank in range(2)]
 
         refused(
-            [gone_on(3, 3)[0], gone_on(3, 2)[1]], r"got rest.epochs.0.batches 2 of rank 1 and 3"
+            [continued(3, 3)[0], continued(3, 2)[1]], r"got rest.epochs.0.batches 2 of rank 1 and 3"
         )
 
     def test_ranks_that_are_far_apart(self) -> None:
@@ -99,7 +99,7 @@ class TestOfOneRun:
 
 
 class TestAtTheirOwnPace:
-    def test_ranks_may_differ_if_it_is_said(self) -> None:
+    def test_ranks_may_differ_on_request(self) -> None:
         states = [
             run(made().shard(rank, RANKS, uneven="allow"), 2, most)
             for rank, most in enumerate((2, 9, 14))

@@ -382,7 +382,7 @@ def endless() -> Any:
     [partial(nested, 5000), partial(linked, 5000), endless],
     ids=["deep", "linked", "endless"],
 )
-def test_what_has_no_end_is_handed_on_as_it_is(make: Any) -> None:
+def test_what_has_no_end_is_forwarded_as_it_is(make: Any) -> None:
     value = make()
     for pipeline in (items([value] * 2), from_iterable([value] * 2), items([value] * 2).cache()):
         assert [one is value for one in pipeline.prepare(_same)] == [True] * 2
@@ -453,7 +453,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def test_an_item_that_is_handed_on_is_not_copied() -> None:
+def test_an_item_that_is_forwarded_is_not_copied() -> None:
     seen: list[int] = []
 
     def note(array: Any) -> Any:

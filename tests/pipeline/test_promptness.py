@@ -115,7 +115,7 @@ async def go_through(world: World, pipeline: Any, look: Callable[[Any], object])
 @pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("stages", STAGES)
 @pytest.mark.parametrize("source", SOURCES)
-async def test_nobody_waits_for_more(world: World, source: str, stages: str, size: int) -> None:
+async def test_no_call_waits_for_more(world: World, source: str, stages: str, size: int) -> None:
     seen = Seen(size)
     pipeline = STAGES[stages](SOURCES[source](seen)).batch(size)
     await go_through(world, pipeline, seen.add)
@@ -151,7 +151,7 @@ async def test_an_epoch_of_which_some_were_skipped_ends_without_the_next(world: 
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_failure_is_told_before_all_else_has_come(ordered: bool) -> None:
+def test_a_failure_is_raised_before_the_rest_has_come(ordered: bool) -> None:
     """Also if what others have made meanwhile waits to be put into the queue together."""
     for _ in range(10):
         has_failed = threading.Event()

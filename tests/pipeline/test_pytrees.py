@@ -134,7 +134,7 @@ def test_another_definition_is_refused(way: Any) -> None:
         Collator()([example(kind, 1), {"x": 1, "y": 1}])
 
 
-def test_states_go_on(way: Any) -> None:
+def test_states_are_resumed(way: Any) -> None:
     kind, _ = way
     first, second = Collator(), Collator()
     made = first([example(kind, 1)])
@@ -183,7 +183,7 @@ def test_specs(way: Any) -> None:
     assert spec["x"].value == ArraySpec((None, 2), np.dtype("f4"))
 
 
-def test_what_nobody_knows_is_a_leaf() -> None:
+def test_an_unregistered_type_is_a_leaf() -> None:
     class Unknown(Measured):
         """It is registered nowhere."""
 

@@ -32,15 +32,15 @@ SAME: dict[str, Callable[[], Pipeline[Any]]] = {
 
 
 @pytest.mark.parametrize("name", [*RANDOM, *SAME])
-async def test_the_second_time_is_told(
+async def test_the_second_time_warns(
     world: World, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = (RANDOM | SAME)[name]()
     found = [await results(world, pipeline) for _ in range(3)]
     assert found[0] == found[1] == found[2]
-    told = [one.getMessage() for one in caplog.records]
-    assert len(told) == (name in RANDOM)
-    assert all("each time you get epoch 0" in one and ".epochs(n)" in one for one in told)
+    reported = [one.getMessage() for one in caplog.records]
+    assert len(reported) == (name in RANDOM)
+    assert all("each time you get epoch 0" in one and ".epochs(n)" in one for one in reported)
 
 
 async def test_epochs_are_others(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -169,7 +169,7 @@ class TestSetExact:
         for seed in range(2):
             assert examples([in_pieces(shape, random.Random(seed), 6)]) == whole
 
-    def test_what_has_no_position_says_so(self) -> None:
+    def test_what_has_no_position_raises_an_error(self) -> None:
         freely = shuffled().prepare(noisy, ordered=False)
         for pipeline in (
             freely.prepare(lambda pair: pair, ordered=False).batch(2),
@@ -215,7 +215,7 @@ class TestSetExact:
             with pipeline.epochs(1, resume=state) as epochs:
                 assert sorted(taken + [one for epoch in epochs for one in epoch]) == whole
 
-    def test_what_has_no_position_is_gone_through(self) -> None:
+    def test_what_has_no_position_is_replayed(self) -> None:
         """Also where a stage behind marks where it stands: only who asks for one is told."""
         freely = shuffled().prepare(noisy, ordered=False)
         for pipeline in (
@@ -233,7 +233,7 @@ class TestSetExact:
 
 class TestInEveryWorld:
     @pytest.mark.slow(every=3)
-    async def test_leaving_and_going_on(self, world: World) -> None:
+    async def test_leaving_and_resuming(self, world: World) -> None:
         pipeline = shuffled().prepare(slowly).shuffle(9).batch(4).prefetch(2)
         whole, _ = await self.some(world, pipeline.epochs(EPOCHS), None)
         taken: Batches = []
@@ -295,12 +295,12 @@ class TestWhen:
         assert head + [Exact(one) for one in self.PIPELINE.resume(epoch.state_dict())] == whole
 
     def test_while_another_thread_waits_for_a_batch(self) -> None:
-        let_go, waits = threading.Event(), threading.Event()
+        allow_to_end, waits = threading.Event(), threading.Event()
 
         def waiting(item: int) -> int:
             if item == 6:
                 waits.set()
-                let_go.wait()
+                allow_to_end.wait()
             return item
 
         pipeline = numbers(10).prepare(waiting, workers=1).batch(4)
@@ -312,7 +312,7 @@ class TestWhen:
             thread.start()
             waits.wait()
             state = epochs.state_dict()  # 4 and 5 may be on their way
-            let_go.set()
+            allow_to_end.set()
             thread.join()
         assert found == [[4, 5, 6, 7]]
         assert run(pipeline, 1, None, state)[0] == [(0, [4, 5, 6, 7]), (0, [8, 9])]

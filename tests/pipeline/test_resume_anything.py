@@ -111,12 +111,12 @@ def in_files(pipeline: Any) -> Any:
     return pipeline.cache(Path(PATHS[0]).parent.with_name(name), key="1", on_stale="rebuild")
 
 
-class Said(NamedTuple):
+class StageCall(NamedTuple):
     """A stage, a number, and what is mixed in."""
 
     stage: str
     number: int = 1
-    others: tuple[Said, ...] = ()
+    others: tuple[StageCall, ...] = ()
 
 
 Add = Callable[[Any, How, int], Any]
@@ -167,13 +167,13 @@ COMBINED: dict[str, Callable[[Any, Any, int], Any]] = {
 }
 
 
-def said(depth: int = 0) -> st.SearchStrategy[list[Said]]:
+def calls(depth: int = 0) -> st.SearchStrategy[list[StageCall]]:
     """Some stages, one after another."""
-    plain_ones = st.builds(Said, st.sampled_from(sorted(STAGES)), st.integers(1, 6))
+    plain_ones = st.builds(StageCall, st.sampled_from(sorted(STAGES)), st.integers(1, 6))
     if depth:
         return st.lists(plain_ones, max_size=2)
     mixed = st.builds(
-        Said, st.sampled_from(sorted(COMBINED)), st.integers(1, 6), said(1).map(tuple)
+        StageCall, st.sampled_from(sorted(COMBINED)), st.integers(1, 6), calls(1).map(tuple)
     )
     return st.lists(plain_ones | plain_ones | plain_ones | mixed, max_size=5)
 
@@ -224,7 +224,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 }
 
 
-def made(chain: list[Said] | tuple[Said, ...], how: How, source: Any) -> Any:
+def made(chain: list[StageCall] | tuple[StageCall, ...], how: How, source: Any) -> Any:
     """The pipeline that was said."""
     pipeline: Any = Pipeline(source)
     for one in chain:
@@ -275,9 +275,9 @@ def gone(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
-@given(said(), st.sampled_from(sorted(SOURCES)), st.lists(legs, min_size=1, max_size=3), legs)
+@given(calls(), st.sampled_from(sorted(SOURCES)), st.lists(legs, min_size=1, max_size=3), legs)
 def test_the_rest_is_what_would_have_come(
-    chain: list[Said], source: str, before: list[Leg], last: Leg
+    chain: list[StageCall], source: str, before: list[Leg], last: Leg
 ) -> None:
     def pipeline(how: How) -> Any:
         return made(chain, how, SOURCES[source]())
@@ -315,14 +315,14 @@ ranks = st.lists(legs, min_size=1, max_size=4)
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(
-    st.lists(st.builds(Said, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
+    st.lists(st.builds(StageCall, st.sampled_from(ROW_BY_ROW), st.integers(1, 6)), max_size=4),
     st.sampled_from(sorted(SOURCES.keys() - {"mixture that stops"})),
     st.sampled_from(sorted(AT_THE_END)),
     st.lists(ranks, min_size=1, max_size=3),
     ranks,
 )
 def test_ranks_of_any_number_give_each_example_once(
-    chain: list[Said], source: str, end: str, before: list[list[Leg]], last: list[Leg]
+    chain: list[StageCall], source: str, end: str, before: list[list[Leg]], last: list[Leg]
 ) -> None:
     def pipeline(how: How) -> Any:
         return AT_THE_END[end](made(chain, how, SOURCES[source]()), how, 3)
@@ -394,7 +394,7 @@ class TestTwoRunsOfOnePipeline:
         for head, state in zip(heads, states, strict=True):
             assert head + [batch for _, batch in run(pipeline, 1, None, state)[0]] == whole
 
-    def test_one_goes_on_while_the_other_is_still_there(self) -> None:
+    def test_one_resumes_while_the_other_is_still_there(self) -> None:
         pipeline = shuffled().prepare(slowly, workers=2).shuffle(9).batch(4)
         whole = [batch for _, batch in run(pipeline, 1)[0]]
         with pipeline.epochs(1) as one:

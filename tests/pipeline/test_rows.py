@@ -48,7 +48,7 @@ class TestRows:
 class TestNode:
     """What a node does with all that has come, when it was asked for more or for less."""
 
-    def test_hands_them_out_as_they_are(self) -> None:
+    def test_delivers_them_as_they_are(self) -> None:
         node = node_with(ITEMS)
         rows = drive(node.take(SIZE))
         assert type(rows) is LazyRows
@@ -65,7 +65,7 @@ class TestNode:
         assert node.state()["next"] == 3
         assert numbers_in(drive(node.take(5))) == [3, 4, 5, 6, 7]
 
-    def test_has_none_to_be_looked_at_later_in_the_next_epoch(self) -> None:
+    def test_has_none_left_for_the_next_epoch(self) -> None:
         node = node_with(6, is_sure=False)  # the items of both epochs come together
         first = drive(node.take(32))
         assert numbers_in(first) == list(range(6))

@@ -108,9 +108,7 @@ def _group(message: str) -> BaseException:
 
 class TestFailures:
     @pytest.mark.parametrize("error", [OutOfRangeError("mine"), StopIteration("mine")])
-    async def test_what_looks_like_an_end_is_a_failure(
-        self, world: World, error: Exception
-    ) -> None:
+    async def test_what_resembles_an_end_is_a_failure(self, world: World, error: Exception) -> None:
         bad = bad_at(5, error)
         for pipeline in (
             numbers(9).filter(bad),
@@ -132,13 +130,13 @@ class TestFailures:
         collate: Any = None if function is not abs else lambda rows: bad_at(0, ValueError())(0)
         with pytest.raises(ExceptionGroup) as failed:
             await results(world, numbers(9).prepare(function).batch(3, collate=collate))
-        told = "".join(traceback.format_exception(failed.value))
-        assert "coordination" not in told.partition("ValueError")[0].partition("+-+")[0]
+        reported = "".join(traceback.format_exception(failed.value))
+        assert "coordination" not in reported.partition("ValueError")[0].partition("+-+")[0]
 
     @pytest.mark.slow(every=20)
     @pytest.mark.parametrize("where", ["thread", "task", "filter", "source"])
     @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, _Own, _group])
-    async def test_what_ends_more_than_an_item_is_told_as_it_is(
+    async def test_what_ends_more_than_an_item_is_raised_as_it_is(
         self, world: World, kind: Callable[[str], BaseException], where: str
     ) -> None:
         """A coordinator reports these in a `BaseExceptionGroup`, which is no `Exception`."""
@@ -170,23 +168,23 @@ class TestFailures:
         assert isinstance(failure, type(kind("")))
         gc.collect()  # nothing that was dropped tells it again
 
-    def test_what_ends_an_event_loop_is_told_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_ends_an_event_loop_is_raised_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As by a signal handler, wherever it strikes: also in a task that nobody awaits."""
 
         def exit_now(run: object) -> None:
             raise SystemExit(7)
 
-        told: list[dict[str, Any]] = []
+        reported: list[dict[str, Any]] = []
 
         async def main() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+            asyncio.get_running_loop().set_exception_handler(lambda _, what: reported.append(what))
             await anext(aiter(numbers(9).batch(3)))
 
         monkeypatch.setattr(AsyncRun, "_note_last_queue", exit_now)
         with pytest.raises(SystemExit, match="7"):
             asyncio.run(main())
         gc.collect()
-        assert told == []
+        assert reported == []
 
     @pytest.mark.parametrize("stage", ["alone", "thread", "task", "filter"])
     @pytest.mark.parametrize("kind", [StopAsyncIteration, StopIteration, asyncio.CancelledError])
@@ -212,11 +210,11 @@ class TestFailures:
         }
         with pytest.raises((BaseExceptionGroup, asyncio.CancelledError)) as raised:
             await results(world, pipelines[stage]())
-        told = [raised.value, *getattr(raised.value, "exceptions", ())]
-        told += [error.__cause__ for error in told if error.__cause__ is not None]
-        assert any(isinstance(error, kind) for error in told)
+        reported = [raised.value, *getattr(raised.value, "exceptions", ())]
+        reported += [error.__cause__ for error in reported if error.__cause__ is not None]
+        assert any(isinstance(error, kind) for error in reported)
 
-    async def test_a_clean_up_that_fails_is_told(
+    async def test_a_clean_up_that_fails_is_reported(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         """By the run, or, where nobody waits for the thread that reads ahead, by the log."""
@@ -229,20 +227,20 @@ class TestFailures:
                 has_ended.set()
                 raise OSError("no clean-up")
 
-        told: list[BaseException | None] = []
+        reported: list[BaseException | None] = []
         try:
             assert await results(world, from_iterable(source).take(3)) == [0, 1, 2]
         except ExceptionGroup as group:
-            told += group.exceptions
+            reported += group.exceptions
         await world.until(has_ended.is_set)
 
         def logged() -> list[BaseException | None]:
             return [one.exc_info[1] for one in caplog.records if one.exc_info]
 
-        if not told:
+        if not reported:
             await world.until(logged)
-        told += logged()
-        assert list(map(str, told)) == ["no clean-up"]
+        reported += logged()
+        assert list(map(str, reported)) == ["no clean-up"]
 
     async def test_a_source_that_runs_into_the_end_of_something_fails(self, world: World) -> None:
         class Broken(Source[int]):
@@ -262,7 +260,7 @@ class TestFailures:
                 assert "mine" in str(failure.value.exceptions[0])
 
     @pytest.mark.parametrize("prepared", [False, True])
-    async def test_a_run_that_has_failed_says_so(self, world: World, prepared: bool) -> None:
+    async def test_a_failed_run_raises_its_failure(self, world: World, prepared: bool) -> None:
         """Nobody takes what comes after the failure for the whole."""
         bad = bad_at(2, ValueError("two"))
         pipeline = numbers(5).prepare(bad) if prepared else numbers(5).filter(bad)
@@ -288,7 +286,7 @@ class TestFailures:
                 await anext(epochs)
             await epochs.aclose()
 
-    async def test_a_failure_that_a_cancelled_call_has_met_is_told(self, world: World) -> None:
+    async def test_a_failure_that_a_cancelled_call_has_met_is_reported(self, world: World) -> None:
         if not isinstance(world, TaskWorld):
             pytest.skip("threads are not cancelled")
         gate = threading.Event()
@@ -309,7 +307,7 @@ class TestFailures:
             await anext(epoch)
         assert failure.group_contains(ValueError, match="two")
 
-    async def test_a_failure_of_closing_is_told(
+    async def test_a_failure_of_closing_is_reported(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         pipeline = Watched(error=ValueError("closing")).filter(lambda _: True)
@@ -406,7 +404,7 @@ class TestEnding:
         assert {*threading.enumerate()} <= {*before, taker}
         taker.join(PATIENCE)
 
-    async def test_an_epoch_whose_run_was_left_says_so(self, world: World) -> None:
+    async def test_an_epoch_whose_run_was_left_raises_an_error(self, world: World) -> None:
         for pipeline in (numbers(5).prepare(tenfold), numbers(5).filter(bool)):
             if isinstance(world, ThreadWorld):
                 epoch = next(iter(pipeline.epochs(2)))
@@ -419,7 +417,7 @@ class TestEnding:
     def test_another_thread_may_close(self) -> None:
         taken = threading.Event()
         gate = threading.Event()
-        told: list[BaseException] = []
+        reported: list[BaseException] = []
 
         def slow(item: int) -> int:
             if item == 1:
@@ -434,7 +432,7 @@ class TestEnding:
                 for _ in epoch:
                     taken.set()
             except RuntimeError as error:
-                told.append(error)
+                reported.append(error)
 
         consumer = threading.Thread(target=consume)
         consumer.start()
@@ -445,7 +443,7 @@ class TestEnding:
         gate.set()
         closer.join()
         consumer.join()
-        assert "was left" in str(told[0])
+        assert "was left" in str(reported[0])
 
     def test_for_is_refused_in_an_event_loop(self) -> None:
         async def main() -> None:
@@ -530,16 +528,16 @@ if __name__ == "__main__":
 """
         assert run_program(program) == "[0, 1, 2, 3]\n"
 
-    async def test_what_is_said_of_the_context_holds_for_workers(self, world: World) -> None:
+    async def test_the_documented_context_holds_for_workers(self, world: World) -> None:
         if not isinstance(world, TaskWorld):
             pytest.skip("threads have contexts of their own")
         number = ContextVar("number", default=0)
 
-        async def told(item: int) -> int:
+        async def reported(item: int) -> int:
             return number.get()
 
         number.set(7)
-        assert await results(world, numbers(2).prepare(told)) == [7, 7]
+        assert await results(world, numbers(2).prepare(reported)) == [7, 7]
 
 
 class TestInterrupts:
@@ -718,8 +716,8 @@ class TestCancelling:
     @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer here")
     def test_ctrl_c_in_the_middle_ends_the_run(self) -> None:
         """Wherever it strikes: what was told is in order and once, and workers end."""
-        told = json.loads(run_program(INTERRUPTED, may_complain=True))
-        assert told == {"in order": True, "threads": 0, "after": [0, 1, 2, 3]}
+        reported = json.loads(run_program(INTERRUPTED, may_complain=True))
+        assert reported == {"in order": True, "threads": 0, "after": [0, 1, 2, 3]}
 
 
 INTERRUPTED = """
@@ -881,7 +879,7 @@ class TestRanks:
 
 
 class TestStatistics:
-    async def test_each_stage_with_workers_tells(self, world: World, tmp_path: Path) -> None:
+    async def test_each_stage_with_workers_reports(self, world: World, tmp_path: Path) -> None:
         def picky(item: int) -> int:
             if item % 4 == 1:
                 raise ValueError(item)

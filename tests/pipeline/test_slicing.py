@@ -19,7 +19,7 @@ def rows(count: int) -> Any:
     return arrays({"x": np.arange(2 * count, dtype=np.float32).reshape(count, 2)}, seed=1)
 
 
-async def test_every_epoch_begins_anew(world: World) -> None:
+async def test_every_epoch_restarts(world: World) -> None:
     pipeline = numbers(7).skip(2).enumerate(1).window(2, 2, collate=list, drop_remainder=False)
     whole = [[(1, 2), (2, 3)], [(3, 4), (4, 5)], [(5, 6)]]
     assert len(pipeline) == 3
@@ -103,7 +103,7 @@ class TestMapBatches:
         kept = numbers(6).map_batches(picky, 2, on_error="skip")
         assert [plain(batch) for batch in kept] == [[0, 1], [4, 5]]
 
-    def test_without_batches_it_says_what_to_write(self) -> None:
+    def test_without_batches_the_error_has_advice(self) -> None:
         for pipeline in (numbers(3), numbers(3).batch(2).unbatch()):
             with pytest.raises(InvalidArgumentError, match=r"map_batches\(function, size\)"):
                 pipeline.map_batches(len)

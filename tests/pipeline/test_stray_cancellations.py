@@ -95,7 +95,7 @@ def leaves(error: BaseException) -> list[BaseException]:
     return [error]
 
 
-def is_told(failure: BaseException) -> bool:
+def is_reported(failure: BaseException) -> bool:
     """Whether it is the failure that was raised, and none that somebody takes for a stop."""
     parts = leaves(failure)
     causes = [leaf for part in parts if part.__cause__ for leaf in leaves(part.__cause__)]
@@ -108,7 +108,7 @@ async def test_in_a_stage(what: str, world: World) -> None:
     for stage, make in STAGES.items():
         with pytest.raises(BaseException) as caught:  # noqa: PT011  # whichever says it
             await results(world, make(Unlucky(WHAT[what])))
-        assert is_told(caught.value), stage
+        assert is_reported(caught.value), stage
 
 
 STREAMS: dict[str, Callable[[Unlucky, Any], Any]] = {
@@ -158,7 +158,7 @@ async def test_in_a_stream(world: World) -> None:
         with pytest.raises(BaseException) as caught:  # noqa: PT011
             async with coordinated(world) as coord:
                 await rest(make(Unlucky(asyncio.CancelledError), coord))
-        assert is_told(caught.value), stream
+        assert is_reported(caught.value), stream
 
 
 async def test_of_a_value_that_is_enqueued(world: World) -> None:
@@ -181,6 +181,6 @@ async def test_a_failure_that_takes_nothing_stays_what_it_is(world: World) -> No
     for stage, make in STAGES.items():
         with pytest.raises(BaseException) as caught:  # noqa: PT011
             await results(world, make(Unlucky(FrozenError)))
-        told = leaves(caught.value)
-        told += [one.__cause__ for one in told if one.__cause__ is not None]
-        assert any(isinstance(one, FrozenError) for one in told), stage
+        reported = leaves(caught.value)
+        reported += [one.__cause__ for one in reported if one.__cause__ is not None]
+        assert any(isinstance(one, FrozenError) for one in reported), stage

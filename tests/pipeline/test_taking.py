@@ -50,16 +50,16 @@ def check_bound(seed: int) -> None:
     count, is_async = draw.randint(0, 9), draw.random() < 0.4
     source = Counted()
     found = through(chain.apply(from_iterable(iter(source), seed=1)).take(count), is_async)
-    told = f"seed {seed}: {', '.join(chain.described)}, take {count}, async {is_async}"
+    reported = f"seed {seed}: {', '.join(chain.described)}, take {count}, async {is_async}"
     taken_before = next((one for one in chain.described if one.startswith("take")), None)
-    assert len(found) == count or taken_before, told
+    assert len(found) == count or taken_before, reported
     if len(found) < count:
         return
     needed = kept_upto(chain, chain.needs(count))
     if chain.is_exact:
-        assert source.read == needed, told
+        assert source.read == needed, reported
     else:
-        assert source.read <= needed, told
+        assert source.read <= needed, reported
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -152,7 +152,9 @@ def check_conserved(seed: int) -> None:
     elif end == "end" or end == "failure":
         queue.close()
         count = ENOUGH
-    told = f"seed {seed}: {kind} of {size}, {', '.join(chain.described)}, {end} {count}, {is_async}"
+    label = (
+        f"seed {seed}: {kind} of {size}, {', '.join(chain.described)}, {end} {count}, {is_async}"
+    )
     # Of a shuffle, each that was taken may be one that is left out, but for the first third.
     needed = 3 * chain.needs(count + 1) + 3 if chain.dropped(1) else chain.needs(count + 1)
     if not queue.is_closed() and needed >= size // 3:
@@ -164,22 +166,22 @@ def check_conserved(seed: int) -> None:
     queue.close()
     rest = [number_of(queue.dequeue()) for _ in range(queue.size())]
     statistics = queue.statistics()
-    assert statistics.dequeued == statistics.enqueued, told
+    assert statistics.dequeued == statistics.enqueued, label
     if kind != "shuffle":
-        assert rest == sorted(rest), told
+        assert rest == sorted(rest), label
     is_in = {*handed, *rest}
     missing = [one for one in range(size) if one not in is_in and not chain.dropped(one)]
     gaps = [one for one in chain.described if one.startswith("skip") or has_gaps(one)]
-    assert not missing or gaps, f"{told}: {missing}"
+    assert not missing or gaps, f"{label}: {missing}"
     overlapping = any(one.startswith("window") for one in chain.described)
-    assert not {*handed} & {*rest}, told
+    assert not {*handed} & {*rest}, label
     if not overlapping:
-        assert len({*handed}) == len(handed), told
+        assert len({*handed}) == len(handed), label
 
 
-def has_gaps(told: str) -> bool:
+def has_gaps(stage: str) -> bool:
     """Whether it is a window that leaves rows out: those between it and the next one."""
-    kind, *numbers = told.split()
+    kind, *numbers = stage.split()
     return kind == "window" and int(numbers[0]) < int(numbers[1])
 
 
@@ -216,13 +218,13 @@ def go(pipeline: Any, end: str, count: int, is_async: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_was_not_handed_out_is_in_the_queue(seed: int) -> None:
+def test_what_was_not_delivered_is_in_the_queue(seed: int) -> None:
     check_conserved(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
-def test_what_was_not_handed_out_is_in_the_queue_of_many_pipelines(part: int) -> None:
+def test_what_was_not_delivered_is_in_the_queue_of_many_pipelines(part: int) -> None:
     for seed in range(1000 + 100 * part, 1100 + 100 * part):
         check_conserved(seed)
 
@@ -276,7 +278,7 @@ class TestQueues:
         del run
         assert rest_of(queue) == [3, 4, 5]
 
-    def test_an_item_of_which_a_part_was_handed_out_does_not_go_back(self) -> None:
+    def test_a_partly_delivered_item_does_not_go_back(self) -> None:
         queue = filled(4)
         run = iter(from_iterable(queue).flat(lambda n: [n, n], workers=1))
         assert [next(run), next(run), next(run)] == [0, 0, 1]
@@ -532,7 +534,7 @@ class TestOwnCalls:
 
 
 @pytest.mark.parametrize("make", [lambda one: one, lambda one: one.batches(1)])
-def test_a_queue_is_not_closed_by_who_reads_it(make: Any) -> None:
+def test_a_queue_is_not_closed_by_its_reader(make: Any) -> None:
     queue = filled(3)
     for source in (from_iterable(make(queue)), from_iterable(lambda: make(queue))):
         for _ in source:

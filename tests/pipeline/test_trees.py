@@ -125,7 +125,7 @@ def test_batches_own_their_arrays(maker: str) -> None:
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_states_go_on(maker: str) -> None:
+def test_states_are_resumed(maker: str) -> None:
     """Also where the first example of the rest would decide something else."""
 
     def pipeline() -> Any:
@@ -153,7 +153,7 @@ def test_keys_fit_in_any_order() -> None:
     assert [leaf.tolist() for leaf in leaves(made)] == [[1, 6], [2, 5], [1, 3], [2, 4]]
 
 
-def test_a_state_says_what_is_where() -> None:
+def test_a_state_records_what_is_where() -> None:
     collator = Collator()
     collator([{"x": {"a": 1, "b": [np.zeros(2, "f4"), None]}, "y": Both("text", 1.5)}])
     assert collator.layout == {
@@ -318,10 +318,10 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_differs_is_told_by_its_path(case: str) -> None:
+def test_what_differs_is_named_by_its_path(case: str) -> None:
     first, other, message = REFUSED[case]
-    told_here = failure_of(items([first, other]).batch(2))
-    assert told_here.startswith(message), told_here
+    message_here = failure_of(items([first, other]).batch(2))
+    assert message_here.startswith(message), message_here
 
 
 ODD: dict[str, tuple[Any, str]] = {
@@ -335,10 +335,10 @@ ODD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_what_is_no_array_is_told_by_its_path(case: str) -> None:
+def test_what_is_no_array_is_named_by_its_path(case: str) -> None:
     example, message = ODD[case]
-    told_here = failure_of(items([example]).batch(1))
-    assert told_here.startswith(message), told_here
+    message_here = failure_of(items([example]).batch(1))
+    assert message_here.startswith(message), message_here
 
 
 def test_a_picture_is_no_array() -> None:
@@ -494,6 +494,6 @@ class TestUnbatching:
         made = items([1, 2, 3, 4]).batch(2, collate=lambda ones: {"x": {"a": ones}}).unbatch()
         assert list(made) == [{"x": {"a": item}} for item in (1, 2, 3, 4)]
 
-    def test_components_of_several_lengths_are_told_by_their_paths(self) -> None:
+    def test_components_of_several_lengths_are_named_by_their_paths(self) -> None:
         batches = items([{"x": {"a": np.zeros(2)}, "y": np.zeros(3)}])
         assert "{'x.a': 2, 'y': 3}" in failure_of(batches.unbatch())

@@ -186,7 +186,7 @@ def test_of_more_than_64_mib_samples_count(order: Any) -> None:
         assert digest_of_items(large) != digest_of_items(other)
 
 
-def test_what_is_looked_at_is_bounded() -> None:
+def test_what_is_inspected_is_bounded() -> None:
     for given in (
         NAMES,
         ["x" * 10**7] * 99,

@@ -78,7 +78,7 @@ def test_its_length_is_that_of_iterating_over_it(source: Source[Any]) -> None:
         assert length == len(list(source))
 
 
-def test_what_goes_on_behind_a_position_ends_with_its_epoch(source: Source[Any]) -> None:
+def test_what_continues_behind_a_position_ends_with_its_epoch(source: Source[Any]) -> None:
     size = len(list(source))
     whole = list(islice(source.placed(), 2 * size))
     for taken, (entry, place) in enumerate(whole, 1):
@@ -97,7 +97,7 @@ def test_a_mixture_that_ends_with_the_first_source_to_end_is_not_endless() -> No
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_so_many_epochs_as_were_said(epochs: int) -> None:
+def test_as_many_epochs_as_were_given(epochs: int) -> None:
     source = numbers(3, epochs)
     assert not source._is_endless
     assert list(source) == [0, 1, 2] * epochs
@@ -109,7 +109,7 @@ def test_files_without_records_end_as_well(tmp_path: Path) -> None:
     assert list(read_lines(files(f"{tmp_path}/*"))) == []
 
 
-def test_batches_made_by_workers_go_on(tmp_path: Path) -> None:
+def test_batches_made_by_workers_continue(tmp_path: Path) -> None:
     for source in (numbers(3), lines(tmp_path)):
         with sync.Coordinator() as coord:
             stream = batch(source, 4, coord=coord)
@@ -155,7 +155,7 @@ class TestOneOfThemInAPipeline:
         with pytest.raises(InvalidArgumentError, match="which has no position"):
             next(one.batch(2).epochs(1)).state_dict()
 
-    def test_what_its_source_says_of_itself_holds(self) -> None:
+    def test_the_promises_of_its_source_hold(self) -> None:
         assert numbers(3).epoch(1)._is_in_memory
         assert numbers(3).epoch(1)._never_waits
         assert not read_lines_of().epoch(1)._never_waits
@@ -169,14 +169,14 @@ class Mislabelled(Source[int]):
 
     def epoch_entries(self, epoch: int) -> Iterator[Entry[int]]:
         for number in range(4):
-            yield Entry(10 * epoch + number, self.says(epoch), number)
+            yield Entry(10 * epoch + number, self.value_at(epoch), number)
 
-    def says(self, epoch: int) -> int:
+    def value_at(self, epoch: int) -> int:
         return 0
 
 
 class MislabelledAhead(Mislabelled):
-    def says(self, epoch: int) -> int:
+    def value_at(self, epoch: int) -> int:
         return epoch + 1
 
 
@@ -215,7 +215,7 @@ class TestLengths:
             with pytest.raises(TypeError, match="is not known"):
                 len(one)
 
-    def test_a_source_of_ones_own_may_say_it(self) -> None:
+    def test_a_custom_source_may_declare_it(self) -> None:
         class Four(Mislabelled):
             def items_per_epoch(self) -> int:
                 return 4
@@ -251,7 +251,7 @@ def read_lines_of() -> Source[str]:
     return read_lines("no such file")
 
 
-def test_a_stream_of_one_epoch_goes_on_behind_a_position() -> None:
+def test_a_stream_of_one_epoch_continues_behind_a_position() -> None:
     source = numbers(20, shuffle=True, seed=3).epoch(1)
     with sync.Coordinator() as coord:
         stream: Any = batch(source, 4, coord=coord, resume=None)

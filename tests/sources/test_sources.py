@@ -169,7 +169,7 @@ class TestShards:
 
     @properties
     @given(n=st.integers(0, 50), count=st.integers(1, 8), epochs=st.integers(0, 3))
-    def test_have_the_length_that_they_say(self, n: int, count: int, epochs: int) -> None:
+    def test_have_the_declared_length(self, n: int, count: int, epochs: int) -> None:
         shards = [numbers(n, epochs, True, 1, (index, count)) for index in range(count)]
         lengths = [len(shard) for shard in shards]
         assert lengths == [len(list(shard)) for shard in shards]
@@ -203,12 +203,12 @@ class TestShards:
 
 
 class TestEntries:
-    def test_say_epoch_and_index(self) -> None:
+    def test_report_epoch_and_index(self) -> None:
         entries = list(items(["a", "b", "c"], 2, shuffle=True, seed=4).entries())
         assert [entry.epoch for entry in entries] == [0, 0, 0, 1, 1, 1]
         assert all("abc"[entry.index] == entry.value for entry in entries)
 
-    def test_go_on_for_ever(self) -> None:
+    def test_continue_for_ever(self) -> None:
         source = items(["a", "b"])
         assert source._epochs_per_run is None
         assert [entry.epoch for entry in islice(source.entries(), 5)] == [0, 0, 1, 1, 2]
@@ -328,7 +328,7 @@ class TestSource:
         assert f"seed={one.seed}" in repr(one)
         assert json.loads(json.dumps(float(one.seed))) == one.seed
 
-    def test_repr_says_it_all(self) -> None:
+    def test_repr_shows_all_options(self) -> None:
         assert repr(items([1, 2])).startswith("<aioqueue.inputs.items of 2, seed=")
         assert (
             repr(numbers(9, 2, True, 7, (1, 3), name="n"))
@@ -441,7 +441,7 @@ class TestPandas:
             arrays(Frame(["x", "x"], self.series))
 
     @pytest.mark.parametrize("make", [items, from_iterable])
-    def test_of_a_frame_nobody_knows_what_its_items_are(self, make: Any) -> None:
+    def test_of_a_frame_the_items_are_unknown(self, make: Any) -> None:
         expected = r'arrays\(frame\), or items\(frame.to_dict\("records"\)\)'
         with pytest.raises(InvalidArgumentError, match=f"got a Frame, .*{expected}"):
             make(Frame(["x"], self.series))

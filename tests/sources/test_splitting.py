@@ -198,7 +198,7 @@ class TestInterleave:
 
 
 @pytest.mark.parametrize("which", ["part", "part of lines", "repeated", "repeated lines", "files"])
-def test_it_goes_on_anywhere(which: str, paths: list[str]) -> None:
+def test_it_continues_anywhere(which: str, paths: list[str]) -> None:
     made: dict[str, Callable[[], Any]] = {
         "part": lambda: numbers(9, shuffle=True, seed=1).split([0.6, 0.4])[0],
         "part of lines": lambda: lines(paths).split([0.2, 0.8])[0],

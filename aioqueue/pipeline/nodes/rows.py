@@ -15,7 +15,7 @@ from typing import (
 
 from aioqueue.items.item import Delivered
 from aioqueue.items.provenance import RowOrigin
-from aioqueue.items.value_text import brief
+from aioqueue.items.value_text import short_repr
 
 _INDEX: Final = itemgetter(2)  # the index in a `Delivered`
 
@@ -145,4 +145,4 @@ class LazyRows(Sequence[Row]):
 
 def format_rows(rows: Sequence[Row]) -> str:
     """Return how the title of a failure names rows: by the value of a single one, or a count."""
-    return f"item {brief(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"
+    return f"item {short_repr(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"

@@ -13,7 +13,7 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.items.positions import misplaced
-from aioqueue.items.provenance import GONE, RowOrigin, joined, split
+from aioqueue.items.provenance import DROPPED, RowOrigin, joined, split
 from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.examples.collation import Collator
 from aioqueue.pipeline.examples.layout import ExampleComponent
@@ -114,7 +114,7 @@ class PackNode(MakingTransform):
             for row, one in zip(rows, self._ids(rows), strict=True):
                 wanted = self._wanted_pieces.pop(one, None) if self._wanted_pieces else None
                 for piece in self._pieces_of(row, one):
-                    if piece.origin is not GONE and (wanted is None or piece.place in wanted):
+                    if piece.origin is not DROPPED and (wanted is None or piece.place in wanted):
                         self._waiting.append(piece)
         except BaseException:
             self._failed_at = (row,)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aioqueue.items.positions import misplaced
-from aioqueue.items.provenance import GONE, unbatched
+from aioqueue.items.provenance import DROPPED, unbatched
 from aioqueue.pipeline.examples.batch_shape import BatchShape, rows_in
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.rows import (
@@ -70,7 +70,7 @@ class UnbatchNode(HoldingTransform):
         return [
             (value, number, index, sub, one)
             for sub, (value, one) in enumerate(zip(values, origins, strict=True), 1)
-            if one is not GONE
+            if one is not DROPPED
         ]
 
     def _held(self) -> list[Id]:

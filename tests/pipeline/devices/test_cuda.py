@@ -133,7 +133,7 @@ def test_the_ring_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [piece.owner.is_pinned() for piece in made] == [True] * 4  # two places, two components
 
 
-def test_no_more_memory_than_was_said() -> None:
+def test_no_more_memory_than_documented() -> None:
     """What is in use, two that wait, one on its way; and what the allocator rounds up."""
     nbytes = ROWS * SIDE * SIDE * 3
     torch.cuda.empty_cache()
@@ -157,7 +157,7 @@ def test_in_coroutines() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are not two CUDA devices here")
-def test_the_current_device_is_that_of_who_goes_through_it() -> None:
+def test_the_current_device_is_that_of_the_consumer() -> None:
     with torch.cuda.device(1):
         assert {images.device.index for images, _ in pipeline().to_device("cuda")} == {1}
     assert {images.device.index for images, _ in pipeline().to_device("cuda:1")} == {1}

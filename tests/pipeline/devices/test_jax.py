@@ -12,7 +12,7 @@ from aioqueue.inputs import items, numbers
 jax: Any = pytest.importorskip("jax", reason="jax is not installed (pip install '.[jax]')")
 
 
-def test_a_sharding_says_how_arrays_lie() -> None:
+def test_a_sharding_places_arrays() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:1]), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     found = list(numbers(4).batch(2).to_device(sharding))

@@ -184,7 +184,7 @@ def test_batchers(world: World, batched: Callable[..., Any], live: type[Any]) ->
     world.run(body)
 
 
-def test_what_takes_from_a_stream_goes_on_until_that_ends(world: World) -> None:
+def test_a_consumer_of_a_stream_continues_until_it_ends(world: World) -> None:
     async def body() -> None:
         source, sums = Live(), world.fifo(1)
         async with coordinated(world) as coord:
@@ -219,7 +219,7 @@ def test_at_the_deadline_it_reports_what_is_in_flight(world: World) -> None:
     world.run(body)
 
 
-def test_a_source_that_waits_may_look() -> None:
+def test_a_waiting_source_may_check_for_a_drain() -> None:
     """It may wait for long: only it knows how to end that."""
     coord = sync.Coordinator()
     queue = sync.FIFOQueue(1)
