@@ -23,7 +23,7 @@ class Import(NamedTuple):
     names: tuple[str, ...]
 
 
-class Reading(NamedTuple):
+class NamesRead(NamedTuple):
     """What code reads by name."""
 
     globals: tuple[str, ...]
@@ -53,7 +53,7 @@ _LOCALS: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"}
 
 
 @functools.lru_cache(maxsize=4096)
-def reading_of(code: CodeType, *, keeps_annotations: bool = False) -> Reading:
+def reading_of(code: CodeType, *, keeps_annotations: bool = False) -> NamesRead:
     """What code reads, with the functions and classes that it defines.
 
     Args:
@@ -83,7 +83,7 @@ def reading_of(code: CodeType, *, keeps_annotations: bool = False) -> Reading:
                 pending.append(constant)
             elif isinstance(constant, str) and len(constant) <= _LONGEST:
                 words.update(_WORD.findall(constant))
-    return Reading(tuple(sorted(named)), frozenset(attributes), tuple(imports), frozenset(words))
+    return NamesRead(tuple(sorted(named)), frozenset(attributes), tuple(imports), frozenset(words))
 
 
 def _flat(constants: Any) -> Iterator[Any]:

@@ -141,7 +141,7 @@ def rows_of_file(
     try:
         buffer = pa.py_buffer(memory)
         arrow = pa.ipc.open_file(buffer)
-        reader = RowReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
+        reader = ExampleReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
         text = (arrow.schema.metadata or {}).get(_LISTS)
         lists = None if text is None else parsed(text)
         batches = [arrow.get_batch(number) for number in range(arrow.num_record_batches)]
@@ -255,7 +255,7 @@ class RowLayout(NamedTuple):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata))
 
 
-class RowReader:
+class ExampleReader:
     """Makes examples of record batches.
 
     Args:
@@ -541,7 +541,7 @@ def _store_objects(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]
     _store_shapes(pa, tree, found, arrays)
 
 
-_Maker: TypeAlias = Callable[[RowReader, Iterator[Any]], list[Any]]
+_Maker: TypeAlias = Callable[[ExampleReader, Iterator[Any]], list[Any]]
 
 
 def _maker(tree: Tree) -> _Maker:
@@ -551,7 +551,7 @@ def _maker(tree: Tree) -> _Maker:
         parts = [_maker(part) for part in tree["parts"]]
         together = _together(tree)
 
-        def made(reader: RowReader, columns: Iterator[Any]) -> list[Any]:
+        def made(reader: ExampleReader, columns: Iterator[Any]) -> list[Any]:
             found = [part(reader, columns) for part in parts]
             return together(zip(*found, strict=True) if found else repeat((), reader.count))
 
@@ -601,7 +601,7 @@ def _named_class(text: str) -> Any:
     return found
 
 
-def _made_arrays(tree: Tree, reader: RowReader, columns: Iterator[Any]) -> Iterable[Any]:
+def _made_arrays(tree: Tree, reader: ExampleReader, columns: Iterator[Any]) -> Iterable[Any]:
     dtype = dtype_by_name(tree["dtype"])
     column = next(columns)
     offsets = column.offsets.to_numpy()
@@ -655,7 +655,7 @@ def _made_objects(tree: Tree, columns: Iterator[Any]) -> Iterator[Any]:
         yield found.reshape(shape) if is_there else None
 
 
-def _made_scalars(tree: Tree, reader: RowReader, column: Any) -> list[Any]:
+def _made_scalars(tree: Tree, reader: ExampleReader, column: Any) -> list[Any]:
     dtype = dtype_by_name(tree["dtype"])
     stored = column
     if hasattr(column.type, "list_size"):

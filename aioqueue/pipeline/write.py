@@ -64,7 +64,7 @@ class LeftError(Exception):
     """Nobody wants any more what is written."""
 
 
-class _Place(NamedTuple):
+class _WritePoint(NamedTuple):
     """A place in the sequence of rows."""
 
     point: ResumePoint | None
@@ -78,7 +78,7 @@ class _Cut(NamedTuple):
 
     begin: int
     end: int
-    place: _Place | None
+    place: _WritePoint | None
     """Where the run stands behind them, if the part is full then."""
 
 
@@ -101,11 +101,13 @@ class _Files:
         """Called after each commit."""
         self._is_open = False
         self._in_part = 0
-        self._behind: _Place | None = None  # where the run stands behind the last rows, if known
+        self._behind: _WritePoint | None = (
+            None  # where the run stands behind the last rows, if known
+        )
         self.written: int = 0
         """How many rows were written, to all parts."""
 
-    def write(self, rows: Sequence[Any], place: _Place | None, *, is_full: bool) -> None:
+    def write(self, rows: Sequence[Any], place: _WritePoint | None, *, is_full: bool) -> None:
         """Write rows.
 
         Args:
@@ -127,7 +129,7 @@ class _Files:
             self.writer.write_batch(batch, begin, end)
             self._note(end - begin, place)
 
-    def commit(self, place: _Place, *, is_finished: bool = False) -> None:
+    def commit(self, place: _WritePoint, *, is_finished: bool = False) -> None:
         """Commit the part, if there is one, or that the run is finished."""
         if self._is_open:
             self.writer.finish()
@@ -149,7 +151,7 @@ class _Files:
             self.writer.open(self._folder.temporary)
             self._is_open = True
 
-    def _note(self, count: int, place: _Place | None) -> None:
+    def _note(self, count: int, place: _WritePoint | None) -> None:
         self._in_part += count
         self.written += count
         self.advance(count)
@@ -224,7 +226,7 @@ class Writing:
         self._in_part = 0  # how many rows the part has, with those that are on their way
         self._to_pass = 0  # rows of the next batch that are committed already
         self._rows: list[Any] = []  # that were taken, and are not handed over
-        self._behind = _Place(None)  # where the run stands behind the last batch
+        self._behind = _WritePoint(None)  # where the run stands behind the last batch
         self._positions: PipelinePositions | None = None
         self.run: Epochs[Any] = self._epochs_from(None)
 
@@ -451,15 +453,15 @@ class Writing:
             )
             raise
 
-    def _place(self) -> _Place:
+    def _place(self) -> _WritePoint:
         """Where the run stands, behind what it has given last."""
         run = self.run
         if self._positions is None:
-            return _Place(None)
+            return _WritePoint(None)
         try:
-            return _Place(run._resume_point if run._run is None else run._run.resume_point())
+            return _WritePoint(run._resume_point if run._run is None else run._run.resume_point())
         except NoPositionError:
-            return _Place(None)
+            return _WritePoint(None)
 
     def _add_batch(self, batch: Any) -> Job | None:
         before, self._behind = self._behind, self._place()

@@ -90,7 +90,7 @@ class Wire:
         )
         monkeypatch.setattr(queue_connection, "connected", lambda: FakeRay(self, None))
         monkeypatch.setattr(
-            queue_connection.Connection, "start", lambda connection: self._started(connection)
+            queue_connection.ActorConnection, "start", lambda connection: self._started(connection)
         )
         monkeypatch.setattr(queues, "connected", lambda: self.programs[-1].ray)
         monkeypatch.setattr(queues, "remote_class", lambda: Builder(self, self.programs[-1]))
@@ -99,7 +99,7 @@ class Wire:
         for module in (queue_actor, actor_sessions):
             monkeypatch.setattr(module, "copy_to_actor", self._copy_to_actor)
 
-    def _started(self, connection: queue_connection.Connection) -> None:
+    def _started(self, connection: queue_connection.ActorConnection) -> None:
         """No thread says that a program is alive: the test does."""
         self.programs[-1].connections.append(connection)
 

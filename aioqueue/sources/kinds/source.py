@@ -226,7 +226,7 @@ class Source(Stages[T], BaseSource[T]):
         """
         bounds = parts_of(fractions, 2**64)
         seed = checked_split_seed(seed)
-        return [_Part(self, bounds, number, seed) for number in range(len(bounds))]
+        return [_SourcePart(self, bounds, number, seed) for number in range(len(bounds))]
 
     def after(self, position: Mapping[str, Any]) -> Source[T]:
         """The same source, each of whose runs begins at a position.
@@ -628,7 +628,7 @@ class _RepeatedScan(Scan[T]):
             place = None  # only the first pass begins within
 
 
-class _Part(_Derived[T]):
+class _SourcePart(_Derived[T]):
     """The items of a source that belong to one part, each by its index.
 
     Args:
