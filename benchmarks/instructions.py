@@ -362,7 +362,8 @@ def run_paths(titles: Iterable[str]) -> None:
     """Run paths, and mark the runs that count: what the child of `counted` does."""
     sys.setswitchinterval(sys.getswitchinterval() * SLOWER)
     flow_control = importlib.import_module("aioqueue.workers.flow_control")
-    for name in ("_CHEAP", "_AHEAD"):  # seconds below which items are read and enqueued together
+    # The seconds below which items are read and enqueued together.
+    for name in ("_QUICK_SECONDS", "_READ_AHEAD_SECONDS"):
         setattr(flow_control, name, getattr(flow_control, name) * SLOWER)
     runs = [(PATHS[title].make(), PATHS[title].n) for title in titles]
     gc.collect()

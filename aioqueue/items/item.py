@@ -1,7 +1,14 @@
 """Items, in each of their forms on the way through a run; and provenance: which items made a row.
 
-A source gives an `Entry`, or a `PlacedEntry` with the place behind it. A worker takes an `Item`. It
-becomes a `Prepared` with its examples and outcome, or a `Quarantined` record if it was skipped.
+There are three forms, each of its own room:
+
+- An **entry** comes from a source: `Entry`, or `PlacedEntry` with the place behind it.
+- An **item** is with the workers. It is taken as an `Item`. `Pending` adds what happens before it
+  is prepared, where it may have to wait, and `Prepared` its examples and outcome. If the workers
+  fill the queue of a pipeline, it goes there as a `Delivered`, without its value. If it was
+  skipped, a `Quarantined` record stays.
+- A **row** is with the nodes of a pipeline: one example, in `aioqueue.pipeline.nodes.rows`.
+
 `Reordering` restores the order of prepared items.
 
 **Provenance.** Three features need it. A journal names the items of each batch. A rank records
@@ -23,12 +30,13 @@ does not count twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aioqueue.base.public_names import public
 from aioqueue.items.positions import Place
-from aioqueue.items.value_text import format_value, short_repr
+from aioqueue.items.value_text import format_value, short_value
 
 
 class EpochEnd(NamedTuple):
@@ -65,7 +73,7 @@ class Item(NamedTuple):
 
     def title(self) -> str:
         """Describe the item for the title of a failure: only its value, in a few words."""
-        return f"item {short_repr(self.value)}"
+        return f"item {short_value(self.value)}"
 
 
 T = TypeVar("T")
@@ -143,7 +151,7 @@ class ItemCounts(NamedTuple):
 
 
 class ItemFailure(NamedTuple):
-    """The trouble with an item."""
+    """How an item has failed before it ended."""
 
     retried: int
     """The number of retries."""
@@ -152,13 +160,27 @@ class ItemFailure(NamedTuple):
 
 
 Delivered: TypeAlias = tuple[int, int, int, Sequence[Any], ItemFailure | None]
-"""An item that has ended, ``(epoch, number, index, examples, trouble)``. It is in the queue once,
+"""An item that has ended, ``(epoch, number, index, examples, failure)``. It is in the queue once,
 even if it was skipped, and then without examples.
 
 ``number`` counts all items that were taken, from 0, and ``index`` is the index in the source.
-``trouble`` is ``None`` unless the item has failed at least once. The end of an epoch, an `EpochEnd`
-among the items, is its own example. (It is a plain tuple, because there is one for every item.)
+``failure`` is ``None`` unless the item has failed at least once. The end of an epoch, an `EpochEnd`
+among the items, is its own example.
+
+It says the same as a `Prepared`, but that one keeps the item's value, such as the bytes of a file,
+which the queue must not hold. And it is a plain tuple, because there is one for every item: making
+a named tuple takes six times as long, and reading one place of many by `map` twice as long. The
+places have names where they are read for many items at once: `delivered_number` and the others.
 """
+
+delivered_number: Final = itemgetter(1)
+"""Gets the number of a `Delivered`, for `map`; the following three get other places."""
+
+delivered_index: Final = itemgetter(2)
+
+delivered_examples: Final = itemgetter(3)
+
+delivered_failure: Final = itemgetter(4)
 
 
 class Prepared:
@@ -200,5 +222,5 @@ class Prepared:
         examples = self.examples
         self.count = 0 if isinstance(value, EpochEnd) else len(examples)
         has_failed = self.failures or self.is_skipped
-        trouble = ItemFailure(self.failures, self.is_skipped) if has_failed else None
-        self.examples = ((epoch, number, index, examples, trouble),)
+        failure = ItemFailure(self.failures, self.is_skipped) if has_failed else None
+        self.examples = ((epoch, number, index, examples, failure),)

@@ -263,7 +263,7 @@ class JournalWriter:
             if journal.run == run and journal.damage is None:
                 return self._cut(journal, delivered)
             why = journal.damage or "it is of another run"
-            _log.warning("the journal %s is now %s: %s", path, _put_aside(path), why)
+            _log.warning("the journal %s is now %s: %s", path, _rename_aside(path), why)
         file = path.open("xb" if not path.exists() else "wb", buffering=0)
         file.write(_MAGIC + json.dumps({"run": run}).encode("ascii") + b"\n")
         return file
@@ -291,7 +291,7 @@ def _begun(file: BinaryIO, path: Path) -> tuple[str, int]:
     return run, file.tell()
 
 
-def _put_aside(path: Path) -> Path:
+def _rename_aside(path: Path) -> Path:
     number = 1
     while (other := path.with_name(f"{path.name}.{number}")).exists():
         number += 1

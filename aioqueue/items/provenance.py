@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol, TypeAlias
 from aioqueue.items.item import Origin
 from aioqueue.system.locks import call_with_lock
 
-Cut: TypeAlias = dict[int, Any]
+DeliveredParts: TypeAlias = dict[int, Any]
 """Which parts of an item were delivered. The keys are the places of the parts, from 0. The value is
-``None`` if the whole part was delivered, and otherwise the `Cut` of that part."""
+``None`` if the whole part was delivered, and otherwise the `DeliveredParts` of that part."""
 
 
 class ProvenanceListener(Protocol):
@@ -71,16 +71,17 @@ class ItemLoan(ItemLabel):
         listener: is notified if it has given nothing.
     """
 
-    __slots__ = ("_is_whole", "_left", "_listener")
+    __slots__ = ("_is_whole", "_listener", "_remaining")
 
     def __init__(self, item: Origin, listener: LoanListener) -> None:
         super().__init__(item)
         self._listener = listener
-        self._left = 1  # the parts that are on their way
+        self._remaining = 1  # the parts that are on their way
         self._is_whole = True  # whether it never had several
 
     def split(self, count: int) -> None:
         """Note that a part of it has become several."""
+        # From now on, a part without examples does not say that the item is done.
         self._is_whole = False
         call_with_lock(self._listener.lock, self._change, count - 1, False)
 
@@ -93,8 +94,8 @@ class ItemLoan(ItemLabel):
         call_with_lock(self._listener.lock, self._change, -1, self._is_whole)
 
     def _change(self, by: int, is_done: bool) -> None:
-        self._left += by
-        if not self._left:
+        self._remaining += by
+        if not self._remaining:
             self._listener.gave_nothing(self.item, is_done=is_done)
 
 
@@ -105,30 +106,39 @@ class ItemTicket:
         listener: is notified when the item is done.
         name: the number of the item; for an example, its place among those of its item.
         index: the index of the item in its source.
-        above: the ticket that this is a part of; ``None`` for an item.
+        parent: the ticket that this is a part of; ``None`` for an item.
         dropped: the parts that an earlier number of ranks has delivered. They are dropped.
         done: the parts that were delivered before this run began, and that it makes again
             together with the others.
     """
 
-    __slots__ = ("_above", "_index", "_left", "_name", "_parts", "done", "dropped", "listener")
+    __slots__ = (
+        "_index",
+        "_name",
+        "_parent",
+        "_parts",
+        "_remaining",
+        "done",
+        "dropped",
+        "listener",
+    )
 
     def __init__(
         self,
         listener: ProvenanceListener,
         name: int,
         index: int,
-        above: ItemTicket | None,
-        dropped: Cut,
-        done: Cut,
+        parent: ItemTicket | None,
+        dropped: DeliveredParts,
+        done: DeliveredParts,
     ) -> None:
         self.listener: ProvenanceListener = listener
         self._name = name
         self._index = index
-        self._above = above
-        self.dropped: Cut = dropped
+        self._parent = parent
+        self.dropped: DeliveredParts = dropped
         self.done: dict[int, Any | None] = done
-        self._left: set[int] | None = None  # the parts that are not done; None before a split
+        self._remaining: set[int] | None = None  # the parts that are not done; None before a split
 
     @property
     def item(self) -> Origin:
@@ -137,32 +147,42 @@ class ItemTicket:
 
     def split(self, count: int) -> list[RowOrigin]:
         """Split into parts. Returns the origin of each; `DROPPED` for parts that are dropped."""
-        # A part is left unless it was dropped. A cut in `dropped` means that only parts of it were.
-        self._left = {
+        # A part remains unless all of it is dropped (``None``). Otherwise `dropped` has those parts
+        # of it that are dropped, and the rest of it remains.
+        self._remaining = {
             part
             for part in range(count)
             if part not in self.dropped or self.dropped[part] is not None
         }
         self._parts: dict[int, ItemTicket] = {}
-        origins = [self._part(part) if part in self._left else DROPPED for part in range(count)]
-        if self._above is None:  # the keeper asks the ticket for its `cut` when a state is taken
+        origins = [
+            self._part(part) if part in self._remaining else DROPPED for part in range(count)
+        ]
+        # Only the item's own ticket: the listener asks it for its `delivered_parts` when a state is
+        # taken, and it asks the tickets below. Before `finish`, which takes it out again.
+        if self._parent is None:
             self.listener.was_split(self._name, self)
-        if not self._left:  # no examples, or all of them gone: nothing will finish it later
+        # No examples, or all of them dropped: no row will ever finish it.
+        if not self._remaining:
             self.finish()
         return origins
 
     def _part(self, part: int) -> RowOrigin:
         """The origin of a part that is not dropped."""
-        assert self._left is not None
+        assert self._remaining is not None
         dropped, done = self.dropped.get(part) or {}, self.done.get(part, {})
+        # The part is not done, or only parts of it are: it is counted when the rest is delivered.
         if done is not None:
             ticket = self._parts[part] = ItemTicket(
                 self.listener, part, self._index, self, dropped, done
             )
             return ticket
-        self._left.discard(part)
-        # The part was delivered before, and is repeated, without what was gone of it then. So it
-        # only needs a label; or a ticket, if parts of it have to be dropped again.
+        # The part was delivered before this run began. It comes again because all examples of the
+        # item are made again. So the item does not wait for it, and it needs no more than a label.
+        # But what an earlier number of ranks has delivered of it must be dropped again, and only a
+        # ticket says so. (In the end that ticket reports to this one, for which the part does not
+        # remain.)
+        self._remaining.discard(part)
         return (
             ItemTicket(self.listener, part, self._index, self, dropped, {})
             if dropped
@@ -172,27 +192,29 @@ class ItemTicket:
     def finish(self) -> None:
         """Note that the user has received all of it, or that a stage has dropped it for good.
         Further calls change nothing."""
-        if self._above is None:
+        if self._parent is None:
             self.listener.finished(self._name)
         else:
-            self._above.part_finished(self._name)
+            self._parent.part_finished(self._name)
 
     def part_finished(self, part: int) -> None:
         """Note that one of its parts is done."""
-        assert self._left is not None
-        if part in self._left:
-            self._left.remove(part)
+        assert self._remaining is not None
+        # A part that was done before, or is finished once more, changes nothing.
+        if part in self._remaining:
+            self._remaining.remove(part)
             self.done = {**self.done, part: None}  # a new dict: a state may refer to the old one
             self._parts.pop(part, None)
-            if not self._left:
+            if not self._remaining:
                 self.finish()
 
-    def cut(self) -> Cut:
+    def delivered_parts(self) -> DeliveredParts:
         """The parts that were delivered so far: the `done` of its ticket in a resumed run."""
-        if self._left is None:  # not split yet in this run: what a run before knew still holds
+        # Not split yet in this run: keep the parts recorded by the previous run.
+        if self._remaining is None:
             return self.done
         # The parts that are done, and the delivered parts of those that are not.
-        below = {part: ticket.cut() for part, ticket in self._parts.items()}
+        below = {part: ticket.delivered_parts() for part, ticket in self._parts.items()}
         return {**self.done, **{part: cut for part, cut in below.items() if cut}}
 
 
@@ -236,8 +258,8 @@ def split(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     for loan in _loans_in(origin):
         loan.split(count)
     if isinstance(origin, tuple):
-        _lose(origin)
-        return [named(origin)] * count
+        _lose_provenance(origin)
+        return [as_labels(origin)] * count
     return [origin] * count
 
 
@@ -275,12 +297,12 @@ def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
     if isinstance(origin, tuple) and len(origin) == count:
         # Row i is of item i, unless a `collate` has reordered them. That is good enough for a
         # journal, but not to know which items were delivered.
-        _lose(origin)
+        _lose_provenance(origin)
         return [one if isinstance(one, ItemLoan) else ItemLabel(one.item) for one in origin]
     return split(origin, count)
 
 
-def named(origin: RowOrigin) -> RowOrigin:
+def as_labels(origin: RowOrigin) -> RowOrigin:
     """The origin of a row that repeats another one: it names the same items, without tickets."""
     if isinstance(origin, ItemTicket):
         return ItemLabel(origin.item)
@@ -327,7 +349,7 @@ def items_of(origin: RowOrigin) -> list[Origin]:
     return [one.item for one in origin] if isinstance(origin, tuple) else []
 
 
-def _lose(origin: Iterable[ItemTicket | ItemLabel]) -> None:
+def _lose_provenance(origin: Iterable[ItemTicket | ItemLabel]) -> None:
     """Note that rows of several items were split, so that the delivered items are unknown."""
     ticket = next((one for one in origin if isinstance(one, ItemTicket)), None)
     if ticket is not None:

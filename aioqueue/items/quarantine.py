@@ -84,8 +84,6 @@ def as_json(record: Quarantined) -> dict[str, Any]:
 
 
 class QuarantineLine(NamedTuple):
-    """One line of a file."""
-
     path: str
     number: int
     offset: int
@@ -216,8 +214,9 @@ class QuarantineFile:
         self._seal = _Seal()
         self._count = 0
         self._sign = os.urandom(8).hex()
-        self._there: set[tuple[int, int]] = set()  # epochs and indices of the run's lines before us
-        self._again: list[Quarantined] = []  # of those, what was skipped again
+        # The epochs and indices in the lines of earlier processes of this run.
+        self._earlier: set[tuple[int, int]] = set()
+        self._skipped_again: list[Quarantined] = []  # of those, what was skipped again
         try:
             with self.path.open("a+b") as file:
                 self._start = file.tell()
@@ -235,10 +234,10 @@ class QuarantineFile:
             OSError: the file cannot be written to, or not all of the record.
         """
         key = (record.epoch, record.index)
-        if key in self._there:
+        if key in self._earlier:
             with self._lock:
-                self._there.discard(key)
-                self._again.append(record)
+                self._earlier.discard(key)
+                self._skipped_again.append(record)
             return
         text = json.dumps({**as_json(record), SIGN: self._sign}).encode("ascii")
         # Without a buffer: what is appended in one call is not mixed with what others append.
@@ -255,15 +254,15 @@ class QuarantineFile:
     def sign(self) -> str:
         return self._sign
 
-    def go_on(self, sign: str) -> None:
-        """See `Quarantine.go_on`.
+    def resume(self, sign: str) -> None:
+        """See `Quarantine.resume`.
 
         Raises:
             OSError: the file cannot be read.
         """
         if sign:
             self._sign = sign
-            self._there = signed_in(self.path, sign)
+            self._earlier = signed_in(self.path, sign)
 
     def records(self) -> list[Quarantined]:
         """All that this process has skipped; an item that is no more than described is its repr.
@@ -273,11 +272,11 @@ class QuarantineFile:
             DataLossError: it does not have them any more.
         """
         with self._lock:
-            count, again = self._count, list(self._again)
+            count, skipped_again = self._count, list(self._skipped_again)
         path = str(self.path)
         with self.path.open("rb") as file:
             file.seek(self._start)
-            found = self._own(file, path, count)
+            found = self._read_own(file, path, count)
             offset = file.tell()
         if len(found) < count:
             raise DataLossError(
@@ -287,9 +286,9 @@ class QuarantineFile:
                 offset=offset,
                 fault="lost records",
             )
-        return [*again, *found]
+        return [*skipped_again, *found]
 
-    def _own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
+    def _read_own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
         """So many of this run's records, if the rest of the file has them."""
         found: list[Quarantined] = []
         for text in iter(partial(file.readline, MAX_BYTES + 1), b""):

@@ -82,7 +82,6 @@ class ItemQuota:
         self._read = (epoch, read + 1)
 
     def begin(self, epoch: int) -> None:
-        """Note that an epoch begins."""
         self._read = (epoch, 0)
 
 
@@ -104,7 +103,6 @@ class QuotaGate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the reading."""
         self._is_closed = True
         if self._quota.changed == self._notify:
             self._quota.changed = None

@@ -15,27 +15,26 @@ class Reordering(Generic[T]):
     users bound.
     """
 
-    __slots__ = ("_held", "_is_forwarding", "_next")
+    __slots__ = ("_held", "_is_draining", "_next")
 
     def __init__(self) -> None:
         self._held: dict[int, T] = {}
         self._next = 0
-        self._is_forwarding = False  # a caller is passing results on
+        self._is_draining = False  # a caller is passing results on
 
     def __len__(self) -> int:
-        """The number of results that it holds."""
         return len(self._held)
 
-    def bring(self, number: int, thing: T) -> T | None:
+    def add(self, number: int, thing: T) -> T | None:
         """Hand in the result with this number, from 0.
 
         Returns:
             The same, if the caller must pass it on now, and then what is `following`.
         """
-        if self._is_forwarding or number != self._next:
+        if self._is_draining or number != self._next:
             self._held[number] = thing
             return None
-        self._is_forwarding = True
+        self._is_draining = True
         self._next += 1
         return thing
 
@@ -44,7 +43,7 @@ class Reordering(Generic[T]):
         has not come yet: then the caller that brings it continues from there."""
         thing = self._held.pop(self._next, None) if self._held else None
         if thing is None:
-            self._is_forwarding = False
+            self._is_draining = False
         else:
             self._next += 1
         return thing

@@ -42,7 +42,7 @@ def format_value(value: Any) -> str:
     return safe_repr(value, _repr.repr)
 
 
-def short_repr(value: Any) -> str:
+def short_value(value: Any) -> str:
     """The value of an item in a few words, on one line."""
     text = " ".join(format_value(value).split())
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."

@@ -277,7 +277,7 @@ class Builder:
             is_one_to_one=is_one_to_one,
             keeps_order=options["ordered"],
             at_once=at_once,
-            output_buffer=runner.line,
+            output_buffer=runner.output_buffer,
             is_traced=self._item_records is not None,
         )
         self._built_workers.append(WorkerStage(stage, runner, queue, node))
@@ -388,7 +388,7 @@ class WorkerStage(NamedTuple):
         return {**self.node.tally(), "quarantine": self.runner._sign}
 
     def restore_counts(self, tally: State) -> None:
-        self.runner._go_on(*self.node.restore_counts(tally), sign=tally["quarantine"])
+        self.runner._restore(*self.node.restore_counts(tally), sign=tally["quarantine"])
 
     def runners(self) -> list[Any]:
         return [self.runner]

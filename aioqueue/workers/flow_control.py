@@ -9,6 +9,7 @@ several at once.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence, Sized
 from time import perf_counter
@@ -84,7 +85,7 @@ class InFlightWindow:
             return False
         if self.limit_bytes is None:
             return True
-        coming = items - self._waiting + 1
+        coming = items - self._waiting + 1  # the items in preparation, and the next one
         if not self._mean:
             return coming <= self._at_once
         return self._bytes + coming * self._mean <= self.limit_bytes
@@ -111,7 +112,6 @@ class InFlightWindow:
 
     @property
     def max_in_flight(self) -> int:
-        """The largest number of items in flight."""
         return self._max_in_flight
 
     @property
@@ -144,7 +144,6 @@ class InFlightWindow:
         self._max_in_flight, self._at_once = max_in_flight, at_once
 
     def enter(self) -> None:
-        """Let an item in."""
         self._came += 1
 
     def enter_some(self, wanted: int) -> int:
@@ -217,13 +216,13 @@ class Tally:
         call_with_lock(self._lock, self._window.close_tally, self)
 
 
-_CHEAP: Final = 5e-5
+_QUICK_SECONDS: Final = 5e-5
 """Items that take a worker longer than this many seconds are not read together."""
 
-_AHEAD: Final = 5e-4
+_READ_AHEAD_SECONDS: Final = 5e-4
 """The approximate seconds of work in the items that are read together."""
 
-_MOST: Final = 64
+_MAX_READ_AHEAD: Final = 64
 
 
 class ReadPace:
@@ -253,10 +252,10 @@ class ReadPace:
         now = perf_counter()
         each = max(1e-9, now - self._since) / self._n
         self._since = now
-        if each * workers > _CHEAP:
+        if each * workers > _QUICK_SECONDS:
             self._n = 1
         else:
-            self._n = max(1, min(2 * self._n, int(_AHEAD / each), _MOST))
+            self._n = max(1, min(2 * self._n, int(_READ_AHEAD_SECONDS / each), _MAX_READ_AHEAD))
         return self._n
 
 
@@ -292,18 +291,18 @@ class Pending:
         return self.key is not _NO_KEY
 
 
-_HELD: Final = 32
+_MAX_BUFFERED: Final = 32
 """The number of items at which the buffer is enqueued although no consumer wants them."""
 
 _NONE: Final[Sequence[Prepared]] = ()
 
 
-class LeavingItems(Protocol):
+class DeliveryCounter(Protocol):
     """Counts the items that have left; see `PrepareProgress`."""
 
     lock: threading.RLock
 
-    def left(self, prepared: Prepared) -> None:
+    def item_delivered(self, prepared: Prepared) -> None:
         """Count an item whose last example is in the queue. Called under the lock."""
 
 
@@ -331,16 +330,16 @@ class OutputBuffer:
         ordered: whether to keep the order of the source.
 
     Attributes:
-        left: called, with the lock held, when there may be room for more items.
+        on_room: called, with the lock held, when there may be room for more items.
     """
 
-    left: Callable[[], None] | None = None
+    on_room: Callable[[], None] | None = None
 
     def __init__(
         self,
         queue: sync.BlockingQueue,
         window: InFlightWindow,
-        progress: LeavingItems,
+        progress: DeliveryCounter,
         pace: ReadPace,
         *,
         ordered: bool,
@@ -351,7 +350,8 @@ class OutputBuffer:
         self._progress = progress
         self._pace = pace
         self._is_ordered = ordered
-        self._most = _HELD if queue.capacity is None else min(_HELD, queue.capacity // 2)
+        most = sys.maxsize if queue.capacity is None else queue.capacity // 2
+        self._most = min(_MAX_BUFFERED, most)
         self._ready: list[Prepared] = []  # the next to enqueue, in order
         self._early: dict[int, Prepared] = {}  # items that wait for an earlier one
         self._next = 0  # the number after the ready ones
@@ -367,11 +367,11 @@ class OutputBuffer:
 
     # For workers.
 
-    def bring(self, prepared: Prepared) -> Sequence[Prepared]:
+    def add(self, prepared: Prepared) -> Sequence[Prepared]:
         """Hand in an item.
 
         Returns:
-            The items that the caller must enqueue now, followed by a call of `entered`.
+            The items that the caller must enqueue now, followed by a call of `enqueued`.
         """
         lock = self._lock
         try:  # as `synchronized`, inlined for speed
@@ -384,8 +384,8 @@ class OutputBuffer:
                 self._next = number + 1
                 self._ready.append(prepared)
                 if self._early:
-                    self._close_up()
-                run = self._all() if self._is_due() else _NONE
+                    self._move_early()
+                run = self._take_ready() if self._is_due() else _NONE
             lock.release()
         except BaseException:
             release_if_held(lock)
@@ -393,25 +393,26 @@ class OutputBuffer:
         return run
 
     @synchronized
-    def entered(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
+    def enqueued(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
         """Note that items are in the queue.
 
         Returns:
             The items that the caller must enqueue next.
         """
         self._count(run)
+        # What was added meanwhile was left to this worker, whatever number the consumer wants.
         self._is_busy = False
-        return self._all() if self._is_due() else _NONE
+        return self._take_ready() if self._is_due() else _NONE
 
     @synchronized
-    def rest(self) -> Sequence[Prepared]:
+    def take_rest(self) -> Sequence[Prepared]:
         """Let a worker end.
 
         Returns:
             The items that it must enqueue first: all that are here, unless another worker is
             enqueuing some and will continue.
         """
-        return self._all() if self._ready and not self._is_busy else _NONE
+        return self._take_ready() if self._ready and not self._is_busy else _NONE
 
     # For the consumer.
 
@@ -421,19 +422,23 @@ class OutputBuffer:
         Args:
             n: >= 1, and at most as many as are sure to arrive.
         """
+        # Without the lock, for speed. The total may grow meanwhile; then `_want` finds that nothing
+        # is due. It never falls, so a consumer that has enough announces nothing.
         wanted = self._taken + n
         if self._entered < wanted:
             self._want(wanted)
 
     def took(self, n: int) -> None:
-        """Note that n items were taken out."""
         self._taken += n
 
     @synchronized
     def _want(self, wanted: int) -> None:
+        # Under the lock, like `add`: either this finds the item there, or `add` finds the number.
         self._wanted = wanted
         if not self._is_due():
             return
+        # Nobody else is enqueuing (see `_is_due`), and nobody can begin while the lock is held. So
+        # the order is kept.
         n = 0
         try:
             for prepared in self._ready:
@@ -452,17 +457,20 @@ class OutputBuffer:
         n = len(self._ready)
         if not n or self._is_busy:
             return False
+        # Not before all that the consumer wants is here: it would wake, and wait again.
         if self._entered < self._wanted <= self._entered + n:
             return True
+        # Otherwise when it has many, when it would soon hold back the source, or when items are so
+        # slow that collecting them does not pay.
         return n >= self._most or 2 * n >= self._window.max_in_flight or not self._pace.is_quick
 
-    def _all(self) -> Sequence[Prepared]:
+    def _take_ready(self) -> Sequence[Prepared]:
         """Return all ready items, for the worker that enqueues them."""
         self._is_busy = True
         run, self._ready = self._ready, []
         return run
 
-    def _close_up(self) -> None:
+    def _move_early(self) -> None:
         """Move items from early to ready, if their turn has come."""
         early, at = self._early, self._next
         while (following := early.pop(at, None)) is not None:
@@ -472,8 +480,8 @@ class OutputBuffer:
 
     def _count(self, run: Sequence[Prepared]) -> None:
         for prepared in run:
-            self._progress.left(prepared)
+            self._progress.item_delivered(prepared)
         self._entered += len(run)
         self._window.leave(len(run))
-        if self.left is not None:
-            self.left()
+        if self.on_room is not None:
+            self.on_room()

@@ -29,7 +29,6 @@ from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_er
 from aioqueue.system.locks import release_if_held, synchronized
 from aioqueue.telemetry.explain.stacks import Stack, place_of
 from aioqueue.workers.calls import ItemCall
-from aioqueue.workers.executor import Executor
 from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer, ReadPace, Tally
 from aioqueue.workers.key_limits import KeyLimit
 from aioqueue.workers.retries import PrepareProgress
@@ -53,6 +52,18 @@ class RunOfJob(Protocol):
 
     def call_when_over(self, callback: Callable[[], object]) -> None:
         """Call back when the run is stopped, or its queue closed."""
+
+
+class JobExecutor(Protocol):
+    """What a job calls of its `Executor`."""
+
+    def stop(self) -> None: ...
+
+    def notify_room(self) -> None: ...
+
+    def notify_resize(self) -> None: ...
+
+    def end(self) -> BaseException | None: ...
 
 
 class WorkerRoster:
@@ -120,7 +131,7 @@ class Job:
         self.progress = progress
         self.window = window
         self.count: int = count
-        self.crew: WorkerRoster = WorkerRoster(count, per_worker)
+        self.roster: WorkerRoster = WorkerRoster(count, per_worker)
         self.gauge: Gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
@@ -128,7 +139,7 @@ class Job:
         self._by_item = by_item
         self._fit = fit
         # Whether a result must be registered before it is enqueued.
-        self.notes_made: bool = ordered or is_counted or by_item
+        self.records_prepared: bool = ordered or is_counted or by_item
         # Whether examples of a generator may be enqueued before the last one is made. Not if the
         # item may be retried, because some examples would come twice; and not if their size must be
         # known first.
@@ -138,14 +149,14 @@ class Job:
         # Guards the window and all below. There is one lock, because each item has to take it.
         self.lock: threading.RLock = progress.lock
         self._lock = self.lock
-        self.hands: InProgressTable = InProgressTable(self.lock)
+        self.in_progress: InProgressTable = InProgressTable(self.lock)
         self.source_ended: bool = False  # nothing more is taken from the source
         self.is_halted: bool = False
         self.is_room_awaited = False  # the executor sets it, to be woken when there is room
-        self._executor: Executor | None = None
+        self._executor: JobExecutor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
-        self.line: OutputBuffer | None = None
+        self.output_buffer: OutputBuffer | None = None
         """Holds a pipeline's examples that are to be enqueued together, if there are any."""
         self._inside = 0
         self._begun = 0
@@ -153,10 +164,10 @@ class Job:
         self._has_ended = False
         self._is_exhausted = False  # the source itself has ended
         self._end_cause: BaseException | None = None
-        self.soon: Callable[[Callable[[], object]], object] = _now
+        self.call_soon: Callable[[Callable[[], object]], object] = _now
         """Runs a call where the workers are: at once, unless they are tasks of a loop."""
 
-    def open_line(self, pace: ReadPace | None) -> OutputBuffer | None:
+    def open_output_buffer(self, pace: ReadPace | None) -> OutputBuffer | None:
         """Enqueue items together, if that is possible and worthwhile.
 
         Args:
@@ -167,40 +178,40 @@ class Job:
         """
         is_plain = self.key_limit is None and self.item_timeout is None
         if pace is not None and is_plain and self._by_item:
-            self.line = OutputBuffer(
+            self.output_buffer = OutputBuffer(
                 self.into.sync,
                 self.window,
                 self.progress,
                 pace,
                 ordered=self.is_ordered,
             )
-        return self.line
+        return self.output_buffer
 
     # Begin and end.
 
-    def begin(self, run: RunOfJob, executor: Executor) -> None:
+    def begin(self, run: RunOfJob, executor: JobExecutor) -> None:
         """Prepare to begin as part of a run.
 
         The job refers to its run and executor only from here until it has ended. Otherwise the
         reference cycle would keep items alive until the garbage collector runs.
         """
         self._run, self._executor = run, executor
-        if self.line is not None:
-            self.line.left = self._look_for_room
+        if self.output_buffer is not None:
+            self.output_buffer.on_room = self._notify_room_if_awaited
         self.window.quota = self.feed.quota  # by now the later stages have set their limits
         if self.window.quota is not None:
-            self.window.quota.changed = self._look_from_elsewhere
+            self.window.quota.changed = self._notify_room_from_any_thread
 
-    def give_back(self) -> None:
+    def return_leased(self) -> None:
         """Give the items of a queue that were taken, and not enqueued, back to it."""
         if self.feed.leases is not None:
             self.feed.leases.give_back()
 
-    def let_go(self) -> Executor | None:
+    def detach(self) -> JobExecutor | None:
         """Drop the run and the executor, at the end or if it never begins; return the executor."""
         executor, self._executor, self._run = self._executor, None, None
-        if self.line is not None:
-            self.line.left = None
+        if self.output_buffer is not None:
+            self.output_buffer.on_room = None
         if self.window.quota is not None:
             self.window.quota.changed = None
         return executor
@@ -227,8 +238,10 @@ class Job:
         try:
             run = self._count_in()
         except RuntimeError:
+            # No worker will ever read the source, so helpers must not wait for room.
             self.end_source(None)
             raise
+        # Not under the lock: if the run is over already, it calls `stop` at once.
         if run is not None:
             run.call_when_over(self.stop)
 
@@ -237,7 +250,7 @@ class Job:
         """Count the worker; return the run if it is the first worker."""
         self._begun += 1
         name = self.into.name
-        if self._begun > self.crew.launched:
+        if self._begun > self.roster.launched:
             raise RuntimeError(
                 f"the prepare into '{name}' has run already, and its queue is"
                 " closed: make a new prepare(...) and a new queue"
@@ -245,6 +258,7 @@ class Job:
         if self._has_ended:
             raise self.nothing_more()
         self._has_begun = True
+        # Only the first worker takes the run, so `stop` is registered once, and before any item.
         run, self._run = self._run, None
         if run is not None and not run.began_in_time:
             self._has_ended = True
@@ -280,20 +294,22 @@ class Job:
         if self.source_ended or self._has_ended:
             return 0  # all workers are about to leave
         change, self.count = count - self.count, count
-        if self.crew.per_worker is not None:
-            self.window.resize(count * self.crew.per_worker, at_once=count)
-        stay = max(0, min(change, self.crew.surplus))  # surplus workers that may stay after all
-        self.crew.surplus += max(0, -change) - stay
+        if self.roster.per_worker is not None:
+            self.window.resize(count * self.roster.per_worker, at_once=count)
+        # More workers are wanted again before all surplus ones have noticed: these stay, and only
+        # the rest is started.
+        stay = max(0, min(change, self.roster.surplus))
+        self.roster.surplus += max(0, -change) - stay
         start = max(0, change - stay)
-        self.crew.launched += start
+        self.roster.launched += start
         if self._executor is not None:
-            self._executor.resized()
+            self._executor.notify_resize()
         return start
 
     @synchronized
     def _not_started(self) -> None:
         self.count -= 1
-        self.crew.launched -= 1
+        self.roster.launched -= 1
 
     @synchronized
     def dismiss(self) -> None:
@@ -303,16 +319,16 @@ class Job:
             Dismissed: there is.
         """
         if self.is_to_dismiss and not self.source_ended:
-            self.crew.surplus -= 1
-            self.crew.leaving += 1
+            self.roster.surplus -= 1
+            self.roster.leaving += 1
             raise Dismissed("there are more workers than wanted")
 
     @property
     def is_to_dismiss(self) -> bool:
         """Return whether the calling worker should leave. One worker always stays: others may not
         have begun yet, and without any worker the run would end."""
-        crew = self.crew
-        return crew.surplus > 0 and self._inside - crew.leaving > 1
+        roster = self.roster
+        return roster.surplus > 0 and self._inside - roster.leaving > 1
 
     def leave(self, *raised: BaseException | None, owner: Call | None = None) -> BaseException:
         """End a worker; the last one to leave ends the job.
@@ -324,8 +340,10 @@ class Job:
         Returns:
             What the worker must raise: all failures, otherwise the stop, otherwise the end.
         """
-        errors = [_own_end(error) for error in raised if error is not None]
+        errors = [_as_own_end(error) for error in raised if error is not None]
         came_to_the_end = all(isinstance(error, NothingMore) for error in errors)
+        # First the stop, then the count: if this is the last worker, `_count_out` has to find that
+        # nothing more is taken from the source, or nobody would end the job.
         if not came_to_the_end:
             self.stop()
         if self._count_out(any(isinstance(error, Dismissed) for error in errors)):
@@ -336,7 +354,7 @@ class Job:
     def _count_out(self, was_dismissed: bool) -> bool:
         """Count the worker out; return whether it is the last one of the job."""
         self._inside -= 1
-        self.crew.leaving -= was_dismissed
+        self.roster.leaving -= was_dismissed
         # Others may not have begun, and after a stop never will; but then nothing is left to do.
         is_over = self._inside == 0 and (self.source_ended or self.into.is_closed())
         self._has_ended = is_over
@@ -347,9 +365,9 @@ class Job:
         # If a closed queue has ended the workers, a helper may still wait for room. A stop that
         # comes later finds no executor to call.
         self.end_source(None)
-        executor = self.let_go()
+        executor = self.detach()
         failures = [None if executor is None else executor.end()]
-        self.give_back()
+        self.return_leased()
         self.progress.log(self.into.name)
         if came_to_the_end:
             failures.append(self._too_many_skipped())
@@ -368,6 +386,7 @@ class Job:
         The run calls it back when it is over, and so does a worker that must end all others. Every
         step may run twice, because Ctrl-C may interrupt the first call.
         """
+        # First the mark, then the wake: a worker that wakes, or begins to wait only now, reads it.
         self._halt()
         executor = self._executor
         if executor is not None:
@@ -382,7 +401,7 @@ class Job:
         """Return whether no more examples are wanted."""
         return self.is_halted or self.into.is_closed()
 
-    def what_cut_it_short(self) -> BaseException | None:
+    def truncation_cause(self) -> BaseException | None:
         """Return why examples are missing, if all workers are gone without a failure or a stop:
         then they were cancelled one by one."""
         if self.into.is_closed() or (self._is_exhausted and self.window.items == 0):
@@ -399,7 +418,7 @@ class Job:
         """Take nothing more from the source; the cause is its failure, if it failed."""
         if not self.source_ended:
             self.source_ended, self._end_cause = True, cause
-        self._room_came()
+        self._notify_room()
 
     def drain(self) -> None:
         """Take nothing more from the source, and deliver what was taken. Any thread may call it.
@@ -408,7 +427,7 @@ class Job:
         """
         if not self.feed.drain():
             self._exhaust()
-            self.soon(self.look_again)  # wake the worker that waits for room: it can end now
+            self.call_soon(self.notify_room)  # wake the worker that waits for room: it can end now
 
     def in_flight(self) -> int:
         """The number of items that were taken, or asked for, and are not in the queue."""
@@ -419,13 +438,13 @@ class Job:
         self._is_exhausted = self.source_ended = True
 
     @synchronized
-    def look_again(self) -> None:
+    def notify_room(self) -> None:
         """Wake the thread that waits for room, if there is enough."""
-        self._room_came()
+        self._notify_room()
 
-    def _look_from_elsewhere(self) -> None:
+    def _notify_room_from_any_thread(self) -> None:
         """Do the same from any thread, where the workers are."""
-        self.soon(self.look_again)
+        self.call_soon(self.notify_room)
 
     def nothing_more(self) -> NothingMore:
         """Return the exception that ends a worker with nothing more to do."""
@@ -443,7 +462,7 @@ class Job:
         Returns:
             What the worker must raise: an end, a stop, or the failure of the source.
         """
-        self._abort()  # this item will not come
+        self._abort()  # it was counted before the source was asked, and will not come
         # The exception of another queue that ended is a failure of the source, not its end.
         if isinstance(error, StopIteration if owner is None else StopAsyncIteration):
             self._is_exhausted = True
@@ -463,13 +482,13 @@ class Job:
     def _abort(self) -> None:
         self.window.abort()
 
-    def _room_came(self) -> None:
+    def _notify_room(self) -> None:
         if self._executor is not None:
-            self._executor.room_came()
+            self._executor.notify_room()
 
-    def _look_for_room(self) -> None:
+    def _notify_room_if_awaited(self) -> None:
         if self.is_room_awaited or self.source_ended:
-            self._room_came()
+            self._notify_room()
 
     def tally(self) -> Tally:
         """Return a block in which a worker counts what it delivers without the lock."""
@@ -513,7 +532,7 @@ class Job:
         """
         return self.progress.failed(item, self.failure_of_item(raised, owner), failures)
 
-    def overdue(self, item: Item, stack: Stack) -> ItemTimeoutError:
+    def timeout_error(self, item: Item, stack: Stack) -> ItemTimeoutError:
         """Return the failure of an item that was cut short.
 
         Args:
@@ -539,8 +558,10 @@ class Job:
             BaseException: what ends the worker, unless only the item has failed.
         """
         if isinstance(error, QueueClosedError) and self.into.is_closed():
+            # Some examples are in the queue, where others may have taken them already. If the item
+            # went back to its queue, they would come twice.
             if prepared.entered:
-                self._is_used(prepared)
+                self._commit_lease(prepared)
             raise self.nothing_more() from None
         self.refused(prepared, self.failure_of_item(error, owner))
 
@@ -553,7 +574,7 @@ class Job:
         self.progress.give_up(prepared.item, error, prepared.failures + 1)
         prepared.is_skipped = True
 
-    def made(self, prepared: Prepared) -> Prepared | None:
+    def item_prepared(self, prepared: Prepared) -> Prepared | None:
         """Count a prepared item.
 
         Returns:
@@ -563,10 +584,10 @@ class Job:
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
         if self._by_item:
-            self.make_whole(prepared)
-        return self._note_made(prepared)
+            self.pack_whole(prepared)
+        return self._record_prepared(prepared)
 
-    def make_whole(self, prepared: Prepared) -> None:
+    def pack_whole(self, prepared: Prepared) -> None:
         """Convert an item to the form in which whole items are delivered."""
         if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
             self._make_fit(prepared, self._fit)
@@ -590,41 +611,43 @@ class Job:
             self.refused(prepared, failure)
 
     @synchronized
-    def _note_made(self, prepared: Prepared) -> Prepared | None:
+    def _record_prepared(self, prepared: Prepared) -> Prepared | None:
         window = self.window
+        # Until the first size is known, only one item per worker was let in.
         if window.limit_bytes is not None and window.mark_ready(prepared.size):
-            self._room_came()
+            self._notify_room()
         if not self.is_ordered:
             return prepared
-        return self._order.bring(prepared.item.number, prepared)
+        return self._order.add(prepared.item.number, prepared)
 
     @synchronized
     def waiting_in_order(self) -> int:
         """The number of prepared items that wait for an earlier one."""
-        return len(self._order) if self.line is None else self.line.early
+        return len(self._order) if self.output_buffer is None else self.output_buffer.early
 
-    def _is_used(self, prepared: Prepared) -> None:
+    def _commit_lease(self, prepared: Prepared) -> None:
         """Note that an item of a queue does not go back: its examples are enqueued, or it was
         skipped, or gave none."""
         if self.feed.leases is not None:
             self.feed.leases.commit((prepared.item.number,))
 
-    def left(self, prepared: Prepared) -> Prepared | None:
+    def item_delivered(self, prepared: Prepared) -> Prepared | None:
         """Note that all examples of an item are in the queue.
 
         Returns:
             What the caller is to enqueue next: the following item, if the order is kept.
         """
+        # Before the job's lock is taken: both call code that has locks of its own.
         if prepared.release is not None:
             prepared.release()
         if self.feed.leases is not None:
-            self._is_used(prepared)
+            self._commit_lease(prepared)
         lock = self.lock
         try:  # as `synchronized`, inlined for speed
             lock.acquire()
             self.window.release(prepared.size)
-            self.progress.left(prepared)
-            self._look_for_room()
+            self.progress.item_delivered(prepared)
+            self._notify_room_if_awaited()
             following = self._order.following() if self.is_ordered else None
             lock.release()
         except BaseException:
@@ -642,7 +665,7 @@ def _must_be_raised(error: BaseException, owner: Call | None) -> bool:
     return owner is not None and not isinstance(error, Exception)
 
 
-def _own_end(error: BaseException) -> BaseException:
+def _as_own_end(error: BaseException) -> BaseException:
     """Return what a worker ends with: the end of something foreign is a failure."""
     if isinstance(error, NothingMore) or not isinstance(error, Exception):
         return error

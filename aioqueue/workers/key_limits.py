@@ -26,7 +26,7 @@ from aioqueue.items.item import EpochEnd
 from aioqueue.workers.flow_control import Pending
 from aioqueue.workers.options import Rate
 
-_FEW: Final = 1024
+_KEYS_BEFORE_CLEANUP: Final = 1024
 """With so many keys it is not yet worth looking for those that can be forgotten."""
 
 
@@ -85,12 +85,13 @@ class KeyLimit:
     def admit(self, pending: Pending) -> bool:
         """Give an item a place and return ``True``; or put it aside, if none is free."""
         if pending.has_place:
-            return True
+            return True  # `due` or `release_place` has given it one
         key = pending.key
+        # Items that were put aside go first, even if there is a place by now.
         if key not in self._aside and self._has_place_for(pending):
             return True
         self._aside.setdefault(key, deque()).append(pending)
-        self._note()
+        self._update_shortage()
         return False
 
     def due(self, most: int) -> list[Pending]:
@@ -99,10 +100,14 @@ class KeyLimit:
         now = monotonic() if self._due else 0.0
         for key in [key for key, at in self._due.items() if at <= now]:
             del self._due[key]
-            while len(found) < most and (heir := self._heir(key)) is not None:
-                found.append(heir)
-            if key in self._aside and key not in self._due:
-                self._due[key] = now  # there may be more, for another worker
+            while len(found) < most and (next_pending := self._admit_next(key)) is not None:
+                found.append(next_pending)
+            # If the loop has ended because this worker has enough, another one may get the next
+            # item now. If the rate has refused the next item, `_has_place_for` has noted a new
+            # time. If all places are taken, no time helps: `release_place` continues. (A time that
+            # has come would keep idle workers awake until then.)
+            if len(found) >= most and key in self._aside and key not in self._due:
+                self._due[key] = now
                 self.is_newly_due = True
         return found
 
@@ -127,34 +132,34 @@ class KeyLimit:
         pending.has_place = True
         return True
 
-    def _heir(self, key: Hashable) -> Pending | None:
+    def _admit_next(self, key: Hashable) -> Pending | None:
         """The item of a key that was put aside first, if it gets a place now."""
         aside = self._aside.get(key)
         if aside is None or not self._has_place_for(aside[0]):
             return None
-        heir = aside.popleft()
+        next_pending = aside.popleft()
         if not aside:
             del self._aside[key]
-            self._note()
-        return heir
+            self._update_shortage()
+        return next_pending
 
-    def told(self) -> list[str]:
+    def describe_waiting(self) -> list[str]:
         """Return the keys that have items waiting for a place, in words."""
-        return [self._told(key, len(aside)) for key, aside in list(self._aside.items())]
+        return [self._describe(key, len(aside)) for key, aside in list(self._aside.items())]
 
-    def _told(self, key: Hashable, aside: int) -> str:
+    def _describe(self, key: Hashable, aside: int) -> str:
         items = f"{counted(aside, 'item')} put aside"
         if key in self._due:
             of = "" if self._key_of is _one_key else f" of key {key!r}"
             return f"rate: the next one{of} may begin later, {items}"
         return f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation, {items}"
 
-    def waits(self, more: int) -> None:
+    def count_idle(self, more: int) -> None:
         """Note that more workers are idle; or fewer, if negative."""
         self._waiting += more
-        self._note()
+        self._update_shortage()
 
-    def _note(self) -> None:
+    def _update_shortage(self) -> None:
         """Start or stop counting the time in which a worker is idle while items are put aside."""
         is_short = bool(self._waiting and self._aside)
         seconds, since = self._short
@@ -172,7 +177,7 @@ class KeyLimit:
         aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
         return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
 
-    def give_back(self, pending: Pending) -> Pending | None:
+    def release_place(self, pending: Pending) -> Pending | None:
         """Free the place of an item, if it had one.
 
         Returns:
@@ -185,7 +190,8 @@ class KeyLimit:
         inside = self._inside.pop(key) - 1
         if inside:
             self._inside[key] = inside
-        return None if key in self._due else self._heir(key)
+        # The rate still forbids the next item of this key: `due` gives it the place in time.
+        return None if key in self._due else self._admit_next(key)
 
 
 def _one_key(value: Any) -> Hashable:
@@ -207,13 +213,14 @@ class TokenBuckets:
         self._each = rate.seconds / rate.count
         self._tolerance = (burst - 1) * self._each
         self._full_at: dict[Hashable, float] = {}  # when all of its burst is there again
-        self._most = _FEW
+        self._most = _KEYS_BEFORE_CLEANUP
 
     def take(self, key: Hashable, now: float) -> bool:
         """Begin a call, if that is allowed now."""
         full_at = self._full_at.get(key, now)
         if full_at - self._tolerance > now:
             return False
+        # Each call moves the time at which all of the burst is there again by one interval.
         self._full_at[key] = max(full_at, now) + self._each
         if len(self._full_at) > self._most:
             self._forget(now)
@@ -226,7 +233,8 @@ class TokenBuckets:
     def _forget(self, now: float) -> None:
         """Forget the keys that are as if they had never been used."""
         self._full_at = {key: at for key, at in self._full_at.items() if at > now}
-        self._most = max(_FEW, 2 * len(self._full_at))
+        # Only when there are twice as many again, so that the cost per call stays constant.
+        self._most = max(_KEYS_BEFORE_CLEANUP, 2 * len(self._full_at))
 
 
 class Inbox:
@@ -242,7 +250,6 @@ class Inbox:
         self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
 
     def put(self, pending: Pending) -> None:
-        """Add an item from the source."""
         self._ready.append(pending)
 
     def put_back(self, pendings: list[Pending]) -> None:
@@ -287,13 +294,13 @@ class Inbox:
         return -(-len(self._ready) // workers)
 
     def admit(self, pending: Pending) -> bool:
-        """Return whether an item may be prepared now; otherwise put it aside, for `give_back`."""
+        """Return whether an item may be prepared now; otherwise put it aside."""
         return self._limit is None or self._limit.admit(pending)
 
-    def give_back(self, pending: Pending) -> bool:
+    def release_place(self, pending: Pending) -> bool:
         """Free an item's place; return whether another item gets it; that one goes first."""
-        heir = None if self._limit is None else self._limit.give_back(pending)
-        if heir is None:
+        next_pending = None if self._limit is None else self._limit.release_place(pending)
+        if next_pending is None:
             return False
-        self._ready.appendleft(heir)
+        self._ready.appendleft(next_pending)
         return True

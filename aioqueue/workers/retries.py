@@ -107,17 +107,15 @@ class FailurePolicy:
 class Quarantine(Protocol):
     """Where the records of skipped items go. Thread-safe."""
 
-    def add(self, record: Quarantined) -> None:
-        """Add a record."""
+    def add(self, record: Quarantined) -> None: ...
 
-    def records(self) -> list[Quarantined]:
-        """Return all records of this run."""
+    def records(self) -> list[Quarantined]: ...
 
     @property
     def sign(self) -> str:
         """The mark of its records, which later processes recognise; empty without one."""
 
-    def go_on(self, sign: str) -> None:
+    def resume(self, sign: str) -> None:
         """Continue for an earlier process, whose records had this sign: add none twice."""
 
 
@@ -135,7 +133,7 @@ class QuarantineList:
     def records(self) -> list[Quarantined]:
         return list(self._records)
 
-    def go_on(self, sign: str) -> None:
+    def resume(self, sign: str) -> None:
         """Do nothing: the records of an earlier process are gone with its memory."""
 
 
@@ -173,7 +171,7 @@ class PrepareProgress:
         self._retried = 0
         self._workers_died = 0
         self._timed_out = 0
-        self._left_behind = 0
+        self._abandoned = 0
         self.is_known: Callable[[Item], bool] | None = None
         """Returns whether an earlier run has counted an item (and listed it if skipped)."""
         self.finish: Callable[[], object] | None = None
@@ -181,7 +179,7 @@ class PrepareProgress:
         has given no example, so nobody else could say so."""
 
     @synchronized
-    def go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool]) -> None:
+    def restore_counts(self, counts: ItemCounts, is_known: Callable[[Item], bool]) -> None:
         """Start from the counts of an earlier run, some of whose items are prepared again."""
         self._prepared, self._examples, self._left_out, self._skipped, self._retried = counts
         self.is_known = is_known
@@ -198,21 +196,21 @@ class PrepareProgress:
             self._workers_died,
             self._window.taken,
             self._timed_out,
-            self._left_behind,
+            self._abandoned,
         )
 
     @synchronized
-    def timed_out(self, left_behind: int = 0) -> None:
+    def timed_out(self, abandoned: int = 0) -> None:
         """Count an item that was cut short; this many abandoned threads still run."""
         self._timed_out += 1
-        self._left_behind = left_behind
+        self._abandoned = abandoned
 
     @synchronized
     def entered(self, examples: int) -> None:
         """Count examples that are in the queue although their item has not ended."""
         self._examples += examples
 
-    def left(self, prepared: Prepared) -> None:
+    def item_delivered(self, prepared: Prepared) -> None:
         """Count an item that has ended: its last example is in the queue.
 
         Called under the lock, for each item.
@@ -225,14 +223,14 @@ class PrepareProgress:
         if isinstance(item.value, EpochEnd):
             return
         if prepared.is_skipped:
-            self._finished()
+            self._report_finished()
         elif examples:
             self._prepared += 1
         else:
             self._left_out += 1
-            self._finished()
+            self._report_finished()
 
-    def _finished(self) -> None:
+    def _report_finished(self) -> None:
         if self.finish is not None:
             self.finish()
 

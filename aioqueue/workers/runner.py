@@ -28,8 +28,7 @@ from aioqueue.sources.source_reader import SourceReader
 from aioqueue.system.processors import usable_processors
 from aioqueue.telemetry import Watch
 from aioqueue.workers.calls import ItemCall
-from aioqueue.workers.executor import Executor
-from aioqueue.workers.executors.choice import ExecutorChoice, checked_place
+from aioqueue.workers.executor import Executor, find_executor
 from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer
 from aioqueue.workers.job import Job
 from aioqueue.workers.key_limits import KeyLimit, TokenBuckets
@@ -108,8 +107,8 @@ class _Preparing:
 
     def _ended(self, run: Any) -> None:
         self._tuner = None
-        self._job.let_go()
-        self._job.give_back()
+        self._job.detach()
+        self._job.return_leased()
         super()._ended(run)  # type: ignore[misc]
 
     def _resize_quietly(self, workers: int) -> None:
@@ -137,9 +136,9 @@ class _Preparing:
             self._description = f"of {name}{on}{workers}"
 
     @property
-    def line(self) -> OutputBuffer | None:
+    def output_buffer(self) -> OutputBuffer | None:
         """Return the buffer that collects items to enqueue together, if there is one."""
-        return self._job.line
+        return self._job.output_buffer
 
     def _stages(self, run: Any) -> list[Any]:
         return [self._stage]
@@ -151,7 +150,7 @@ class _Preparing:
         return self._job.in_flight()
 
     def _truncation_cause(self) -> BaseException | None:
-        return self._job.what_cut_it_short()
+        return self._job.truncation_cause()
 
     @property
     def quarantine(self) -> list[Quarantined]:
@@ -212,7 +211,7 @@ class _Preparing:
         """
         self._job.progress.finish = queue.task_done
 
-    def _go_on(self, counts: ItemCounts, is_known: Callable[[Item], bool], sign: str) -> None:
+    def _restore(self, counts: ItemCounts, is_known: Callable[[Item], bool], sign: str) -> None:
         """Continue from an earlier run, for a pipeline.
 
         Args:
@@ -223,8 +222,8 @@ class _Preparing:
         Raises:
             OSError: that file cannot be read.
         """
-        self._job.progress.go_on(counts, is_known)
-        self._job.progress.quarantine.go_on(sign)
+        self._job.progress.restore_counts(counts, is_known)
+        self._job.progress.quarantine.resume(sign)
 
     @property
     def _sign(self) -> str:
@@ -507,13 +506,13 @@ def _runner(
         raise InvalidArgumentError(f"into: got {into!r}; expected {_expected(into)}")
     checked_flag(ordered, "ordered")
     checked_flag(drop_none, "drop_none")
-    place = checked_place(where, function)
-    if ray is not None and not place.is_ray:
+    executor_class = find_executor(where, function, is_timed=item_timeout is not None)
+    if ray is not None and not executor_class.takes_ray:
         raise InvalidArgumentError(
             f"ray: got {ray!r} with where={where!r}; expected where='ray', or no such options"
         )
     count = checked_count(workers, "workers", least=1)
-    bounds = _checked_bounds(autotune, count, place)
+    bounds = _checked_bounds(autotune, count, executor_class)
     if bounds is not None:
         count = min(max(count, bounds[0]), bounds[1])
     feed = SourceReader(source)
@@ -522,11 +521,11 @@ def _runner(
     seed = source.seed if seed is None and isinstance(source, BaseSource) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
-    per_worker = place.per_worker if max_in_flight is None else None
+    per_worker = executor_class.per_worker if max_in_flight is None else None
     if max_in_flight is None:
-        max_in_flight = count * place.per_worker
+        max_in_flight = count * executor_class.per_worker
     if limit_bytes is None:
-        limit_bytes = place.limit_bytes
+        limit_bytes = executor_class.limit_bytes
     window = InFlightWindow(
         checked_count(max_in_flight, "max_in_flight", least=1),
         None if limit_bytes is None else checked_count(limit_bytes, "limit_bytes", least=1),
@@ -548,9 +547,9 @@ def _runner(
         if item_timeout is None
         else checked_period(item_timeout, "item_timeout", otherwise=", or None"),
     )
-    executor = place.executor(job, ray) if place.is_ray else place.executor(job)
-    description = f"of {function_name(function)} on {place.counted(count)}"
-    stage = JobStage(job, function_name(function), place.name)
+    executor = executor_class.build(job, ray)
+    description = f"of {function_name(function)} on {executor_class.counted(count)}"
+    stage = JobStage(job, function_name(function), executor_class.worker_name)
     runner: AsyncPrepareRunner | PrepareRunner
     if isinstance(into, AsyncQueue):
         runner = AsyncPrepareRunner(into, executor.enqueue_ops(), job, stage, description)
@@ -575,9 +574,9 @@ def _expected(into: Any) -> str:
     )
 
 
-def _checked_bounds(autotune: Any, count: int, place: ExecutorChoice) -> tuple[int, int] | None:
+def _checked_bounds(autotune: Any, count: int, executor: type[Executor]) -> tuple[int, int] | None:
     if isinstance(autotune, bool):
-        return (1, max(count, place.most or usable_processors())) if autotune else None
+        return (1, max(count, executor.most_workers or usable_processors())) if autotune else None
     if not isinstance(autotune, tuple | list) or len(autotune) != 2:
         raise InvalidArgumentError(
             f"autotune: got {autotune!r}; expected True, False, or a pair of ints: the fewest and"

@@ -42,9 +42,9 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
         job: the job of the workers.
         description: what it does, in words.
     """
-    hands = job.hands.all()
+    in_progress = job.in_progress.all()
     deadline = monotonic() + _PATIENCE
-    workers = [_worker(worker, hands.get(worker.key), deadline) for worker in runner.workers]
+    workers = [_worker(worker, in_progress.get(worker.key), deadline) for worker in runner.workers]
     workers.sort(key=lambda one: 0.0 if one.item is None else -one.item.seconds)
     source = job.feed.queue
     return replace(
@@ -55,13 +55,12 @@ def explained_stage(runner: ExplainedStage, job: Job, description: str) -> Expla
         workers=tuple(workers),
         in_flight=job.window.taken,
         max_in_flight=job.window.max_in_flight,
-        idle_seconds=min((hand.seconds for hand in hands.values()), default=None),
+        idle_seconds=min((entry.seconds for entry in in_progress.values()), default=None),
         notes=tuple(_notes(job)),
     )
 
 
 def explained_item(item: Item, failures: int, seconds: float) -> ExplainedItem:
-    """Return the explanation of an item in preparation."""
     return ExplainedItem(
         format_value(item.value), item.number, item.epoch, item.index, failures + 1, seconds
     )
@@ -73,16 +72,16 @@ def _named(description: str) -> str:
     return f"{function} ({workers})"
 
 
-def _worker(worker: ExplainedWorker, hand: InProgress | None, deadline: float) -> ExplainedWorker:
-    if hand is None or worker.state != "running":
+def _worker(worker: ExplainedWorker, entry: InProgress | None, deadline: float) -> ExplainedWorker:
+    if entry is None or worker.state != "running":
         return replace(worker, is_at_source=_is_at_source(worker.stack))
-    if hand.process is not None:
-        told: ExplainedWorker = hand.process.explained(max(0.02, deadline - monotonic()))
-        return replace(told, key=worker.key)
-    if hand.thread is not None:
-        stack = stack_of(hand.thread)
-        worker = replace(worker, stack=stack, key=id(hand.thread), registered=worker.key)
-    item, failures, seconds = hand.item, hand.failures, hand.seconds
+    if entry.process is not None:
+        explained: ExplainedWorker = entry.process.explained(max(0.02, deadline - monotonic()))
+        return replace(explained, key=worker.key)
+    if entry.thread is not None:
+        stack = stack_of(entry.thread)
+        worker = replace(worker, stack=stack, key=id(entry.thread), registered=worker.key)
+    item, failures, seconds = entry.item, entry.failures, entry.seconds
     if item is None or isinstance(item.value, EpochEnd):
         return replace(worker, is_at_source=_is_at_source(worker.stack))
     return replace(worker, item=explained_item(item, failures, seconds))
@@ -104,7 +103,7 @@ def _notes(job: Job) -> list[str]:
             f"{counted(waiting, 'item')} prepared, waiting for one before them (ordered=True)"
         )
     if job.key_limit is not None:
-        notes += job.key_limit.told()
+        notes += job.key_limit.describe_waiting()
     died = job.progress.statistics().workers_died
     if died:
         notes.append(f"{died} of its processes have died and were replaced")
@@ -142,7 +141,7 @@ class JobStage(EndingPart):
 
     def sample(self, now: float) -> None:
         """Sample its workers, and have them measure their turns."""
-        self._job.gauge.look(now)
+        self._job.gauge.sample(now)
 
     def stop_sampling(self) -> None:
         """Stop measuring turns, as nothing monitors it any more."""
@@ -153,7 +152,6 @@ class JobStage(EndingPart):
         self._job.gauge.trace(None if tracer is None else partial(tracer, self.name))
 
     def numbers(self, now: float) -> StageNumbers:
-        """Return its numbers so far."""
         job, gauge = self._job, self._job.gauge
         workers, total = gauge.workers(), gauge.sum(now)
         counts, keys = job.progress.statistics(), job.key_limit

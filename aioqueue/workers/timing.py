@@ -49,13 +49,12 @@ class InProgress:
         self.thread: threading.Thread | None = None
         self.pending: Pending | None = None
 
-    def take(self, item: Item, failures: int = 0) -> None:
-        """Begin an item."""
+    def begin(self, item: Item, failures: int = 0) -> None:
         self.failures = failures
         self.began = perf_counter()
         self.item = item  # last, so that a reader that sees it finds the rest
 
-    def let_go(self) -> None:
+    def clear(self) -> None:
         """End the item, prepared or failed."""
         self.item = None
 
@@ -74,19 +73,17 @@ class InProgressTable:
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
-        self._hands: dict[int, InProgress] = {}
+        self._entries: dict[int, InProgress] = {}
 
-    def give(self, worker: object, hand: InProgress) -> None:
+    def add(self, worker: object, in_progress: InProgress) -> None:
         """Add a worker: a thread or a task."""
-        call_with_lock(self._lock, self._hands.__setitem__, id(worker), hand)
+        call_with_lock(self._lock, self._entries.__setitem__, id(worker), in_progress)
 
-    def drop(self, worker: object) -> None:
-        """Remove a worker that has ended."""
-        call_with_lock(self._lock, self._hands.pop, id(worker), None)
+    def remove(self, worker: object) -> None:
+        call_with_lock(self._lock, self._entries.pop, id(worker), None)
 
     def all(self) -> Mapping[int, InProgress]:
-        """Return the current entries."""
-        return call_with_lock(self._lock, dict, self._hands)
+        return call_with_lock(self._lock, dict, self._entries)
 
 
 _COST: Final = 6e-6
@@ -97,7 +94,7 @@ _TRACED: Final = 0.003
 _MOST: Final = 512
 """The most turns that one measured turn may stand for."""
 
-_PASSED_OVER: Final = list(range(1, _MOST))
+_TURN_NUMBERS: Final = list(range(1, _MOST))
 
 
 class Spent(NamedTuple):
@@ -121,9 +118,9 @@ class WorkerGauge(Meter):
     """How one worker spends its time. Only that worker writes it; see `Meter`.
 
     Attributes:
-        hand: what the worker has in progress.
+        in_progress: what the worker has in progress.
         item: the current item, in a measured turn.
-        tell_item: returns the current item instead, if another object knows it.
+        get_item: returns the current item instead, if another object knows it.
         measures_all: whether to measure every turn, fast or not.
         deaths: the number of its processes that have died.
         spent: how it has spent its time.
@@ -138,20 +135,20 @@ class WorkerGauge(Meter):
         "_full",
         "_idle",
         "_key",
-        "_passed_over",
         "_seen",
+        "_skipped_turns",
         "_stride",
         "_turn",
         "_turned",
         "cpu",
         "cpu_sampled",
         "deaths",
-        "hand",
+        "get_item",
+        "in_progress",
         "item",
         "measures_all",
         "service",
         "spent",
-        "tell_item",
         "weight",
     )
 
@@ -159,18 +156,18 @@ class WorkerGauge(Meter):
         super().__init__(name)
         self.began = perf_counter()
         self.owner: Callable[[], Any] = owner_of_caller()
-        self.hand: InProgress = InProgress()
+        self.in_progress: InProgress = InProgress()
         self.item: Item | None = None
         self.deaths: int = 0
         self.measures_all: bool = False
-        self.tell_item: Callable[[], Item | None] | None = None
+        self.get_item: Callable[[], Item | None] | None = None
         self.spent: Spent = Spent()
         self.service: Durations = Durations()
         self.cpu: float = 0.0
         self.cpu_sampled: float = 0.0
         self.weight: int = 1
         self._stride = 1  # the next weight, unless a monitor looks meanwhile
-        self._passed_over: list[int] = []
+        self._skipped_turns: list[int] = []
         self._turn = 0.0  # the start of the measured turn
         self._turned = 0.0  # the end of the last one
         self._blocked = 0.0  # seconds in enqueues until then
@@ -181,24 +178,23 @@ class WorkerGauge(Meter):
 
     # The steps of one turn.
 
-    def begins(self) -> None:
-        """Start measuring turns."""
+    def start_measuring(self) -> None:
         self._stride, self._turned = 1, 0.0
 
-    def passed_over(self) -> Iterable[int]:
+    def skipped_turns(self) -> Iterable[int]:
         """Iterate over the unmeasured turns before the next measured one, from 1. The iteration
         ends early when a monitor looks."""
-        self._passed_over = turns = _PASSED_OVER[: self._stride - 1]
+        self._skipped_turns = turns = _TURN_NUMBERS[: self._stride - 1]
         return turns
 
-    def asks(self, passed_over: int = 0, full: float | None = None) -> None:
+    def item_wait_started(self, skipped: int = 0, full: float | None = None) -> None:
         """Note the request for an item in a measured turn, after some unmeasured ones.
 
         Args:
-            passed_over: the number of unmeasured turns.
+            skipped: the number of unmeasured turns.
             full: the seconds so far in which no item was let in, unless these count as starving.
         """
-        self.weight, self._full = passed_over + 1, full
+        self.weight, self._full = skipped + 1, full
         now = self._turn = perf_counter()
         self._busy = self._key = 0.0
         busy, starved, _, _ = self.spent
@@ -210,7 +206,7 @@ class WorkerGauge(Meter):
         if since and not is_busy:
             self._key += seconds
 
-    def got(self, item: Item, full: float = 0.0) -> None:
+    def item_received(self, item: Item, full: float = 0.0) -> None:
         """Note that it has an item and begins to prepare it.
 
         Args:
@@ -227,7 +223,7 @@ class WorkerGauge(Meter):
         if ring is not None:
             ring.waited("next item", since, now)
 
-    def made(self, cpu: float | None = None) -> None:
+    def call_finished(self, cpu: float | None = None) -> None:
         """Note that the function has returned or raised; a generator may run again.
 
         Args:
@@ -246,7 +242,7 @@ class WorkerGauge(Meter):
         if ring is not None and item is not None and not isinstance(item.value, EpochEnd):
             ring.worked(since, now, item.index)
 
-    def delivered(self, *, as_made: bool, began: float = 0.0, blocked: float = 0.0) -> None:
+    def delivery_finished(self, *, as_made: bool, began: float = 0.0, blocked: float = 0.0) -> None:
         """Note that its examples were delivered, which ends the turn.
 
         Args:
@@ -293,21 +289,21 @@ class WorkerGauge(Meter):
 
     # Reports about processes.
 
-    def is_starting(self) -> None:
+    def process_starting(self) -> None:
         """Note that its process is being started and is not ready yet."""
         self.began = inf
 
-    def is_there(self) -> None:
+    def process_ready(self) -> None:
         """Note that its process, or a replacement, is ready."""
         self.began: float = min(self.began, perf_counter())
 
-    def has_items(self) -> None:
+    def item_wait_ended(self) -> None:
         """Note that a process's thread, which has asked for items, no longer waits."""
         busy, starved, since, _ = self.spent
         idle = max(0.0, perf_counter() - since - self._key)
         self.spent = Spent(busy + self._key, starved + idle)
 
-    def reported(self, seconds: float, cpu: float, cpu_sampled: float, calls: int) -> None:
+    def calls_reported(self, seconds: float, cpu: float, cpu_sampled: float, calls: int) -> None:
         """Note that the process has made this many calls in this many seconds."""
         self.calls += calls
         self.service.add(seconds / calls, calls)
@@ -326,15 +322,15 @@ class WorkerGauge(Meter):
 
     def at_work(self) -> Any:
         """Return the task that is in the function, or the thread's ident; ``None`` if none is."""
-        hand = self.hand
-        if hand.item is None or hand.process is not None or self.owner is None:
+        in_progress = self.in_progress
+        if in_progress.item is None or in_progress.process is not None or self.owner is None:
             return None
-        return self.owner() if hand.thread is None else hand.thread.ident
+        return self.owner() if in_progress.thread is None else in_progress.thread.ident
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Sample its activity, and have its next turn measured. One thread calls it."""
-        self._passed_over.clear()  # ends the loop over `passed_over`
-        item = self._at()
+        self._skipped_turns.clear()  # ends the loop over `skipped_turns`
+        item = self._current_item()
         if self._seen[0] is not item:
             self._seen = (item, now)
 
@@ -355,15 +351,13 @@ class WorkerGauge(Meter):
         return 0.0 if self._full is None else max(0.0, full - self._full)
 
     def busy_until(self, now: float) -> float:
-        """Return the seconds in the function, including the current call."""
         busy = self.spent.busy_until(now)
-        if self.tell_item is not None and self._at() is not None:
+        if self.get_item is not None and self._current_item() is not None:
             busy += now - self._since(now)
         return busy
 
     def numbers(self, now: float) -> WorkerNumbers:
-        """Return its numbers so far."""
-        busy, item = self.busy_until(now), self._at()
+        busy, item = self.busy_until(now), self._current_item()
         return WorkerNumbers(
             name=self.name,
             busy=busy,
@@ -374,22 +368,20 @@ class WorkerGauge(Meter):
             seconds=0.0 if item is None else now - self._since(now),
         )
 
-    def _at(self) -> Item | None:
-        if self.tell_item is not None:
-            return self.tell_item()
-        return self.item or self.hand.item
+    def _current_item(self) -> Item | None:
+        if self.get_item is not None:
+            return self.get_item()
+        return self.item or self.in_progress.item
 
     def _since(self, now: float) -> float:
         """Return since when its current activity is known."""
         spent, (item, seen) = self.spent, self._seen
         if spent.is_busy and spent.since:
             return min(now, spent.since)
-        return min(now, seen) if item is not None and item is self._at() else now
+        return min(now, seen) if item is not None and item is self._current_item() else now
 
 
 class _Sum:
-    """The sum over workers."""
-
     def __init__(self) -> None:
         self.service: Counted = Counted((0,) * (len(BOUNDS) + 1), 0.0, 0.0)
         self.busy = self.starved = self.blocked = self.fed = self.alive = 0.0
@@ -416,7 +408,6 @@ class _Sum:
         )
 
     def copy(self) -> _Sum:
-        """Return a copy."""
         other = _Sum()
         vars(other).update(vars(self))
         return other
@@ -444,7 +435,7 @@ class Gauge:
         self.locks: LockSamples = LockSamples()
         self._lock = threading.RLock()  # guards all below
         self._workers: list[WorkerGauge] = []
-        self._gone = _Sum()
+        self._ended_workers = _Sum()
         self._helpers: list[Meter] = []
 
     @synchronized
@@ -474,17 +465,16 @@ class Gauge:
                 tracer(worker)
 
     @synchronized
-    def left(self, worker: WorkerGauge) -> None:
+    def worker_ended(self, worker: WorkerGauge) -> None:
         """Note that a worker has ended."""
         worker.item = None
         if worker in self._workers:
             self._workers.remove(worker)
             now = perf_counter()
-            self._gone.add(worker, now, self.full_until(now))
+            self._ended_workers.add(worker, now, self.full_until(now))
 
     @synchronized
     def workers(self) -> list[WorkerGauge]:
-        """Return the current workers."""
         return list(self._workers)
 
     @property
@@ -520,18 +510,18 @@ class Gauge:
         """Return the same for periods caused by bytes."""
         return _until(self._bytes_full, now)
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """Sample the workers, and which of them wait for a lock."""
         self.is_on = True
         workers = self.workers()
         for worker in workers:
-            worker.look(now)
+            worker.sample(now)
         self.locks.add(locks_of(worker.at_work() for worker in workers))
 
     @synchronized
     def sum(self, now: float) -> _Sum:
         """Return the sum over all workers, including those that have ended."""
-        total, full = self._gone.copy(), self.full_until(now)
+        total, full = self._ended_workers.copy(), self.full_until(now)
         for worker in self._workers:
             total.add(worker, now, full)
         total.fed += sum(helper.waits.until(now)[1] for helper in self._helpers)
@@ -584,5 +574,4 @@ class Clocked(Generic[T]):
             self.cpu += thread_time() - began
 
     def close(self) -> None:
-        """End the coroutine before it has finished."""
         self._coroutine.close()

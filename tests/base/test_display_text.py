@@ -106,17 +106,11 @@ def test_no_outlet_reveals_a_secret(url: str) -> None:
     pipeline = reader.prepare(len).batch(2)
     several = read_whole_files(items([url], epochs=1))
     messages = [repr(one) for one in (reader, listed, pipeline, several)]
-    messages.append(format_value([url, (url,)]))
-    messages += [
-        format_value(url.encode()),
-        format_value(f"{'x' * 40} {url}"),
-        format_value({url: url}),
-    ]
-    messages += [
-        str(pipeline),
-        pipeline._repr_svg_(),
-        repr(DataLossError(path=url, fault="damage")),
-    ]
+    messages += [format_value([url, (url,)])]
+    messages += [format_value(url.encode()), format_value(f"{'x' * 40} {url}")]
+    messages += [format_value({url: url})]
+    messages += [str(pipeline), pipeline._repr_svg_()]
+    messages += [repr(DataLossError(path=url, fault="damage"))]
     messages += [str(InvalidArgumentError(f"paths: got {url!r}"))]
     lost = DataLossError(path=url, offset=3, fault="damage")
     assert lost.path == url

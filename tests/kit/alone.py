@@ -45,11 +45,11 @@ class Executor:
         assert self.job.is_halted
         self.stops += 1
 
-    def room_came(self) -> None:
+    def notify_room(self) -> None:
         assert is_held_here(self.job.lock)
         self.rooms += 1
 
-    def resized(self) -> None:
+    def notify_resize(self) -> None:
         assert is_held_here(self.job.lock)
         self.resizes += 1
 

@@ -33,7 +33,7 @@ from tests.kit.worlds import TaskWorld
 EPOCHS = 2
 
 
-def gone(
+def continued(
     pipeline: Any, path: Path, most: int | None = None, state: Any = None
 ) -> tuple[list[Any], Any]:
     """Take so many batches; returns them and the state behind them."""
@@ -87,7 +87,7 @@ class TestWhatIsNoted:
     @pytest.mark.parametrize("name", SHAPES)
     def test_the_items_of_each_batch(self, name: str, folder: Path, tmp_path: Path) -> None:
         path = tmp_path / "journal"
-        taken, _ = gone(ordered_shapes(folder)[name](How()), path)
+        taken, _ = continued(ordered_shapes(folder)[name](How()), path)
         journal = read_journal(path)
         assert len(journal) == len(taken)
         for number, (epoch, batch) in enumerate(taken):
@@ -100,7 +100,7 @@ class TestWhatIsNoted:
     @pytest.mark.parametrize("name", ["buckets", "buckets of tokens", "packing", "packing pieces"])
     def test_sequences(self, name: str, folder: Path, tmp_path: Path) -> None:
         path = tmp_path / "journal"
-        taken, _ = gone(ordered_shapes(folder)[name](How()), path)
+        taken, _ = continued(ordered_shapes(folder)[name](How()), path)
         for (_, batch), entry in zip(taken, read_journal(path), strict=True):
             found = set(np.ravel(batch[1] if "buckets" in name else batch[0]))
             named = set(entry.indices.tolist())
@@ -113,18 +113,18 @@ class TestWhatIsNoted:
     def test_every_shape_after_crashes(self, name: str, folder: Path, tmp_path: Path) -> None:
         """The journal of a run that was left and gone on with is that of one that was not."""
         shape = ordered_shapes(folder)[name]
-        whole, _ = gone(shape(How()), tmp_path / "whole")
+        whole, _ = continued(shape(How()), tmp_path / "whole")
         path = tmp_path / "journal"
-        _, state = gone(shape(How(2)), path, len(whole) // 3)
-        gone(shape(How(3)), path, 3, state)  # which are lost, and come again
-        _, state = gone(shape(How(1)), path, 2, state)
-        gone(shape(How(4)), path, None, state)
+        _, state = continued(shape(How(2)), path, len(whole) // 3)
+        continued(shape(How(3)), path, 3, state)  # which are lost, and come again
+        _, state = continued(shape(How(1)), path, 2, state)
+        continued(shape(How(4)), path, None, state)
         assert list(read_journal(path)) == list(read_journal(tmp_path / "whole"))
 
     def test_mixtures_record_their_sources(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         others = numbers(40, seed=2).prepare(noisy)
-        gone(numbers(30, seed=1).prepare(several).mix(others).shuffle(7).batch(5), path)
+        continued(numbers(30, seed=1).prepare(several).mix(others).shuffle(7).batch(5), path)
         found = Counter(one for entry in read_journal(path) for one in entry.items)
         expected = Counter(Origin(1, epoch, n) for epoch in range(EPOCHS) for n in range(40))
         expected.update({Origin(0, e, n): n % 4 for e in range(EPOCHS) for n in range(30) if n % 4})
@@ -142,8 +142,8 @@ class TestWhatIsNoted:
                 .shard(rank, 3, uneven="allow")
             )
             path = tmp_path / f"{rank}"
-            taken, state = gone(pipeline, path, 5)
-            taken += gone(pipeline, path, None, state)[0]
+            taken, state = continued(pipeline, path, 5)
+            taken += continued(pipeline, path, None, state)[0]
             entries = list(read_journal(path))
             assert [one.indices.tolist() for one in entries] == [numbers_in(b) for _, b in taken]
             assert [one.epoch for one in entries] == [epoch for epoch, _ in taken]
@@ -158,7 +158,7 @@ class TestWhatIsNoted:
             .batch(3)
             .shard(0, 2)
         )
-        taken, _ = gone(pipeline, tmp_path / "journal")
+        taken, _ = continued(pipeline, tmp_path / "journal")
         found = read_journal(tmp_path / "journal")
         assert [one.indices.tolist() for one in found] == [numbers_in(b) for _, b in taken]
         assert sum(len(one.items) for one in found) == 10 * EPOCHS
@@ -166,7 +166,7 @@ class TestWhatIsNoted:
     def test_examples_that_are_made_of_a_batch_have_all_its_items(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         pipeline = numbers(12).batch(4).flat(lambda batch: [int(batch[0]), int(batch[1])])
-        taken, _ = gone(pipeline, path)
+        taken, _ = continued(pipeline, path)
         assert len(taken) == 6 * EPOCHS
         found = [one.indices.tolist() for one in read_journal(path)][:6]
         assert found == [[0, 1, 2, 3]] * 2 + [[4, 5, 6, 7]] * 2 + [[8, 9, 10, 11]] * 2
@@ -179,11 +179,11 @@ class TestWhatIsNoted:
             return one.shard(rank, ranks, uneven="allow")
 
         path = tmp_path / "0"
-        states = [gone(make(rank, 3), tmp_path / f"{rank}", 4)[1] for rank in range(3)]
+        states = [continued(make(rank, 3), tmp_path / f"{rank}", 4)[1] for rank in range(3)]
         found = [one for rank in range(3) for one in read_journal(tmp_path / f"{rank}")]
         position = through_json(merge_positions(states))
         for rank in range(2):
-            gone(make(rank, 2), tmp_path / f"{rank}", None, position)
+            continued(make(rank, 2), tmp_path / f"{rank}", None, position)
             journal = read_journal(tmp_path / f"{rank}")
             assert journal.first == 4
             assert journal[4].place == 4
@@ -196,7 +196,7 @@ class TestWhatIsNoted:
     @pytest.mark.slow
     def test_with_processes(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
-        taken, _ = gone(
+        taken, _ = continued(
             numbers(20, seed=1).prepare(several, where="process", workers=1).batch(4), path
         )
         assert [entry.indices.tolist() for entry in read_journal(path)] == [
@@ -214,8 +214,8 @@ class TestWhatIsNoted:
 
     def test_batches_that_are_left_out_are_not_in_it(self, tmp_path: Path) -> None:
         pipeline, path = numbers(60).batch(4), tmp_path / "journal"
-        _, state = gone(pipeline, path, 5)
-        taken, _ = gone(pipeline, path, 2, Position(state).skip(batches=3))
+        _, state = continued(pipeline, path, 5)
+        taken, _ = continued(pipeline, path, 2, Position(state).skip(batches=3))
         journal = read_journal(path)
         assert [entry.indices.tolist() for entry in journal][5:] == [one for _, one in taken]
         assert [entry.place for entry in journal] == [0, 1, 2, 3, 4, 8, 9]
@@ -232,7 +232,7 @@ class TestTheFile:
     @pytest.mark.slow
     def test_it_is_small(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
-        gone(numbers(10**6, shuffle=True, seed=1).take(64_000).batch(128), path)
+        continued(numbers(10**6, shuffle=True, seed=1).take(64_000).batch(128), path)
         size, count = path.stat().st_size, 2 * 64_000
         assert 3 * count <= size <= 4.4 * count
 
@@ -280,25 +280,25 @@ class TestTheFile:
                 read_journal(path)
         path.write_bytes(b"mine\n")
         with pytest.raises(InvalidArgumentError, match="a new file"):
-            gone(numbers(9).batch(2), path)
+            continued(numbers(9).batch(2), path)
         assert path.read_bytes() == b"mine\n"
         with pytest.raises(InvalidArgumentError, match="cannot be written"):
-            gone(numbers(9).batch(2), tmp_path / "none" / "journal")
+            continued(numbers(9).batch(2), tmp_path / "none" / "journal")
 
     def test_another_run_writes_over_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
         for size in (9, 12, 15):
-            gone(numbers(size).batch(3), path)
+            continued(numbers(size).batch(3), path)
         found = [tmp_path / "journal.1", tmp_path / "journal.2", path]
         assert [len(read_journal(one)) for one in found] == [6, 8, 10]
 
     def test_a_damaged_one_is_put_aside(self, tmp_path: Path) -> None:
         path, pipeline = tmp_path / "journal", numbers(30).batch(3)
-        _, state = gone(pipeline, path, 10)
+        _, state = continued(pipeline, path, 10)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-        gone(pipeline, path, None, state)
+        continued(pipeline, path, None, state)
         assert read_journal(tmp_path / "journal.1").damage is not None
         journal = read_journal(path)
         assert (journal.first, len(journal)) == (10, 10)
@@ -342,7 +342,7 @@ class TestWhereItemsAre:
     def test_a_line_of_a_batch_is_found(self, folder: Path, tmp_path: Path) -> None:
         source = read_lines(files(str(folder / "*.txt"), shuffle=True, seed=1))
         pipeline = source.prepare(str.strip).shuffle(9).batch(4)
-        taken, _ = gone(pipeline, tmp_path / "journal")
+        taken, _ = continued(pipeline, tmp_path / "journal")
         for (_, batch), entry in zip(taken, read_journal(tmp_path / "journal"), strict=True):
             for line, item in zip(batch, entry.items, strict=True):
                 path, number = pipeline.locate(item).split(", record ")
@@ -357,7 +357,7 @@ class TestTheCommand:
     @pytest.mark.slow
     def test_it_prints(self, tmp_path: Path) -> None:
         path = tmp_path / "journal"
-        gone(numbers(9).mix(numbers(2, seed=1), weights=[1, 9], seed=0).batch(3), path)
+        continued(numbers(9).mix(numbers(2, seed=1), weights=[1, 9], seed=0).batch(3), path)
         found = self.reported(path, 0, 5)
         assert found.returncode == 0, found.stderr
         assert found.stdout.startswith("batch 0: number 0 of epoch 0\n  item ")

@@ -101,14 +101,14 @@ STAGES: dict[str, Callable[[Pipeline[int]], Pipeline[int]]] = {
 }
 
 
-async def go_through(world: World, pipeline: Any, look: Callable[[Any], object]) -> None:
+async def go_through(world: World, pipeline: Any, check: Callable[[Any], object]) -> None:
     """Look at each batch when it comes."""
     if isinstance(world, ThreadWorld):
         for batch in pipeline:
-            look(batch)
+            check(batch)
     else:
         async for batch in pipeline:
-            look(batch)
+            check(batch)
 
 
 @pytest.mark.slow(every=13)

@@ -261,7 +261,7 @@ async def in_tasks(pipeline: Any, most: int | None, state: Any) -> tuple[Batches
         return taken, through_json(epochs.state_dict())
 
 
-def gone(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
+def continued(pipeline: Any, leg: Leg, state: Any) -> tuple[Batches, Any]:
     """What a run gives, and where it was left."""
     if leg.world == "asyncio":
         return asyncio.run(in_tasks(pipeline, leg.most, state))
@@ -286,11 +286,11 @@ def test_the_rest_is_what_would_have_come(
     found: Batches = []
     state = None
     for leg in before:
-        more, state = gone(pipeline(leg.how), leg, state)
+        more, state = continued(pipeline(leg.how), leg, state)
         found += more
-    more, end = gone(pipeline(last.how), last._replace(most=None), state)
+    more, end = continued(pipeline(last.how), last._replace(most=None), state)
     assert found + more == whole
-    assert gone(pipeline(last.how), last._replace(most=None), end)[0] == []
+    assert continued(pipeline(last.how), last._replace(most=None), end)[0] == []
 
 
 ROW_BY_ROW = [
@@ -329,7 +329,7 @@ def test_ranks_of_any_number_give_each_example_once(
 
     def on_ranks(those: list[Leg], position: Any) -> list[tuple[Batches, Any]]:
         return [
-            gone(pipeline(leg.how).shard(rank, len(those), uneven="allow"), leg, position)
+            continued(pipeline(leg.how).shard(rank, len(those), uneven="allow"), leg, position)
             for rank, leg in enumerate(those)
         ]
 

@@ -171,7 +171,7 @@ class Connection:
         return f"a worker {loss.how}; {items} left"
 
 
-class Executor(ChunkExecutor[Connection]):
+class Executor(ChunkExecutor[Connection], registered=False):
     """Each of its workers has the next list of events.
 
     Attributes:
@@ -193,7 +193,7 @@ class Executor(ChunkExecutor[Connection]):
         return self.connections[-1]
 
     def wait_until_ready(self, connection: Connection) -> None:
-        connection.gauge.is_there()
+        connection.gauge.process_ready()
 
     def disconnect(self, connection: Connection, *, at_once: bool) -> None:
         connection.ended_at_once = at_once
@@ -279,7 +279,7 @@ class TestLosses:
         assert played.made.progress.statistics().workers_died == 1
         assert caplog.messages == ["a worker has died; 8 left"]
 
-    def test_of_an_item_whose_outcome_has_arrived_nobody_is_to_blame(self) -> None:
+    def test_an_item_whose_outcome_has_arrived_is_not_blamed(self) -> None:
         life = [answers, dies(Loss("has died", suspects=[0], is_certain=True))]
         played = executor(life, [], values=range(2), on_error="skip")
         assert played.play() == [0, 1]

@@ -62,7 +62,7 @@ def test_tasks_do_not_run_ahead_of_a_slow_item(task_world: TaskWorld) -> None:
 
 
 @pytest.mark.parametrize("retries", [1, 2])
-async def test_how_often_an_item_has_failed_is_told(world: World, retries: int) -> None:
+async def test_the_failure_counts_how_often_an_item_has_failed(world: World, retries: int) -> None:
     def fail(number: int) -> int:
         raise ValueError(number)
 
@@ -73,7 +73,7 @@ async def test_how_often_an_item_has_failed_is_told(world: World, retries: int) 
     assert f"it has failed {retries + 1} times" in failure
 
 
-def test_an_item_that_fails_once_does_not_say_how_often() -> None:
+def test_the_failure_of_an_item_that_fails_once_has_no_count() -> None:
     queue = sync.FIFOQueue(1)
     with pytest.raises(ExceptionGroup) as caught:
         drained(queue, prepare([0], lambda number: 1 // number, into=queue))
@@ -94,7 +94,7 @@ class TestWhatWaitsForAProcess:
         assert inbox.seconds() is None
 
     def test_or_when_its_time_has_come(self) -> None:
-        inbox, soon, late, latest = Inbox(), self.task(3), self.task(2), self.task(1)
+        inbox, next_one, late, latest = Inbox(), self.task(3), self.task(2), self.task(1)
         inbox.put_off(latest, 2000)
         inbox.put_off(late, 1000)
         assert inbox.take(9) == []
@@ -103,9 +103,9 @@ class TestWhatWaitsForAProcess:
         assert 900 < seconds <= 1000
         other = self.task(0)
         inbox.put(other)
-        inbox.put_off(soon, -1)
+        inbox.put_off(next_one, -1)
         assert inbox.seconds() == 0
-        assert inbox.take(1) == [soon]
+        assert inbox.take(1) == [next_one]
         assert inbox.take(9) == [other]
 
     def test_no_more_than_were_asked_for(self) -> None:
@@ -196,7 +196,7 @@ def test_a_worker_has_an_item_until_that_has_ended(
         more.set()
 
 
-def test_a_channel_tells_whether_something_comes() -> None:
+def test_a_channel_reports_whether_something_arrives() -> None:
     one, other = channels()
     assert not one.comes_within(0)
     began = perf_counter()
@@ -316,7 +316,7 @@ def test_a_stop_closes_the_source_though_a_function_hangs() -> None:
     coord.join()
 
 
-def test_a_drain_ends_who_waits_for_room_though_others_wait_for_the_queue() -> None:
+def test_a_drain_ends_waits_for_room_though_others_wait_for_the_queue() -> None:
     queue, coord = sync.FIFOQueue(1), sync.Coordinator()
     runner = prepare(iter(range(9)), abs, into=queue, workers=2, max_in_flight=1)
     threads = runner.create_threads(None, coord, True, True)
@@ -328,7 +328,7 @@ def test_a_drain_ends_who_waits_for_room_though_others_wait_for_the_queue() -> N
 
 
 @pytest.mark.usefixtures("nothing_is_left")
-def test_a_source_that_cannot_be_closed_is_told_by_who_is_inside() -> None:
+def test_a_source_that_cannot_be_closed_is_reported_by_its_reader() -> None:
     """Also if that is a helper, and all workers have ended."""
     go, is_asked = threading.Event(), threading.Event()
 

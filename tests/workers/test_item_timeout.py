@@ -20,14 +20,14 @@ from aioqueue.workers.runner import PrepareRunner
 from tests.kit import functions
 from tests.kit.worlds import PATIENCE, TASK_WORLDS, TaskWorld, sampling, spin_until
 
-SOON = 0.1
+SHORT = 0.1
 """Seconds that an item may take here; others take none at all."""
 
 SLOW = frozenset((3, 7))
 
 
 class Slow:
-    """Functions that hang in some items until the test lets them go."""
+    """Functions that hang on some items until the test releases them."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -73,7 +73,7 @@ def drained(function: Callable[..., Any], **options: Any) -> tuple[list[Any], Pr
     """What comes of ten items, and who has made it."""
     queue = sync.FIFOQueue(4, name="examples")
     runner = prepare(
-        range(10), function, into=queue, **{"workers": 2, "item_timeout": SOON, **options}
+        range(10), function, into=queue, **{"workers": 2, "item_timeout": SHORT, **options}
     )
     with sync.Coordinator() as coord:
         coord.start(runner)
@@ -122,14 +122,14 @@ class TestEverywhere:
         assert str(error).startswith(
             "item 3 (epoch 0, index 3) was not prepared within item_timeout=0.1 s; it was at "
         )
-        assert error.seconds == SOON
+        assert error.seconds == SHORT
         assert re.search(r"\.py:\d+ in .*(hangs|never_ends|_sleeps): ", error.where)
         assert isinstance(error, TimeoutError)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
     def test_workers_come_and_go_meanwhile(self, where: str, slow: Slow, ordered: bool) -> None:
-        """Whoever leaves, or is replaced, or is new: every item comes once, or is skipped once;
+        """Workers leave, are replaced and are added: every item comes once, or is skipped once;
         and who looks on, from any thread, may do so."""
         queue = sync.FIFOQueue(4)
         runner: Any = prepare(
@@ -138,7 +138,7 @@ class TestEverywhere:
             into=queue,
             workers=2,
             where=cast(Any, where),
-            item_timeout=10 * SOON,
+            item_timeout=10 * SHORT,
             on_error="skip",
             ordered=ordered,
         )
@@ -192,7 +192,12 @@ class TestEverywhere:
         assert sorted(one.item for one in runner.quarantine) == [3, 7]
 
     def test_the_stages_of_a_pipeline(self, where: str, slow: Slow) -> None:
-        options: Any = {"where": where, "workers": 2, "item_timeout": SOON, "on_error": "skip"}
+        options: Any = {
+            "where": where,
+            "workers": 2,
+            "item_timeout": SHORT,
+            "on_error": "skip",
+        }
         pipeline = numbers(10).prepare(function_of(where, slow), **options)
         with pipeline.batch(4).epochs(1) as epochs:
             found = [batch.tolist() for epoch in epochs for batch in epoch]
@@ -223,7 +228,7 @@ class TestThreads:
             slow.hangs_at_first,
             into=queue,
             workers=2,
-            item_timeout=SOON,
+            item_timeout=SHORT,
             on_error=Retry(1),
         )
         with sync.Coordinator() as coord:
@@ -258,64 +263,69 @@ class TestThreads:
 
         queue = sync.FIFOQueue(4)
         runner = prepare(
-            range(4), slow_in_turn, into=queue, workers=1, item_timeout=SOON, on_error="skip"
+            range(4),
+            slow_in_turn,
+            into=queue,
+            workers=1,
+            item_timeout=SHORT,
+            on_error="skip",
         )
         with sync.Coordinator() as coord:
             coord.start(runner)
             for number in range(4):
                 spin_until(partial(has_timed_out, runner, number))
                 late[number].set()
-                spin_until(lambda: len(deputies()) <= 1)
+                spin_until(lambda: len(extra_threads()) <= 1)
             assert list(queue) == []
         assert runner.statistics().skipped == 4
 
-    def test_a_stop_waits_until_the_deadline_and_tells_who_is_left(
+    def test_a_stop_waits_until_the_deadline_and_names_the_rest(
         self, slow: Slow, caplog: pytest.LogCaptureFixture
     ) -> None:
         queue = sync.FIFOQueue(4, name="examples")
-        runner = prepare([3], slow.hangs, into=queue, workers=1, item_timeout=SOON)
+        runner = prepare([3], slow.hangs, into=queue, workers=1, item_timeout=SHORT)
         with sync.Coordinator() as coord, caplog.at_level(logging.WARNING):
             coord.start(runner)
             spin_until(lambda: slow.calls)
             coord.request_stop()
         assert coord.joined
-        assert len(deputies()) == 1
-        (name,) = (one.name for one in deputies())
+        assert len(extra_threads()) == 1
+        (name,) = (one.name for one in extra_threads())
         assert f"its thread {name} is left behind" in caplog.text
-        told = rf"still running:\n  {name}, at item 3 \(epoch 0, index 0\), in .*(hangs|wait)"
+        explained = rf"still running:\n  {name}, at item 3 \(epoch 0, index 0\), in .*(hangs|wait)"
         assert "prepare into 'examples' has ended; a thread was left behind" in caplog.text
-        assert re.search(told, caplog.text)
+        assert re.search(explained, caplog.text)
 
     def test_a_consumer_that_is_slow_is_not_held_against_an_item(self, slow: Slow) -> None:
         slow.go.set()
         queue = sync.FIFOQueue(1)
-        runner = prepare(range(4), float, into=queue, workers=1, item_timeout=SOON)
+        runner = prepare(range(4), float, into=queue, workers=1, item_timeout=SHORT)
         with sync.Coordinator() as coord:
             coord.start(runner)
             spin_until(lambda: queue.statistics().waiting_enqueues)
-            threading.Event().wait(2 * SOON)  # what is not to matter
+            threading.Event().wait(2 * SHORT)  # what is not to matter
             assert list(queue) == [0.0, 1.0, 2.0, 3.0]
 
-    def test_an_explanation_tells_the_deputy_and_its_item(self, slow: Slow) -> None:
+    def test_an_explanation_shows_the_timed_thread_and_its_item(self, slow: Slow) -> None:
         queue = sync.FIFOQueue(4, name="examples")
         runner = prepare([3], slow.hangs, into=queue, workers=1, item_timeout=PATIENCE)
         with sync.Coordinator() as coord:
             coord.start(runner)
             spin_until(lambda: slow.calls)
-            told = coord.explain()
+            explained = coord.explain()
             slow.go.set()
-        (worker,) = (one for stage in told.stages for one in stage.workers if one.item)
+        (worker,) = (one for stage in explained.stages for one in stage.workers if one.item)
         assert worker.item is not None
         assert worker.item.text == "3"
         assert any(frame.function.endswith("Slow.hangs") for frame in worker.stack)
-        assert told.coordinators[0].workers == ()
+        assert explained.coordinators[0].workers == ()
 
 
 def has_timed_out(runner: PrepareRunner, times: int) -> bool:
     return runner.statistics().timed_out > times
 
 
-def deputies() -> list[threading.Thread]:
+def extra_threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if "deputy" in one.name]
 
 
@@ -337,7 +347,7 @@ class TestTasks:
 
         async def body() -> None:
             examples = world.fifo(99)
-            runner = prepare(range(10), sleeps, into=examples, item_timeout=SOON, on_error="skip")
+            runner = prepare(range(10), sleeps, into=examples, item_timeout=SHORT, on_error="skip")
             async with aioqueue.Coordinator() as coord:
                 coord.start(runner)
                 assert sorted([one async for one in examples]) == [0, 1, 2, 4, 5, 6, 8, 9]
@@ -356,7 +366,11 @@ class TestTasks:
         async def body() -> None:
             examples = world.fifo(99)
             runner = prepare(
-                range(10), _is_given_twice, into=examples, item_timeout=SOON, on_error="skip"
+                range(10),
+                _is_given_twice,
+                into=examples,
+                item_timeout=SHORT,
+                on_error="skip",
             )
             async with aioqueue.Coordinator() as coord:
                 coord.start(runner)
@@ -375,7 +389,7 @@ class TestTasks:
             examples = world.fifo(99)
             with pytest.raises(ExceptionGroup) as caught:
                 async with aioqueue.Coordinator() as coord:
-                    coord.start(prepare([3], _is_given_twice, into=examples, item_timeout=SOON))
+                    coord.start(prepare([3], _is_given_twice, into=examples, item_timeout=SHORT))
                     assert [one async for one in examples] == []
             assert "was not prepared within item_timeout" in str(failure_of(caught.value))
 
@@ -383,7 +397,7 @@ class TestTasks:
 
 
 class TestProcesses:
-    def test_one_that_holds_the_gil_says_where_and_is_killed(self) -> None:
+    def test_one_that_holds_the_gil_is_located_and_killed(self) -> None:
         with pytest.raises(ExceptionGroup) as caught:
             drained(functions.holds_the_gil, where="process", workers=1, item_timeout=0.3)
         error = failure_of(caught.value)

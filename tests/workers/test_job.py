@@ -1,4 +1,4 @@
-"""The rules of a job alone, with a run and an executor that only note what they are told."""
+"""The rules of a `Job`, with a run and an executor that only record their calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def another_call() -> Call:
 
 
 class TestBeginning:
-    def test_the_first_worker_asks_to_be_told_of_the_end(self) -> None:
+    def test_the_first_worker_registers_for_the_end(self) -> None:
         made = Made(2)
         assert made.job.state == "idle"
         made.job.enter()
@@ -127,7 +127,7 @@ class TestEnding:
         made.job.enter()
         prepared = Prepared(made.taken(), is_skipped=True)
         made.progress.give_up(prepared.item, ValueError(), 1)
-        made.job.left(prepared)
+        made.job.item_delivered(prepared)
         end = made.exhausted()
         if how == "a closed queue":
             made.queue.close()
@@ -148,7 +148,7 @@ class TestEnding:
         assert made.job.is_stopping
         assert made.job.source_ended
         made.job.leave(made.job.nothing_more())
-        made.job.stop()  # after the end it tells nobody any more
+        made.job.stop()  # after the end it calls no executor
         assert made.executor.stops == 2
 
 
@@ -157,15 +157,15 @@ class TestWhatCutItShort:
         made = Made(1)
         made.job.enter()
         prepared = Prepared(made.taken(), (1,))
-        made.job.left(prepared)
+        made.job.item_delivered(prepared)
         made.job.leave(made.exhausted(), asyncio.CancelledError())
-        assert made.job.what_cut_it_short() is None
+        assert made.job.truncation_cause() is None
 
     def test_what_is_left_of_the_source(self) -> None:
         made = Made(1)
         made.job.enter()
         made.job.leave(asyncio.CancelledError())
-        assert "'images' was cancelled before" in str(made.job.what_cut_it_short())
+        assert "'images' was cancelled before" in str(made.job.truncation_cause())
 
     def test_nothing_of_a_queue_that_has_ended(self) -> None:
         made = Made(1)
@@ -173,14 +173,14 @@ class TestWhatCutItShort:
         made.window.enter()
         end = made.job.source_raised(OutOfRangeError("the queue has ended"))
         made.job.leave(end, asyncio.CancelledError())
-        assert made.job.what_cut_it_short() is None
+        assert made.job.truncation_cause() is None
 
     def test_an_item_in_flight(self) -> None:
         made = Made(1)
         made.job.enter()
         made.taken()
         made.job.leave(made.exhausted(), asyncio.CancelledError())
-        assert isinstance(made.job.what_cut_it_short(), RuntimeError)
+        assert isinstance(made.job.truncation_cause(), RuntimeError)
 
     def test_not_that_we_have_ended_the_source_ourselves(self) -> None:
         made = Made(1)
@@ -188,13 +188,13 @@ class TestWhatCutItShort:
         made.job.stop()
         made.window.enter()
         made.job.source_raised(OutOfRangeError("closed by us"))
-        assert made.job.what_cut_it_short() is not None
+        assert made.job.truncation_cause() is not None
 
-    def test_nothing_if_nobody_wants_more(self) -> None:
+    def test_nothing_if_the_queue_is_closed(self) -> None:
         made = Made(1)
         made.job.enter()
         made.queue.close()
-        assert made.job.what_cut_it_short() is None
+        assert made.job.truncation_cause() is None
 
 
 class TestTheSource:
@@ -316,7 +316,7 @@ class TestAnItemThatLeaves:
         made = Made()
         prepared = Prepared(made.taken(), (1,) * entered, is_skipped=is_skipped)
         prepared.entered = entered
-        made.job.left(prepared)
+        made.job.item_delivered(prepared)
         progress = made.progress.statistics()
         assert progress.examples == entered
         assert progress.prepared == (not is_skipped and entered > 0)
@@ -326,11 +326,11 @@ class TestAnItemThatLeaves:
         assert not is_held_here(made.job.lock)
 
     @pytest.mark.parametrize(
-        ("is_awaited", "has_ended", "told"),
+        ("is_awaited", "has_ended", "calls"),
         [(True, False, 1), (False, False, 0), (False, True, 1), (True, True, 1)],
     )
-    def test_makes_room_for_who_waits_and_may_be_the_last(
-        self, is_awaited: bool, has_ended: bool, told: int
+    def test_makes_room_for_a_waiter_and_may_be_the_last(
+        self, is_awaited: bool, has_ended: bool, calls: int
     ) -> None:
         made = Made()
         prepared = Prepared(made.taken(), (1,))
@@ -338,62 +338,62 @@ class TestAnItemThatLeaves:
             made.exhausted()
             made.executor.rooms = 0
         made.job.is_room_awaited = is_awaited
-        made.job.left(prepared)
-        assert made.executor.rooms == told
+        made.job.item_delivered(prepared)
+        assert made.executor.rooms == calls
 
     def test_gives_its_memory_back(self) -> None:
         made, released = Made(limit_bytes=100), []
         item = made.taken()
         prepared = Prepared(item, (np.zeros(40, "uint8"),), release=lambda: released.append(item))
-        assert made.job.made(prepared)
+        assert made.job.item_prepared(prepared)
         assert prepared.size == 40
         made.window.enter()
         assert not made.window.has_room()
-        made.job.left(prepared)
+        made.job.item_delivered(prepared)
         assert released == [item]
         assert made.window.has_room()
 
-    def test_leaves_the_lock_when_something_strikes(self) -> None:
+    def test_leaves_the_lock_when_interrupted(self) -> None:
         made = Made()
 
-        def strike(prepared: Prepared) -> None:
+        def inject(prepared: Prepared) -> None:
             raise KeyboardInterrupt
 
-        made.progress.left = strike  # type: ignore[method-assign]
+        made.progress.item_delivered = inject  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
-            made.job.left(Prepared(made.taken(), (1,)))
+            made.job.item_delivered(Prepared(made.taken(), (1,)))
         assert not is_held_here(made.job.lock)
 
 
 class TestDeliveryByItem:
     def test_as_a_whole(self) -> None:
         made = Made(by_item=True)
-        assert made.job.notes_made
+        assert made.job.records_prepared
         assert not made.job.streams
         made.window.enter()
         prepared = Prepared(Item(3, "path", 1, 7), ("a", "b"))
-        assert made.job.made(prepared)
+        assert made.job.item_prepared(prepared)
         assert prepared.examples == ((1, 3, 7, ("a", "b"), None),)
         prepared.entered = 1
-        made.job.left(prepared)
+        made.job.item_delivered(prepared)
         progress = made.progress.statistics()
         assert (progress.examples, progress.prepared) == (2, 1)
 
     def test_without_examples(self) -> None:
         made = Made(by_item=True)
         prepared = Prepared(made.taken(), ())
-        assert made.job.made(prepared)
+        assert made.job.item_prepared(prepared)
         assert prepared.examples == ((0, 0, 0, (), None),)
         prepared.entered = 1
-        made.job.left(prepared)
+        made.job.item_delivered(prepared)
         progress = made.progress.statistics()
         assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 1)
 
     @pytest.mark.parametrize(("retried", "is_skipped"), [(2, False), (1, True), (0, True)])
-    def test_what_went_wrong_is_told(self, retried: int, is_skipped: bool) -> None:
+    def test_the_failure_is_delivered(self, retried: int, is_skipped: bool) -> None:
         made = Made(by_item=True)
         prepared = Prepared(made.taken(), (), failures=retried, is_skipped=is_skipped)
-        assert made.job.made(prepared)
+        assert made.job.item_prepared(prepared)
         assert prepared.examples[0][-1] == ItemFailure(retried, is_skipped)
 
     def test_an_example_that_is_refused_by_what_would_end_others(self) -> None:
@@ -402,18 +402,18 @@ class TestDeliveryByItem:
 
         made = Made(by_item=True, fit=fit)
         with pytest.raises(RuntimeError) as caught:
-            made.job.made(Prepared(made.taken(), ("a",)))
+            made.job.item_prepared(Prepared(made.taken(), ("a",)))
         assert str(caught.value) == "an example raised OutOfRangeError: of another queue"
         assert caught.value.__notes__ == ["while preparing item 0 (epoch 0, index 0)"]
 
     def test_what_an_earlier_run_has_counted(self) -> None:
         made = Made(by_item=True)
-        made.progress.go_on(ItemCounts(5, 9, 1, 2, 3), lambda item: item.number == 0)
+        made.progress.restore_counts(ItemCounts(5, 9, 1, 2, 3), lambda item: item.number == 0)
         for number in range(2):
             prepared = Prepared(made.taken(number), ("a",))
-            assert made.job.made(prepared)
+            assert made.job.item_prepared(prepared)
             prepared.entered = 1
-            made.job.left(prepared)
+            made.job.item_delivered(prepared)
         found = made.progress.statistics()
         assert (found.prepared, found.examples, found.left_out) == (6, 10, 1)
         assert (found.skipped, found.retried, found.in_flight) == (2, 3, 0)
@@ -423,39 +423,39 @@ class TestDeliveryByItem:
         made.window.enter()
         end = EpochEnd(0, 9)
         prepared = Prepared(Item(9, end, 0, 9), (end,))
-        assert made.job.made(prepared)
+        assert made.job.item_prepared(prepared)
         assert prepared.examples == ((0, 9, 9, (end,), None),)
         prepared.entered = 1
-        made.job.left(prepared)
+        made.job.item_delivered(prepared)
         progress = made.progress.statistics()
         assert (progress.examples, progress.prepared, progress.left_out) == (0, 0, 0)
 
 
 class TestOrder:
-    def test_who_brings_what_all_wait_for_goes_on_with_the_rest(self) -> None:
+    def test_the_worker_with_the_next_item_continues_with_the_rest(self) -> None:
         made = Made(ordered=True)
         zero, one, two, three = (Prepared(made.taken(n), (n,)) for n in range(4))
-        assert made.job.notes_made
-        assert made.job.made(one) is None, "its turn has not come"
-        assert made.job.made(zero) is zero
-        assert made.job.made(two) is None, "somebody is enqueueing in order already"
-        assert made.job.left(zero) is one
-        assert made.job.left(one) is two
-        assert made.job.left(two) is None
-        assert made.job.made(three) is three
+        assert made.job.records_prepared
+        assert made.job.item_prepared(one) is None, "its turn has not come"
+        assert made.job.item_prepared(zero) is zero
+        assert made.job.item_prepared(two) is None, "another worker is enqueuing in order already"
+        assert made.job.item_delivered(zero) is one
+        assert made.job.item_delivered(one) is two
+        assert made.job.item_delivered(two) is None
+        assert made.job.item_prepared(three) is three
 
-    def test_a_known_size_is_not_looked_for(self) -> None:
+    def test_a_known_size_is_not_measured(self) -> None:
         made = Made(limit_bytes=100)
         prepared = Prepared(made.taken(), (np.zeros(80, "uint8"),))
         prepared.size = 7
-        made.job.made(prepared)
+        made.job.item_prepared(prepared)
         assert prepared.size == 7
 
     def test_the_first_size_lets_others_in(self) -> None:
         made = Made(1, limit_bytes=100)
         first = Prepared(made.taken(), (b"1234",))
         assert not made.window.has_room()
-        made.job.made(first)
+        made.job.item_prepared(first)
         assert made.executor.rooms == 1
         assert made.window.has_room()
 
@@ -472,4 +472,4 @@ class TestOrder:
         self, options: dict[str, Any], streams: bool, notes: bool
     ) -> None:
         job = Made(**options).job
-        assert (job.streams, job.notes_made) == (streams, notes)
+        assert (job.streams, job.records_prepared) == (streams, notes)

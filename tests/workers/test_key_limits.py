@@ -1,4 +1,4 @@
-"""No more than so many items of one key are in preparation at a time, wherever that is."""
+"""At most ``max_per_key`` items of one key are in preparation at a time, on every executor."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pending(key: str, number: int) -> Pending:
 
 
 class TestPlaces:
-    """What gives them out, by itself."""
+    """`KeyLimit` and `Inbox`, without workers."""
 
     def entered(self, limit: KeyLimit, keys: str) -> tuple[list[Pending], list[bool]]:
         pendings = [pending(key, number) for number, key in enumerate(keys)]
@@ -53,28 +53,28 @@ class TestPlaces:
     def test_go_to_those_put_aside_in_their_order(self) -> None:
         limit = KeyLimit(first, 1)
         pendings, _ = self.entered(limit, "abaaa")
-        assert limit.give_back(pendings[1]) is None
-        assert limit.give_back(pendings[0]) is pendings[2]
+        assert limit.release_place(pendings[1]) is None
+        assert limit.release_place(pendings[0]) is pendings[2]
         late = pending("a", 9)
         limit.note_key(late)
         assert not limit.admit(late), "others of its key have come before"
         assert limit.admit(pendings[2]), "it has its place already"
-        assert limit.give_back(pendings[2]) is pendings[3]
-        assert limit.give_back(pendings[3]) is pendings[4]
-        assert limit.give_back(pendings[4]) is late
-        assert limit.give_back(late) is None
+        assert limit.release_place(pendings[2]) is pendings[3]
+        assert limit.release_place(pendings[3]) is pendings[4]
+        assert limit.release_place(pendings[4]) is late
+        assert limit.release_place(late) is None
 
     def test_are_given_back_once(self) -> None:
         limit = KeyLimit(first, 1)
         (one, other), _ = self.entered(limit, "aa")
-        assert limit.give_back(one) is other
-        assert limit.give_back(one) is None
+        assert limit.release_place(one) is other
+        assert limit.release_place(one) is None
         assert not limit.admit(one)
-        assert limit.give_back(other) is one
+        assert limit.release_place(other) is one
 
     def test_nothing_is_kept_of_a_key_without_items(self) -> None:
         class Key(str):
-            """One of which it can be told whether somebody still has it."""
+            """A key whose references can be counted."""
 
         limit = KeyLimit(lambda value: Key("a"), 2)
         pendings = [pending("a", number) for number in range(5)]
@@ -86,9 +86,9 @@ class TestPlaces:
         left = [one for one in pendings if one.has_place]
         assert len(left) == 2
         while left:
-            heir = limit.give_back(left.pop())
-            if heir is not None:
-                left.append(heir)
+            next_owner = limit.release_place(left.pop())
+            if next_owner is not None:
+                left.append(next_owner)
         del pendings, one
         gc.collect()
         assert [key() for key in keys] == [None] * 5
@@ -114,7 +114,7 @@ class TestPlaces:
             limit.note_key(one)
         assert not one.has_key
 
-    def test_who_gets_one_goes_before_those_that_are_ready(self) -> None:
+    def test_an_item_that_gets_a_place_precedes_ready_ones(self) -> None:
         limit = KeyLimit(first, 1)
         inbox = Inbox(limit)
         one, other, third = (pending("a", number) for number in range(3))
@@ -123,9 +123,9 @@ class TestPlaces:
         assert inbox.admit(one)
         assert not inbox.admit(other)
         inbox.put(third)
-        assert inbox.give_back(one)
+        assert inbox.release_place(one)
         assert inbox.take(9) == [other, third]
-        assert not inbox.give_back(one)
+        assert not inbox.release_place(one)
 
 
 @pytest.fixture(params=["task", "thread", "process", "interpreter"])
@@ -399,7 +399,7 @@ class TestOnThreads:
             assert sorted(queue) == list(range(40))
 
     def test_a_generator_keeps_its_place_until_its_end(self) -> None:
-        """Its examples are enqueued one by one, while it goes on."""
+        """Its examples are enqueued one by one, while it still runs."""
         inside: list[int] = []
         most: list[int] = []
 
@@ -532,7 +532,7 @@ def test_a_coroutine_function_gives_no_keys() -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"concurrency_key": abs, "max_per_key": 1}], ids=["", "by key"]
 )
-async def test_how_often_it_was_tried_is_told_of_what_the_queue_refuses(
+async def test_a_refusal_of_the_queue_counts_the_attempts(
     world: World, where: Any, options: dict[str, Any]
 ) -> None:
     """After a failure that was retried."""

@@ -308,7 +308,7 @@ class TestLimits:
 
 
 class TestEnds:
-    """Whatever ends a pipeline, everybody in it ends, and what failed is told."""
+    """Whatever ends a pipeline, all its workers end, and the failure is reported."""
 
     async def test_the_first_failure_stops_it(self, world: World, where: Where) -> None:
         def make(number: int) -> int:
@@ -330,7 +330,7 @@ class TestEnds:
         assert "while preparing item 'xxxx" in failure
         assert len(caught.value.exceptions[0].__notes__[0]) < 300
 
-    def test_of_a_long_repr_the_begin_and_the_end_are_told(self) -> None:
+    def test_a_long_repr_is_shortened_in_the_middle(self) -> None:
         class Image:
             def __repr__(self) -> str:
                 return f"Image({'x' * 200}, id=7)"
@@ -339,11 +339,11 @@ class TestEnds:
         queue = sync.FIFOQueue(1)
         runner = prepare(source, int, into=queue, on_error="skip")
         assert drained(queue, runner) == []
-        told = f"item Image({'x' * 52}...{'x' * 52}, id=7) (epoch 0, index 0)"
-        assert told in runner.quarantine[0].traceback
+        message = f"item Image({'x' * 52}...{'x' * 52}, id=7) (epoch 0, index 0)"
+        assert message in runner.quarantine[0].traceback
 
     @pytest.mark.parametrize("kind", [OutOfRangeError, aioqueue.QueueClosedError, StopIteration])
-    async def test_what_looks_like_an_end_but_is_none(
+    async def test_what_resembles_an_end_but_is_none(
         self, world: World, kind: type[Exception]
     ) -> None:
         def make(number: int) -> int:
@@ -466,7 +466,7 @@ class TestEnds:
     async def test_a_consumer_that_closes_the_queue(
         self, world: World, where: Where, source: str
     ) -> None:
-        """Then nobody wants more: that is no failure, and nobody waits for a stop."""
+        """A closed queue is no failure, and nothing waits for a stop."""
         given: Any = sync.FIFOQueue(3) if source == "a queue" else range(1_000_000_000)
         queue = world.fifo(3)
 
@@ -536,7 +536,7 @@ class TestSurface:
         drained(queue, runner)
         assert repr(runner).endswith(f"of double on 3 threads into 'images', {N} prepared, ended>")
 
-    def test_the_log_tells_the_totals(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_log_has_the_totals(self, caplog: pytest.LogCaptureFixture) -> None:
         queue = sync.FIFOQueue(N, name="images")
         with caplog.at_level(logging.INFO, "aioqueue"):
             drained(queue, prepare(range(N), double, into=queue))
@@ -561,11 +561,11 @@ class TestSurface:
         assert drained(queue, runner) == []
         (record,) = caplog.records
         assert (record.name, record.levelno) == ("aioqueue", logging.WARNING)
-        told = record.getMessage()
-        assert told.startswith("prepare into 'images' has ended: 0 prepared (0 examples), 0 ret")
-        assert f", {N} skipped," in told
+        message = record.getMessage()
+        assert message.startswith("prepare into 'images' has ended: 0 prepared (0 examples), 0 ret")
+        assert f", {N} skipped," in message
         why = r"AttributeError: 'int' object has no attribute 'real_part'"
-        assert re.search(rf"; skipped first was item \d+ \(epoch 0, index \d+\): {why}$", told)
+        assert re.search(rf"; skipped first was item \d+ \(epoch 0, index \d+\): {why}$", message)
 
     @pytest.mark.parametrize(
         ("message", "options"),
@@ -615,7 +615,7 @@ class TestSurface:
             prepare(queue, double, into=queue.aio)
 
     def test_memory_stays_flat(self) -> None:
-        """Nothing is kept of an item that has gone through."""
+        """No reference to a delivered item remains."""
         alive = 0
         lock = threading.RLock()  # several threads make and drop them
 
@@ -669,7 +669,7 @@ class TestInterpreters:
 @pytest.mark.parametrize(
     ("count", "workers"), [(1, "1 thread"), (2, "2 threads"), (3, "3 threads")]
 )
-def test_a_repr_tells_how_many_work(count: int, workers: str) -> None:
+def test_a_repr_has_the_number_of_workers(count: int, workers: str) -> None:
     queue = sync.FIFOQueue(3, name="images")
     runner = prepare([], double, into=queue, workers=count)
     assert f"of double on {workers} into 'images'" in repr(runner)

@@ -54,7 +54,7 @@ class Acted(PreparingProcess):
         self.sent: list[bytes] = []  # the function, and then chunks
         self.chunks: deque[list[tuple[int, Any]]] = deque()  # those that are to be prepared
         self.events: list[str] = []
-        self._life = life(self)
+        self._run_worker = life(self)
         self._exitcode = exitcode
 
     def send_message(self, message: bytes) -> None:
@@ -64,7 +64,7 @@ class Acted(PreparingProcess):
         self.sent.append(message)
 
     def receive_reply(self) -> Any:
-        return next(self._life, None)
+        return next(self._run_worker, None)
 
     def exitcode(self) -> int:
         self.events.append("exit code")

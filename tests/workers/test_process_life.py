@@ -329,9 +329,9 @@ class TestTheEndOfAProcess:
         runner = prepare([0], functions.LeavesBefore(), into=queue, where="process", workers=1)
         with pytest.raises(ExceptionGroup) as caught:
             drained(queue, runner)
-        (told,) = failures_of(caught.value)
-        assert "has ended with exit code 3 while it started: its error output says more" in told
-        assert "__main__" not in told
+        (reported,) = failures_of(caught.value)
+        assert "has ended with exit code 3 while it started: its error output says more" in reported
+        assert "__main__" not in reported
 
     @pytest.mark.slow(every=4)
     @pytest.mark.parametrize("spare", range(20, 60, 4))

@@ -34,11 +34,11 @@ from tests.kit.worlds import PATIENCE, ThreadWorld, World, spin_until
 def pace(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]:
     """Say how many items are wanted together."""
 
-    def say(wanted: Callable[[], int]) -> None:
+    def expect(wanted: Callable[[], int]) -> None:
         monkeypatch.setattr(ReadPace, "next", lambda self, workers: wanted())
         monkeypatch.setattr(ReadPace, "is_quick", True)
 
-    return say
+    return expect
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ class TestTheSource:
         runner = prepare(numbers(20, 1), abs, into=queue, workers=1, limit_bytes=1000)
         assert drained(queue, runner) == [*range(20)]
 
-    def test_a_list_may_grow_while_it_is_gone_through(self) -> None:
+    def test_a_list_may_grow_while_it_is_iterated(self) -> None:
         todo = [3]
 
         def more(depth: int) -> int:
@@ -259,11 +259,11 @@ def test_never_more_in_flight_than_the_limit(pace: Callable[[Callable[[], int]],
     queue = sync.FIFOQueue(4)
     most: list[int] = []
 
-    def look(item: int) -> int:
+    def sample(item: int) -> int:
         most.append(runner._job.window.items)
         return item
 
-    runner: Any = prepare(numbers(500, 1), look, into=queue, workers=3, max_in_flight=5)
+    runner: Any = prepare(numbers(500, 1), sample, into=queue, workers=3, max_in_flight=5)
     assert sorted(drained(queue, runner)) == [*range(500)]
     assert max(most) == 5
     assert runner._job.window.items == 0
@@ -355,7 +355,7 @@ async def test_the_first_failure_stops_it_behind_what_came_before(world: World) 
     assert queue.statistics().enqueued == 20
 
 
-def test_a_pipeline_goes_on_behind_what_was_delivered(
+def test_a_pipeline_continues_behind_what_was_delivered(
     pace: Callable[[Callable[[], int]], None],
 ) -> None:
     sizes: list[int] = []
@@ -401,17 +401,17 @@ def test_what_a_thread_has_counted_without_the_lock_has_left() -> None:
     assert (window.items, window.singles) == (2, 5)
 
 
-def test_room_that_comes_after_the_look_for_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_that_comes_after_the_check_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker delivers, without the lock, after another one has looked, and before it waits."""
     gate, queue = Gate(0), sync.FIFOQueue(9, np.int64, ())
-    looks: list[bool] = []
-    look = InFlightWindow.has_room
+    samples: list[bool] = []
+    sample = InFlightWindow.has_room
 
     def has_room(window: InFlightWindow) -> bool:
-        has = look(window)
+        has = sample(window)
         if not has:
-            looks.append(has)
-        if len(looks) == 2 and not gate.opened.is_set():  # the first look is before it says so
+            samples.append(has)
+        if len(samples) == 2 and not gate.opened.is_set():  # the first look is before it says so
             gate.opened.set()
             spin_until(lambda: window.singles == 1)
         return has
@@ -421,17 +421,17 @@ def test_room_that_comes_after_the_look_for_it_is_noticed(monkeypatch: pytest.Mo
         queue, prepare(numbers(3, epochs=1), gate, into=queue, workers=2, max_in_flight=1)
     )
     assert [int(one) for one in got] == [0, 1, 2]
-    assert len(looks) >= 2
+    assert len(samples) >= 2
 
 
 def test_what_came_in_any_order_is_put_in_order() -> None:
     order: Reordering[str] = Reordering()
     for number, thing in ((1, "b"), (2, "c"), (4, "e")):
-        assert order.bring(number, thing) is None
-    assert order.bring(0, "a") == "a"
+        assert order.add(number, thing) is None
+    assert order.add(0, "a") == "a"
     assert [order.following() for _ in range(3)] == ["b", "c", None]
     assert len(order) == 1
-    assert order.bring(3, "d") == "d"
-    assert order.bring(5, "f") is None, "somebody is handing on already"
+    assert order.add(3, "d") == "d"
+    assert order.add(5, "f") is None, "another caller is passing results on already"
     assert [order.following() for _ in range(3)] == ["e", "f", None]
-    assert order.bring(6, "g") == "g"
+    assert order.add(6, "g") == "g"

@@ -179,7 +179,7 @@ def test_those_that_are_too_many_leave() -> None:
     coord.join()
 
 
-def test_who_waits_for_room_leaves_too() -> None:
+def test_a_worker_that_waits_for_room_leaves_too() -> None:
     """One has the turn and waits for room, others wait for the turn: they hear of it at once."""
     queue = sync.FIFOQueue(1)
     coord = sync.Coordinator()
@@ -196,7 +196,7 @@ def test_who_waits_for_room_leaves_too() -> None:
 
 
 @pytest.mark.parametrize("where", ["thread", "task"])
-def test_who_waits_for_room_leaves_though_none_comes(where: str) -> None:
+def test_a_worker_that_waits_for_room_leaves_though_none_comes(where: str) -> None:
     held, queue = Held(), sync.FIFOQueue(9)
     function = fitting(held, where)
     with no_threads_left(), sync.Coordinator() as coord, coord.monitor() as monitor:
@@ -212,7 +212,7 @@ def test_who_waits_for_room_leaves_though_none_comes(where: str) -> None:
 
 @LIMITS
 @pytest.mark.parametrize("where", ["thread", "task"])
-def test_who_waits_for_items_leaves_too(where: str, limits: dict[str, Any]) -> None:
+def test_a_worker_that_waits_for_items_leaves_too(where: str, limits: dict[str, Any]) -> None:
     """With a key limit at once, however long the source takes; else when they have the turn."""
 
     def workers() -> int:

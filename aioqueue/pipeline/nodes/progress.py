@@ -347,8 +347,8 @@ class ProgressCounter:
 
     def add(self, item: Delivered) -> None:
         """Count an item that has arrived."""
-        _, _, _, examples, trouble = item
-        retried, is_skipped = trouble or (0, False)
+        _, _, _, examples, failure = item
+        retried, is_skipped = failure or (0, False)
         self._counts[4] += retried
         if is_skipped:
             self._counts[3] += 1

@@ -13,12 +13,9 @@ from typing import (
     overload,
 )
 
-from aioqueue.items.item import Delivered
+from aioqueue.items.item import Delivered, delivered_index
 from aioqueue.items.provenance import RowOrigin
-from aioqueue.items.value_text import short_repr
-
-_INDEX: Final = itemgetter(2)  # the index in a `Delivered`
-
+from aioqueue.items.value_text import short_value
 
 Row: TypeAlias = tuple[Any, int, int, int, RowOrigin]
 """An example with its provenance: ``(value, number, index, sub, origin)``.
@@ -128,7 +125,7 @@ class LazyRows(Sequence[Row]):
         return len(self.values)
 
     def __iter__(self) -> Iterator[Row]:
-        indices = map(_INDEX, self._items)
+        indices = map(delivered_index, self._items)
         return zip(self.values, self._numbers, indices, repeat(0), repeat(None), strict=False)
 
     @overload
@@ -140,9 +137,9 @@ class LazyRows(Sequence[Row]):
     def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
         if isinstance(at, slice):
             return list(self)[at]
-        return self.values[at], self._numbers[at], _INDEX(self._items[at]), 0, None
+        return self.values[at], self._numbers[at], delivered_index(self._items[at]), 0, None
 
 
 def format_rows(rows: Sequence[Row]) -> str:
     """Return how the title of a failure names rows: by the value of a single one, or a count."""
-    return f"item {short_repr(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"
+    return f"item {short_value(rows[0][0])}" if len(rows) == 1 else f"{len(rows)} items"

@@ -35,6 +35,7 @@ from aioqueue import ItemTimeoutError, WorkerDiedError
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.errors import add_note
 from aioqueue.items.item import Prepared
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.process_child import Sent
 from aioqueue.workers.executors.worker_threads import (
     ThreadDelivery,
@@ -240,7 +241,7 @@ WhyNotReplaced = Callable[[ConnectionT, Loss], WorkerDiedError | None]
 """Called with each worker that was lost. Returns why no other one takes its place, if none does."""
 
 
-class ChunkExecutor(Generic[ConnectionT]):
+class ChunkExecutor(Executor, Generic[ConnectionT], registered=False):
     """Calls the function in workers outside this process. Each has a thread here that feeds it.
 
     Args:
@@ -253,7 +254,7 @@ class ChunkExecutor(Generic[ConnectionT]):
     """Whether a loss names the item that has killed the worker, even if the worker had several."""
 
     def __init__(self, job: Job, chunking: Chunking, workers: str) -> None:
-        self._job = job
+        super().__init__(job)
         self._lock = job.lock  # guards what the threads of several workers change
         self._source = ThreadSource(job, waits_till_low=True)
         self._delivery = ThreadDelivery(job)
@@ -312,13 +313,13 @@ class ChunkExecutor(Generic[ConnectionT]):
         self._threads.stop()
         self._inbox.stop()
 
-    def room_came(self) -> None:
-        self._source.room_came()
-        self._inbox.room_came()
+    def notify_room(self) -> None:
+        self._source.notify_room()
+        self._inbox.notify_room()
 
-    def resized(self) -> None:
-        self._source.resized()
-        self._inbox.resized()
+    def notify_resize(self) -> None:
+        self._source.notify_resize()
+        self._inbox.notify_resize()
 
     def end(self) -> BaseException | None:
         return self._source.close()
@@ -334,14 +335,14 @@ class ChunkExecutor(Generic[ConnectionT]):
     def _work(self, gauge: WorkerGauge) -> None:
         """Do the work of one worker's thread, until no work is left."""
         why_not_replaced = self.replacements()
-        gauge.is_starting()
+        gauge.process_starting()
         while True:
             connection = self.connect(gauge)
-            gauge.hand.process = connection
+            gauge.in_progress.process = connection
             try:
                 loss = self._work_till_its_end(connection)
             finally:
-                gauge.hand.process = gauge.tell_item = None  # break the reference cycle
+                gauge.in_progress.process = gauge.get_item = None  # break the reference cycle
             gauge.deaths += 1
             error = why_not_replaced(connection, loss)
             if error is not None:
@@ -451,7 +452,7 @@ class ChunkExecutor(Generic[ConnectionT]):
         connection.was_of_use = True
         calls = len(outcomes)
         self._pace.note(report.seconds, calls)
-        connection.gauge.reported(report.seconds, report.cpu, report.cpu_sampled, calls)
+        connection.gauge.calls_reported(report.seconds, report.cpu, report.cpu_sampled, calls)
         # Remove all of them before any is delivered: a delivery may wait for room in the queue, and
         # meanwhile an item that is done must not seem to take long.
         remove = connection.assignments.remove
@@ -462,7 +463,7 @@ class ChunkExecutor(Generic[ConnectionT]):
                 self._failed(pending, prepared)
             else:
                 # The key's place is free before the enqueue, which may wait.
-                self._inbox.give_back(pending)
+                self._inbox.release_place(pending)
                 self._delivery.deliver(prepared)
             del prepared  # before the next one takes as much memory
 
@@ -476,7 +477,7 @@ class ChunkExecutor(Generic[ConnectionT]):
         self._inbox.put_back(pendings)
 
     def _failed(self, pending: Pending, error: Exception) -> None:
-        self._inbox.give_back(pending)
+        self._inbox.release_place(pending)
         self._inbox.failed(pending, error)
 
     def _recover(self, connection: ConnectionT) -> Loss:
@@ -525,7 +526,7 @@ class ChunkExecutor(Generic[ConnectionT]):
 
     def _give_up(self, culprit: Pending, loss: Loss) -> None:
         """Fail an item that too many workers have died of."""
-        self._inbox.give_back(culprit)
+        self._inbox.release_place(culprit)
         error = WorkerDiedError(
             f"{culprit.deaths} {self._workers} have died of one item; the last one {loss.how}",
             exitcode=loss.exitcode,

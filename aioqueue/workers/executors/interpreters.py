@@ -7,17 +7,21 @@ import inspect
 import sys
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import EnqueueOp, function_name
 from aioqueue.items.item import Item
 from aioqueue.workers.calls import ItemCall, takes_rng
-from aioqueue.workers.executors.threads import _MOST, ThreadExecutor
+from aioqueue.workers.executor import Executor
+from aioqueue.workers.executors.threads import ThreadExecutor
 from aioqueue.workers.job import Job
 
+_MOST_INTERPRETERS: Final = 256
+"""The pool makes them on demand, so this only has to be enough for any number of workers."""
 
-class InterpreterExecutor:
+
+class InterpreterExecutor(Executor):
     """Calls the function in subinterpreters, with threads that wait for the results.
 
     Args:
@@ -27,7 +31,18 @@ class InterpreterExecutor:
         InvalidArgumentError: this Python has no subinterpreters, or they cannot run the function.
     """
 
+    where = "interpreter"
+    worker_name = "interpreter"
+    worker_plural = "interpreters"
+    per_worker = 16
+    limit_bytes = None
+    most_workers = None
+    is_async = False
+    is_timed = None
+    takes_ray = False
+
     def __init__(self, job: Job) -> None:
+        super().__init__(job)
         function = job.call.function
         pool_class = getattr(concurrent.futures, "InterpreterPoolExecutor", None)
         if pool_class is None:
@@ -47,7 +62,7 @@ class InterpreterExecutor:
                 f"item_timeout: got {job.item_timeout!r} with where='interpreter'; expected None,"
                 " because nothing can cut a subinterpreter short; or use where='process'"
             )
-        self._pool: concurrent.futures.Executor = pool_class(max_workers=_MOST)
+        self._pool: concurrent.futures.Executor = pool_class(max_workers=_MOST_INTERPRETERS)
         self._threads = ThreadExecutor(job, partial(_examples, self._pool, job.call))
 
     def enqueue_ops(self) -> list[EnqueueOp]:
@@ -56,11 +71,11 @@ class InterpreterExecutor:
     def stop(self) -> None:
         self._threads.stop()
 
-    def room_came(self) -> None:
-        self._threads.room_came()
+    def notify_room(self) -> None:
+        self._threads.notify_room()
 
-    def resized(self) -> None:
-        self._threads.resized()
+    def notify_resize(self) -> None:
+        self._threads.notify_resize()
 
     def end(self) -> BaseException | None:
         self._pool.shutdown(wait=False)

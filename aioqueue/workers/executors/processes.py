@@ -174,7 +174,7 @@ class PreparingProcess(WorkerProcess):
         self._freed: deque[int] = deque()  # places in the arena that it may reuse
         super().__init__(name, arena_size, work)
         gauge.name = self.name
-        gauge.tell_item = self._item
+        gauge.get_item = self._item
 
     pickled = staticmethod(partial(pickle.dumps, protocol=5))  # no Python call for each item
 
@@ -254,6 +254,16 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         InvalidArgumentError: the function cannot be pickled.
     """
 
+    where = "process"
+    worker_name = "process"
+    worker_plural = "processes"
+    per_worker = 128
+    limit_bytes = 64 * 2**20
+    most_workers = None
+    is_async = False
+    is_timed = None
+    takes_ray = False
+
     def __init__(self, job: Job) -> None:
         super().__init__(job, Chunking(), "worker processes")
         self._payload = pickled(job.call, job.call.function)
@@ -305,7 +315,7 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         ready = process.assign(self._payload)
         if ready is None:
             raise ConnectionLost
-        process.gauge.is_there()
+        process.gauge.process_ready()
         if ready.refusal is not None:
             error = not_importable(self._job.call.function)
             error.__cause__ = failure_of_message(ready.refusal)
@@ -365,7 +375,7 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         # look, its outcome may arrive before the kill: then `ChunkExecutor` finds nobody to fail.
         if pending is None or process.arena.item != number:
             return
-        process.overdue = number, job.overdue(pending.item, stack)
+        process.overdue = number, job.timeout_error(pending.item, stack)
         process.kill()
 
     @synchronized

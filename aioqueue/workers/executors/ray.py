@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from aioqueue import InvalidArgumentError, ItemTimeoutError, WorkerDiedError
 from aioqueue.base.arguments import function_name
@@ -205,7 +205,7 @@ class _Actor:
     ) -> None:
         self.handle = handle
         self.gauge = gauge
-        gauge.tell_item = self._item
+        gauge.get_item = self._item
         self.place = "which has not begun"
         self.assignments = Assignments()
         self.was_of_use = False
@@ -257,7 +257,7 @@ class _Actor:
         assert pending is not None
         doing = self.doing(_STACK_SECONDS)
         stack = () if doing is None else doing.stack
-        self._overdue = number, self._job.overdue(pending.item, stack)
+        self._overdue = number, self._job.timeout_error(pending.item, stack)
 
     def _not_sent(self, error: Exception) -> TypeError:
         function, into = function_name(self._job.call.function), self._job.into.name
@@ -340,6 +340,16 @@ class RayExecutor(ChunkExecutor[_Actor]):
 
     knows_culprits = False
 
+    where = "ray"
+    worker_name = "actor"
+    worker_plural = "actors"
+    per_worker = 128
+    limit_bytes = 256 * 2**20
+    most_workers = 64
+    is_async = False
+    is_timed = None
+    takes_ray = True
+
     def __init__(self, job: Job, options: Mapping[str, Any] | None = None) -> None:
         chunking = Chunking(
             _CHUNK_SECONDS,
@@ -356,6 +366,10 @@ class RayExecutor(ChunkExecutor[_Actor]):
         super().__init__(job, chunking, "Ray actors")
         self._shipped: Any = None  # the payload in the object store
         self._replies = _Replies(job, self._session)
+
+    @classmethod
+    def build(cls, job: Job, ray: Mapping[str, Any] | None) -> Self:
+        return cls(job, ray)
 
     def connect(self, gauge: WorkerGauge) -> _Actor:
         if self._session.connected() is None:
@@ -388,7 +402,7 @@ class RayExecutor(ChunkExecutor[_Actor]):
             raise self.report_once(error) from loss.__cause__
         finally:
             late.cancel()
-        actor.gauge.is_there()
+        actor.gauge.process_ready()
         actor.gauge.name = f"Ray actor ({actor.place})"
 
     def _log_waiting(self, reply: Future[str]) -> None:
@@ -428,8 +442,8 @@ class RayExecutor(ChunkExecutor[_Actor]):
         super().stop()
         self._replies.wake()
 
-    def room_came(self) -> None:
-        super().room_came()
+    def notify_room(self) -> None:
+        super().notify_room()
         if self._job.source_ended:
             self._replies.wake_locked()
 

@@ -30,6 +30,7 @@ from aioqueue.sources.source_reader import (
     next_without_waiting,
 )
 from aioqueue.telemetry.explain.stacks import Stack, stack_of_traceback
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending
 from aioqueue.workers.job import Dismissed, Job
 from aioqueue.workers.key_limits import Inbox
@@ -37,15 +38,25 @@ from aioqueue.workers.timing import Clocked, InProgress, WorkerGauge
 from aioqueue.worlds.waker import current_worker
 
 
-class TaskExecutor:
+class TaskExecutor(Executor):
     """Awaits the function in the workers themselves, which are tasks of one event loop.
 
     Args:
         job: the job.
     """
 
+    where = "task"
+    worker_name = "task"
+    worker_plural = "tasks"
+    per_worker = 16
+    limit_bytes = None
+    most_workers = 64
+    is_async = True
+    is_timed = None
+    takes_ray = False
+
     def __init__(self, job: Job) -> None:
-        self._job = job
+        super().__init__(job)
         self._source = _TaskSource(job)
         self._delivery = _TaskDelivery(job)
         self._inbox: _TaskInbox | None = None
@@ -53,25 +64,26 @@ class TaskExecutor:
             self._inbox = _TaskInbox(job, self._source, self._delivery)
         # The scopes of the workers and helpers.
         self._scopes: dict[WorkerScope, None] = {}
-        self._soon: Callable[[Callable[[], object]], None] | None = None  # calls in their loop
+        self._call_soon: Callable[[Callable[[], object]], None] | None = None  # calls in their loop
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         ops: list[EnqueueOp] = [self.prepare_items] * self._job.count
         return ops if self._inbox is None else [*ops, self.take_items]
 
     async def prepare_items(self) -> None:
-        """Run a worker."""
         job, whole = self._job, Call()
         job.enter()
         worker = job.gauge.worker(anyio.get_current_task().name or "task")
-        job.hands.give(whole.task, worker.hand)
+        job.in_progress.add(whole.task, worker.in_progress)
         work = partial(self._work if self._inbox is None else self._work_by_key, worker)
         ended = await self._till_stopped(work, whole)
-        job.hands.drop(whole.task)
-        job.gauge.left(worker)
+        job.in_progress.remove(whole.task)
+        job.gauge.worker_ended(worker)
         closing = None
         is_dismissed = isinstance(ended, Dismissed)
-        # Otherwise the loop no longer runs us, others continue, or a helper reads the source.
+        # The last worker closes the source. After a dismissal others continue, and with a key limit
+        # the helper that reads the source closes it. If the loop was closed, this code runs outside
+        # of the task, where nothing can be awaited.
         is_last = job.is_last_inside and self._inbox is None and not is_dismissed
         if whole.task is running_task() and is_last:
             closing = await self._source.close()
@@ -81,7 +93,6 @@ class TaskExecutor:
             del ended, closing  # their tracebacks contain this frame
 
     async def take_items(self) -> None:
-        """Run the task that takes items for the others."""
         assert self._inbox is not None
         job, whole = self._job, Call()
         job.gauge.helper(anyio.get_current_task().name or "task")
@@ -98,8 +109,8 @@ class TaskExecutor:
         self, work: Callable[[Call], Awaitable[object]], whole: Call
     ) -> BaseException:
         """Work until there is nothing more to do, or the stop; return what has ended it."""
-        if self._soon is None:
-            self._soon = self._job.soon = threadsafe_caller()
+        if self._call_soon is None:
+            self._call_soon = self._job.call_soon = threadsafe_caller()
         scope: WorkerScope = current_worker.get()
         self._scopes[scope] = None
         if self._job.is_halted:
@@ -107,6 +118,8 @@ class TaskExecutor:
         try:
             await work(Call())
         except BaseException as error:
+            # Our stop cancels the scope. But the user may have cancelled the task as well, or the
+            # whole program: then the cancellation must leave the worker as it is.
             is_stop = self._job.is_halted and is_cancellation(error)
             if not is_stop or classify(error, owner=whole) is not Classification.STOP:
                 return error
@@ -115,74 +128,75 @@ class TaskExecutor:
         return self._job.nothing_more()
 
     def stop(self) -> None:
-        if self._soon is not None:
-            self._soon(self._cancel)
+        if self._call_soon is not None:
+            self._call_soon(self._cancel)
 
     def _cancel(self) -> None:
+        # A copy: a cancelled worker removes its scope.
         scopes = list(self._scopes)
         for scope in scopes:
             mark_ending(scope.task)
-        assert self._soon is not None
-        stop_workers(scopes, self._soon)
+        assert self._call_soon is not None
+        stop_workers(scopes, self._call_soon)
 
-    def room_came(self) -> None:
-        self._source.room_came()
+    def notify_room(self) -> None:
+        self._source.notify_room()
         if self._inbox is not None:
-            self._inbox.room_came()
+            self._inbox.notify_room()
 
-    def resized(self) -> None:
-        if self._soon is not None:
-            self._soon(self._have_all_look)
+    def notify_resize(self) -> None:
+        if self._call_soon is not None:
+            self._call_soon(self._notify_resize)
 
-    def _have_all_look(self) -> None:
-        self._source.resized()
+    def _notify_resize(self) -> None:
+        self._source.notify_resize()
         if self._inbox is not None:
-            self._inbox.resized()
+            self._inbox.notify_resize()
 
     def end(self) -> BaseException | None:
         return None
 
     async def _work(self, worker: WorkerGauge, owner: Call) -> None:
-        """Do the work of one worker, until no work is left."""
         take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
-        hand = worker.hand
+        in_progress = worker.in_progress
         while True:
             while not gauge.is_on:
-                await deliver(await self._prepare(await take(owner), hand, owner), owner)
-                hand.let_go()  # if a generator was still making it
-            worker.begins()
+                await deliver(await self._prepare(await take(owner), in_progress, owner), owner)
+                in_progress.clear()  # if a generator was still making it
+            worker.start_measuring()
             while gauge.is_on:
-                passed_over = 0
-                for passed_over in worker.passed_over():  # noqa: B007  # the last value is used
-                    await deliver(await self._prepare(await take(owner), hand, owner), owner)
-                    hand.let_go()
-                await self._work_measured(worker, owner, passed_over)
+                skipped = 0
+                for skipped in worker.skipped_turns():  # noqa: B007  # the last value is used
+                    await deliver(await self._prepare(await take(owner), in_progress, owner), owner)
+                    in_progress.clear()
+                await self._work_measured(worker, owner, skipped)
 
-    async def _work_measured(self, worker: WorkerGauge, owner: Call, passed_over: int) -> None:
-        """Run one measured turn."""
+    async def _work_measured(self, worker: WorkerGauge, owner: Call, skipped: int) -> None:
         gauge = self._job.gauge
-        worker.asks(passed_over, gauge.seconds_full)
+        worker.item_wait_started(skipped, gauge.seconds_full)
         item = await self._source.take(owner, worker)
-        worker.got(item, gauge.seconds_full)
-        clocked = Clocked(self._prepare(item, worker.hand, owner))
+        worker.item_received(item, gauge.seconds_full)
+        clocked = Clocked(self._prepare(item, worker.in_progress, owner))
         prepared = await clocked
         as_made = isinstance(prepared.examples, AsyncGenerator)
-        worker.made(None if as_made else clocked.cpu)
+        worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
         began, blocked = perf_counter(), worker.waits.enqueues
         await self._delivery.deliver(prepared, owner)
-        worker.hand.let_go()
-        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+        worker.in_progress.clear()
+        worker.delivery_finished(as_made=as_made, began=began, blocked=blocked)
 
-    async def _prepare(self, item: Item, hand: InProgress, owner: Call) -> Prepared:
+    async def _prepare(self, item: Item, in_progress: InProgress, owner: Call) -> Prepared:
         """Prepare an item, with all its retries."""
         job = self._job
         failures = 0
         while True:
+            # If the function has swallowed a cancellation in an earlier item, that one must not
+            # count for this item: its failure would be taken for the stop.
             if owner.requests() != owner.known:
                 owner.renew()
             try:
-                examples = await self._examples(item, hand, failures)
+                examples = await self._examples(item, in_progress, failures)
                 return Prepared(item, examples, failures=failures)
             except BaseException as raised:
                 failures += 1
@@ -192,7 +206,7 @@ class TaskExecutor:
                 return Prepared(item, failures=failures - 1, is_skipped=True)
             await anyio.sleep(delay)
 
-    async def _examples(self, item: Item, hand: InProgress, failures: int) -> Any:
+    async def _examples(self, item: Item, in_progress: InProgress, failures: int) -> Any:
         """Return the examples of an item, or their generator if it may run while they are enqueued.
 
         Raises:
@@ -200,21 +214,24 @@ class TaskExecutor:
         """
         timeout = self._job.item_timeout
         if timeout is None:
-            return await self._made(item, hand, failures)
+            return await self._made(item, in_progress, failures)
+        # The stack must be read inside the scope, which takes the cancellation and its traceback.
+        # If the function turns the cancellation into an exception of its own, that one leaves the
+        # scope, and fails the item instead.
         stack: Stack = ()
         with anyio.move_on_after(timeout) as scope:
             try:
-                return await self._made(item, hand, failures)
+                return await self._made(item, in_progress, failures)
             except BaseException as error:
                 if scope.cancel_called:
                     stack = stack_of_traceback(error.__traceback__)
                 raise
         self._job.progress.timed_out()
-        raise self._job.overdue(item, stack)
+        raise self._job.timeout_error(item, stack)
 
-    async def _made(self, item: Item, hand: InProgress, failures: int) -> Any:
+    async def _made(self, item: Item, in_progress: InProgress, failures: int) -> Any:
         """Do the same without a time limit."""
-        hand.take(item, failures)
+        in_progress.begin(item, failures)
         try:
             examples = await self._job.call.examples_async(item)
             if isinstance(examples, AsyncGenerator):
@@ -223,9 +240,9 @@ class TaskExecutor:
                 async with aclosing(examples):
                     examples = [example async for example in examples]
         except BaseException:
-            hand.let_go()
+            in_progress.clear()
             raise
-        hand.let_go()
+        in_progress.clear()
         return examples
 
     async def _work_by_key(self, worker: WorkerGauge, owner: Call) -> None:
@@ -233,14 +250,14 @@ class TaskExecutor:
         assert self._inbox is not None
         worker.measures_all = True
         while True:
-            worker.asks()
+            worker.item_wait_started()
             pending = await self._inbox.take(owner)
-            worker.got(pending.item)
+            worker.item_received(pending.item)
             began, blocked = perf_counter(), worker.waits.enqueues
-            as_made = await self._try(pending, self._inbox, worker, owner)
-            worker.delivered(as_made=as_made, began=began, blocked=blocked)
+            as_made = await self._attempt(pending, self._inbox, worker, owner)
+            worker.delivery_finished(as_made=as_made, began=began, blocked=blocked)
 
-    async def _try(
+    async def _attempt(
         self, pending: Pending, inbox: _TaskInbox, worker: WorkerGauge, owner: Call
     ) -> bool:
         """Prepare an item that has a place, and keep the place meanwhile.
@@ -248,26 +265,27 @@ class TaskExecutor:
         Returns:
             Whether a generator ran while the examples were delivered.
         """
-        hand = worker.hand
+        in_progress = worker.in_progress
         owner.renew()
-        clocked = Clocked(self._examples(pending.item, hand, pending.failures))
+        clocked = Clocked(self._examples(pending.item, in_progress, pending.failures))
         try:
             examples = await clocked
         except BaseException as raised:
-            worker.made()
+            worker.call_finished()
             worker.item = None
-            inbox.give_back(pending)
+            inbox.release_place(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
             return False
         as_made = isinstance(examples, AsyncGenerator)
-        worker.made(None if as_made else clocked.cpu)
+        worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
+        # As for threads: a generator keeps its place until its last example is in the queue.
         if not as_made:
-            inbox.give_back(pending)
+            inbox.release_place(pending)
         prepared = Prepared(pending.item, examples, failures=pending.failures)
         await self._delivery.deliver(prepared, owner)
-        hand.let_go()  # if a generator was still making it
-        inbox.give_back(pending)
+        in_progress.clear()  # if a generator was still making it
+        inbox.release_place(pending)
         return as_made
 
 
@@ -277,7 +295,7 @@ class _TaskSource:
     def __init__(self, job: Job) -> None:
         self._job = job
         self.is_for_workers = True  # workers read it themselves, and may be dismissed
-        self._turn: anyio.Lock | None = None  # made in the loop
+        self._read_lock: anyio.Lock | None = None  # made in the loop
         self._room: anyio.Event | None = None
         self._without_waiting = job.feed.items_without_waiting()
         self._waited_for = None if self._without_waiting is not None else job.feed.items_async()
@@ -296,18 +314,20 @@ class _TaskSource:
         """
         job = self._job
         if self._without_waiting is not None:
-            if owner is self._latest:  # it has not waited for anything, so let others run
+            # If the function and the queue never wait either, one worker would take all items, and
+            # the loop would run nothing else.
+            if owner is self._latest:
                 await anyio.lowlevel.checkpoint()
             self._latest = owner
             if self._is_free():
                 return self._next_ready(owner, worker)
-        if self._turn is None:
-            self._turn = anyio.Lock()
-        async with self._turn:
+        if self._read_lock is None:
+            self._read_lock = anyio.Lock()
+        async with self._read_lock:
             await self._wait_for_room()
             if job.source_ended:
                 raise job.nothing_more()
-            if job.crew.surplus and self.is_for_workers:
+            if job.roster.surplus and self.is_for_workers:
                 job.dismiss()
             if self._waited_for is None:
                 return self._next_ready(owner, worker)
@@ -324,11 +344,13 @@ class _TaskSource:
     def _is_free(self) -> bool:
         """Return whether an item can be taken without the lock: the source never waits, and no
         other task holds the lock."""
-        job, turn = self._job, self._turn
+        # There is no await between this check and the item, so no other task can come in between.
+        # A task that holds the lock waits for room: it was first, so nobody may overtake it.
+        job, lock = self._job, self._read_lock
         return (
-            (turn is None or not turn.locked())
+            (lock is None or not lock.locked())
             and not job.source_ended
-            and not job.crew.surplus
+            and not job.roster.surplus
             and job.window.has_room()
         )
 
@@ -352,8 +374,11 @@ class _TaskSource:
         job.gauge.is_full(by_bytes=job.window.is_full_of_bytes)
         try:
             while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
+                # No await between the check for room and the wait, and all that gives room runs in
+                # this loop (see `Job.call_soon`). So no notification is lost. Only one task waits,
+                # as it holds the lock.
                 self._room = anyio.Event()
-                job.is_room_awaited = True  # only one task waits, as it holds the lock
+                job.is_room_awaited = True
                 await self._room.wait()
         finally:
             job.gauge.has_room()
@@ -362,12 +387,12 @@ class _TaskSource:
     def _is_to_dismiss(self) -> bool:
         return self.is_for_workers and self._job.is_to_dismiss
 
-    def resized(self) -> None:
-        """See `Executor.resized`. Called in the loop."""
+    def notify_resize(self) -> None:
+        """See `Executor.notify_resize`. Called in the loop."""
         if self._room is not None:
             self._room.set()
 
-    def room_came(self) -> None:
+    def notify_room(self) -> None:
         if self._room is not None:
             self._room.set()
 
@@ -389,10 +414,10 @@ class _TaskDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        turn = self._job.made(prepared) if self._job.notes_made else prepared
+        due = self._job.item_prepared(prepared) if self._job.records_prepared else prepared
         del prepared  # keep nothing that is in the queue
-        while turn is not None:
-            turn = await self._put(turn, owner)
+        while due is not None:  # with a kept order, the next items too: see `ThreadDelivery`
+            due = await self._put(due, owner)
 
     async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
         """Enqueue the examples of an item; return the item to enqueue next."""
@@ -406,7 +431,7 @@ class _TaskDelivery:
         except BaseException:
             self._job.progress.entered(prepared.entered)
             raise
-        return self._job.left(prepared)
+        return self._job.item_delivered(prepared)
 
     async def _put_each(self, prepared: Prepared, owner: Call) -> None:
         enqueue = self._enqueue
@@ -453,7 +478,6 @@ class _TaskInbox:
         self._work_came: anyio.Event | None = None
 
     async def take_items(self, owner: Call) -> None:
-        """Take items from the source until there are no more."""
         while True:
             self._inbox.put(Pending(await self._source.take(owner)))
             self._wake()
@@ -466,7 +490,7 @@ class _TaskInbox:
             BaseException: the failure of the key function, if that ends everything.
         """
         while True:
-            if self._job.crew.surplus:
+            if self._job.roster.surplus:
                 self._job.dismiss()
             taken = self._inbox.take(1)
             if self._inbox.is_newly_due():
@@ -474,23 +498,25 @@ class _TaskInbox:
             for pending in taken:
                 if await self._is_admitted(pending, owner):
                     return pending
-                break
+                break  # it was put aside, or has failed: try the next one
             else:
                 await self._wait()
 
     async def _wait(self) -> None:
         if self._job.source_ended and self._job.window.items == 0:
             raise self._job.nothing_more()
+        # All idle workers wait for one event. An event cannot be reset, so the first one that
+        # waits after it was set makes the next.
         if self._work_came is None or self._work_came.is_set():
             self._work_came = anyio.Event()
         keys = self._job.key_limit
         assert keys is not None
-        keys.waits(1)
+        keys.count_idle(1)
         try:
             with anyio.move_on_after(self._inbox.seconds()):
                 await self._work_came.wait()
         finally:
-            keys.waits(-1)
+            keys.count_idle(-1)
 
     async def _is_admitted(self, pending: Pending, owner: Call) -> bool:
         """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
@@ -506,9 +532,9 @@ class _TaskInbox:
             self._wake()
         return is_admitted
 
-    def give_back(self, pending: Pending) -> None:
+    def release_place(self, pending: Pending) -> None:
         """Free the place of an item that has ended or is to be retried."""
-        if self._inbox.give_back(pending) or self._inbox.is_newly_due():
+        if self._inbox.release_place(pending) or self._inbox.is_newly_due():
             self._wake()
 
     async def failed(self, pending: Pending, error: BaseException, owner: Call) -> None:
@@ -526,11 +552,11 @@ class _TaskInbox:
         self._inbox.put_off(pending, delay)
         self._wake()
 
-    def resized(self) -> None:
-        """See `Executor.resized`. Called in the loop."""
+    def notify_resize(self) -> None:
+        """See `Executor.notify_resize`. Called in the loop."""
         self._wake()
 
-    def room_came(self) -> None:
+    def notify_room(self) -> None:
         """Wake the workers, because the job may be over."""
         if self._job.source_ended:
             self._wake()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from time import perf_counter, thread_time
-from typing import Any, Final
+from typing import Any
 
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.items.item import Item, Prepared
 from aioqueue.sources.source_reader import combine_errors
+from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_threads import (
-    LineDelivery,
+    BufferedDelivery,
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
@@ -23,11 +23,11 @@ from aioqueue.workers.timing import InProgress, WorkerGauge
 from aioqueue.worlds.waker import is_free_threaded
 
 
-class LeftBehind(BaseException):  # not a failure
+class Abandoned(BaseException):  # not a failure
     """Ends an abandoned thread, which was too slow with an item; see `TimedThreadExecutor`."""
 
 
-class ThreadExecutor:
+class ThreadExecutor(Executor):
     """Calls the function in the workers themselves.
 
     Workers read the source one at a time. With a key limit, a separate thread reads it, so that a
@@ -39,42 +39,53 @@ class ThreadExecutor:
             function there.
     """
 
+    where = "thread"
+    worker_name = "thread"
+    worker_plural = "threads"
+    per_worker = 16
+    limit_bytes = None
+    most_workers = 64
+    is_async = False
+    is_timed = False
+    takes_ray = False
+
     def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:
-        self._job = job
+        super().__init__(job)
         self._streams = job.streams
         self._is_here = examples is None  # otherwise its processor time cannot be measured
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
-        line = job.open_line(self._source.pace)
-        self._delivery = ThreadDelivery(job) if line is None else LineDelivery(job, line)
+        buffer = job.open_output_buffer(self._source.pace)
+        self._delivery = ThreadDelivery(job) if buffer is None else BufferedDelivery(job, buffer)
         self._inbox: ThreadInbox | None = None
-        self._is_in_line = line is not None
-        is_simple = line is None and not job.notes_made and job.feed.leases is None
-        # Whether to count examples by a `Tally`: who waits for room could miss one without a GIL.
+        self._is_buffered = buffer is not None
+        is_simple = buffer is None and not job.records_prepared and job.feed.leases is None
+        # Whether to count examples by a `Tally`. Without a GIL, the thread that waits for room
+        # could miss a count: see `ThreadSource._sleep`.
         self._is_plain = is_simple and not is_free_threaded()
-        if line is None and job.key_limit is not None:
+        if buffer is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
         dtypes = job.into.dtypes
         copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
+        # A queue of typed components copies the example into its own memory, and a worker of a
+        # simple job enqueues it at once. So nothing can change it before it is copied.
         if copies and is_simple:
             job.call.make_no_copies()
         self._threads = WorkerThreads(job, self._source)
 
     def enqueue_ops(self) -> list[EnqueueOp]:
-        ops = [*self._threads.enqueue_ops(self._life), *self._source.enqueue_ops()]
+        ops = [*self._threads.enqueue_ops(self._run_worker), *self._source.enqueue_ops()]
         return ops if self._inbox is None else [*ops, self.take_items]
 
-    def _life(self, worker: WorkerGauge) -> None:
-        """Work until it raises."""
-        if self._is_in_line:
-            self._work_in_line(worker)
+    def _run_worker(self, worker: WorkerGauge) -> None:
+        if self._is_buffered:
+            self._work_buffered(worker)
         elif self._inbox is not None:
             self._work_by_key(worker)
         else:
             self._work(worker)
 
     def take_items(self) -> None:
-        """Run the thread that takes items for the others."""
         assert self._inbox is not None
         self._threads.helper(self._inbox.take_items)
 
@@ -84,47 +95,46 @@ class ThreadExecutor:
         if self._inbox is not None:
             self._inbox.stop()
 
-    def room_came(self) -> None:
-        self._source.room_came()
+    def notify_room(self) -> None:
+        self._source.notify_room()
         if self._inbox is not None:
-            self._inbox.room_came()
+            self._inbox.notify_room()
 
-    def resized(self) -> None:
-        self._source.resized()
+    def notify_resize(self) -> None:
+        self._source.notify_resize()
         if self._inbox is not None:
-            self._inbox.resized()
+            self._inbox.notify_resize()
 
     def end(self) -> BaseException | None:
         return self._source.close()
 
     def _work(self, worker: WorkerGauge) -> None:
-        """Do the work of one worker, until no work is left."""
         with self._job.tally() as tally:
             self._take_turns(worker, tally)
 
     def _take_turns(self, worker: WorkerGauge, tally: Tally) -> None:
-        take, turn = self._source.take, self._turn
-        gauge, hand = self._job.gauge, worker.hand
+        take, turn = self._source.take, self._prepare_and_deliver
+        gauge, in_progress = self._job.gauge, worker.in_progress
         while True:
-            while not gauge.is_on:
-                turn(take(None), hand, tally)
-            worker.begins()
+            while not gauge.is_on:  # without a monitor, a turn costs no more than this
+                turn(take(None), in_progress, tally)
+            worker.start_measuring()
             while gauge.is_on:
-                passed_over = 0
-                for passed_over in worker.passed_over():  # noqa: B007  # the last value is used
-                    turn(take(None), hand, tally)
-                self._work_measured(worker, hand, passed_over)
+                skipped = 0
+                for skipped in worker.skipped_turns():  # noqa: B007  # the last value is used
+                    turn(take(None), in_progress, tally)
+                self._work_measured(worker, in_progress, skipped)
 
-    def _turn(self, item: Item, hand: InProgress, tally: Tally) -> None:
-        """Prepare an item, and deliver its examples."""
-        made = self._prepare(item, hand, 0, self._is_plain)
+    def _prepare_and_deliver(self, item: Item, in_progress: InProgress, tally: Tally) -> None:
+        made = self._prepare(item, in_progress, 0, self._is_plain)
         if type(made) is tuple and len(made) == 1:
             self._delivery.deliver_single(item, made[0], tally)
         else:
             self._delivery.deliver(made if type(made) is Prepared else Prepared(item, made))
-            hand.item = None  # if a generator was still making it
+            # A generator has made the examples during the delivery, so the item was in progress.
+            in_progress.item = None
 
-    def _work_in_line(self, worker: WorkerGauge) -> None:
+    def _work_buffered(self, worker: WorkerGauge) -> None:
         """Do the same with an output buffer, which the worker may have to flush at its end."""
         errors: list[BaseException] = []
         try:
@@ -132,8 +142,8 @@ class ThreadExecutor:
         except BaseException as error:
             errors.append(error)
         try:
-            if self._leaves_in_order(errors[0]):
-                self._delivery.deliver_rest()
+            if self._flushes_at_end(errors[0]):
+                self._delivery.flush()
         except BaseException as error:
             errors.append(error)
         try:
@@ -141,7 +151,7 @@ class ThreadExecutor:
         finally:
             del errors  # their tracebacks contain this frame
 
-    def _leaves_in_order(self, ended: BaseException) -> bool:
+    def _flushes_at_end(self, ended: BaseException) -> bool:
         """Return whether to flush the buffer before the worker reports its end.
 
         A failure must be reported at once; meanwhile the buffer would fill up again and again. With
@@ -150,24 +160,23 @@ class ThreadExecutor:
         is_failure = not isinstance(ended, NothingMore)
         return not is_failure or (self._job.is_ordered and isinstance(ended, Exception))
 
-    def _work_measured(self, worker: WorkerGauge, hand: InProgress, passed_over: int) -> None:
-        """Run one measured turn."""
+    def _work_measured(self, worker: WorkerGauge, in_progress: InProgress, skipped: int) -> None:
         gauge = self._job.gauge
-        worker.asks(passed_over, gauge.seconds_full)
+        worker.item_wait_started(skipped, gauge.seconds_full)
         item = self._source.take(worker)
-        worker.got(item, gauge.seconds_full)
+        worker.item_received(item, gauge.seconds_full)
         cpu = thread_time()
-        prepared = self._prepare(item, hand)
+        prepared = self._prepare(item, in_progress)
         as_made = type(prepared.examples) is not tuple
-        worker.made(thread_time() - cpu if self._is_here and not as_made else None)
+        worker.call_finished(thread_time() - cpu if self._is_here and not as_made else None)
         worker.item = None
         began, blocked = perf_counter(), worker.waits.enqueues
         self._delivery.deliver(prepared)
-        hand.item = None
-        worker.delivered(as_made=as_made, began=began, blocked=blocked)
+        in_progress.item = None
+        worker.delivery_finished(as_made=as_made, began=began, blocked=blocked)
 
     def _prepare(
-        self, item: Item, hand: InProgress, failures: int = 0, is_plain: bool = False
+        self, item: Item, in_progress: InProgress, failures: int = 0, is_plain: bool = False
     ) -> Any:
         """Prepare an item, with all its retries, after this many earlier failures.
 
@@ -176,18 +185,21 @@ class ThreadExecutor:
         """
         make = self._examples
         while True:
-            hand.failures, hand.began = failures, perf_counter()  # `hand.take`, inlined for speed
-            hand.item = item
+            # As `InProgress.begin`, inlined for speed.
+            in_progress.failures, in_progress.began = failures, perf_counter()
+            in_progress.item = item
             try:
                 examples = make(item)
                 if type(examples) is tuple:
-                    hand.item = None
+                    in_progress.item = None
                 elif not self._streams:
+                    # No example may be in the queue before the last one is made: the item may be
+                    # retried, say. See `Job.streams`.
                     examples = tuple(examples)
-                    hand.item = None
+                    in_progress.item = None
                 return examples if is_plain and not failures else Prepared(item, examples, failures)
             except BaseException as raised:
-                hand.let_go()
+                in_progress.clear()
                 failures += 1
                 # Give the exception's result no name here: its traceback refers to this frame.
                 delay = self._job.item_failed(item, raised, failures)
@@ -200,49 +212,46 @@ class ThreadExecutor:
         assert self._inbox is not None
         worker.measures_all = True
         while True:
-            worker.asks()
+            worker.item_wait_started()
             for pending in self._inbox.take():
-                worker.got(pending.item)
+                worker.item_received(pending.item)
                 began, blocked = perf_counter(), worker.waits.enqueues
-                as_made = self._try(pending, self._inbox, worker)
-                worker.delivered(as_made=as_made, began=began, blocked=blocked)
+                as_made = self._attempt(pending, self._inbox, worker)
+                worker.delivery_finished(as_made=as_made, began=began, blocked=blocked)
 
-    def _try(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
+    def _attempt(self, pending: Pending, inbox: ThreadInbox, worker: WorkerGauge) -> bool:
         """Prepare an item that has a place, and keep the place meanwhile.
 
         Returns:
             Whether a generator ran while the examples were delivered.
         """
-        hand = worker.hand
-        hand.take(pending.item, pending.failures)
+        in_progress = worker.in_progress
+        in_progress.begin(pending.item, pending.failures)
         cpu = thread_time()
         try:
             examples = self._examples(pending.item)
             if not self._streams:
                 examples = tuple(examples)
-        except LeftBehind:
+        except Abandoned:
             raise  # the worker has taken the item back
         except BaseException as raised:
-            worker.made()
+            worker.call_finished()
             worker.item = None
-            hand.let_go()
-            inbox.give_back(pending)
+            in_progress.clear()
+            # First the place: `failed` may end this worker, and the others wait for the place.
+            inbox.release_place(pending)
             inbox.failed(pending, self._job.failure_of_item(raised))
             return False
         is_made = type(examples) is tuple
-        worker.made(thread_time() - cpu if self._is_here and is_made else None)
+        worker.call_finished(thread_time() - cpu if self._is_here and is_made else None)
         worker.item = None
+        # The delivery may wait for a full queue. If the function has returned, another item of the
+        # key can be prepared meanwhile. A generator still runs, so it keeps the place until its
+        # last example is in the queue. (To release a place twice changes nothing.)
         if is_made:
-            hand.let_go()
-            inbox.give_back(pending)
+            in_progress.clear()
+            inbox.release_place(pending)
         self._delivery.deliver(Prepared(pending.item, examples, failures=pending.failures))
-        hand.let_go()  # if a generator was still making it
-        inbox.give_back(pending)
+        in_progress.clear()
+        inbox.release_place(pending)
         return not is_made
-
-
-_log: Final = logging.getLogger("aioqueue")
-
-
-_MOST: Final = 256
-"""The largest number of interpreters; they are made on demand."""

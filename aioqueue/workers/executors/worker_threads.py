@@ -54,7 +54,7 @@ class ThreadSource:
         self._window = job.window
         self._waits_till_low = waits_till_low
         self.is_for_workers = True  # workers read it themselves, and may be dismissed
-        self._turn = threading.Lock()
+        self._read_lock = threading.Lock()
         self._room = threading.Condition(job.lock)
         self._reader = job.feed.async_reader(job.count) if job.feed.is_async_only else None
         self._items = (self._reader or job.feed).items()
@@ -65,8 +65,8 @@ class ThreadSource:
         job.window.ahead = self._ahead
         self._seconds_each = 0.0  # the seconds to read one of these
         self._read = 0  # the number of items so far
-        self._looks_at = 1  # the next number at which calls are watched for draws
-        self._now_and_then = job.call.watch_draws
+        self._next_watch = 1  # the next number at which calls are watched for draws
+        self._watch_draws = job.call.watch_draws
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         """Return the ops that are needed besides the readers."""
@@ -83,22 +83,26 @@ class ThreadSource:
             BaseException: the failure of the source.
         """
         job, ahead = self._job, self._ahead
-        if worker is None and ahead and not (job.is_halted or job.crew.surplus):
+        # Without the lock: `popleft` is atomic, so each item goes to one worker. A worker that has
+        # to leave must not take this way: it is dismissed below.
+        if worker is None and ahead and not (job.is_halted or job.roster.surplus):
             try:  # as `_read_already`, inlined for speed
                 return ahead.popleft()
             except IndexError:
                 pass  # other workers were faster
         while True:
-            with self._turn:
+            with self._read_lock:
+                # While this worker waited for the lock, the one that held it may have read ahead.
+                # The item may still go to a faster worker without the lock; then this one reads.
                 if ahead and (item := self._read_already()) is not None:
                     if worker is not None:
                         job.gauge.source_waits.add(self._seconds_each, worker.weight)
                     return item
-                n = self._let_in()
+                n = self._admit()
                 self._read = read = self._read + n
-                if read >= self._looks_at:
-                    self._looks_at = 4 * read
-                    self._now_and_then()
+                if read >= self._next_watch:
+                    self._next_watch = 4 * read
+                    self._watch_draws()
                 try:
                     if n > 1:
                         self._read_ahead(n)
@@ -107,6 +111,8 @@ class ThreadSource:
                     else:
                         return self._measured(worker.weight)
                 except BaseException as error:
+                    # Still under the lock, so that the next worker finds the source ended and
+                    # does not ask it again.
                     raise job.source_raised(error)  # noqa: B904  # the user's own cause matters
 
     def _read_already(self) -> Item | None:
@@ -114,22 +120,24 @@ class ThreadSource:
         job = self._job
         if job.is_halted:
             return None
-        if job.crew.surplus and self.is_for_workers:
+        # Before the item is taken: a worker that leaves must hold none.
+        if job.roster.surplus and self.is_for_workers:
             job.dismiss()
         try:
             return self._ahead.popleft()
         except IndexError:
             return None  # other workers were faster
 
-    def _let_in(self) -> int:
+    def _admit(self) -> int:
         """Wait until an item may come in; return how many may."""
         job, pace = self._job, self._pace
         with self._lock:
             if not self._window.has_room():
                 self._wait_for_room()
+            # Room is not the only end of that wait: the stop, a drain and a resize end it, too.
             if job.source_ended:
                 raise job.nothing_more()
-            if job.crew.surplus and self.is_for_workers:
+            if job.roster.surplus and self.is_for_workers:
                 job.dismiss()
             if pace is None:
                 self._window.enter()
@@ -156,14 +164,17 @@ class ThreadSource:
                 raise StopIteration
         except BaseException as error:
             if not read:
-                self._never_came(n - 1)
+                # `take` passes the error to `Job.source_raised`, which uncounts one item.
+                self._uncount(n - 1)
                 raise
+            # The items before the failure are prepared as if they had been read one by one. The
+            # next read raises the error.
             self._items = _raising(error)
-        self._never_came(n - len(read))
+        self._uncount(n - len(read))
         self._seconds_each = (perf_counter() - began) / len(read)
         self._ahead.extend(read)
 
-    def _never_came(self, n: int) -> None:
+    def _uncount(self, n: int) -> None:
         """Uncount items that were let in, but did not come. The caller has the turn, and no one
         else waits for room, so there is no one to wake."""
         if n:
@@ -186,8 +197,11 @@ class ThreadSource:
             job.gauge.has_room()
 
     def _sleep(self, job: Job, window: InFlightWindow) -> None:
-        # Only one thread waits, as it has the turn. It says so before it looks; a worker with a
-        # tally first counts and then looks whether somebody waits. So one of them sees the other.
+        # Only one thread waits here, as it holds the read lock. A worker with a `Tally` takes no
+        # lock of the job, so it could deliver an item after the check for room and before the wait.
+        # Therefore this thread first announces that it waits and then checks. The worker first
+        # counts its item and then reads the announcement. Whatever the order, one of them sees the
+        # other. (This needs the GIL, which orders the two writes.)
         job.is_room_awaited = True
         while not (job.source_ended or window.has_room() or self._is_to_dismiss()):
             self._room.wait()
@@ -196,12 +210,10 @@ class ThreadSource:
     def _is_to_dismiss(self) -> bool:
         return self.is_for_workers and self._job.is_to_dismiss
 
-    def resized(self) -> None:
-        """See `Executor.resized`."""
+    def notify_resize(self) -> None:
         self._room.notify()
 
-    def room_came(self) -> None:
-        """See `Executor.room_came`."""
+    def notify_room(self) -> None:
         if not self._is_patient() or self._window.is_low or self._job.source_ended:
             self._room.notify()
 
@@ -225,8 +237,10 @@ class ThreadSource:
     def _wake(self) -> None:
         self._room.notify_all()
 
-    def _drop_ahead(self) -> None:
+    def _discard_ahead(self) -> None:
         """Drop items that were read ahead and are not wanted; they stay counted."""
+        # The window subtracts them from the items that workers have taken, which the statistics
+        # report. So they must remain in its ``ahead``, but only as a number: the items are freed.
         dropped = 0
         with suppress(IndexError):
             while True:
@@ -243,15 +257,17 @@ class ThreadSource:
         """
         if self._reader is not None:
             self._reader.close()  # it may wait until its items are taken
-        if not self._turn.acquire(blocking=False):
+        # A thread that is inside the source may stay there for any time, so this one does not wait.
+        # After the stop, each worker calls this method as it leaves, the one inside included.
+        if not self._read_lock.acquire(blocking=False):
             return None
         try:
-            self._drop_ahead()
+            self._discard_ahead()
             self._items.close()
         except BaseException as error:
             return failure_of_clean_up(error)
         finally:
-            self._turn.release()
+            self._read_lock.release()
         return None
 
 
@@ -271,7 +287,7 @@ class ThreadDelivery:
         self._job = job
         # Bound once, because every item uses them.
         self._enqueue = job.into.sync.enqueue
-        self._notes_made = job.notes_made
+        self._records_prepared = job.records_prepared
 
     def deliver(self, prepared: Prepared) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
@@ -279,10 +295,12 @@ class ThreadDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        turn = self._job.made(prepared) if self._notes_made else prepared
+        due = self._job.item_prepared(prepared) if self._records_prepared else prepared
         del prepared  # keep nothing that is in the queue
-        while turn is not None:
-            turn = self._put(turn)
+        # With a kept order, `_put` returns the next item as long as it is there. Meanwhile other
+        # workers leave theirs to this one, so that examples are enqueued by one thread at a time.
+        while due is not None:
+            due = self._put(due)
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         """Do the same with the only example of an item that has never failed, if no order, bytes or
@@ -301,13 +319,14 @@ class ThreadDelivery:
         except BaseException as error:
             prepared = Prepared(item)
             self._job.not_enqueued(prepared, error)
-            self._job.left(prepared)
+            self._job.item_delivered(prepared)
         else:
+            # First the count, then the check: see `ThreadSource._sleep`.
             tally.count += 1
             if self._job.is_room_awaited:
-                self._job.look_again()
+                self._job.notify_room()
 
-    def deliver_rest(self) -> None:
+    def flush(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""
 
     def _put(self, prepared: Prepared) -> Prepared | None:
@@ -322,9 +341,11 @@ class ThreadDelivery:
                     break
                 prepared.entered += 1
         except BaseException:
+            # This ends the worker before the item is complete. The examples that are in the queue
+            # count nevertheless.
             self._job.progress.entered(prepared.entered)
             raise
-        return self._job.left(prepared)
+        return self._job.item_delivered(prepared)
 
     def _as_made(self, prepared: Prepared) -> Iterator[Any]:
         """Yield the examples of a generator; if it fails, the item has failed."""
@@ -340,12 +361,12 @@ class ThreadDelivery:
             yield example  # outside the `try`: closing this generator is not a failure of that one
 
 
-class LineDelivery(ThreadDelivery):
+class BufferedDelivery(ThreadDelivery):
     """Enqueues several items at once, from an `OutputBuffer`."""
 
-    def __init__(self, job: Job, line: OutputBuffer) -> None:
+    def __init__(self, job: Job, output_buffer: OutputBuffer) -> None:
         super().__init__(job)
-        self._line = line
+        self._output_buffer = output_buffer
         self._enqueue_many = job.into.sync.enqueue_many
 
     def deliver(self, prepared: Prepared) -> None:
@@ -354,21 +375,22 @@ class LineDelivery(ThreadDelivery):
         Raises:
             BaseException: what ends the worker.
         """
-        self._job.make_whole(prepared)
-        run = self._line.bring(prepared)
+        self._job.pack_whole(prepared)
+        run = self._output_buffer.add(prepared)
         del prepared  # keep nothing that is in the queue
         while run:
             run = self._put_run(run)
 
-    def deliver_rest(self) -> None:
+    def flush(self) -> None:
         """Enqueue the rest of the buffer, at the end of a worker.
 
         Raises:
             BaseException: what ends the worker instead.
         """
-        run = self._line.rest()
+        run = self._output_buffer.take_rest()
         while run:
-            run = self._put_run(run) or self._line.rest()
+            # Other workers may have added items meanwhile, and have left already.
+            run = self._put_run(run) or self._output_buffer.take_rest()
 
     def _put_run(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
         """Enqueue items; return the items to enqueue next."""
@@ -379,7 +401,7 @@ class LineDelivery(ThreadDelivery):
                 self._enqueue_many([prepared.examples[0] for prepared in run], copy=False)
         except QueueClosedError:
             raise self._job.nothing_more() from None
-        return self._line.entered(run)
+        return self._output_buffer.enqueued(run)
 
 
 class WorkerThreads:
@@ -409,11 +431,10 @@ class WorkerThreads:
         return [partial(self.prepare_items, work)] * self._job.count
 
     def prepare_items(self, work: Callable[[WorkerGauge], object]) -> None:
-        """Run a worker."""
         job, thread = self._job, threading.current_thread()
         job.enter()
         worker = job.gauge.worker(thread.name)
-        job.hands.give(thread, worker.hand)
+        job.in_progress.add(thread, worker.in_progress)
         ended: BaseException | None = None
         try:
             with self.scope:
@@ -421,8 +442,10 @@ class WorkerThreads:
         except BaseException as error:
             is_stop = classify(error, stopping=job.is_stopping) is Classification.STOP
             ended = job.nothing_more() if is_stop else error
-        job.hands.drop(thread)
-        job.gauge.left(worker)
+        job.in_progress.remove(thread)
+        job.gauge.worker_ended(worker)
+        # After a stop, the thread that was inside the source has to close it. Without one, the
+        # last worker does, in `Executor.end`; until then others still read.
         closing = self._source.close() if job.is_halted else None
         try:
             raise job.leave(ended, closing)
@@ -462,7 +485,6 @@ class WorkerThreads:
             raise self._job.nothing_more()
 
     def stop(self) -> None:
-        """End all waits of the workers."""
         self.scope.cancel()
         self._wake()
 
@@ -493,7 +515,6 @@ class ThreadInbox:
         self._work_came = threading.Condition(job.lock)
 
     def take_items(self) -> None:
-        """Take items from the source until there are no more."""
         while True:
             item = self._source.take()
             with self._lock:
@@ -531,25 +552,29 @@ class ThreadInbox:
         """
         if is_busy:
             return self.take(n, wait=False)
-        gauge.asks()
+        gauge.item_wait_started()
         try:
             return self.take(n)
         finally:
-            gauge.has_items()
+            gauge.item_wait_ended()
 
     def _next(self, n: int, wait: bool) -> list[Pending]:
         with self._lock:
             while not self._job.is_halted:
-                if self._job.crew.surplus:
+                # Before items are taken: a worker that leaves must hold none.
+                if self._job.roster.surplus:
                     if not wait:
                         return []  # end after the current work
                     self._job.dismiss()
                 share = self._inbox.share(self._job.count)
                 pendings = self._inbox.take(max(1, min(n, share)))
+                # The others sleep until a time that they computed before this one was known.
                 if self._inbox.is_newly_due():
                     self._work_came.notify_all()
                 if pendings or not wait:
                     return pendings
+                # As long as one item is in flight, it may come back: to be retried, or from a
+                # worker that was lost. So the end of the source alone is not the end of the work.
                 if self._job.source_ended and self._job.window.items == 0:
                     break
                 self._sleep()
@@ -559,17 +584,18 @@ class ThreadInbox:
         """Wait for something to do. Called under the lock."""
         keys = self._job.key_limit
         if keys is not None:
-            keys.waits(1)
+            keys.count_idle(1)
         try:
             self._work_came.wait(self._inbox.seconds())
         finally:
             if keys is not None:
-                keys.waits(-1)
+                keys.count_idle(-1)
 
     def _is_admitted(self, pending: Pending) -> bool:
         """Return whether an item may be prepared now; otherwise it is put aside, or has failed."""
         assert self._job.key_limit is not None
         try:
+            # Without the lock: this calls the user's function, which may take its time.
             self._job.key_limit.note_key(pending)
         except BaseException as error:
             add_note(error, NOTE_OF_KEY)
@@ -581,11 +607,11 @@ class ThreadInbox:
                 self._work_came.notify_all()
             return is_admitted
 
-    def give_back(self, pending: Pending) -> None:
+    def release_place(self, pending: Pending) -> None:
         """Free the place of an item that has ended or is to be retried."""
         if self._job.key_limit is not None:
             with self._lock:
-                if self._inbox.give_back(pending):
+                if self._inbox.release_place(pending):
                     self._work_came.notify()
                 if self._inbox.is_newly_due():
                     self._work_came.notify_all()
@@ -593,8 +619,9 @@ class ThreadInbox:
     def put_back(self, pendings: list[Pending]) -> None:
         """Put back the items of a lost worker, to be prepared once more."""
         with self._lock:
+            # They are admitted once more when a worker takes them, in the same order as before.
             for pending in pendings:
-                self._inbox.give_back(pending)
+                self._inbox.release_place(pending)
             self._inbox.put_back(pendings)
             self._work_came.notify_all()
 
@@ -614,17 +641,15 @@ class ThreadInbox:
             self._inbox.put_off(pending, delay)
             self._work_came.notify_all()  # idle workers must know the time of the retry
 
-    def resized(self) -> None:
-        """See `Executor.resized`."""
+    def notify_resize(self) -> None:
         self._work_came.notify_all()
 
-    def room_came(self) -> None:
-        """See `Executor.room_came`. The job may be over."""
+    def notify_room(self) -> None:
+        """See `Executor.notify_room`. The job may be over."""
         if self._job.source_ended:
             self._work_came.notify_all()
 
     def stop(self) -> None:
-        """End the wait for something to do."""
         self._wake()
 
     @synchronized

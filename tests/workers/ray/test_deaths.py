@@ -56,8 +56,8 @@ def digests(of: int, count: int) -> Iterator[bytes]:
 
 
 def digest(made: Made) -> bytes:
-    told = made.pixels.tobytes() + str(made.number).encode()
-    return hashlib.blake2b(told, digest_size=16).digest()
+    reported = made.pixels.tobytes() + str(made.number).encode()
+    return hashlib.blake2b(reported, digest_size=16).digest()
 
 
 def run(head: clusters.Head, count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:

@@ -289,26 +289,26 @@ class Renewed(CutOff):
 
 
 @pytest.mark.parametrize("kind", [CutOff, Renewed])
-def test_a_connection_that_ends_at_any_moment_says_so(
+def test_a_connection_that_ends_at_any_moment_raises_an_error(
     kind: type[CutOff], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray, "_CONNECTION_SECONDS", 0.01)
     for moment in itertools.count(1):
         cluster = kind({moment: LOSSES["actor"]})
         with in_place_of_ray(cluster):
-            told: tuple[BaseException, ...] = ()
+            reported: tuple[BaseException, ...] = ()
             try:
                 found = made("ray", ordered=True)
             except ExceptionGroup as group:
-                told = group.exceptions
+                reported = group.exceptions
             finally:
                 cluster.end()
         if not cluster.losses:
             assert found == made("thread", ordered=True)
             return
-        assert [type(error) for error in told] == [WorkerDiedError] * len(told), told
-        assert all("ray.shutdown() was called" in str(error) for error in told)
-        assert told or len(found) == COUNT  # all of it had come
+        assert [type(error) for error in reported] == [WorkerDiedError] * len(reported), reported
+        assert all("ray.shutdown() was called" in str(error) for error in reported)
+        assert reported or len(found) == COUNT  # all of it had come
 
 
 asked, begun, may_end = threading.Event(), threading.Event(), threading.Event()

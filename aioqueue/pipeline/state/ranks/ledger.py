@@ -17,7 +17,7 @@ from copy import copy
 from typing import Any, Final, NamedTuple
 
 from aioqueue.items.item import EpochEnd, Origin
-from aioqueue.items.provenance import Cut, ItemLabel, ItemTicket, finish
+from aioqueue.items.provenance import DeliveredParts, ItemLabel, ItemTicket, finish
 from aioqueue.pipeline.nodes.node import Taken
 from aioqueue.pipeline.nodes.progress import DeferredState, packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, State
@@ -56,7 +56,9 @@ class _Epoch:
         parts_before: returns the parts of an item that an earlier number of ranks has delivered.
     """
 
-    def __init__(self, shared: _Shared, epoch: int, parts_before: Callable[[int], Cut]) -> None:
+    def __init__(
+        self, shared: _Shared, epoch: int, parts_before: Callable[[int], DeliveredParts]
+    ) -> None:
         self.lock, self.lose, self.source = shared
         self.epoch = epoch
         self._parts_before = parts_before
@@ -65,7 +67,7 @@ class _Epoch:
         self._split: dict[
             int, ItemTicket
         ] = {}  # those of `_left` that have become several examples
-        self._done: dict[int, Cut] = {}  # their parts that were done before a restart
+        self._done: dict[int, DeliveredParts] = {}  # their parts that were done before a restart
         self._starts: list[EpochStart] = []  # where a source without random access can begin
         self.count: int | None = None
         """How many items the epoch has, once that is known."""
@@ -121,7 +123,7 @@ class _Epoch:
         # change (`ItemTicket.part_finished`), so that a copy may refer to them.
         copied._left = self._left.copy()
         copied._starts = self._starts.copy()
-        cuts = {number: ticket.cut() for number, ticket in self._split.items()}
+        cuts = {number: ticket.delivered_parts() for number, ticket in self._split.items()}
         copied._done = {**self._done, **cuts}
         return copied
 
@@ -162,7 +164,10 @@ class RankLedger:
     """
 
     def __init__(
-        self, shared: _Shared, entries: EpochEntries, cuts: Mapping[int, Mapping[int, Cut]]
+        self,
+        shared: _Shared,
+        entries: EpochEntries,
+        cuts: Mapping[int, Mapping[int, DeliveredParts]],
     ) -> None:
         self._lock = shared.lock
         self._shared = shared
@@ -215,7 +220,7 @@ class RankLedger:
             found.count = self._entries.length(epoch)
         return found
 
-    def _parts_before_of(self, epoch: int) -> Callable[[int], Cut]:
+    def _parts_before_of(self, epoch: int) -> Callable[[int], DeliveredParts]:
         # `cuts` go by places in the common order of all ranks, and tickets by the numbers of this
         # rank. A number without a place is a copy that pads the last round: nothing of it was
         # delivered before.
@@ -223,7 +228,7 @@ class RankLedger:
         if not cuts:
             return lambda _: {}
 
-        def parts_before(number: int) -> Cut:
+        def parts_before(number: int) -> DeliveredParts:
             place = place_of(epoch, number)
             return {} if place is None else cuts.get(place, {})
 
@@ -363,12 +368,12 @@ def start_of(state: State) -> EpochStart:
     return EpochStart(state.get("start", 0), state.get("start_place"))
 
 
-def cut_of(state: Iterable[Sequence[Any]]) -> Cut:
+def cut_of(state: Iterable[Sequence[Any]]) -> DeliveredParts:
     """Read from plain JSON types which parts of items were delivered."""
     return {part: None if one is None else cut_of(one) for part, one in state}
 
 
-def cut_state(cut: Cut) -> list[list[Any]]:
+def cut_state(cut: DeliveredParts) -> list[list[Any]]:
     """Write delivered parts in plain JSON types: each part with its own parts, or ``None`` for the
     whole part."""
     return [[part, None if one is None else cut_state(one)] for part, one in cut.items()]

@@ -21,7 +21,7 @@ from aioqueue.base.arguments import checked_flag
 from aioqueue.errors import with_article
 from aioqueue.items.position_file import Position
 from aioqueue.items.positions import differences
-from aioqueue.items.provenance import Cut
+from aioqueue.items.provenance import DeliveredParts
 from aioqueue.pipeline.examples.layout import Layout
 from aioqueue.pipeline.nodes.progress import ResumePoint, packed, unpacked
 from aioqueue.pipeline.nodes.rows import State
@@ -389,7 +389,7 @@ def _starting_points(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[
             yield dealt.begin
 
 
-def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: Cut) -> Cut:
+def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: DeliveredParts) -> DeliveredParts:
     """The parts of items that were delivered, by place in the whole epoch."""
     cuts = before
     # An item of a rest may have been delivered in part by several numbers of ranks, one after the
@@ -402,7 +402,7 @@ def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: Cut) -> Cut:
     return cuts
 
 
-def _joined(one: Cut, other: Cut) -> Cut:
+def _joined(one: DeliveredParts, other: DeliveredParts) -> DeliveredParts:
     """The parts that were delivered in either, or in both."""
     joined = dict(one)
     for part, cut in other.items():

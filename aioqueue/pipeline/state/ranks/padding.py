@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from aioqueue.items.provenance import named
+from aioqueue.items.provenance import as_labels
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import id_of, id_text
 from aioqueue.pipeline.nodes.rows import END, Id, Row, State
@@ -113,7 +113,7 @@ class RankPadding(HoldingTransform):
         first = _EXTRA + self._extra
         self._extra += len(rows)
         return [  # labels, not tickets: the items were counted when their rows came first
-            (value, number, index, sub, named(origin))
+            (value, number, index, sub, as_labels(origin))
             for number, (value, _, index, sub, origin) in enumerate(rows, first)
         ]
 

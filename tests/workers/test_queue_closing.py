@@ -69,7 +69,7 @@ async def rest_of(queue: Any) -> list[int]:
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("second", KINDS)
 async def test_all_arrives(world: World, first: str, second: str) -> None:
-    """Whichever ends first: the other one goes on, and only its end closes the queue."""
+    """Whichever runner ends first, the other one continues, and only its end closes the queue."""
     queue = face_of(world, 3)
     async with coordinated(world) as coord:
         runners = [
@@ -139,8 +139,8 @@ def test_without_a_coordinator_a_failure_waits_for_the_others() -> None:
         raise error
 
     failing = sync.QueueRunner(queue, fail)
-    going_on = runner_of("op", queue, gated([1, 2], gate))
-    threads = [*going_on.create_threads(start=True), *failing.create_threads(start=True)]
+    is_running = runner_of("op", queue, gated([1, 2], gate))
+    threads = [*is_running.create_threads(start=True), *failing.create_threads(start=True)]
     spin_until(lambda: repr(failing).endswith("idle>"))
     assert not queue.is_closed()
     gate.open()
@@ -154,7 +154,7 @@ def test_without_a_coordinator_a_failure_waits_for_the_others() -> None:
 
 class TestClosingIt:
     def make(
-        self, name: str, queue: sync.FIFOQueue, gate: Gate, said: list[str]
+        self, name: str, queue: sync.FIFOQueue, gate: Gate, messages: list[str]
     ) -> sync.QueueRunner:
         numbers = gated([1], gate)
 
@@ -165,42 +165,42 @@ class TestClosingIt:
         return sync.QueueRunner(
             queue,
             op,
-            close_op=lambda: said.append(f"close {name}"),
-            cancel_op=lambda: said.append(f"cancel {name}"),
+            close_op=lambda: messages.append(f"close {name}"),
+            cancel_op=lambda: messages.append(f"cancel {name}"),
         )
 
     def is_idle(self, runner: sync.QueueRunner) -> bool:
         return repr(runner).endswith("idle>")
 
     def test_each_in_its_way_in_the_order_of_their_ends(self) -> None:
-        queue, said = sync.FIFOQueue(5), list[str]()
+        queue, messages = sync.FIFOQueue(5), list[str]()
         gates = [Gate() for _ in range(3)]
-        runners = [self.make(str(i), queue, gate, said) for i, gate in enumerate(gates)]
+        runners = [self.make(str(i), queue, gate, messages) for i, gate in enumerate(gates)]
         with sync.Coordinator() as coord:
             for runner in runners:
                 coord.start(runner)
             for i in (1, 0, 2):
-                assert not said
+                assert not messages
                 gates[i].open()
                 spin_until(partial(self.is_idle, runners[i]))
-            assert sorted(said) == ["close 0", "close 1", "close 2"]
-            assert said[-1] == "close 2"
+            assert sorted(messages) == ["close 0", "close 1", "close 2"]
+            assert messages[-1] == "close 2"
 
     def test_a_stop_closes_it_at_once(self) -> None:
-        queue, said = sync.FIFOQueue(5), list[str]()
+        queue, messages = sync.FIFOQueue(5), list[str]()
         gates = [Gate(), Gate()]
-        runners = [self.make(str(i), queue, gate, said) for i, gate in enumerate(gates)]
+        runners = [self.make(str(i), queue, gate, messages) for i, gate in enumerate(gates)]
         coord = sync.Coordinator()
         for runner in runners:
             coord.start(runner)
         gates[0].open()
         spin_until(lambda: repr(runners[0]).endswith("idle>"))
-        assert not said
+        assert not messages
         coord.request_stop()
-        assert said == ["cancel 0", "cancel 1"]
+        assert messages == ["cancel 0", "cancel 1"]
         gates[1].open()
         coord.join()
-        assert said == ["cancel 0", "cancel 1"]
+        assert messages == ["cancel 0", "cancel 1"]
 
 
 def test_nothing_is_kept() -> None:
@@ -222,14 +222,14 @@ def test_a_dropped_run_is_not_waited_for() -> None:
     queue = sync.FIFOQueue(5)
     sync.QueueRunner(queue, [lambda: None]).create_threads()
     gc.collect()
-    going_on = runner_of("op", queue, iter([1]))
-    for thread in going_on.create_threads(start=True):
+    is_running = runner_of("op", queue, iter([1]))
+    for thread in is_running.create_threads(start=True):
         thread.join()
     assert queue.is_closed()
 
 
 def test_many_that_end_at_once() -> None:
-    """Whoever is last: just one closes it, and none too early."""
+    """Exactly one runner closes the queue, whichever is the last, and none too early."""
     for _ in range(50):
         queue = sync.FIFOQueue(None)
         closed: list[int] = []
@@ -252,7 +252,7 @@ def test_many_that_end_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["prepare", "prepare ordered"])
-def test_who_begins_while_the_last_one_closes_it(kind: str) -> None:
+def test_a_worker_that_begins_while_the_last_one_closes_it(kind: str) -> None:
     """It comes too late, and says so: nothing of what it has would arrive."""
     queue = sync.FIFOQueue(5)
     late = runner_of(kind, queue, iter(range(9)))
@@ -274,7 +274,7 @@ def end() -> None:
     raise OutOfRangeError("no more")
 
 
-def test_what_closes_nothing_keeps_nobody_away() -> None:
+def test_a_runner_that_leaves_the_queue_open_refuses_no_other() -> None:
     """A runner whose way of closing leaves the queue open leaves it to others."""
     queue = sync.FIFOQueue(20)
     with sync.Coordinator() as coord:

@@ -54,7 +54,7 @@ class TestBytesInFlight:
         assert filled(InFlightWindow(2, 10, at_once=3)) == 2
         assert filled(InFlightWindow(100, None, at_once=3)) == 100
 
-    def test_as_soon_as_it_is(self) -> None:
+    def test_at_once_when_it_is(self) -> None:
         window = InFlightWindow(100, 10, at_once=3)
         filled(window)
         assert window.mark_ready(2)  # two more are coming: there is room for two beyond them
@@ -63,13 +63,13 @@ class TestBytesInFlight:
         assert filled(window) == 0
 
     @pytest.mark.parametrize(("size", "is_known"), [(0, False), (1, True), (2, True)])
-    def test_examples_of_no_bytes_tell_no_size(self, size: int, is_known: bool) -> None:
+    def test_examples_of_no_bytes_have_no_size(self, size: int, is_known: bool) -> None:
         window = InFlightWindow(100, 10, at_once=3)
         window.enter()
         assert window.mark_ready(size) is is_known
         assert bool(window.mean_bytes) is is_known
 
-    def test_a_monitor_tells_those_that_wait_for_the_queue(self) -> None:
+    def test_a_monitor_reports_waits_for_the_queue(self) -> None:
         queue = sync.FIFOQueue(1, "uint8", (100,))
         runner = prepare([b"x" * 100] * 9, unpacked, into=queue, workers=1, limit_bytes=1000)
         with sync.Coordinator() as coord, coord.monitor() as monitor:

@@ -93,7 +93,7 @@ class TestOthers:
 
 
 @pytest.mark.slow("asyncio")
-async def test_one_waits_for_room_and_nobody_overtakes(task_world: TaskWorld) -> None:
+async def test_one_waits_for_room_and_is_not_overtaken(task_world: TaskWorld) -> None:
     """Exactly once and in order, though some wait for their turns and some do not."""
     queue = aioqueue.FIFOQueue(2)
     async with aioqueue.Coordinator() as coord:

@@ -1,4 +1,4 @@
-"""Workers of a `prepare` that somebody cancels: whoever takes the examples hears of it."""
+"""If workers of a `prepare` are cancelled, the consumer of its examples learns of it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TestOneWorker:
 
         loop_world.run(main)
 
-    def test_who_takes_items_for_the_others(self, loop_world: AsyncioWorld) -> None:
+    def test_the_worker_that_takes_items_for_the_others(self, loop_world: AsyncioWorld) -> None:
         async def main() -> None:
             queue = aioqueue.FIFOQueue(9)
             async with aioqueue.Coordinator() as coord:
@@ -127,7 +127,9 @@ class TestOneWorker:
         loop_world.run(main)
 
     @pytest.mark.parametrize("early", [False, True], ids=["at its work", "before its first step"])
-    def test_who_reads_the_source_for_threads(self, loop_world: AsyncioWorld, early: bool) -> None:
+    def test_the_reader_of_the_source_for_threads(
+        self, loop_world: AsyncioWorld, early: bool
+    ) -> None:
         async def main() -> None:
             queue = aioqueue.FIFOQueue(9)
             async with aioqueue.Coordinator() as coord:
@@ -181,7 +183,7 @@ class TestOneWorker:
 
 
 @pytest.mark.skipif(bool(TrioWorld.missing()), reason=TrioWorld.missing())
-def test_a_scope_of_somebody_else() -> None:
+def test_a_foreign_cancel_scope() -> None:
     """In trio one around the block is around the workers as well; here the block's body is not."""
     world = TrioWorld()
 
@@ -206,10 +208,10 @@ async def anyio_never(number: int) -> int:
     return number
 
 
-def test_the_end_of_the_program_does_not_cut_short_who_is_stopped(
+def test_a_stopped_worker_ends_before_the_program(
     loop_world: AsyncioWorld,
 ) -> None:
-    """It cancels all tasks and waits for them; but these have been told, and clean up."""
+    """It cancels all tasks and waits for them; but these were stopped before, and clean up."""
     cleaned: list[str] = []
     runs: list[asyncio.Task[None]] = []
 
@@ -238,7 +240,7 @@ def test_the_end_of_the_program_does_not_cut_short_who_is_stopped(
 
 
 class TestNoCause:
-    """Where nothing is missing, or nobody else has cancelled them."""
+    """No example is missing, or only the coordinator has cancelled the workers."""
 
     def test_of_a_stop(self, task_world: TaskWorld) -> None:
         async def main() -> None:

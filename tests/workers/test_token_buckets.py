@@ -71,7 +71,7 @@ class TestPlaces:
         monkeypatch.setattr(key_limits, "monotonic", clock)
         return clock
 
-    def test_the_first_of_a_key_goes_on_when_its_time_has_come(self, clock: StillClock) -> None:
+    def test_the_first_of_a_key_continues_when_its_time_has_come(self, clock: StillClock) -> None:
         limit = KeyLimit(lambda value: value[0], None, TokenBuckets(per_second(2), 1))
         inbox = Inbox(limit)
         pendings = [
@@ -103,8 +103,24 @@ class TestPlaces:
         for one in pendings:
             limit.note_key(one)
         assert [limit.admit(one) for one in pendings] == [True, False, False]
-        assert limit.give_back(pendings[0]) is pendings[1]
-        assert "all 1 of key 0 are in preparation" in limit.told()[0]
+        assert limit.release_place(pendings[0]) is pendings[1]
+        assert "all 1 of key 0 are in preparation" in limit.describe_waiting()[0]
+
+    def test_idle_workers_sleep_while_all_places_are_taken(self, clock: StillClock) -> None:
+        """The rate gives the second item its place late, and the third one finds none free."""
+        limit = KeyLimit(lambda value: 0, 2, TokenBuckets(per_second(1), 1))
+        inbox = Inbox(limit)
+        pendings = [Pending(Item(number, number, 0, number)) for number in range(3)]
+        for one in pendings:
+            limit.note_key(one)
+        assert [inbox.admit(one) for one in pendings] == [True, False, False]
+        clock.now += 10
+        assert inbox.take(1) == [pendings[1]]
+        assert inbox.take(1) == []
+        assert inbox.seconds() is None, "no time helps, only a place"
+        assert not inbox.release_place(pendings[0]), "the rate forbids it until its time"
+        assert inbox.take(1) == []
+        assert inbox.seconds() == 1.0
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[Hashable, list[float]]:
@@ -181,7 +197,7 @@ class TestRuns:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("where", ["thread", "task"])
-    def test_who_sleeps_is_told_when_a_place_was_given_back_too_early(self, where: Any) -> None:
+    def test_a_place_released_before_its_time_wakes_a_sleeping_worker(self, where: Any) -> None:
         """The one that has given it back may be busy with its example for long."""
         gate, more, queue = Gate(0, 1), sync.FIFOQueue(2), sync.FIFOQueue(1)
         more.enqueue_many([0, 1])
@@ -211,7 +227,7 @@ class TestRuns:
             assert next(next(epochs)) == 0
         assert not [one for one in threading.enumerate() if one.name.startswith("aioqueue-abs")]
 
-    def test_what_waits_for_it_is_told(self) -> None:
+    def test_an_explanation_names_what_waits_for_the_rate(self) -> None:
         pipeline = numbers(50).prepare(abs, workers=1, rate=per_minute(0.01))
         with pipeline.epochs(1) as epochs:
             assert next(next(epochs)) == 0

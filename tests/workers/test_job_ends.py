@@ -1,4 +1,4 @@
-"""What ends a `prepare` and what only looks like it; what is closed then; streams as sources."""
+"""What ends a `prepare`, what does not, and what is closed then; streams as sources."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ class TestClosing:
                 await anyio.lowlevel.checkpoint()
                 closed.append("now")
 
-        queue, source = task_world.fifo(2), endless()  # kept, so that nobody else closes it
+        queue, source = (
+            task_world.fifo(2),
+            endless(),
+        )  # kept, so that the garbage collector does not close it
         with anyio.CancelScope() as scope:
             async with aioqueue.Coordinator() as coord:
                 runner = prepare(source, make, into=queue, workers=2, **options)
@@ -372,7 +375,7 @@ BY_KEY = {"concurrency_key": lambda number: number % 3, "max_per_key": 1}
     ],
     ids=["by key", "tasks by key", "async source", "async source by key", "processes"],
 )
-def test_who_brings_items_ends_with_the_last_worker(
+def test_the_helper_ends_with_the_last_worker(
     monkeypatch: pytest.MonkeyPatch,
     source: Callable[[], Any],
     make: Callable[[int], Any],
@@ -395,10 +398,10 @@ def test_who_brings_items_ends_with_the_last_worker(
         full = 2 if source is counting and not options else 4  # workers that take items themselves
         spin_until(lambda: runner.statistics().in_flight == full)
         queue.close(cancel_pending_enqueues=True)
-        spin_until(lambda: not bringers())
+        spin_until(lambda: not helper_threads())
 
 
-def bringers() -> list[str]:
-    """The threads that bring items to workers."""
+def helper_threads() -> list[str]:
+    """The threads that take items from the source for the workers."""
     names = [thread.name for thread in threading.enumerate()]
     return [name for name in names if "take_items" in name or "read_source" in name]

@@ -1,4 +1,4 @@
-"""How items are taken from a source, whatever it is, and who closes it."""
+"""`SourceReader`: how items are read from any source, and what closes it."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def test_a_drain_ends_the_reading_of_an_async_source(task_world: TaskWorld) -> N
     task_world.run(body)
 
 
-def test_who_reads_an_async_source_in_a_loop_that_is_closed_was_cancelled() -> None:
+def test_a_reader_of_an_async_source_in_a_closed_loop_was_cancelled() -> None:
     class Waits:
         async def __aiter__(self) -> AsyncIterator[int]:
             await asyncio.Event().wait()

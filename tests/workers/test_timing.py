@@ -1,4 +1,4 @@
-"""How workers measure themselves: what one turn stands for, and that slow ones are not missed."""
+"""How workers measure their turns: a turn may stand for several, and no slow turn is missed."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     return clock
 
 
-def goes_round(
-    worker: Any, clock: StillClock, seconds: float, look_after: int | None = None
+def run_turns(
+    worker: Any, clock: StillClock, seconds: float, sample_after: int | None = None
 ) -> int:
-    """Turns that are passed over, and the one that is measured: how many there were in all.
+    """Run the skipped turns and the measured one. Returns how many there were.
 
     Args:
         worker: the gauge.
         clock: what it measures by.
         seconds: of each turn, all of them in the function.
-        look_after: after how many turns somebody looks; ``None``: nobody does.
+        sample_after: the turn after which a monitor samples the worker; ``None`` for never.
     """
-    passed_over = 0
-    for passed_over in worker.passed_over():
+    skipped = 0
+    for skipped in worker.skipped_turns():
         clock.now += seconds
-        if passed_over == look_after:
-            worker.look(clock.now)
-    worker.asks(passed_over)
-    worker.got(Item(0, 0, 0, 0))
+        if skipped == sample_after:
+            worker.sample(clock.now)
+    worker.item_wait_started(skipped)
+    worker.item_received(Item(0, 0, 0, 0))
     clock.now += seconds
-    worker.made()
-    worker.delivered(as_made=False)
-    return passed_over + 1
+    worker.call_finished()
+    worker.delivery_finished(as_made=False)
+    return skipped + 1
 
 
 class TestQuickTurns:
     def test_one_stands_for_many_and_all_are_counted(self, clock: StillClock) -> None:
         worker = gauge.WorkerGauge("one")
         began = clock.now
-        worker.begins()
-        turns = [goes_round(worker, clock, 1e-5) for _ in range(50)]
+        worker.start_measuring()
+        turns = [run_turns(worker, clock, 1e-5) for _ in range(50)]
         assert turns[0] == 1
         assert 100 < max(turns) <= 512
         assert worker.calls == sum(turns)
@@ -60,23 +60,23 @@ class TestQuickTurns:
         assert worker.service.seconds == pytest.approx(1e-5 * sum(turns))
         assert worker.spent.busy == pytest.approx(clock.now - began)
 
-    def test_who_looks_has_the_next_one_measured(self, clock: StillClock) -> None:
+    def test_a_sample_has_the_next_turn_measured(self, clock: StillClock) -> None:
         worker = gauge.WorkerGauge("one")
-        worker.begins()
-        while goes_round(worker, clock, 1e-5) < 100:
+        worker.start_measuring()
+        while run_turns(worker, clock, 1e-5) < 100:
             pass
-        assert goes_round(worker, clock, 1.0, look_after=3) == 4
-        assert goes_round(worker, clock, 1.0) == 1, "they are slow now: each of them is measured"
-        assert goes_round(worker, clock, 1.0) == 1
+        assert run_turns(worker, clock, 1.0, sample_after=3) == 4
+        assert run_turns(worker, clock, 1.0) == 1, "they are slow now: each of them is measured"
+        assert run_turns(worker, clock, 1.0) == 1
 
     def test_the_mean_is_true_where_turns_differ(self, clock: StillClock) -> None:
         """Every third takes ten times as long; looks come whenever they come."""
         worker = gauge.WorkerGauge("one")
-        worker.begins()
+        worker.start_measuring()
         began, turns = clock.now, 0
         for number in range(3000):
-            look_after = 7 if number % 5 == 0 else None
-            turns += goes_round(worker, clock, (1e-5, 1e-5, 1e-4)[number % 3], look_after)
+            sample_after = 7 if number % 5 == 0 else None
+            turns += run_turns(worker, clock, (1e-5, 1e-5, 1e-4)[number % 3], sample_after)
         assert worker.calls == turns
         assert worker.spent.busy == pytest.approx(clock.now - began, rel=1e-6)
         mean = worker.service.seconds / turns
@@ -85,54 +85,54 @@ class TestQuickTurns:
 
 def test_slow_turns_are_measured_one_by_one(clock: StillClock) -> None:
     worker = gauge.WorkerGauge("one")
-    worker.begins()
-    assert [goes_round(worker, clock, 0.01) for _ in range(5)] == [1] * 5
+    worker.start_measuring()
+    assert [run_turns(worker, clock, 0.01) for _ in range(5)] == [1] * 5
     assert worker.service.longest == pytest.approx(0.01)
 
 
 class TestFullWindow:
-    """While no item is let in, nobody starves: what a reader is told goes on, and never back."""
+    """While the window is full, no worker starves. The reported seconds never decrease."""
 
-    def test_what_goes_on_is_no_starving_either(self, clock: StillClock) -> None:
+    def test_the_current_wait_is_no_starving_either(self, clock: StillClock) -> None:
         job = gauge.Gauge()
         worker = job.worker("one")
-        worker.begins()
-        worker.asks(0, job.seconds_full)
+        worker.start_measuring()
+        worker.item_wait_started(0, job.seconds_full)
         clock.now += 1.0  # the source takes its time
         job.is_full()
-        told = [job.sum(clock.now).starved]
+        starved = [job.sum(clock.now).starved]
         for _ in range(3):
             clock.now += 5.0
-            told.append(job.sum(clock.now).starved)
+            starved.append(job.sum(clock.now).starved)
         job.has_room()
         clock.now += 2.0
-        told.append(job.sum(clock.now).starved)
-        worker.got(Item(0, 0, 0, 0), job.seconds_full)
-        told.append(job.sum(clock.now).starved)
-        assert told == [1.0, 1.0, 1.0, 1.0, 3.0, 3.0]
+        starved.append(job.sum(clock.now).starved)
+        worker.item_received(Item(0, 0, 0, 0), job.seconds_full)
+        starved.append(job.sum(clock.now).starved)
+        assert starved == [1.0, 1.0, 1.0, 1.0, 3.0, 3.0]
 
-    def test_of_who_waits_for_others_too(self, clock: StillClock) -> None:
-        """Items come to it by somebody else, who alone knows of the room."""
+    def test_a_worker_that_gets_its_items_from_a_helper(self, clock: StillClock) -> None:
+        """A helper takes the items, and only the helper knows of the room."""
         job = gauge.Gauge()
         worker = job.worker("one")
         job.is_full()
         clock.now += 1.0
-        worker.asks()
+        worker.item_wait_started()
         clock.now += 4.0
         assert job.sum(clock.now).starved == 4.0
-        worker.got(Item(0, 0, 0, 0))
+        worker.item_received(Item(0, 0, 0, 0))
         assert job.sum(clock.now).starved == 4.0
 
 
 class TestRuns:
-    """What a monitor shows of workers at the end, by a clock that source and function move."""
+    """The final numbers of workers, with a clock that only source and function advance."""
 
     @pytest.fixture
     def clock(self, monkeypatch: pytest.MonkeyPatch) -> StillClock:
         clock = StillClock()
-        rooms = ("worker_timing", "executors", "task_executor", "thread_common", "key_limits")
-        for name in rooms:
-            module = importlib.import_module(f"aioqueue.inputs.prepare.{name}")
+        executors = [f"executors.{name}" for name in ("threads", "tasks", "worker_threads")]
+        for name in ("timing", "key_limits", *executors):
+            module = importlib.import_module(f"aioqueue.workers.{name}")
             monkeypatch.setattr(module, "perf_counter", clock)
         return clock
 
@@ -184,7 +184,7 @@ class TestRuns:
 
     @pytest.mark.parametrize("limit", ["max_in_flight", "limit_bytes"])
     @pytest.mark.parametrize("where", ["thread", "task"])
-    def test_who_waits_for_room_does_not_starve(
+    def test_a_worker_that_waits_for_room_does_not_starve(
         self, clock: StillClock, where: str, limit: str
     ) -> None:
         gate, queue = Gate(1, 2), sync.FIFOQueue(8)
@@ -203,7 +203,7 @@ class TestRuns:
         assert stage.seconds_bytes_full == (5.0 if limit == "limit_bytes" else 0.0)
 
     @pytest.mark.parametrize("where", ["thread", "task"])
-    def test_keys_keep_nobody_idle_while_all_work(self, clock: StillClock, where: str) -> None:
+    def test_keys_keep_no_worker_idle_while_all_work(self, clock: StillClock, where: str) -> None:
         gate, queue = Gate("a0", "a1", "b0"), sync.FIFOQueue(8)
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             runner = inputs.prepare(
@@ -229,7 +229,7 @@ def test_deaths_of_workers_that_have_ended_are_counted(clock: StillClock) -> Non
     workers = [job.worker(name) for name in ("one", "two")]
     for number, worker in enumerate(workers):
         worker.deaths = number + 1
-    job.left(workers[0])
+    job.worker_ended(workers[0])
     assert job.sum(clock.now).deaths == 3
-    job.left(workers[1])
+    job.worker_ended(workers[1])
     assert job.sum(clock.now).deaths == 3

@@ -1,4 +1,4 @@
-"""What becomes of items that fail: skipped, tried again, told, written down and replayed."""
+"""Items that fail are skipped, retried, reported, quarantined and replayed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def flaky(times: int) -> Callable[[int], int]:
 
 class TestSkip:
     @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
-    async def test_the_rest_goes_on(
+    async def test_the_rest_continues(
         self, world: World, fitting: Callable[..., Any], ordered: bool
     ) -> None:
         runners: list[Runner] = []
@@ -257,7 +257,7 @@ class TestRetry:
         drained(queue, prepare([1], flaky(3), into=queue, on_error=Retry(3, backoff)))
         assert asked == [1, 2, 3]
 
-    def test_a_wrong_backoff_is_told(self) -> None:
+    def test_a_wrong_backoff_is_reported(self) -> None:
         queue = sync.FIFOQueue(N)
         on_error = Retry(3, lambda failures: -1.0)
         with pytest.raises(ExceptionGroup) as caught:
@@ -460,7 +460,7 @@ class TestFile:
         assert len(read_quarantine(path, trusted=True)) == 50
 
     def test_nothing_is_unpickled_that_the_run_has_not_written(self, tmp_path: Path) -> None:
-        """Not what others append, nor lines of its own that somebody has changed or moved."""
+        """Neither what others append, nor lines of this run that were changed or moved."""
         path = tmp_path / "bad.jsonl"
         runner = self.run([b"one", b"two"], path)
         own = path.read_bytes()
@@ -476,7 +476,7 @@ class TestFile:
             with pytest.raises(DataLossError, match="1 of 2 records of this run are gone"):
                 _ = runner.quarantine
 
-    def test_records_that_are_gone_are_told(self, tmp_path: Path) -> None:
+    def test_lost_records_are_reported(self, tmp_path: Path) -> None:
         path = tmp_path / "bad.jsonl"
         runner = self.run([1, 2, 3], path)
         lines = path.read_bytes().splitlines(keepends=True)
@@ -489,8 +489,8 @@ class TestFile:
         with pytest.raises(FileNotFoundError):
             _ = runner.quarantine
 
-    def test_a_line_that_somebody_else_has_left_torn(self, tmp_path: Path) -> None:
-        """It stays the only one that is lost, and it is told."""
+    def test_a_torn_line_of_another_run(self, tmp_path: Path) -> None:
+        """It remains the only lost line, and it is reported."""
         path = tmp_path / "bad.jsonl"
         self.run(["a"], path, seed=1)
         whole = path.read_bytes()

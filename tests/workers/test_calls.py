@@ -75,7 +75,7 @@ def test_nothing() -> None:
         called(lambda value: None)
 
 
-def test_the_end_of_an_epoch_is_handed_on() -> None:
+def test_the_end_of_an_epoch_is_forwarded() -> None:
     end = EpochEnd(1, 9)
 
     def fail(value: Any) -> None:
@@ -118,15 +118,15 @@ def test_a_function_of_several_arguments() -> None:
     def sums(pair: tuple[int, int]) -> int:
         return sum_of(pair[0])  # type: ignore[call-arg]
 
-    def told(function: Any, value: Any) -> list[str]:
+    def notes_of(function: Any, value: Any) -> list[str]:
         item = Item(0, value, 0, 0)
         with pytest.raises(TypeError) as caught:
             called(function, item)
         return failure_of(item, caught.value, "prepare").__notes__
 
-    told_of = told(sum_of, (1, 2))
-    assert "an item is passed as one argument" in told_of[-1]
-    assert len(told(sum_of, 1)) == len(told(sums, (1, 2))) == len(told_of) - 1
+    notes = notes_of(sum_of, (1, 2))
+    assert "an item is passed as one argument" in notes[-1]
+    assert len(notes_of(sum_of, 1)) == len(notes_of(sums, (1, 2))) == len(notes) - 1
 
 
 def test_in_tasks(task_world: TaskWorld) -> None:

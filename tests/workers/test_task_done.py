@@ -1,4 +1,4 @@
-"""What `prepare` says is done: elements of its queue that nobody else could say it of."""
+"""`prepare` calls `task_done` for elements that it skips or that give no example."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class RefusedError(ValueError):
     """What the functions raise."""
 
 
-def fate_of(number: int) -> str:
+def outcome_of(number: int) -> str:
     """What becomes of an item; fixed, so that other processes agree."""
     return random.Random(number).choice(["given", "skipped", "none"])
 
 
 def single(number: int) -> int | None:
     """One example, or none, or a failure."""
-    fate = fate_of(number)
-    if fate == "skipped":
+    outcome = outcome_of(number)
+    if outcome == "skipped":
         raise RefusedError(number)
-    return number if fate == "given" else None
+    return number if outcome == "given" else None
 
 
 def several(number: int) -> Iterator[int]:
     """Some examples, or none, or a failure after some of them."""
-    fate = fate_of(number)
-    if fate == "none":
+    outcome = outcome_of(number)
+    if outcome == "none":
         return
     yield number
-    if fate == "skipped":
+    if outcome == "skipped":
         raise RefusedError(number)
     yield number
 
@@ -61,7 +61,7 @@ WAYS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (single, {"ordered": True}),
     (single, {"limit_bytes": 1000}),
     (single, {"on_error": Retry(1, then="skip")}),
-    (single, {"concurrency_key": fate_of, "max_per_key": 1}),
+    (single, {"concurrency_key": outcome_of, "max_per_key": 1}),
     (several, {}),
     (several, {"ordered": True}),
     (single, {"where": "process"}),
@@ -75,7 +75,7 @@ TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (several_async, {"ordered": True, "item_timeout": 60}),
 ]
 COUNT = 40
-GIVEN = [number for number in range(COUNT) if fate_of(number) == "given"]
+GIVEN = [number for number in range(COUNT) if outcome_of(number) == "given"]
 
 
 def filled() -> sync.FIFOQueue[int]:
@@ -169,13 +169,13 @@ MAKES: dict[str, tuple[Callable[[Any], Any], int]] = {
     "flat gives nothing": (lambda source: source.flat(lambda number: ()), 0),
     "batches": (lambda source: source.batch(2).prepare(refused, on_error="skip"), COUNT),
     "batches that are given": (lambda source: source.batch(2).prepare(len), COUNT),
-    "filter": (lambda source: source.filter(lambda number: fate_of(number) == "given"), COUNT),
+    "filter": (lambda source: source.filter(lambda number: outcome_of(number) == "given"), COUNT),
     "take": (lambda source: source.take(5), COUNT),
 }
 
 
 @pytest.mark.parametrize("name", MAKES)
-def test_nothing_else_is_said_to_be_done(name: str) -> None:
+def test_nothing_else_is_marked_done(name: str) -> None:
     """An example that is one of several, or a part of a batch, is no element of the queue."""
     make, unfinished = MAKES[name]
     queue = filled()
@@ -188,8 +188,8 @@ def test_a_failure_leaves_the_item_unfinished() -> None:
     with pytest.raises(ExceptionGroup), sync.Coordinator() as coord:
         coord.start(prepare(queue, single, into=into, workers=1, drop_none=True))
         coord.wait_for_stop()
-    before = next(number for number in range(COUNT) if fate_of(number) == "skipped")
-    given = [number for number in range(before) if fate_of(number) == "given"]
+    before = next(number for number in range(COUNT) if outcome_of(number) == "skipped")
+    given = [number for number in range(before) if outcome_of(number) == "given"]
     statistics = queue.statistics()
     # Another item may have ended between the failure and the stop of its worker: there is only one.
     assert statistics.unfinished == COUNT - (before - len(given))
@@ -212,8 +212,8 @@ def test_an_item_that_is_too_late_is_done() -> None:
     asyncio.run(main())
 
 
-def test_who_says_too_often_that_it_is_done_is_told() -> None:
-    """The queue was told that all is done, and then an item is skipped."""
+def test_one_task_done_too_many_is_an_error() -> None:
+    """All elements were reported as done, and then an item is skipped."""
     queue, into = sync.FIFOQueue(None), sync.FIFOQueue(None)
     queue.enqueue(1)
     queue.task_done()

@@ -26,7 +26,7 @@ def taken(pace: ReadPace, now: list[float], seconds: float, workers: int = 1) ->
 
 
 def grown(now: list[float], seconds: float, workers: int = 1) -> tuple[ReadPace, list[int]]:
-    """A new one that goes on at one speed, and how many were taken each time."""
+    """A new pace at a constant speed, and how many items it reads each time."""
     pace = ReadPace()
     sizes = [taken(pace, now, 0.0, workers)]
     for _ in range(9):
