@@ -19,7 +19,7 @@ only this one.
   `InvalidArgumentError` if there is no such place.
 * A caller asks a scan once, for one form: values, entries, or entries with places. All forms have
   the same items in the same order. Only `Scan.placed` pays for places.
-* Whoever closes the iterator closes the files. No scan shares state with another one.
+* Closing the iterator closes the files. No scan shares state with another one.
 * A source that can only be read in a task implements `_ascan` as well, and its `_scan` raises.
 * A source that finds any item without reading others also implements `_pick`.
 """

@@ -149,7 +149,7 @@ class TestSignals:
 
 
 @linux
-class TestANewProcess:
+class TestSpawnedProcess:
     @pytest.fixture(autouse=True)
     def deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It may run here without changing anything."""

@@ -250,7 +250,7 @@ class TestNames:
         exec(f"from {face.__name__} import *", names)
         assert set(names) - {"__builtins__"} == set(face.__all__)
 
-    def test_the_package_has_nothing_else_that_looks_public(self) -> None:
+    def test_the_package_has_no_other_public_names(self) -> None:
         """Besides its modules, which Python puts there."""
         found = {name for name in vars(aioqueue) if not name.startswith("_")}
         others = found - set(aioqueue.__all__) - {"annotations"}

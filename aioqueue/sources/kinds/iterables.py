@@ -370,7 +370,7 @@ class OfIterable(BuiltinSource[T]):
                     yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         finally:
-            # Another iterator may belong to its owner, who goes on with it. A generator would
+            # Another iterator may belong to its owner, who continues with it. A generator would
             # otherwise end whenever the event loop collects it, with its files open until then.
             if inspect.isasyncgen(run):
                 await run.aclose()

@@ -259,7 +259,7 @@ hint_methods(Source, "inputs", ("split", "repeat"))
 
 
 class _PublicScan(Scan[T]):
-    """A scan of a source of the user's, by the public methods, any of which may be overridden.
+    """A scan of a source of the user's, by the public methods, which a subclass may override.
 
     A place within an epoch is the number of items before it, and the index of the last of them.
     """

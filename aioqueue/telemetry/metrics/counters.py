@@ -170,8 +170,8 @@ def never_less(earlier: ReadingT, later: ReadingT) -> ReadingT:
 
     A call in progress counts up to the moment of the reading. When it ends, its worker reads the
     clock first and stores the sum later: a reading between the two counted the call for a little
-    longer than it took. So the sum could shrink. Whoever subtracts counters, such as Prometheus,
-    would take that for a restart.
+    longer than it took. So the sum could shrink. A program that subtracts counters, such as
+    Prometheus, would take that for a restart.
     """
     raised: dict[str, Any] = {
         name: before
