@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
@@ -221,10 +222,11 @@ class HuggingFaceStream(OfIterable[Any]):
     _extra = "huggingface"
 
     def __init__(self, dataset: Any, name: str, *, seed: int | None, replay: Replay) -> None:
-        super().__init__(self._begun, name, seed=seed, blocking=True, replay=replay)
-        self._dataset = dataset
         why = _why_inexact(dataset)
-        self._has_state = why is None
+        # No bound method: the source would refer to itself.
+        begun = partial(_begun, dataset, why is None)
+        super().__init__(begun, name, seed=seed, blocking=True, replay=replay)
+        self._dataset = dataset
         if why is not None and not replay:
             self._is_repeatable = False
             self._refusal = InvalidArgumentError(
@@ -234,18 +236,6 @@ class HuggingFaceStream(OfIterable[Any]):
 
     def _details(self) -> str:
         return f" of a stream, seed={self.seed}"
-
-    def _begun(self, epoch: int) -> Any:
-        """Return the dataset of an epoch, which has its own state."""
-        # `copy.copy` would share the fields: its `__getstate__` returns them themselves.
-        dataset = object.__new__(type(self._dataset))
-        dataset.__dict__.update(self._dataset.__dict__)
-        if hasattr(dataset, "_ex_iterable"):
-            dataset._ex_iterable = _copied(dataset._ex_iterable)
-        if hasattr(dataset, "_epoch"):
-            dataset._epoch = copy.deepcopy(dataset._epoch)  # a tensor, if PyTorch is there
-        dataset.set_epoch(epoch)
-        return dataset if self._has_state else _WithoutState(dataset)
 
     def _determined(self) -> Determined:
         return Determined(values={"dataset": list(_parts(self._dataset))})
@@ -272,6 +262,19 @@ class HuggingFaceStream(OfIterable[Any]):
                 if isinstance(one, np.random.Generator)
             ],
         }
+
+
+def _begun(whole: Any, has_state: bool, epoch: int) -> Any:
+    """Return the dataset of an epoch, which has its own state."""
+    # `copy.copy` would share the fields: its `__getstate__` returns them themselves.
+    dataset = object.__new__(type(whole))
+    dataset.__dict__.update(whole.__dict__)
+    if hasattr(dataset, "_ex_iterable"):
+        dataset._ex_iterable = _copied(dataset._ex_iterable)
+    if hasattr(dataset, "_epoch"):
+        dataset._epoch = copy.deepcopy(dataset._epoch)  # a tensor, if PyTorch is there
+    dataset.set_epoch(epoch)
+    return dataset if has_state else _WithoutState(dataset)
 
 
 class _WithoutState:

@@ -4,57 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from aioqueue import inputs
 from aioqueue.inputs import Entry, Sink, Source
 from aioqueue.items.declared_kinds import KindRegistry
-from aioqueue.pipeline.sink import SINKS
-from aioqueue.readers.reader import FORMATS, FileFormat
+from aioqueue.readers.reader import FileFormat
 from aioqueue.sources.kinds.source import SOURCES, BuiltinSource
-
-ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]
-
-KINDS = [
-    *((kind, kind._functions, kind._extra, kind._page) for kind in SOURCES.kinds()),
-    *((kind, [kind.function], kind.extra, kind.page) for kind in FORMATS.kinds()),
-    *((kind, [kind._function], kind._extra, kind._page) for kind in SINKS.kinds()),
-]
-
-
-@pytest.mark.parametrize(
-    ("functions", "extra", "page"), [kind[1:] for kind in KINDS], ids=lambda value: str(value)
-)
-def test_what_a_kind_declares_exists(functions: Any, extra: str | None, page: str) -> None:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    for function in functions:
-        found: Any = inputs
-        for name in function.split("."):
-            found = getattr(found, name)
-        assert function.rpartition(".")[2] in text
-    assert extra is None or extra in EXTRAS
-
-
-def test_all_public_readers_and_sinks_are_listed() -> None:
-    reading = {name for name in inputs.__all__ if name.startswith("read_")}
-    assert {kind.function for kind in FORMATS.kinds()} == reading - {
-        "read_journal",
-        "read_quarantine",
-    }
-    writing = {name for name in inputs.__all__ if name.startswith("to_")}
-    assert {kind._function for kind in SINKS.kinds()} == writing
-
-
-def test_the_function_that_reads_what_a_sink_writes_has_a_format() -> None:
-    reading = {kind.function for kind in FORMATS.kinds()}
-    assert reading >= {kind._read_by for kind in SINKS.kinds()}
 
 
 def test_listing_imports_what_is_not_yet_imported() -> None:

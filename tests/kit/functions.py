@@ -43,6 +43,20 @@ def noise(number: Any, rng: np.random.Generator) -> tuple[Any, float]:
     return number, float(rng.random())
 
 
+async def noise_in_a_task(number: Any, rng: np.random.Generator) -> tuple[Any, float]:
+    return noise(number, rng)
+
+
+def refuses_five(number: int) -> int:
+    if number == 5:
+        raise ValueError("no five")
+    return number
+
+
+async def refuses_five_in_a_task(number: int) -> int:
+    return refuses_five(number)
+
+
 def delayed(number: int) -> int:
     """Takes up to half a millisecond, differently for each number."""
     time.sleep(random.Random(number).random() / 2000)

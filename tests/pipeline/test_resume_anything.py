@@ -8,8 +8,6 @@ value, what one undisturbed run gives.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import json
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,33 +15,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioqueue.inputs import (
     Pipeline,
-    Retry,
-    arrays,
-    items,
     merge_positions,
-    mix,
     numbers,
-    read_lines,
 )
-from tests.kit.exact import Exact, plain_form
-from tests.kit.going import packed
+from tests.kit.exact import Exact
+from tests.kit.examples import (
+    HAS_PYARROW,
+    Add,
+    Combine,
+    Make,
+    elastic_stages,
+    noised,
+    random_sources,
+    random_stages,
+    rich,
+)
 from tests.kit.resuming import (
     Batches,
     How,
     examples,
-    of_every_kind,
     run,
     shuffled,
     slowly,
     through_json,
-    write_files,
 )
 from tests.kit.worlds import HAS_TRIO, needs_trio
 
@@ -51,56 +51,14 @@ if TYPE_CHECKING or HAS_TRIO:
     import trio
 
 EPOCHS = 2
-HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 
 
-def sum_of(value: Any) -> int:
-    """A number that any value has, whatever it is made of."""
-    return zlib.crc32(json.dumps(plain_form(value)).encode())
+STAGES: dict[str, Add] = random_stages()
+"""Those of the examples of each stage, so that a new stage is in random pipelines."""
 
+COMBINED: dict[str, Combine] = random_stages(combines=True)
 
-def noised(value: Any, rng: np.random.Generator) -> tuple[int, float]:
-    return sum_of(value), float(rng.random())
-
-
-async def noised_in_a_task(value: Any, rng: np.random.Generator) -> tuple[int, float]:
-    await anyio.lowlevel.checkpoint()
-    return noised(value, rng)
-
-
-def rich(value: Any, rng: np.random.Generator) -> dict[str, Any]:
-    return of_every_kind(sum_of(value) % 100, rng)
-
-
-def sequence(value: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    return np.full(int(rng.integers(0, 12)), sum_of(value) % 1000)
-
-
-def copies(value: Any, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
-    for _ in range(sum_of(value) % 3):
-        yield noised(value, rng)
-
-
-def mostly(value: Any, rng: np.random.Generator) -> tuple[int, float] | None:
-    """Some fail, some are left out."""
-    kind = sum_of(value) % 5
-    if not kind:
-        raise ValueError("none of these")
-    return None if kind == 1 else noised(value, rng)
-
-
-def rarely_failing(value: Any, rng: np.random.Generator) -> tuple[int, float]:
-    if not sum_of(value) % 4:
-        raise ValueError("not this one")
-    return noised(value, rng)
-
-
-def is_wanted(value: Any) -> bool:
-    return bool(sum_of(value) % 4)
-
-
-def tokens(value: Any) -> int:
-    return sum_of(value) % 7
+SOURCES: dict[str, Make] = random_sources()
 
 
 def in_files(pipeline: Any) -> Any:
@@ -108,7 +66,14 @@ def in_files(pipeline: Any) -> Any:
     if not HAS_PYARROW:
         return pipeline.cache(key="1")
     name = f"{zlib.crc32(repr(pipeline).encode())}.cache"
-    return pipeline.cache(Path(PATHS[0]).parent.with_name(name), key="1", on_stale="rebuild")
+    return pipeline.cache(FOLDER[0] / name, key="1", on_stale="rebuild")
+
+
+CACHES: dict[str, Add] = {
+    "cache": lambda one, how, n: one.cache(key="1"),
+    "cache in files": lambda one, how, n: in_files(how.prepare(one, noised)),
+}
+STAGES.update(CACHES)
 
 
 class StageCall(NamedTuple):
@@ -117,54 +82,6 @@ class StageCall(NamedTuple):
     stage: str
     number: int = 1
     others: tuple[StageCall, ...] = ()
-
-
-Add = Callable[[Any, How, int], Any]
-
-STAGES: dict[str, Add] = {
-    "prepare": lambda one, how, n: how.prepare(one, noised),
-    "tasks": lambda one, how, n: how.prepare(one, noised_in_a_task),
-    "generators": lambda one, how, n: how.prepare(one, copies),
-    "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", drop_none=True),
-    "retries": lambda one, how, n: how.prepare(one, rarely_failing, on_error=Retry(1, then="skip")),
-    "flat": lambda one, how, n: one.flat(copies, workers=how.workers),
-    "filter": lambda one, how, n: one.filter(is_wanted),
-    "shuffle": lambda one, how, n: one.shuffle(3 * n),
-    "large shuffle": lambda one, how, n: one.shuffle(100),
-    "batch": lambda one, how, n: one.batch(n, collate=list),
-    "rich": lambda one, how, n: how.prepare(one, rich),
-    "rich batch": lambda one, how, n: how.prepare(one, rich).batch(n),
-    "rich unbatch": lambda one, how, n: how.prepare(one, rich).batch(n).unbatch(),
-    "whole batches": lambda one, how, n: one.batch(n, collate=list, drop_remainder=True),
-    "across epochs": lambda one, how, n: one.batch(n, collate=list, across_epochs=True),
-    "unbatch": lambda one, how, n: one.batch(n, collate=list).unbatch(),
-    "take": lambda one, how, n: one.take(4 * n),
-    "skip": lambda one, how, n: one.skip(2 * n),
-    "enumerate": lambda one, how, n: one.enumerate(n),
-    "window": lambda one, how, n: one.window(n, 1 + n % 4, collate=list),
-    "short windows": lambda one, how, n: one.window(
-        n, 1 + n % 3, collate=list, drop_remainder=False
-    ),
-    "map_batches": lambda one, how, n: one.batch(n, collate=list).map_batches(
-        noised, workers=how.workers, max_in_flight=how.limit
-    ),
-    "prefetch": lambda one, how, n: one.prefetch(n),
-    "cache": lambda one, how, n: one.cache(key="1"),
-    "cache in files": lambda one, how, n: in_files(how.prepare(one, noised)),
-    "bucket": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], n),
-    "tokens": lambda one, how, n: how.prepare(one, sequence).bucket([4, 8], tokens_per_batch=20),
-    "pack": lambda one, how, n: packed(how.prepare(one, sequence), 12, n),
-    "pieces": lambda one, how, n: packed(how.prepare(one, sequence), 5, n, on_too_long="split"),
-}
-
-
-COMBINED: dict[str, Callable[[Any, Any, int], Any]] = {
-    "mix": lambda one, other, n: one.mix(other, weights=[n, 2]),
-    "mix, first": lambda one, other, n: one.mix(other, weights=[n, 2], stop="first"),
-    "mix, tokens": lambda one, other, n: one.mix(other, weights=[n, 2], tokens=tokens),
-    "concat": lambda one, other, n: one.concat(other),
-    "zip": lambda one, other, n: one.zip(other),
-}
 
 
 def calls(depth: int = 0) -> st.SearchStrategy[list[StageCall]]:
@@ -178,9 +95,8 @@ def calls(depth: int = 0) -> st.SearchStrategy[list[StageCall]]:
     return st.lists(plain_ones | plain_ones | plain_ones | mixed, max_size=5)
 
 
-PATHS: list[str] = []
-DAMAGED: list[str] = []
-"""Of the files that some read."""
+FOLDER: list[Path] = []
+"""Where the files are that some read."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -195,33 +111,7 @@ def _many_switches() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def files(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = write_files(tmp_path_factory.mktemp("anything"))
-    PATHS[:] = map(str, sorted(folder.iterdir()))
-    damaged = folder / "damaged.txt"
-    damaged.write_bytes(b"sound 1\nsound 2\n\xff\nlost\n")
-    DAMAGED[:] = [str(damaged)]
-
-
-def lines(seed: int = 0) -> Any:
-    return read_lines(items(PATHS, shuffle=True, seed=seed))
-
-
-SOURCES: dict[str, Callable[[], Any]] = {
-    "numbers": lambda: numbers(30, shuffle=True, seed=3),
-    "one": lambda: numbers(1, seed=3),
-    "lines": lines,
-    "arrays": lambda: arrays({"x": np.arange(17, dtype=np.int16), "y": np.arange(17) / 3}, seed=1),
-    "mixture": lambda: mix([numbers(20, shuffle=True, seed=1), lines(4)], [2, 1], seed=5),
-    "part": lambda: numbers(40, shuffle=True, seed=3).split([0.6, 0.4])[0],
-    "part of lines": lambda: lines(2).split([0.4, 0.6])[1],
-    "repeated": lambda: numbers(9, shuffle=True, seed=3).repeat(3),
-    "repeated lines": lambda: lines(5).split([0.7, 0.3])[1].repeat(2),
-    "files in turn": lambda: lines(6).interleave(2),
-    "damaged files": lambda: read_lines(
-        [*PATHS, DAMAGED[0], *PATHS[:2]], encoding="ascii", seed=8, on_error="skip"
-    ),
-    "mixture that stops": lambda: mix([lines(7), numbers(9, seed=2)], stop="first", seed=6),
-}
+    FOLDER[:] = [tmp_path_factory.mktemp("anything")]
 
 
 def made(chain: list[StageCall] | tuple[StageCall, ...], how: How, source: Any) -> Any:
@@ -280,7 +170,7 @@ def test_the_rest_is_what_would_have_come(
     chain: list[StageCall], source: str, before: list[Leg], last: Leg
 ) -> None:
     def pipeline(how: How) -> Any:
-        return made(chain, how, SOURCES[source]())
+        return made(chain, how, SOURCES[source](FOLDER[0]))
 
     whole, _ = run(pipeline(How(1)), EPOCHS)
     found: Batches = []
@@ -293,11 +183,8 @@ def test_the_rest_is_what_would_have_come(
     assert continued(pipeline(last.how), last._replace(most=None), end)[0] == []
 
 
-ROW_BY_ROW = [
-    *("prepare", "tasks", "generators", "skips", "retries", "flat", "filter"),
-    *("shuffle", "large shuffle", "prefetch", "rich", "cache", "cache in files"),
-]
-"""Stages that any number of ranks can go on with, and that give examples one by one."""
+ROW_BY_ROW = [*elastic_stages(), *CACHES]
+"""Stages that any number of ranks can continue, and that give examples one by one."""
 
 AT_THE_END: dict[str, Callable[[Any, How, int], Any]] = {
     "batch": lambda one, how, n: how.prepare(one, noised).batch(n),
@@ -325,7 +212,7 @@ def test_ranks_of_any_number_give_each_example_once(
     chain: list[StageCall], source: str, end: str, before: list[list[Leg]], last: list[Leg]
 ) -> None:
     def pipeline(how: How) -> Any:
-        return AT_THE_END[end](made(chain, how, SOURCES[source]()), how, 3)
+        return AT_THE_END[end](made(chain, how, SOURCES[source](FOLDER[0])), how, 3)
 
     def on_ranks(those: list[Leg], position: Any) -> list[tuple[Batches, Any]]:
         return [

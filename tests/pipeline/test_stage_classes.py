@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import items, merge_positions
-from aioqueue.pipeline import stages
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.state_fields import NUMBER
 from aioqueue.pipeline.stages import base
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext, stage_class
 from aioqueue.pipeline.stages.filter import FilterNode
-
-FOLDER = Path(str(stages.__file__)).parent
-NAME = re.compile(r"^    name(?:: ClassVar\[str\])? = \"(\w+)\"", re.MULTILINE)
-NAMES = [
-    found[1]
-    for path in sorted(FOLDER.glob("*.py"))
-    if (
-        found := re.search(
-            r"^    name(?:: ClassVar\[str\])? = \"(\w+)\"", path.read_text(), re.MULTILINE
-        )
-    )
-]
-
-
-def test_every_file_is_of_one_stage_or_of_several() -> None:
-    shared = {path.stem for path in FOLDER.glob("*.py")} - {*NAMES}
-    assert shared == {"__init__", "base", "chain", "combining", "counted", "lengths", "transform"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stage_is_found_by_its_name(name: str) -> None:
-    found = stage_class(name)
-    assert found.name == name
-    assert found.__module__ == f"{stages.__name__}.{name}"
+from tests.kit.kinds import Kind, stage_kinds
 
 
 @pytest.mark.parametrize("name", ["nothing", "base", "combining", "../os", "os", "", "a.b", "é"])
@@ -49,10 +23,10 @@ def test_another_name_is_refused(name: str) -> None:
         stage_class(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_field_of_an_entry_has_a_check(name: str) -> None:
+@pytest.mark.parametrize("kind", stage_kinds(), ids=lambda one: one.name)
+def test_each_field_of_an_entry_has_a_check(kind: Kind) -> None:
     """A position may come from anywhere, so that no field is taken unread."""
-    for field in stage_class(name).entry_fields.values():
+    for field in kind.cls.entry_fields.values():
         with pytest.raises((ValueError, AttributeError, KeyError, TypeError)):
             field.check("entry", object())
 

@@ -21,6 +21,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.queues.faces import PeerFace
+from tests.kit.docstrings import entries, sections
 
 NEED_EXTRAS = {"aioqueue.worlds.trio": "trio", "aioqueue.torch": "torch"}
 NAMES = ["aioqueue", *(i.name for i in pkgutil.walk_packages(aioqueue.__path__, "aioqueue."))]
@@ -61,25 +62,6 @@ def function_of(member: Any) -> Any:
     if isinstance(member, PROPERTIES):
         return member.fget
     return getattr(member, "__func__", member)
-
-
-def sections(documentation: str) -> dict[str, str]:
-    """The sections of a docstring in Google style, by name."""
-    found: dict[str, list[str]] = {"": []}
-    current = ""
-    for line in inspect.cleandoc(documentation).splitlines():
-        if line.endswith(":") and line[:-1].isalpha() and line[0].isupper():
-            current = line[:-1]
-            found[current] = []
-        else:
-            found[current].append(line)
-    return {name: "\n".join(lines) for name, lines in found.items()}
-
-
-def entries(section: str) -> list[str]:
-    """The names that an ``Args:`` or ``Raises:`` section explains."""
-    lines = textwrap.dedent(section).splitlines()
-    return [line.split(":")[0].strip(" *") for line in lines if line and not line.startswith(" ")]
 
 
 def raises_itself(function: Any) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pkgutil
 from typing import Any, get_args
 
 import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import EnqueueOp
-from aioqueue.workers import executors
 from aioqueue.workers.executor import FILES, Executor, all_executors, find_executor
 from aioqueue.workers.executors.threads import ThreadExecutor
 from aioqueue.workers.options import Where
@@ -37,13 +35,6 @@ def test_every_where_has_an_executor() -> None:
     wheres = set(get_args(Where)) - {"auto"}
     assert set(FILES) == wheres
     assert {executor.where for executor in all_executors()} == wheres
-
-
-def test_every_file_with_an_executor_is_listed() -> None:
-    listed = {file for files in FILES.values() for file in files}
-    found = {executor.__module__.rpartition(".")[2] for executor in all_executors()}
-    assert found == listed
-    assert listed <= {module.name for module in pkgutil.iter_modules(executors.__path__)}
 
 
 @pytest.mark.parametrize("where", sorted(FILES))

@@ -255,7 +255,7 @@ class Source(Stages[T], BaseSource[T]):
         return Resumed(source, place)
 
 
-hint_methods(Source, "inputs", ("split", "repeat"))
+hint_methods(Source, "inputs", ("after", "epoch", "repeat", "split"))
 
 
 class _PublicScan(Scan[T]):

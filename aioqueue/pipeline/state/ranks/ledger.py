@@ -36,6 +36,18 @@ _EVERY: Final = 64
 _MOST_STARTS: Final = 4096
 
 
+class _Loss:
+    """Whether some delivered items are unknown, and why. The ledgers of a run share it, and not the
+    run's method: with that, each ledger would refer back to all of them."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+
+    def note(self, why: str) -> None:
+        # For good: items of such batches never finish, so that no later state would be right.
+        self.why = why
+
+
 class _Shared(NamedTuple):
     """What the epochs of a ledger share."""
 
@@ -286,7 +298,7 @@ class RunLedgers:
         }
         self.total: int = (rest or {}).get("total", 0)
         """How many batches this rank has delivered, over all runs."""
-        self._lost: str | None = None
+        self._loss = _Loss()
 
     def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, RankLedger]:
         """The items of the next source, and their ledger."""
@@ -294,7 +306,7 @@ class RunLedgers:
         found = {epoch: one["sources"][at] for epoch, one in self._epochs.items()}
         entries = EpochEntries(source, rank, {at: rest_of(one) for at, one in found.items()})
         cuts = {epoch: cut_of(one.get("cut", ())) for epoch, one in found.items()}
-        shared = _Shared(self._lock, self._lose, at)
+        shared = _Shared(self._lock, self._loss.note, at)
         self._ledgers.append(RankLedger(shared, entries, cuts))
         return entries, self._ledgers[-1]
 
@@ -330,19 +342,15 @@ class RunLedgers:
 
     @synchronized
     def _copied(self, epoch: int) -> tuple[int, str | None, list[tuple[_Epoch, dict[int, int]]]]:
-        return self.total, self._lost, [one.copied(epoch) for one in self._ledgers]
+        return self.total, self._loss.why, [one.copied(epoch) for one in self._ledgers]
 
     @synchronized
     def restore(self, epoch: int, state: State) -> None:
         """Restore the state of an earlier run of the same rank."""
         self.total = state["total"]
-        self._lost = state.get("lost")
+        self._loss.why = state.get("lost")
         for ledger, one in zip(self._ledgers, state.get("left", ()), strict=False):
             ledger.restore(epoch, one)
-
-    def _lose(self, why: str) -> None:
-        # For good: items of such batches never finish, so that no later state would be right.
-        self._lost = why
 
 
 def _left_in(epoch: _Epoch, ended: dict[int, int]) -> State:
