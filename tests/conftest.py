@@ -48,18 +48,18 @@ LOOPS = ("trio", "uvloop")
 MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
 # These play the event loops off against each other, so they need all of them.
 NEED_ALL_LOOPS = [
-    "queues/test_cancellation.py",
-    "queues/test_threads.py",
-    "coordination/test_failures.py",
-    "coordination/test_loopers.py",
-    "coordination/test_stop.py",
+    "queues/test_core_cancellation.py",
+    "queues/test_blocking_threads.py",
+    "coordination/test_core_failures.py",
+    "coordination/test_blocking_loopers.py",
+    "coordination/test_core_stop.py",
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "proofs/oracle/test_*.py"]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
-RAY = ["workers/ray", "ray/cluster", "ray/test_node_failures.py"]
+RAY = ["workers/ray", "ray/cluster", "ray/test_recovery_node_failures.py"]
 # Folders of tests that need what may not be installed.
 NEED_MORE = {"devices", "oracle", "ray", "torch"}
 collect_ignore_glob = [

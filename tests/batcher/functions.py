@@ -40,7 +40,7 @@ def modelled(folder: Path, values: list[Any]) -> list[Any]:
 
 
 def recorded(folder: Path, numbers: list[int]) -> list[Any]:
-    """The function of the model in `test_load.py`, in a process."""
+    """The function of the model in `test_batcher_load.py`, in a process."""
     note(folder, numbers)
     with open(folder / "gate") as gate:
         fcntl.flock(gate, fcntl.LOCK_SH)

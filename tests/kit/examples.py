@@ -1,7 +1,7 @@
 """A small example of each kind of stage, source, file format, sink and executor, by its class.
 
 `tests/contracts` asks the same questions of each; the random pipelines of
-`tests/pipeline/test_resume_anything.py` are made of the same examples. A kind without an example is
+`tests/pipeline/test_epochs_resume_anything.py` are made of the same examples. A kind without an example is
 reported by its name. To give one, add an entry to the table of its family. Its first variant is
 asked everything, the others are in random pipelines as well.
 

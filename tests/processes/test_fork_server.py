@@ -20,7 +20,7 @@ from aioqueue.processes.fork_server import server
 from aioqueue.processes.fork_server.client import ForkServer
 from tests.kit.processing import is_running, open_files
 from tests.kit.worlds import PATIENCE, spin_until
-from tests.workers.test_process_life import program, run
+from tests.workers.test_processes_life import program, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
 

@@ -1,7 +1,7 @@
 """The programs of a first week with aioqueue, run as their authors run them.
 
 * A network that is trained on a folder of JPEG files: here, beside the same with PyTorch's loader.
-* A service that batches requests, under load: `tests/batcher/test_load.py`.
+* A service that batches requests, under load: `tests/batcher/test_batcher_load.py`.
 * Threaded scripts that never stop their workers, and one that starts them again: here.
 * A web service with traces, whose clients hang up: here.
 * An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.

@@ -232,7 +232,7 @@ FILES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "tests").r
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_are_there(page: Path) -> None:
-    """Tests go by their end (`machine/test_machine.py`), all others by their whole path."""
+    """Tests go by their end (`core/test_machine.py`), all others by their whole path."""
     text = page.read_text(encoding="utf-8")
     tests = set(re.findall(r"[\w/]*\btest_\w+\.py", text))
     paths = set(re.findall(r"`((?:tests|examples|aioqueue|docs|\.ci)/[\w./-]+)`", text))

@@ -16,8 +16,8 @@ import pytest
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError, WorkerDiedError
 from tests.ray.local_handles import LocalHandle, fifo, settled
 from tests.ray.simulation import Killed, Program, Wire
-from tests.ray.test_every_call import VICTIMS, Faults
 from tests.ray.test_queue_actor import looped
+from tests.ray.test_queue_calls_killed import VICTIMS, Faults
 
 SITE: Mapping[int, list[int]] = {
     page: [link for link in (2 * page, 2 * page + 1) if link < 8] for page in range(1, 8)

@@ -7,7 +7,7 @@ gets an error that says why it cannot.
 
 The long form kills twice in a run, at all pairs of moments::
 
-    python -m tests.ray.test_every_call
+    python -m tests.ray.test_queue_calls_killed
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from aioqueue.workers.executors import ray as ray_executor
 from aioqueue.workers.executors import ray_actor
 from aioqueue.workers.executors.process_child import Sent
 from tests.kit.clusters import PATIENCE
-from tests.workers.ray.test_every_call import Cluster, in_place_of_ray
+from tests.workers.ray.test_ray_every_call import Cluster, in_place_of_ray
 
 COUNT, SIZE, FIT = 40, 1000, 4
 """How many items there are, how many bytes each has, and how many of them are within the bound."""

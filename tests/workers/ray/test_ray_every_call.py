@@ -5,7 +5,7 @@ no cluster is needed. What is made is what threads make, digest by digest, in th
 
 The long form loses two in a run, at all pairs of moments::
 
-    python -m tests.workers.ray.test_every_call
+    python -m tests.workers.ray.test_ray_every_call
 """
 
 from __future__ import annotations

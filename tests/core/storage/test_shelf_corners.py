@@ -22,7 +22,7 @@ from aioqueue.core.storage.protocol import Held, Storage
 from aioqueue.core.storage.shelf import ObjectShelf, TypedShelf, shelf_for
 from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.queues.fifo import fifo_storage
-from tests.core.storage.test_contract import ready
+from tests.core.storage.test_protocol import ready
 
 NUMBER = (Component("number", "int64", ()),)
 OBJECT = (Component("object", object, ()),)

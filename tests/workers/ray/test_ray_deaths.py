@@ -1,6 +1,6 @@
 """Actors and whole nodes are killed while they prepare: each item comes once, with the same bytes.
 
-The long form, with 20 actors and 5 nodes: ``python -m tests.workers.ray.test_deaths``.
+The long form, with 20 actors and 5 nodes: ``python -m tests.workers.ray.test_ray_deaths``.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_an_explanation_names_the_batcher_its_worker_and_its_callers(stuck: Stuc
         assert culprit.worker is not None
         assert "scores" in culprit.worker
         assert "has been at a batch of 1 for" in culprit.sentence
-        assert "test_watching.py" in culprit.sentence
+        assert "test_batcher_explained.py" in culprit.sentence
         assert "2 more in line behind" in culprit.chain[0]
         spin_until(lambda: not [one for one in aioqueue.explain().waits if "scores" in one.what])
 

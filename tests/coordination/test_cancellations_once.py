@@ -205,12 +205,12 @@ class TestCleanUp:
             (error,) = caught.value.exceptions
             assert isinstance(error, StillRunningError)
             assert "aioqueue-stubborn-0" in str(error)
-            assert "test_cancelled_once.py" in str(error)
+            assert "test_cancellations_once.py" in str(error)
             assert seen == ["cancelled", "cancelled", "whole"]  # the block has waited for it
             (message,) = caplog.messages  # while it waited
             assert "1 task still running after the grace period" in message
             assert "aioqueue-stubborn-0 in " in message
-            assert "test_cancelled_once.py" in message
+            assert "test_cancellations_once.py" in message
 
         in_loop(body)
 
@@ -391,7 +391,7 @@ class TestCleanUp:
         (error,) = caught.value.exceptions
         assert isinstance(error, StillRunningError)
         assert "aioqueue-op-0 at " in str(error)
-        assert "test_cancelled_once.py" in str(error)
+        assert "test_cancellations_once.py" in str(error)
         assert seen == ["cancelled", "cancelled"]
 
     @pytest.mark.slow
@@ -448,7 +448,7 @@ class TestCleanUp:
             may_end.set()
         assert seen == ["cancelled", "cancelled"]
         assert "aioqueue-function-0" in caplog.text
-        assert "test_cancelled_once.py" in caplog.text
+        assert "test_cancellations_once.py" in caplog.text
 
 
 class TestShields:
@@ -806,9 +806,9 @@ def test_stacks_show_where_the_worker_is(in_loop: Run) -> None:
             await rounds(2)
             text = str(coord.explain())
             (worker,) = coord._core._known()
-        assert "test_cancelled_once.py" in text
+        assert "test_cancellations_once.py" in text
         assert "await asyncio.Event().wait()" in text
-        assert "test_cancelled_once.py" in worker.where() or not worker.is_alive()
+        assert "test_cancellations_once.py" in worker.where() or not worker.is_alive()
 
     in_loop(body)
 

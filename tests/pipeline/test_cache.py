@@ -27,7 +27,7 @@ from tests.kit.exact import Exact
 from tests.kit.going import results
 from tests.kit.pipelines import failures_of
 from tests.kit.worlds import PATIENCE, World, spin_until
-from tests.sinks.test_writing import snapshots
+from tests.pipeline.test_write import snapshots
 
 HAS_PYARROW = importlib.util.find_spec("pyarrow") is not None
 needs_pyarrow = pytest.mark.skipif(not HAS_PYARROW, reason="pyarrow is not installed")
