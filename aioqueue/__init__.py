@@ -19,7 +19,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.batcher.batcher import Batcher
     from aioqueue.batcher.statistics import BatcherStatistics
     from aioqueue.coordination.aio import LooperTask, QueueRunner
-    from aioqueue.coordination.faces import Coordinator
+    from aioqueue.coordination.coordinator import Coordinator
     from aioqueue.coordination.restarts import Restart
     from aioqueue.core.attempts import QueueState, Statistics
     from aioqueue.errors import (
@@ -41,7 +41,7 @@ if typing.TYPE_CHECKING:
     from aioqueue.latest.latest import Latest
     from aioqueue.latest.state import Versioned
     from aioqueue.queues.aio import AsyncBatches
-    from aioqueue.queues.faces import AsyncQueue
+    from aioqueue.queues.base import AsyncQueue
     from aioqueue.queues.fifo import FIFOQueue, PaddingFIFOQueue
     from aioqueue.queues.priority import PriorityQueue
     from aioqueue.queues.shuffle import RandomShuffleQueue
@@ -104,7 +104,7 @@ _names = _PublicNames(
         "aioqueue.batcher.batcher": "Batcher",
         "aioqueue.batcher.statistics": "BatcherStatistics",
         "aioqueue.coordination.aio": "LooperTask QueueRunner",
-        "aioqueue.coordination.faces": "Coordinator",
+        "aioqueue.coordination.coordinator": "Coordinator",
         "aioqueue.coordination.restarts": "Restart",
         "aioqueue.errors": """
             AioQueueError CancelledError DataLossError DeadlineExceededError InvalidArgumentError
@@ -116,7 +116,7 @@ _names = _PublicNames(
         "aioqueue.latest.state": "Versioned",
         "aioqueue.system.locks": "__compiled__=COMPILED",
         "aioqueue.queues.aio": "AsyncBatches",
-        "aioqueue.queues.faces": "AsyncQueue",
+        "aioqueue.queues.base": "AsyncQueue",
         "aioqueue.queues.fifo": "FIFOQueue PaddingFIFOQueue",
         "aioqueue.queues.priority": "PriorityQueue",
         "aioqueue.queues.shuffle": "RandomShuffleQueue",

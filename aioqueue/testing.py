@@ -18,7 +18,7 @@ from aioqueue.base.public_names import World
 from aioqueue.coordination.shutdown import is_watcher
 from aioqueue.core.attempts import Statistics
 from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
-from aioqueue.queues.core import QueueFace
+from aioqueue.queues.queue_core import QueueFace
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.explain import stacks
 from aioqueue.worlds import current_waker

@@ -27,7 +27,7 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakSet
 
-from aioqueue.queues import blocking, core
+from aioqueue.queues import blocking, queue_core
 from aioqueue.system import forks
 from aioqueue.worlds import asyncio as asyncio_waiting
 from aioqueue.worlds import waker
@@ -214,9 +214,9 @@ class Scheduler:
             TIMEOUT_MAX=threading.TIMEOUT_MAX,
         )
         with ExitStack() as patches:
-            for module in (core, asyncio_waiting, waker):
+            for module in (queue_core, asyncio_waiting, waker):
                 patches.enter_context(patch.object(module, "threading", locks))
-            patches.enter_context(patch.object(core, "machine_lock", locks.RLock))
+            patches.enter_context(patch.object(queue_core, "machine_lock", locks.RLock))
             patches.enter_context(patch.object(blocking, "perf_counter", lambda: self.now))
             # Kept in each thread, and there are new ones for each run.
             patches.enter_context(patch.object(asyncio_waiting, "_thread_local", threading.local()))

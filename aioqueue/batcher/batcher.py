@@ -34,7 +34,7 @@ from aioqueue.coordination.tasks import Tasks, new_loop_runner, new_tasks, wait_
 from aioqueue.coordination.workers import format_with_places
 from aioqueue.core.attempts import PENDING
 from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedError, QueueFull
-from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.base import AsyncQueue, BlockingQueue
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds import current_waker

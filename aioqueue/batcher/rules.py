@@ -56,10 +56,10 @@ from aioqueue.errors import (
     counted,
     describe_exception,
 )
-from aioqueue.queues.core import QueueFace
-from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.base import AsyncQueue, BlockingQueue
 from aioqueue.queues.fifo import FIFOConstructor, FIFOQueue
 from aioqueue.queues.priority import PriorityConstructor
+from aioqueue.queues.queue_core import QueueFace
 from aioqueue.system.locks import is_held_here, synchronized
 from aioqueue.telemetry.explain.explanation import (
     Culprit,

@@ -35,8 +35,8 @@ from aioqueue.coordination.classify import (
     is_fatal,
     without_stops,
 )
-from aioqueue.coordination.core import BLOCK_NAME
-from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination.coordinator_core import BLOCK_NAME
+from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.coordination.misuse import (
     cannot_start,
     describe_argument,

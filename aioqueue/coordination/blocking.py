@@ -21,8 +21,8 @@ from aioqueue.base.arguments import (
 from aioqueue.base.hints import refuse_block
 from aioqueue.base.public_names import public, with_sections
 from aioqueue.base.tracebacks import reraise, shorten
-from aioqueue.coordination.core import BLOCK_NAME
-from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination.coordinator_core import BLOCK_NAME
+from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.coordination.misuse import (
     cannot_start,
     describe_argument,

@@ -28,7 +28,7 @@ from aioqueue.base.arguments import (
 from aioqueue.base.tracebacks import FailureNote, shorten
 from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, add_note, exception_text
-from aioqueue.queues.core import QueueFace
+from aioqueue.queues.queue_core import QueueFace
 
 _QUEUE: Final = r"'?(FIFO|RandomShuffle|PaddingFIFO|Priority)Queue'?"
 

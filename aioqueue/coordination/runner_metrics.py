@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aioqueue.base.arguments import EnqueueOp, function_name
 from aioqueue.core.meters import LockSamples, Meter, Tracer
-from aioqueue.queues.core import QueueFace
+from aioqueue.queues.queue_core import QueueFace
 from aioqueue.telemetry.explain.lock_waits import locks_of
 from aioqueue.telemetry.metrics.watch import EndingPart
 

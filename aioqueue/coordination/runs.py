@@ -35,7 +35,7 @@ from aioqueue.coordination.classify import (
     classify,
     owner_of_caller,
 )
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.misuse import (
     checked_ops,
     name_failed_worker,
@@ -55,7 +55,7 @@ from aioqueue.coordination.tasks import CooperativeYield
 from aioqueue.coordination.workers import AddedWorkers, WorkerPlan, failure_of_worker, format_end
 from aioqueue.core.meters import Meter, current_meter
 from aioqueue.errors import OutOfRangeError, counted
-from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.queues.queue_core import QueueCore, QueueFace
 from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.metrics.watch import StagePart, Watch
 from aioqueue.worlds import current_waker

@@ -49,7 +49,7 @@ from aioqueue.base.tracebacks import shorten, title_of
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.errors import StillRunningError, UndeliveredError, copy_exception, counted
-from aioqueue.queues.core import QueueCore, QueueFace
+from aioqueue.queues.queue_core import QueueCore, QueueFace
 from aioqueue.system.forks import living_queues
 from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry.explain.registry import forget_run, note_run

@@ -19,7 +19,7 @@ from aioqueue.base.display_text import LogLines
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.workers import Worker
 from aioqueue.errors import counted
-from aioqueue.queues.core import QueueCore
+from aioqueue.queues.queue_core import QueueCore
 from aioqueue.system.forks import living_queues
 from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry.explain.registry import WaitPoint, known_runs, known_waits

@@ -33,10 +33,10 @@ from aioqueue.core.elements.ownership import copy_shared
 from aioqueue.errors import add_note
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, misplaced
+from aioqueue.pipeline.batches.batch_shape import BatchShape, Promised
 from aioqueue.pipeline.build import length_of
 from aioqueue.pipeline.cache_file import CacheSink, rows_of_file
 from aioqueue.pipeline.epochs import Epochs
-from aioqueue.pipeline.examples.batch_shape import BatchShape, Promised
 from aioqueue.pipeline.fingerprint import code_of, times_of
 from aioqueue.pipeline.nodes.rows import EpochRange
 from aioqueue.pipeline.progress_bar import ProgressBar

@@ -31,8 +31,8 @@ from aioqueue.base.json_files import is_json, parsed
 from aioqueue.core.elements.trees import Branch, branch_of, path_text, record_of
 from aioqueue.core.elements.trees import Path as TreePath
 from aioqueue.errors import with_article
-from aioqueue.pipeline.examples.arrow import dtype_by_name, is_storable, name_of_dtype
-from aioqueue.pipeline.examples.batch_shape import BatchShape, Listed, container_paths
+from aioqueue.pipeline.batches.arrow import dtype_by_name, is_storable, name_of_dtype
+from aioqueue.pipeline.batches.batch_shape import BatchShape, Listed, container_paths
 from aioqueue.pipeline.sink import RowWriter, Sink
 
 _PURPOSE: Final = "a cache in files"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aioqueue.items.item import EpochEnd
-from aioqueue.pipeline.examples.batch_shape import BatchShape
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.rows import Id, Row, State, WantedRows

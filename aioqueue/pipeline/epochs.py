@@ -20,8 +20,8 @@ from aioqueue.items.item import EpochEnd
 from aioqueue.items.journal import JournalWriter
 from aioqueue.items.positions import misplaced
 from aioqueue.items.quarantined import Quarantined
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.build import length_of
-from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.progress import ResumePoint
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange
 from aioqueue.pipeline.nodes.stepping import RunLock

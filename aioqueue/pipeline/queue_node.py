@@ -24,7 +24,7 @@ from aioqueue.items.item import (
     delivered_number,
 )
 from aioqueue.items.provenance import DROPPED, UNKNOWN, RowOrigin, make_none, split
-from aioqueue.pipeline.examples.batch_shape import BatchShape
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow, RunOver
 from aioqueue.pipeline.nodes.node import Node, NoPositionError, Taken
 from aioqueue.pipeline.nodes.progress import (

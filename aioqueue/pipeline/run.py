@@ -30,8 +30,8 @@ from aioqueue.coordination.classify import ended_by_scope
 from aioqueue.coordination.tasks import spawn, threadsafe_caller
 from aioqueue.errors import interrupt_of
 from aioqueue.items.quarantined import Quarantined
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.build import Builder
-from aioqueue.pipeline.examples.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import RunOver, drive, drive_async
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import DeliveredRows, ResumePoint, first_epoch_of

@@ -426,7 +426,7 @@ class IterablePipeline(BasePipeline[T_co]):
     def _first_epoch(self) -> Epoch[T_co]:
         from aioqueue.pipeline.epochs import Epoch
         from aioqueue.pipeline.nodes.progress import ResumePoint
-        from aioqueue.pipeline.stages.chain import warn_if_reiterated
+        from aioqueue.pipeline.reiteration import warn_if_reiterated
 
         warn_if_reiterated(self)
         return Epoch(self, ResumePoint(0), watch_of(self))

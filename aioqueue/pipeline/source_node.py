@@ -28,7 +28,7 @@ from aioqueue.errors import add_note
 from aioqueue.items.item import ClosingRun, Entry, EpochEnd
 from aioqueue.items.provenance import UNKNOWN, RowOrigin
 from aioqueue.items.quota import ItemQuota
-from aioqueue.pipeline.examples.batch_shape import BatchShape
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import (
     Flow,
     RunOver,

@@ -14,7 +14,7 @@ from aioqueue.items.item import Entry, EpochEnd
 from aioqueue.items.positions import Place
 from aioqueue.items.provenance import RowOrigin
 from aioqueue.items.quota import ItemQuota
-from aioqueue.pipeline.examples.batch_shape import BatchShape
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import (
     drive,
     drive_async,

@@ -27,9 +27,9 @@ from aioqueue.base.public_names import public
 from aioqueue.base.tracebacks import SHORTENED, FailureNote, reraise, title_of
 from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
+from aioqueue.pipeline.batches.collation import rows_of
 from aioqueue.pipeline.build import length_of
 from aioqueue.pipeline.epochs import Epoch, Epochs
-from aioqueue.pipeline.examples.collation import rows_of
 from aioqueue.pipeline.fingerprint import options_of
 from aioqueue.pipeline.nodes.node import NoPositionError, Taken
 from aioqueue.pipeline.nodes.progress import ResumePoint

@@ -1,4 +1,4 @@
-"""Whether a process that has died is replaced, and the words for how it has ended."""
+"""What deaths of processes mean: when one is replaced, and when an item is given up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from aioqueue.processes.fork_server.bootstrap import imports_main
 
 MOST_USELESS: Final = 10
 """How many processes in a row may die without having done anything."""
+
+MOST_DEATHS: Final = 3
+"""An item fails if this many processes have died while they prepared it: it kills them."""
 
 _SEE_OUTPUT: Final = ": its error output says more"
 _GUARD: Final = (

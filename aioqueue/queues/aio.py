@@ -40,8 +40,8 @@ from aioqueue.core.elements.spec import BatchT, Columns, ElementT, Typed
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
-from aioqueue.queues.core import QueueCore, QueueFace, add_rows_note
 from aioqueue.queues.leases import QueueLeases
+from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,

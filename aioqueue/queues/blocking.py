@@ -37,8 +37,8 @@ from aioqueue.errors import (
     InvalidArgumentError,
     OutOfRangeError,
 )
-from aioqueue.queues.core import QueueFace, add_rows_note
 from aioqueue.queues.leases import QueueLeases
+from aioqueue.queues.queue_core import QueueFace, add_rows_note
 from aioqueue.worlds.scopes import cancelled_by, current_scopes, seconds_left, unwatch, watch
 from aioqueue.worlds.waker import ThreadWaker, apply_deferred, deliver, in_event_loop
 

@@ -27,8 +27,8 @@ from aioqueue.core.storage.padded import PaddedStorage
 from aioqueue.core.storage.protocol import Storage
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import QueueCore, QueueFace, checked_bytes, checked_capacity
-from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.base import AsyncQueue, BlockingQueue
+from aioqueue.queues.queue_core import QueueCore, QueueFace, checked_bytes, checked_capacity
 
 
 def fifo_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None) -> Storage:

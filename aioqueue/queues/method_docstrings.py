@@ -1,7 +1,7 @@
 """The docstrings of the queue methods that may wait, shared by both faces.
 
 Each face implements these methods in its own way of waiting and inherits the docstrings, rendered
-by `aioqueue.base.public_names`. The methods that never wait are in `aioqueue.queues.core`.
+by `aioqueue.base.public_names`. The methods that never wait are in `aioqueue.queues.queue_core`.
 """
 
 from __future__ import annotations

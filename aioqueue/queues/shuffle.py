@@ -26,13 +26,8 @@ from aioqueue.core.storage.shelf import ObjectShelf, shelf_for
 from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
-from aioqueue.queues.core import (
-    QueueCore,
-    QueueFace,
-    checked_bytes,
-    checked_capacity,
-)
-from aioqueue.queues.faces import AsyncQueue, BlockingQueue
+from aioqueue.queues.base import AsyncQueue, BlockingQueue
+from aioqueue.queues.queue_core import QueueCore, QueueFace, checked_bytes, checked_capacity
 
 
 def shuffle_storage(

@@ -9,10 +9,7 @@ from typing import Any, Final, NoReturn
 
 import aioqueue
 from aioqueue.base.arguments import checked_flag, checked_grace, checked_watchdog
-from aioqueue.coordination.core import (
-    BLOCK_NAME,
-    CoordinatorCore,
-)
+from aioqueue.coordination.coordinator_core import BLOCK_NAME, CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
 from aioqueue.core.elements.spec import is_iterable

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.errors import WorkerDiedError, counted
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.messages import LEASE_SECONDS

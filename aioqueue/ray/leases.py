@@ -12,7 +12,7 @@ from typing import Any
 
 from aioqueue.core.attempts import GRANTED, Attempt, Take, Waker
 from aioqueue.core.elements.spec import Columns
-from aioqueue.queues.core import QueueCore
+from aioqueue.queues.queue_core import QueueCore
 from aioqueue.ray.journal import NoJournal, QueueJournal
 from aioqueue.ray.ledger import ConsumerProgress, pairs_of
 from aioqueue.ray.segments import RowHandle, runs_of

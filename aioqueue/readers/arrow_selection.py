@@ -22,7 +22,7 @@ import numpy as np
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.extras import required
-from aioqueue.pipeline.examples.arrow import cast_kept
+from aioqueue.pipeline.batches.arrow import cast_kept
 from aioqueue.readers.files import path_name
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from aioqueue.base.arguments import checked_count, is_int
 from aioqueue.base.extras import required
 from aioqueue.items.positions import misplaced
 from aioqueue.items.quarantine import OnDamage, QuarantinePath
-from aioqueue.pipeline.examples.arrow import array_of, time_scalar, values_of
+from aioqueue.pipeline.batches.arrow import array_of, time_scalar, values_of
 from aioqueue.readers.arrow_selection import (
     FileSelection,
     Portion,

@@ -15,13 +15,8 @@ from aioqueue import InvalidArgumentError
 from aioqueue.base.extras import required
 from aioqueue.core.elements.trees import is_array_like
 from aioqueue.errors import with_article
-from aioqueue.pipeline.examples.arrow import (
-    array_of_column,
-    array_of_values,
-    check_unmasked,
-    typed,
-)
-from aioqueue.pipeline.examples.arrow_exact import check_stays, is_plain
+from aioqueue.pipeline.batches.arrow import array_of_column, array_of_values, check_unmasked, typed
+from aioqueue.pipeline.batches.arrow_exact import check_stays, is_plain
 from aioqueue.pipeline.sink import RowWriter, Sink
 
 _PURPOSE: Final = "writing Parquet files"

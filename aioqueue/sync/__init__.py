@@ -13,10 +13,10 @@ from aioqueue.base.public_names import PublicNames as _PublicNames
 if typing.TYPE_CHECKING:
     from aioqueue.batcher.batcher import BlockingBatcher as Batcher
     from aioqueue.coordination.blocking import LooperThread, QueueRunner
-    from aioqueue.coordination.faces import BlockingCoordinator as Coordinator
+    from aioqueue.coordination.coordinator import BlockingCoordinator as Coordinator
     from aioqueue.latest.latest import BlockingLatest as Latest
+    from aioqueue.queues.base import BlockingQueue
     from aioqueue.queues.blocking import Batches
-    from aioqueue.queues.faces import BlockingQueue
     from aioqueue.queues.fifo import BlockingFIFOQueue as FIFOQueue
     from aioqueue.queues.fifo import BlockingPaddingFIFOQueue as PaddingFIFOQueue
     from aioqueue.queues.priority import BlockingPriorityQueue as PriorityQueue
@@ -43,10 +43,10 @@ _names = _PublicNames(
     {
         "aioqueue.batcher.batcher": "Batcher=BlockingBatcher",
         "aioqueue.coordination.blocking": "LooperThread QueueRunner",
-        "aioqueue.coordination.faces": "Coordinator=BlockingCoordinator",
+        "aioqueue.coordination.coordinator": "Coordinator=BlockingCoordinator",
         "aioqueue.latest.latest": "Latest=BlockingLatest",
         "aioqueue.queues.blocking": "Batches",
-        "aioqueue.queues.faces": "BlockingQueue",
+        "aioqueue.queues.base": "BlockingQueue",
         "aioqueue.queues.fifo": """
             FIFOQueue=BlockingFIFOQueue PaddingFIFOQueue=BlockingPaddingFIFOQueue
         """,

@@ -20,7 +20,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.coordination import aio as aio_module
-from aioqueue.coordination import core as core_module
+from aioqueue.coordination import coordinator_core as core_module
 from aioqueue.errors import CancelledError, StillRunningError
 from aioqueue.inputs import from_iterable, numbers
 from aioqueue.pipeline import run as run_module

@@ -15,7 +15,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import aio, core
+from aioqueue.coordination import aio, coordinator_core
 from aioqueue.coordination.tasks import new_tasks, threadsafe_caller, wait_shielded
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
@@ -315,7 +315,9 @@ class TestCancellation:
         self, loop_world: AsyncioWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The second request comes from the task itself, as from a signal handler."""
-        monkeypatch.setattr(core, "monotonic", StillClock())  # the grace begins with the wait
+        monkeypatch.setattr(
+            coordinator_core, "monotonic", StillClock()
+        )  # the grace begins with the wait
 
         async def body() -> None:
             async def block() -> None:
@@ -631,7 +633,7 @@ class TestManyWorkers:
         self, task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Workers that have ended are removed from time to time."""
-        monkeypatch.setattr(core, "_PRUNE_AT", 3)
+        monkeypatch.setattr(coordinator_core, "_PRUNE_AT", 3)
 
         async def body() -> None:
             go = Gate()

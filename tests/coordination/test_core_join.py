@@ -14,8 +14,8 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import core as core_module
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination import coordinator_core as core_module
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.errors import AioQueueError, InvalidArgumentError, StillRunningError
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import (

@@ -14,7 +14,7 @@ import trio
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.errors import InvalidArgumentError
 from tests.kit.coordinators import (
     Make,

@@ -15,8 +15,8 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import core as core_module
-from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination import coordinator_core as core_module
+from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.errors import StillRunningError
 from tests.kit.coordinators import StopCallbacks, Thread, same, waiting_for_stop
 from tests.kit.worlds import TaskWorld, core_of, spin_until, waiting_at

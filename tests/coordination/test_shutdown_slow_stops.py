@@ -18,8 +18,8 @@ import aioqueue
 from aioqueue import StillRunningError, inputs, sync
 from aioqueue.compat.v1 import train
 from aioqueue.coordination import aio as aio_module
-from aioqueue.coordination import core as core_module
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination import coordinator_core as core_module
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.shutdown import SLOW_STOP
 from aioqueue.telemetry.explain import stacks
 from tests.kit.worlds import PATIENCE, StillClock, TaskWorld, core_of, ctrl_c, spin_until

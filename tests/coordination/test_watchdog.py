@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.watchdog import Watchdog
 from aioqueue.inputs import numbers, prepare
 from aioqueue.worlds.scopes import Gate

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioqueue import sync
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.errors import (
     StillRunningError,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aioqueue.core.elements.trees import mapped
-from aioqueue.pipeline.examples.devices import Copied, DeviceCopier, HostMemory, Slot, numbers_of
+from aioqueue.pipeline.batches.devices import Copied, DeviceCopier, HostMemory, Slot, numbers_of
 
 __all__ = ("LateCopier", "LateTarget")
 

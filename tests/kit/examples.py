@@ -1,9 +1,9 @@
 """A small example of each kind of stage, source, file format, sink and executor, by its class.
 
 `tests/contracts` asks the same questions of each; the random pipelines of
-`tests/pipeline/test_epochs_resume_anything.py` are made of the same examples. A kind without an example is
-reported by its name. To give one, add an entry to the table of its family. Its first variant is
-asked everything, the others are in random pipelines as well.
+`tests/pipeline/test_epochs_resume_anything.py` are made of the same examples. A kind without an
+example is reported by its name. To give one, add an entry to the table of its family. Its first
+variant is asked everything, the others are in random pipelines as well.
 
 An example may be excepted from a question, with the reason. The questions are the names of the
 files of `tests/contracts`: ``"resume"``, ``"leaving"``, and so on; ``"*"`` is all of them.

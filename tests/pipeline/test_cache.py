@@ -22,7 +22,7 @@ import pytest
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.inputs import Pipeline, from_iterable, items, merge_positions, numbers
 from aioqueue.pipeline import cache_file
-from aioqueue.pipeline.examples.arrow import dtype_by_name
+from aioqueue.pipeline.batches.arrow import dtype_by_name
 from tests.kit.exact import Exact
 from tests.kit.going import results
 from tests.kit.pipelines import failures_of

@@ -15,7 +15,7 @@ from aioqueue import InvalidArgumentError, sync
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.core.elements.trees import NAMESPACE, branch_of, mapped, registered
 from aioqueue.inputs import ArraySpec, items, numbers
-from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.batches.collation import Collator
 from tests.kit.frameworks import FRAMEWORKS, Framework
 from tests.kit.resuming import through_json
 

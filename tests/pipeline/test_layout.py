@@ -22,8 +22,8 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-from aioqueue.pipeline.examples.collation import Collator
-from aioqueue.pipeline.examples.layout import Layout, dtype_of, text_of
+from aioqueue.pipeline.batches.collation import Collator
+from aioqueue.pipeline.batches.layout import Layout, dtype_of, text_of
 from tests.kit.exact import Exact
 from tests.kit.going import packed
 from tests.kit.resuming import Pair, through_json

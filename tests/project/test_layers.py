@@ -35,7 +35,7 @@ ROOMS = (
     ("sources",),
     ("workers",),
     ("workers.executors",),
-    ("pipeline.examples",),
+    ("pipeline.batches",),
     ("pipeline.nodes",),
     ("pipeline.stages",),
     ("pipeline.state",),

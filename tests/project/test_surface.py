@@ -20,7 +20,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.queues.faces import PeerFace
+from aioqueue.queues.base import PeerFace
 from tests.kit.docstrings import entries, sections
 
 NEED_EXTRAS = {"aioqueue.worlds.trio": "trio", "aioqueue.torch": "torch"}

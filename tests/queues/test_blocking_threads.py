@@ -24,7 +24,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.core.attempts import QueueState
 from aioqueue.errors import OutOfRangeError, QueueClosedError
-from aioqueue.queues import core
+from aioqueue.queues import queue_core
 from aioqueue.testing import wait_until_waiting
 from aioqueue.worlds import waker
 from tests.kit.worlds import (
@@ -355,7 +355,7 @@ class TestClose:
         assert first.value.__cause__ is second.value.__cause__
 
 
-PACKAGE = core.__name__.partition(".")[0]
+PACKAGE = queue_core.__name__.partition(".")[0]
 
 
 class Interruption:

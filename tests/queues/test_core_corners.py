@@ -12,7 +12,7 @@ import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.coordination import aio, core
+from aioqueue.coordination import aio, coordinator_core
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.queues import aio as queues_aio
 from aioqueue.worlds import waker
@@ -432,7 +432,7 @@ def test_threads_of_a_runner_are_daemons_in_a_block_too() -> None:
 def test_a_looper_that_does_not_end_is_named(
     task_world: TaskWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "MIN_CLEAN_UP", 0.0)
+    monkeypatch.setattr(coordinator_core, "MIN_CLEAN_UP", 0.0)
 
     async def body() -> None:
         go, began = anyio.Event(), task_world.fifo(1)  # a stop ends the waits at our own queues

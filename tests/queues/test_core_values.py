@@ -19,7 +19,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import batch, from_iterable, items
-from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.batches.collation import Collator
 
 RECORD = np.dtype([("a", "i4"), ("b", "f4")])
 HAS_TEXT = hasattr(np.dtypes, "StringDType")  # NumPy 2

@@ -27,7 +27,7 @@ from typing import (
 )
 
 from aioqueue.items.item import EpochEnd
-from aioqueue.pipeline.examples.batch_shape import BatchShape
+from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.rows import EpochRange, Id, Row, State, WantedRows
 

@@ -16,9 +16,9 @@ from aioqueue.base.arguments import (
 )
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.items.provenance import joined
-from aioqueue.pipeline.examples.batch_shape import BatchShape, Collated, OwnBatches
-from aioqueue.pipeline.examples.collation import Collator
-from aioqueue.pipeline.examples.layout import checked_objects
+from aioqueue.pipeline.batches.batch_shape import BatchShape, Collated, OwnBatches
+from aioqueue.pipeline.batches.collation import Collator
+from aioqueue.pipeline.batches.layout import checked_objects
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import packed, unpacked
 from aioqueue.pipeline.nodes.rows import (

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 
 from aioqueue.base.arguments import checked_flag, function_name
 from aioqueue.items.provenance import finish, joined
-from aioqueue.pipeline.examples.batch_shape import BatchShape, Beside, Collated
-from aioqueue.pipeline.examples.buckets import Buckets, checked_buckets
-from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.batches.batch_shape import BatchShape, Beside, Collated
+from aioqueue.pipeline.batches.buckets import Buckets, checked_buckets
+from aioqueue.pipeline.batches.collation import Collator
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, ROW_VALUE, Id, Row, State, origin_of
 from aioqueue.pipeline.nodes.state_fields import HELD, LAYOUT, NUMBER, NUMBERS, Fields

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from aioqueue import InvalidArgumentError
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, gives_batches
@@ -18,7 +16,6 @@ from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.sources.base import BaseSource
 from aioqueue.sources.shards import Rank
 from aioqueue.sources.shuffling import derive_seed
-from aioqueue.system.locks import call_with_lock
 
 PipelineT = TypeVar("PipelineT", bound=BasePipeline[Any])
 
@@ -192,35 +189,3 @@ def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
         return checked(branch._made_of(branch.source, (*branch.stages, Shard(rank))))
 
     return stage.with_branches(sharded)
-
-
-_lock: Final = threading.RLock()  # guards _passes
-
-
-_passes: Final[WeakKeyDictionary[BasePipeline[Any], int]] = WeakKeyDictionary()
-
-
-def warn_if_reiterated(pipeline: BasePipeline[Any]) -> None:
-    """Log a warning at the second iteration over a pipeline itself, unless its epochs are equal.
-
-    Iterating over a pipeline gives its first epoch each time. The data loaders of other libraries
-    give another order each time, so users write ``for epoch in range(3): for batch in train: ...``.
-    That would train three times on the same order without any sign of it.
-    """
-    if call_with_lock(_lock, _counted, pipeline) == 2 and _is_random(pipeline):
-        _log.warning(
-            "you iterate over %r again: each time you get epoch 0, with the same order and the same"
-            " random generators. Use `for epoch in pipeline.epochs(n):` to get other epochs",
-            pipeline,
-        )
-
-
-def _counted(pipeline: BasePipeline[Any]) -> int:
-    count = _passes[pipeline] = _passes.get(pipeline, 0) + 1
-    return count
-
-
-def _is_random(pipeline: BasePipeline[Any]) -> bool:
-    return any(source._is_shuffled for source in sources_of(pipeline)) or any(
-        stage.is_random() or any(map(_is_random, stage.branches())) for stage in pipeline.stages
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aioqueue.base.arguments import checked_count
-from aioqueue.pipeline.examples.batch_shape import BatchShape, Beside
+from aioqueue.pipeline.batches.batch_shape import BatchShape, Beside
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
 from aioqueue.pipeline.nodes.rows import Id, Row, State, WantedRows
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioqueue.pipeline.examples.collation import flattened
+from aioqueue.pipeline.batches.collation import flattened
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.stages.base import BuildContext
 from aioqueue.pipeline.stages.prepare import Prepare

@@ -14,9 +14,9 @@ from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count
 from aioqueue.items.positions import misplaced
 from aioqueue.items.provenance import DROPPED, RowOrigin, joined, split
-from aioqueue.pipeline.examples.batch_shape import BatchShape
-from aioqueue.pipeline.examples.collation import Collator
-from aioqueue.pipeline.examples.layout import ExampleComponent
+from aioqueue.pipeline.batches.batch_shape import BatchShape
+from aioqueue.pipeline.batches.collation import Collator
+from aioqueue.pipeline.batches.layout import ExampleComponent
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import id_of, id_text, packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, ROW_VALUE, Id, Row, State

@@ -10,8 +10,8 @@ from aioqueue.base.arguments import (
     checked_count,
 )
 from aioqueue.core.elements.trees import mapped
-from aioqueue.pipeline.examples.collation import Uncollated
-from aioqueue.pipeline.examples.devices import BufferRing, Copied, DeviceCopier, Target, target_of
+from aioqueue.pipeline.batches.collation import Uncollated
+from aioqueue.pipeline.batches.devices import BufferRing, Copied, DeviceCopier, Target, target_of
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.rows import (
     Row,

@@ -12,8 +12,8 @@ from aioqueue.errors import add_note
 from aioqueue.items.item import EpochEnd
 from aioqueue.items.provenance import RowOrigin
 from aioqueue.items.value_text import format_value
-from aioqueue.pipeline.examples.batch_shape import BatchShape
-from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.batches.batch_shape import BatchShape
+from aioqueue.pipeline.batches.collation import Collator
 from aioqueue.pipeline.nodes.flow import Flow, failure_of_step
 from aioqueue.pipeline.nodes.node import Node, NoPositionError, Taken
 from aioqueue.pipeline.nodes.replay_log import NameColumns, ReplayLog

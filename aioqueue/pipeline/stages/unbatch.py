@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from aioqueue.items.positions import misplaced
 from aioqueue.items.provenance import DROPPED, unbatched
-from aioqueue.pipeline.examples.batch_shape import BatchShape, rows_in
+from aioqueue.pipeline.batches.batch_shape import BatchShape, rows_in
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.rows import (
     Id,

@@ -11,8 +11,8 @@ from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count, checked_flag, function_name
 from aioqueue.core.elements.ownership import copy_shared
 from aioqueue.items.provenance import finish, share
-from aioqueue.pipeline.examples.collation import Collator
-from aioqueue.pipeline.examples.layout import checked_objects
+from aioqueue.pipeline.batches.collation import Collator
+from aioqueue.pipeline.batches.layout import checked_objects
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, Id, Row, State
 from aioqueue.pipeline.nodes.state_fields import HELD, LAYOUT, NUMBER, Fields

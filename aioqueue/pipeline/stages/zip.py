@@ -10,7 +10,7 @@ from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_flag
 from aioqueue.items.item import EpochEnd
 from aioqueue.items.provenance import joined
-from aioqueue.pipeline.examples.batch_shape import BatchShape, Beside
+from aioqueue.pipeline.batches.batch_shape import BatchShape, Beside
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.rows import (

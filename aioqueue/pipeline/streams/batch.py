@@ -13,8 +13,8 @@ from aioqueue.coordination.classify import as_failure
 from aioqueue.core.elements.philox import Seed, resolve_seed
 from aioqueue.core.elements.trees import mapped
 from aioqueue.errors import counted, describe_exception
-from aioqueue.pipeline.examples.collation import Collator, examples_in
-from aioqueue.pipeline.examples.layout import Objects, checked_objects
+from aioqueue.pipeline.batches.collation import Collator, examples_in
+from aioqueue.pipeline.batches.layout import Objects, checked_objects
 from aioqueue.pipeline.stages.batch import Batch
 from aioqueue.pipeline.stages.draw import Draw
 from aioqueue.pipeline.stream import (
@@ -229,7 +229,7 @@ def batch(
     dtypes.
 
     Without dtypes, the first example decides the components of all, their dtypes and their shapes
-    (see `aioqueue.pipeline.examples.collation`). An example that waits until its batch is stacked
+    (see `aioqueue.pipeline.batches.collation`). An example that waits until its batch is stacked
     is copied if others may write to its memory, such as a buffer that is reused. With dtypes and
     shapes, the worker that made an example copies it into a typed queue, which rejects it if it
     does not fit.

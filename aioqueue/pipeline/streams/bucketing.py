@@ -14,7 +14,7 @@ import aioqueue
 from aioqueue import FIFOQueue, QueueClosedError, sync
 from aioqueue.base.arguments import checked_count, checked_flag
 from aioqueue.errors import counted
-from aioqueue.pipeline.examples.buckets import Buckets, TooLong, checked_buckets, log_skipped
+from aioqueue.pipeline.batches.buckets import Buckets, TooLong, checked_buckets, log_skipped
 from aioqueue.pipeline.stages.bucket import Bucket
 from aioqueue.pipeline.stream import (
     AnyCoordinator,

@@ -15,9 +15,9 @@ import numpy as np
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.items.positions import misplaced
+from aioqueue.pipeline.batches.buckets import log_skipped
+from aioqueue.pipeline.batches.collation import examples_in
 from aioqueue.pipeline.build import AnyRunner, Builder
-from aioqueue.pipeline.examples.buckets import log_skipped
-from aioqueue.pipeline.examples.collation import examples_in
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import DeliveredRows, ResumePoint
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange, Row

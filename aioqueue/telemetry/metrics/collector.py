@@ -15,7 +15,7 @@ from time import perf_counter, process_time, sleep, thread_time, time
 from typing import Any, Final, Generic, TypeVar
 
 from aioqueue.base.display_text import on_one_line
-from aioqueue.queues.core import QueueCore
+from aioqueue.queues.queue_core import QueueCore
 from aioqueue.system.locks import synchronized
 from aioqueue.system.processors import processors
 from aioqueue.telemetry.metrics.counters import concurrent, consecutive, difference, never_less

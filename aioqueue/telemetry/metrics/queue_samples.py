@@ -6,7 +6,7 @@ import weakref
 from typing import Final
 
 from aioqueue.core.meters import Histogram
-from aioqueue.queues.core import QueueCore
+from aioqueue.queues.queue_core import QueueCore
 from aioqueue.telemetry.metrics.snapshots import QueueNumbers
 from aioqueue.telemetry.metrics.watch import EndingPart
 

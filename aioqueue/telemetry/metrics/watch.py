@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioqueue.core.meters import Meter, Tracer
-from aioqueue.queues.core import QueueFace
+from aioqueue.queues.queue_core import QueueFace
 from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.metrics.step_timer import StepMeter, StepMeters
 

@@ -35,6 +35,7 @@ from aioqueue import ItemTimeoutError, WorkerDiedError
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.errors import add_note
 from aioqueue.items.item import Prepared
+from aioqueue.processes.respawning import MOST_DEATHS
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.process_child import Sent
 from aioqueue.workers.executors.worker_threads import (
@@ -46,9 +47,6 @@ from aioqueue.workers.executors.worker_threads import (
 from aioqueue.workers.flow_control import Pending
 from aioqueue.workers.job import Job, NothingMore
 from aioqueue.workers.timing import WorkerGauge
-
-MOST_DEATHS: Final = 3
-"""The number of workers that may die of one item."""
 
 _MOST_ITEMS: Final = 64
 

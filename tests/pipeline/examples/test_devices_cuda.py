@@ -83,7 +83,7 @@ def test_a_consumer_on_a_stream_of_its_own() -> None:
 
 def test_copies_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream of the copies sleeps before each: memory is written again only after them."""
-    from aioqueue.pipeline.examples.devices import CudaCopier
+    from aioqueue.pipeline.batches.devices import CudaCopier
 
     copied = CudaCopier.copied
 
@@ -98,7 +98,7 @@ def test_copies_that_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_taking_a_batch_does_not_wait_for_its_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aioqueue.pipeline.examples.devices import CudaCopier
+    from aioqueue.pipeline.batches.devices import CudaCopier
 
     copied = CudaCopier.copied
     begun: list[Any] = []
@@ -119,7 +119,7 @@ def test_taking_a_batch_does_not_wait_for_its_copy(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_ring_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aioqueue.pipeline.examples.devices import CudaCopier
+    from aioqueue.pipeline.batches.devices import CudaCopier
 
     memory = CudaCopier.memory
     made: list[Any] = []

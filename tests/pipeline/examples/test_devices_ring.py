@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aioqueue.pipeline.examples.devices import BufferRing, HostMemory, Slot
+from aioqueue.pipeline.batches.devices import BufferRing, HostMemory, Slot
 
 
 def memory(nbytes: int) -> HostMemory:

@@ -16,7 +16,7 @@ import pytest
 
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import items, numbers
-from aioqueue.pipeline.examples import devices
+from aioqueue.pipeline.batches import devices
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed (pip install '.[torch]')")
 

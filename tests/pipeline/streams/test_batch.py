@@ -14,7 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError, QueueState, sync
 from aioqueue.inputs import items
-from aioqueue.pipeline.examples.collation import Collator
+from aioqueue.pipeline.batches.collation import Collator
 from aioqueue.pipeline.stream import AsyncBatchStream, BatchStream
 from aioqueue.pipeline.streams.batch import batch, shuffle_batch
 from aioqueue.sources.kinds.sequences import numbers

@@ -22,7 +22,7 @@ from aioqueue.errors import with_article
 from aioqueue.items.position_file import Position
 from aioqueue.items.positions import differences
 from aioqueue.items.provenance import DeliveredParts
-from aioqueue.pipeline.examples.layout import Layout
+from aioqueue.pipeline.batches.layout import Layout
 from aioqueue.pipeline.nodes.progress import ResumePoint, packed, unpacked
 from aioqueue.pipeline.nodes.rows import State
 from aioqueue.pipeline.stages.base import stage_class

@@ -1,7 +1,7 @@
 """What the first example decides for all: the structure, and the dtype and shape of each component.
 
 `layout_of` finds it in the first example, and `components_of` makes the components of it. The rules
-are those of `aioqueue.pipeline.examples.collation`.
+are those of `aioqueue.pipeline.batches.collation`.
 
 A `Layout` has a form in a position. A resumed run must not take the layout from the next example:
 that may be an int where there were floats before, and the batches would have another dtype.

@@ -17,7 +17,7 @@ from aioqueue.base.arguments import checked_flag, checked_grace, checked_seconds
 from aioqueue.base.hints import hint_attributes, refuse_overrides
 from aioqueue.base.public_names import World, describe
 from aioqueue.base.tracebacks import SHORTENED, reraise
-from aioqueue.coordination.core import CoordinatorCore
+from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE, failure_group
 from aioqueue.errors import counted, interrupt_of
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aioqueue.base.public_names import name_methods, public, with_sections
 from aioqueue.coordination.aio import AsyncCoordinator
 from aioqueue.coordination.blocking import ThreadCoordinator
-from aioqueue.coordination.face import CoordinatorFace
+from aioqueue.coordination.methods import CoordinatorFace
 
 
 @public("aioqueue", hints="coordinators")

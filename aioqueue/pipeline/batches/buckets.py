@@ -18,8 +18,8 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count, checked_flag, is_int
-from aioqueue.pipeline.examples.collation import Collator
-from aioqueue.pipeline.examples.layout import checked_objects, values_of
+from aioqueue.pipeline.batches.collation import Collator
+from aioqueue.pipeline.batches.layout import checked_objects, values_of
 from aioqueue.workers.statistics import BucketStatistics
 
 _log: Final = logging.getLogger("aioqueue")

@@ -52,7 +52,7 @@ from aioqueue.core.elements.component import is_table, short_repr
 from aioqueue.core.elements.structure import Structure, Wording, structure_of
 from aioqueue.core.elements.trees import Path, is_array_like, leaves_of
 from aioqueue.errors import with_article
-from aioqueue.pipeline.examples.layout import (
+from aioqueue.pipeline.batches.layout import (
     PYTHON_NUMBERS,
     SCALARS,
     WORDING,

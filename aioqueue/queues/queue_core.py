@@ -660,7 +660,7 @@ class QueueFace(QueueMethods[ElementT]):
             face._bind(core)
             core.faces[world] = weakref.ref(face)
             # The core holds the face weakly, so its maker keeps it alive. It does so under the name
-            # by which users ask for the face: see `aioqueue.queues.faces.PeerFace`.
+            # by which users ask for the face: see `aioqueue.queues.base.PeerFace`.
             vars(self)[world] = face
         return face
 

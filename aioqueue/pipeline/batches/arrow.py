@@ -16,7 +16,7 @@ import numpy as np
 
 from aioqueue import InvalidArgumentError
 from aioqueue.core.elements.trees import is_array_like
-from aioqueue.pipeline.examples.arrow_exact import (
+from aioqueue.pipeline.batches.arrow_exact import (
     are_plain_tensors,
     check_cast,
     check_times,

@@ -17,7 +17,7 @@ from typing import Any, Final
 from aioqueue import InvalidArgumentError
 from aioqueue.core.elements.structure import Structure
 from aioqueue.core.elements.trees import MAX_DEPTH, Path, branch_of, leaves_of
-from aioqueue.pipeline.examples.collation import Collator, examples_in, rows_of, structure_of_batch
+from aioqueue.pipeline.batches.collation import Collator, examples_in, rows_of, structure_of_batch
 
 
 class BatchShape(ABC):
