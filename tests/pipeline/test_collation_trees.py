@@ -21,13 +21,8 @@ from aioqueue.inputs import (
     numbers,
     shuffle_batch,
 )
-<<<<<<< HEAD:tests/pipeline/test_collation_trees.py
-from aioqueue.pipeline.examples.collation import Collator
-from tests.kit.exact import Exact, plain_form
-=======
 from aioqueue.pipeline.batches.collation import Collator
-from tests.kit.exact import Exact, told
->>>>>>> main:tests/pipeline/test_trees.py
+from tests.kit.exact import Exact, plain_form
 from tests.kit.going import packed
 from tests.kit.resuming import through_json
 from tests.kit.trees import MAKERS, SEQUENCES, Both, Frozen, leaves, stacked
