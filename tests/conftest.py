@@ -48,11 +48,11 @@ LOOPS = ("trio", "uvloop")
 MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
 # These play the event loops off against each other, so they need all of them.
 NEED_ALL_LOOPS = [
-    "queues/test_core_cancellation.py",
+    "queues/test_queue_core_cancellation.py",
     "queues/test_blocking_threads.py",
-    "coordination/test_core_failures.py",
+    "coordination/test_coordinator_core_failures.py",
     "coordination/test_blocking_loopers.py",
-    "coordination/test_core_stop.py",
+    "coordination/test_coordinator_core_stop.py",
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None

@@ -56,32 +56,35 @@ core/test_machine.py core/test_machine_corners.py core/test_machine_exhaustive.p
 core/storage/test_columns_copying.py core/storage/test_protocol.py
 core/storage/test_shelf_corners.py core/storage/test_columns_private.py system/test_locks_gil.py
 test_locks.py worlds/test_waker_corners.py worlds/test_scopes.py queues/test_blocking_threads.py
-queues/test_core.py coordination/test_faces.py coordination/test_core_stop.py
-coordination/test_core_failures.py coordination/test_core_join.py coordination/test_core_register.py
-coordination/test_core_block.py coordination/test_runs_of_queue_runners.py
-coordination/test_classify_outcomes.py coordination/test_core_interrupted_joins.py
+queues/test_queue_core.py coordination/test_coordinator.py
+coordination/test_coordinator_core_stop.py coordination/test_coordinator_core_failures.py
+coordination/test_coordinator_core_join.py coordination/test_coordinator_core_register.py
+coordination/test_coordinator_core_block.py coordination/test_runs_of_queue_runners.py
+coordination/test_classify_outcomes.py coordination/test_coordinator_core_interrupted_joins.py
 coordination/test_blocking_loopers.py coordination/test_cancellations_native.py
-coordination/test_core_corners.py queues/test_core_cancellation.py queues/test_core_adversary.py
-queues/test_core_corners.py core/storage/test_sized_weighed.py
-core/storage/test_blocks_accounting.py worlds/test_asyncio_cells.py worlds/test_waker_owners.py
-worlds/test_waker_overtaken.py queues/test_core_max_bytes.py queues/test_core_reentrance.py
-queues/test_core_resizing.py queues/test_core_call_when_closed.py queues/test_core_values.py
-test_forks.py test_errors.py core/elements/test_spec.py coordination/test_restarts.py
-coordination/test_core_draining.py coordination/test_runs_latecomers.py coordination/test_misuse.py
-telemetry/explain/test_frames.py coordination/test_runner_metrics.py
-coordination/test_core_leaving.py coordination/test_cancellations_requests.py
-coordination/test_core_wakeups.py coordination/test_shutdown_slow_stops.py
-coordination/test_core_places_of_blocks.py coordination/test_tasks_turns.py
-coordination/test_runs_call_when_over.py coordination/test_shutdown_exits.py
-coordination/test_workers_loops.py queues/test_core_names_of_others.py queues/test_core_trees.py
-batcher/test_batcher.py batcher/test_batcher_ends.py test_tracebacks.py test_testing.py
+coordination/test_coordinator_core_corners.py queues/test_queue_core_cancellation.py
+queues/test_queue_core_adversary.py queues/test_queue_core_corners.py
+core/storage/test_sized_weighed.py core/storage/test_blocks_accounting.py
+worlds/test_asyncio_cells.py worlds/test_waker_owners.py worlds/test_waker_overtaken.py
+queues/test_queue_core_max_bytes.py queues/test_queue_core_reentrance.py
+queues/test_queue_core_resizing.py queues/test_queue_core_call_when_closed.py
+queues/test_queue_core_values.py test_forks.py test_errors.py core/elements/test_spec.py
+coordination/test_restarts.py coordination/test_coordinator_core_draining.py
+coordination/test_runs_latecomers.py coordination/test_misuse.py telemetry/explain/test_frames.py
+coordination/test_runner_metrics.py coordination/test_coordinator_core_leaving.py
+coordination/test_cancellations_requests.py coordination/test_coordinator_core_wakeups.py
+coordination/test_shutdown_slow_stops.py coordination/test_coordinator_core_places_of_blocks.py
+coordination/test_tasks_turns.py coordination/test_runs_call_when_over.py
+coordination/test_shutdown_exits.py coordination/test_workers_loops.py
+queues/test_queue_core_names_of_others.py queues/test_queue_core_trees.py batcher/test_batcher.py
+batcher/test_batcher_ends.py test_tracebacks.py test_testing.py
 telemetry/metrics/test_queue_samples.py coordination/test_watchdog.py
 telemetry/explain/test_stacks.py telemetry/explain/test_wait_graph_root_causes.py
 telemetry/explain/test_wait_graph.py pipeline/test_run_left.py pipeline/test_ledger.py
 pipeline/test_merge.py pipeline/test_replay_log.py pipeline/test_rows.py pipeline/test_run.py
-pipeline/test_rows_failures.py items/test_journal.py queues/test_core_bad_input.py processes workers
-pipeline/streams/test_batch.py sources/test_source.py pipeline/streams/test_forward_draining.py
-test_latest.py batcher/test_batcher_explained.py
+pipeline/test_rows_failures.py items/test_journal.py queues/test_queue_core_bad_input.py processes
+workers pipeline/streams/test_batch.py sources/test_source.py
+pipeline/streams/test_forward_draining.py test_latest.py batcher/test_batcher_explained.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""

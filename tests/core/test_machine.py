@@ -1,7 +1,8 @@
 """The machine, move by move: what each returns, and what it leaves behind when something fails.
 
 `tests.core.test_machine_exhaustive` tries every order of events; here are the cases that it cannot
-make: storages that fail, Ctrl-C, batches above the capacity, priorities, shuffling, causes and waits.
+make: storages that fail, Ctrl-C, batches above the capacity, priorities, shuffling, causes and
+waits.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from tests.kit.worlds import (
     UvloopWorld,
     core_of,
 )
-from tests.queues.test_core_cancellation import NewLoop, nearly_used_up, new_loop
+from tests.queues.test_queue_core_cancellation import NewLoop, nearly_used_up, new_loop
 
 __all__ = ("new_loop",)  # a fixture
 

@@ -17,7 +17,7 @@ from aioqueue.inputs import numbers, prepare
 from tests.kit.clusters import PATIENCE
 from tests.kit.exact import plain_form
 from tests.kit.trees import stacked
-from tests.queues.test_core_trees import TREES
+from tests.queues.test_queue_core_trees import TREES
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS

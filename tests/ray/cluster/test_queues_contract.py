@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.kit.worlds import KINDS, AwaitedQueue, ThreadWorld
-from tests.queues import test_core as bodies
+from tests.queues import test_queue_core as bodies
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS

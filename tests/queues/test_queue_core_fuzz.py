@@ -4,8 +4,7 @@ After an error the queue is as it was. What is right is said by NumPy itself: an
 has the shape and can be cast under the ``same_kind`` rule, and comes out as ``astype`` makes it,
 unless that would make other ints of some.
 
-``AIOQUEUE_FUZZ_EXAMPLES=100000 pytest --run-slow tests/queues/test_core_fuzz.py -o timeout=0``
-tries more, and others each time.
+With ``AIOQUEUE_FUZZ_EXAMPLES=100000``, this file tries more, and others each time.
 """
 
 from __future__ import annotations

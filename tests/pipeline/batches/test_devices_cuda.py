@@ -1,5 +1,5 @@
 """Pipelines onto a real CUDA device. Run it where there is one: ``pytest
-tests/pipeline/examples``."""
+tests/pipeline/batches``."""
 
 from __future__ import annotations
 

@@ -710,7 +710,7 @@ class TestThreads:
 
 CTRL_C = """
 import os, signal, threading
-from tests.queues.test_core_cancellation import FIFO, SCENARIOS, Ledger
+from tests.queues.test_queue_core_cancellation import FIFO, SCENARIOS, Ledger
 from tests.kit.worlds import AsyncioWorld, spin_until, waiting
 
 for scenario in SCENARIOS:

@@ -1,6 +1,6 @@
 """What only PyTorch has; and what is asked of CUDA, which a stand-in on the CPU answers for.
 
-Whether a real device does what it is asked for, `tests/pipeline/examples` finds out where there is
+Whether a real device does what it is asked for, `tests/pipeline/batches` finds out where there is
 one.
 """
 

@@ -6,7 +6,8 @@ step, and a second one, as at the end of the grace period, in a later one. Meanw
 task may run. The model walks through the same program, and says which steps are interrupted.
 Everything else must have ended as if there had been no stop.
 
-`python -m tests.coordination.test_core_random_stops 10000` tries as many programs in every world.
+`python -m tests.coordination.test_coordinator_core_random_stops 10000` tries as many
+programs in every world.
 """
 
 from __future__ import annotations
