@@ -29,6 +29,7 @@ from tests.kit.worlds import (
     KINDS,
     TASK_WORLDS,
     WORLDS,
+    AsyncioWorld,
     Kind,
     TaskWorld,
     UvloopWorld,
@@ -353,6 +354,13 @@ def world(request: pytest.FixtureRequest) -> World:
 def task_world(request: pytest.FixtureRequest) -> TaskWorld:
     """Each of the worlds in which an operation can be cancelled from outside."""
     kind_of_world: type[TaskWorld] = request.param
+    return made(kind_of_world)
+
+
+@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=lambda world: world.name)
+def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
+    """The two worlds that have `asyncio.Task`."""
+    kind_of_world: type[AsyncioWorld] = request.param
     return made(kind_of_world)
 
 

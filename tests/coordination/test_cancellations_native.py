@@ -22,7 +22,7 @@ import pytest
 import aioqueue
 from aioqueue.errors import OutOfRangeError
 from aioqueue.workers.runner import prepare
-from tests.kit.worlds import AsyncioWorld, TaskWorld, UvloopWorld
+from tests.kit.worlds import AsyncioWorld, TaskWorld
 
 PATIENCE = 20.0
 ENOUGH = 400
@@ -284,14 +284,6 @@ def check(stage: Scenario, raised: BaseException | None, *, asked: bool) -> None
     assert all(end.__cause__ is not None and end.__cause__ not in reported for end in ends)
     assert len(reported) == len(stage.transferred), raised
     assert all(any(error is one for one in reported) for error in stage.transferred)
-
-
-@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
-def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
-    world: type[AsyncioWorld] = request.param
-    if world.missing():
-        pytest.skip(world.missing())
-    return world()
 
 
 @pytest.fixture(autouse=True)

@@ -28,17 +28,8 @@ from tests.kit.worlds import (
     CancelledError,
     StillClock,
     TaskWorld,
-    UvloopWorld,
     spin_until,
 )
-
-
-@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
-def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
-    world: type[AsyncioWorld] = request.param
-    if world.missing():
-        pytest.skip(world.missing())
-    return world()
 
 
 class FatalError(BaseException):

@@ -16,15 +16,7 @@ from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
 from aioqueue.worlds import current_waker
 from aioqueue.worlds.scopes import Gate
-from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, UvloopWorld, core_of, spin_until
-
-
-@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
-def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
-    world: type[AsyncioWorld] = request.param
-    if world.missing():
-        pytest.skip(world.missing())
-    return world()
+from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, core_of, spin_until
 
 
 class TestCancelledExit:

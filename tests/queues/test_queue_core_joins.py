@@ -27,20 +27,10 @@ from tests.kit.worlds import (
     Kind,
     TaskWorld,
     ThreadWorld,
-    UvloopWorld,
     World,
     core_of,
     spin_until,
 )
-
-
-@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=lambda world: world.name)
-def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
-    """The two worlds that have `asyncio.Task`."""
-    kind_of_world: type[AsyncioWorld] = request.param
-    if kind_of_world.missing():
-        pytest.skip(kind_of_world.missing())
-    return kind_of_world()
 
 
 def joins(queue: Any) -> int:

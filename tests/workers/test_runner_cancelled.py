@@ -14,17 +14,9 @@ import pytest
 import aioqueue
 from aioqueue import OutOfRangeError
 from aioqueue.workers.runner import prepare
-from tests.kit.worlds import AsyncioWorld, TaskWorld, TrioWorld, UvloopWorld
+from tests.kit.worlds import AsyncioWorld, TaskWorld, TrioWorld
 
 MESSAGE = "was cancelled before"
-
-
-@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=["asyncio", "uvloop"])
-def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
-    world: type[AsyncioWorld] = request.param
-    if world.missing():
-        pytest.skip(world.missing())
-    return world()
 
 
 async def never(number: int) -> int:
