@@ -114,7 +114,6 @@ class _Request:
             self.serving.cancel()
 
     async def receive(self) -> Message:
-        """Do what the server's ``receive`` does."""
         try:
             return await self._messages.dequeue()
         except OutOfRangeError as end:

@@ -185,7 +185,6 @@ class _AWS:
         self._token: str | None = None
 
     def __call__(self) -> Notice | None:
-        """Ask once."""
         from urllib.error import HTTPError
 
         if self._token is not None:
@@ -223,7 +222,6 @@ class _Azure:
         self._name: str | None = None  # the name of this machine
 
     def __call__(self) -> Notice | None:
-        """Ask once."""
         if self._name is None:
             path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
             self._name = self._server.get(path, {"Metadata": "true"}).strip()
@@ -559,7 +557,6 @@ class Preemption:
                 )
 
     def _watch(self, is_over: threading.Event) -> None:
-        """Run the checking thread."""
         try:
             self._poll_until(is_over)
         except BaseException:

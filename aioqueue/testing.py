@@ -209,7 +209,7 @@ class _WaitingCallers:
             call_with_lock(self._machine._lock, self._end)
 
     def check(self) -> None:
-        """Count the callers in line. Called with the lock of the machine held."""
+        """Count the waiting callers. The caller holds the lock of the machine."""
         now = self._machine.statistics()
         enough = now.waiting_enqueues >= self._enqueues and now.waiting_dequeues >= self._dequeues
         if enough and not self.reached.is_open:

@@ -261,7 +261,7 @@ def function_name(function: Any) -> str:
 
 
 def name_of_work(function: Any, otherwise: str) -> str:
-    """What workers and queues are called after a function; something else if it is a lambda."""
+    """Return how workers and queues are named after a function; ``otherwise`` for a lambda."""
     name = function_name(function)
     return otherwise if name.startswith("<") else name
 

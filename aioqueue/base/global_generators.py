@@ -73,7 +73,7 @@ def _state_of_python() -> Any:
 
 
 def _state_of_numpy() -> Any:
-    """The memory of the generator: `numpy.random.get_state` takes a hundred times as long."""
+    """Return the generator's memory; `numpy.random.get_state` takes a hundred times as long."""
     bits: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]
     if type(bits) is not np.random.MT19937:  # the program has set another one
         return pickle.dumps(bits.state)
@@ -93,12 +93,12 @@ _STATES: Final[dict[str, Callable[[], Any]]] = {
 
 
 def _whole_state_of_numpy() -> Any:
-    """With what `numpy.random.normal` keeps for its next call."""
+    """Return that memory, and what `numpy.random.normal` keeps for its next call."""
     return pickle.dumps(np.random.get_state(legacy=False))
 
 
 def _imported_torch() -> Any:
-    """PyTorch, if the program has imported it, all of it."""
+    """Return PyTorch if the program has imported it completely; otherwise ``None``."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "default_generator") else None
 
@@ -246,11 +246,9 @@ class WatchedFunction(Protocol):
     """The owner of a `SamplingFinder`."""
 
     @property
-    def function(self) -> Callable[..., Any]:
-        """What is called."""
+    def function(self) -> Callable[..., Any]: ...
 
-    def remove_finder(self) -> None:
-        """Take the finder away."""
+    def remove_finder(self) -> None: ...
 
 
 class SamplingFinder:
@@ -331,7 +329,7 @@ class _Witness:
             sys.settrace(None)
 
     def _profile(self, frame: FrameType, event: str, function: Any) -> None:
-        """The profiler: a function in C is called, or has returned."""
+        """Note each call of a C function and its return; `sys.setprofile` calls this."""
         if event == "c_call":
             generator = _generator_of(function)
             if generator not in self._suspects or function.__name__ in _READING:
@@ -350,7 +348,7 @@ class _Witness:
                 _count_draws(self._places, place, has_changed)
 
     def _trace_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """The tracer: a frame is entered. Returns who follows its lines, if that is of use."""
+        """Return the tracer for the lines of a frame that may draw; `sys.settrace` calls this."""
         del event, argument
         code, known = frame.f_code, frame.f_globals
         aliases = frozenset(
@@ -452,7 +450,7 @@ def _chains_of(code: CodeType, aliases: frozenset[str]) -> _Chains:
 
 
 def _resolve(chain: _Chain, frame: FrameType) -> Any:
-    """What a chain of names is, without running code of the user's; None if that is unknown."""
+    """Return what a chain of names refers to, without running user code; ``None`` if unknown."""
     name, *attributes = chain
     found = frame.f_locals.get(name, frame.f_globals.get(name))
     for one in attributes:
@@ -470,7 +468,7 @@ def _is_of_numpys_generator(function: Any) -> bool:
 
 
 def _generator_of(function: Any) -> str | None:
-    """The library whose global generator a function in C may draw from."""
+    """Return the library from whose global generator a C function may draw."""
     owner = getattr(function, "__self__", None)
     if owner is _OF_PYTHON:
         return "random"

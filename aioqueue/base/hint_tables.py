@@ -15,7 +15,7 @@ AdviceT = TypeVar("AdviceT", str, tuple[str, ...])
 
 
 def _each(names: str, advice: AdviceT) -> dict[str, AdviceT]:
-    """The same advice for several names."""
+    """Return the same advice for each of several names."""
     return dict.fromkeys(names.split(), advice)
 
 

@@ -232,7 +232,7 @@ def hint_methods(
 def _checked(
     function: Callable[..., Any], topic: str, options: Mapping[str, Iterable[str]]
 ) -> Callable[..., Any]:
-    """The function, called through a look at the names of its arguments."""
+    """Return a function that checks the names of its arguments, and then calls the given one."""
     displayed = function.__name__
     parameters = inspect.signature(function).parameters.values()
     has_options = any(one.kind is one.VAR_KEYWORD for one in parameters)

@@ -77,12 +77,11 @@ def full_tracebacks(show: bool = True) -> None:
 
 
 def is_library_file(name: str) -> bool:
-    """Whether a file, by the name that its code has, is not the user's own."""
+    """Return whether a file, by the name in its code objects, belongs to Python or a library."""
     return name.startswith("<frozen") or os.path.normcase(name).startswith(_LIBRARIES)
 
 
 def is_of_aioqueue(frame: FrameType) -> bool:
-    """Return whether a frame is of our own code."""
     return frame.f_code.co_filename.startswith(_OURS)
 
 

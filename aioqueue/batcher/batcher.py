@@ -437,7 +437,6 @@ class ThreadBatcher(BatcherFace[ValueT, ResultT]):
         return result
 
     def _wait(self, request: Request, waker: ThreadWaker, timeout: float | None) -> None:
-        """Wait until a request is answered."""
         deadline = None if timeout is None else request.began + timeout
         scopes: Collection[CancelScope] = ()
         try:

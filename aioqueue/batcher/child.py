@@ -59,7 +59,6 @@ class _BatchServer:
         self._taken: list[int] = []  # places in the arena that hold the results of the last batch
 
     def outcomes(self, message: bytes | bytearray) -> list[Outcome]:
-        """Return the outcomes of the requests in a batch."""
         number: int
         sent: list[Sent]
         number, sent = pickle.loads(message)

@@ -34,16 +34,14 @@ Where = Literal["auto", "task", "thread", "process"]
 class FunctionCaller(Protocol):
     """Calls the function for one worker on a thread, for as long as the worker runs."""
 
-    def __enter__(self) -> FunctionCaller:
-        """Begin the work."""
+    def __enter__(self) -> FunctionCaller: ...
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
-        """End the work."""
+    ) -> None: ...
 
     def make_ready(self) -> None:
         """Prepare for a batch, so that it can start at once. No caller waits for this yet.
@@ -52,8 +50,7 @@ class FunctionCaller(Protocol):
             BaseException: that is impossible, and will remain so.
         """
 
-    def __call__(self, batch: list[Any], **more: Any) -> list[Any]:
-        """Call the function: see `call`."""
+    def __call__(self, batch: list[Any], **more: Any) -> list[Any]: ...
 
 
 class CallsHere:

@@ -44,7 +44,6 @@ class _BatchProcess(WorkerProcess):
         self._allocator = requests_half(self.arena)
 
     def has_begun_the_batch(self) -> bool:
-        """Return whether a dead process had begun its latest batch."""
         return self.arena.item == self._number
 
     def call(self, function: Any, values: list[Any]) -> list[Any] | None:
@@ -173,17 +172,14 @@ class ProcessCaller:
                 return [died] * len(batch)
 
     def stop_replacing(self) -> None:
-        """Implement `HasProcesses`: the program ends."""
         self._is_ending = True
 
     def kill_at_exit(self) -> None:
-        """Implement `HasProcesses`: kill the process at exit."""
         process = self._process
         if process is not None:
             process.kill_at_exit()
 
     def _is_over(self) -> bool:
-        """Return whether no process may be started any more."""
         return self._core.is_stopped or self._is_ending
 
     def _start(self) -> _BatchProcess:

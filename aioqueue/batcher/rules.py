@@ -122,7 +122,7 @@ class Request(Attempt):
         return size_of((self.value,))
 
     def outcome(self) -> Any:
-        """Return the result, or raise the failure. The exception belongs to this caller alone."""
+        """Return the result, or raise the failure: an exception that no other caller gets."""
         if self.error is not None:
             self.raise_error()
         return self.result
@@ -243,7 +243,6 @@ class BatcherCore:
         return request
 
     def refusal(self) -> Exception:
-        """Make the error for a call while the batcher does not accept calls."""
         if self.state is BatcherState.NEW:
             return RuntimeError(
                 f"{self} does not run yet: call it within its block,"
@@ -257,7 +256,7 @@ class BatcherCore:
 
     @synchronized
     def full(self) -> QueueFull:
-        """Count a call that is refused for want of room, and make its error."""
+        """Count a call that is refused for lack of room, and make its error."""
         self._counts.refused += 1
         if self.aio.max_bytes is None:
             waiting = counted(self.aio.capacity or 0, "request")  # without a bound it is not full
@@ -270,7 +269,6 @@ class BatcherCore:
         return f"Batcher '{self.name}'"
 
     def is_entered_here(self) -> bool:
-        """Return whether the calling thread holds the lock already."""
         return is_held_here(self._lock)
 
     def leave(self, request: Request) -> None:
@@ -308,7 +306,6 @@ class BatcherCore:
 
     @synchronized
     def pending(self, batch: Iterable[Request]) -> list[Request]:
-        """Return the requests of a batch whose callers still wait."""
         return [request for request in batch if request.state is PENDING]
 
     @synchronized
@@ -329,7 +326,6 @@ class BatcherCore:
         return requests
 
     def context_arguments(self, batch: list[Request]) -> dict[str, Any]:
-        """Return the keyword arguments with which to call the function for a batch."""
         if not self.takes_contexts:
             return {}
         return {"contexts": [request.context for request in batch]}
@@ -383,7 +379,6 @@ class BatcherCore:
         return self._settle(requests, [self.stop_error() for _ in requests])
 
     def stop_error(self) -> Exception:
-        """Make the error for a request that has not entered a batch."""
         if self.failure is not None:
             return _copied_failure(self.failure)
         return QueueClosedError(
@@ -412,7 +407,6 @@ class BatcherCore:
 
     @synchronized
     def count_death(self) -> None:
-        """Count a worker process that has died unexpectedly."""
         self._counts.workers_died += 1
 
     # The beginning and the end.
@@ -624,18 +618,15 @@ class BatcherCore:
     # Called by the batcher's own watchdog.
 
     def explain(self) -> Explanation:
-        """Return the wait graph of the process."""
         return explain()
 
     def progress(self) -> dict[int, Hashable]:
-        """Return what changes as long as the batcher works."""
         return {id(self): self.waits_move()}
 
     def longest_wait(self) -> float:
         return self.longest_of_waits()
 
     def statistics(self) -> BatcherStatistics:
-        """Return `BatcherFace.statistics`."""
         # Two locks guard the counts. A call that is answered between the two samples would seem in
         # flight still: then sample again. If the calls never pause, the last sample stands. In it
         # the calls come first: the queue's counts, taken later, are never smaller.
@@ -691,7 +682,6 @@ def _current() -> Any:
 
 
 def _copied_failure(failure: WorkerDiedError) -> WorkerDiedError:
-    """Copy the failure for one more caller."""
     error = WorkerDiedError(str(failure), exitcode=failure.exitcode)
     error.__cause__ = failure.__cause__
     return error

@@ -83,16 +83,13 @@ class BatcherCounts:
         self._latencies = [0] * (len(_BOUNDS) + 1)
 
     def add_latency(self, seconds: float) -> None:
-        """Count a request that was answered after this many seconds."""
         self.latency_seconds += seconds
         self._latencies[bisect_left(_BOUNDS, seconds)] += 1
 
     def latencies(self) -> Mapping[float, int]:
-        """Return `BatcherStatistics.latencies`."""
         return dict(zip((*_BOUNDS, math.inf), self._latencies, strict=True))
 
     def sizes(self) -> Mapping[int, int]:
-        """Return `BatcherStatistics.batch_sizes`, by ascending size."""
         return dict(sorted(self.batch_sizes.items()))
 
 

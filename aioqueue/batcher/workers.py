@@ -94,7 +94,7 @@ def _start(core: BatcherCore, start: Callable[[], T], left: int) -> T:
 
 
 def end_lost_workers(core: BatcherCore) -> None:
-    """End workers whose event loop is gone: they will never run again to do it themselves."""
+    """End workers whose event loop no longer runs: they can never end themselves."""
     batches = [batch for _, batch, _ in list(core._in_work.values())]
     core._in_work.clear()  # it keeps the tasks alive
     for _ in range(core._running):

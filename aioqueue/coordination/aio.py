@@ -444,7 +444,7 @@ class QueueRunner(RunnerFace):
         return as_worker(thread)
 
     async def _wait_for_cancelled_run(self, run: Run, workers: list[Worker], tasks: Tasks) -> None:
-        """Wait for the end of a cancelled run, up to a limit; then cancel its tasks once more."""
+        """Wait for the end of a cancelled run, up to a limit; then cancel its tasks again."""
         await wait_shielded(run.ended, SLOW_STOP)
         if not run.ended.is_open:
             warn_of_slow_stop([one for one in workers if one.is_alive()], DEFAULT_GRACE)

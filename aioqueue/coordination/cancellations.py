@@ -272,11 +272,9 @@ class ObservedCoroutine:
         return self._coroutine.send(None)
 
     def send(self, value: Any) -> Any:
-        """Run the next step with the event loop's value."""
         return self._coroutine.send(value)
 
     def throw(self, *raised: Any) -> Any:
-        """Run the next step with an exception of the event loop, such as a cancellation."""
         # The loop passes an instance, but `throw` takes a class, value and traceback, too.
         for one in raised:
             is_cancellation = isinstance(one, asyncio.CancelledError) and one.args
@@ -359,14 +357,12 @@ class WorkerScope:
         self.filled_queue, self.should_stop = None, bool
 
     def is_stop_message(self, message: object) -> bool:
-        """Return whether a cancellation with this message is the stop."""
         if not (self._is_cancelled and isinstance(message, str)):
             return False
         name = message.partition(_SCOPE_PREFIX)[2].partition(" ")[0]
         return name.rstrip(";") == self._name
 
     def mark_delivered(self) -> None:
-        """Note that the stop has reached the worker."""
         self._clear_due()
         # From now on the outer scope cancels nothing more, and the clean-up may await. Not before:
         # a shield would keep the stop itself out.
@@ -380,7 +376,6 @@ class WorkerScope:
             self._set_due()
 
     def cancel(self) -> None:
-        """Cancel the worker, unless that has been done."""
         if self._is_cancelled:
             # `cancel_again` came first, and stood for this stop. So this one is the repeat.
             if self._is_grace_over_first:
@@ -392,7 +387,7 @@ class WorkerScope:
         self._outer.cancel()
 
     def cancel_again(self) -> None:
-        """Cancel the worker once more, after its grace; for the first time, if it was not yet."""
+        """Cancel the worker again after its grace period, or now if it was never cancelled."""
         if not self._is_cancelled:
             self.cancel()
             self._is_grace_over_first = True

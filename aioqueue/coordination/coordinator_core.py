@@ -114,7 +114,6 @@ class CoordinatorCore(WatchdogTarget):
         note_waits(self)
 
     def explain(self) -> Explanation:
-        """Return the wait graph: which worker waits for which, and what this coordinator knows."""
         from aioqueue.telemetry.explain.gather import explain_for
 
         return explain_for([self])
@@ -240,7 +239,7 @@ class CoordinatorCore(WatchdogTarget):
         return known.issuperset(map(id, failures_behind(error, self.clean_types)))
 
     def drain(self, seconds: float | None) -> None:
-        """Let all sources end. Stop if that takes longer than ``seconds``."""
+        """Request the end of all sources. Stop if that takes longer than ``seconds``."""
         drain = self.draining.request()
         if seconds is not None:
             threading.Thread(

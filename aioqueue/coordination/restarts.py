@@ -200,7 +200,7 @@ class RestartPolicy:
         return pause
 
     def wait_blocking(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
-        """Let a worker on a thread wait for its restart, or until none is wanted any more."""
+        """Block a worker's thread until its restart is due, or none is wanted any more."""
         began = self._note_pause(plan, pause)
         if pause:
             # Without scopes: a stop, a drain and the end of the queue open the gate itself.
@@ -208,7 +208,7 @@ class RestartPolicy:
         self._note_resumption(plan, meter, began)
 
     async def wait(self, plan: WorkerPlan, meter: Meter, pause: float) -> None:
-        """Let a worker that is a task wait for its restart. This always lets other tasks run."""
+        """Wait until the restart of a task is due. This always lets other tasks run."""
         began = self._note_pause(plan, pause)
         with anyio.move_on_after(pause):
             await self.over.wait(current_waker())

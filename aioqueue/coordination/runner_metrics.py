@@ -19,12 +19,10 @@ class _WorkerPlan(Protocol):
     """One worker: its op, and where it runs."""
 
     @property
-    def op(self) -> EnqueueOp:
-        """The enqueue op that it calls."""
+    def op(self) -> EnqueueOp: ...
 
     @property
-    def is_task(self) -> bool:
-        """Whether the op is a coroutine function."""
+    def is_task(self) -> bool: ...
 
 
 class OpStage(EndingPart):

@@ -146,7 +146,6 @@ class Run:
             self._runner._drain_source()
 
     def in_flight(self) -> int:
-        """Return how many items were taken from a source and are not in the queue, if known."""
         return self._runner._in_flight()
 
     @synchronized
@@ -170,7 +169,6 @@ class Run:
         return list(self._threads)
 
     def stop_at_exit(self) -> None:
-        """Stop because the program ends without having requested a stop."""
         self.cancel()
 
     def call_on_stop(self, callback: Callable[[], object]) -> None:
@@ -441,7 +439,6 @@ class Run:
         return callbacks
 
     def failed(self, name: str, error: BaseException) -> None:
-        """Report the failure of a worker, or of the code that closes the queue."""
         if self._core is not None:
             # First the report: the stop that it causes reaches all runs together.
             self._core.report(error, name)
@@ -656,7 +653,6 @@ class RunnerFace:
         """Note that a worker was cancelled before it had begun and will never run."""
 
     def _in_flight(self) -> int:
-        """Return how many items were taken from a source and are not in the queue, if known."""
         return 0
 
     def _truncation_cause(self) -> BaseException | None:

@@ -278,7 +278,6 @@ def cancel_all(workers: list[Worker]) -> list[Worker]:
 
 
 def warn_of_interrupt(workers: list[Worker]) -> None:
-    """Log a warning that names the workers that an interrupted join leaves running."""
     if workers:
         _log.warning(
             "the join was interrupted, with %s still running:%s",

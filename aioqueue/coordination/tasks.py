@@ -232,7 +232,6 @@ class Tasks(ABC):
         return list(self._scopes.values())
 
     def cancel_again(self) -> None:
-        """Cancel all tasks once more, after their grace. Call it in their own thread."""
         self.stop(list(self._scopes), WorkerScope.cancel_again)
 
     def stop(
@@ -443,7 +442,6 @@ class CooperativeYield:
         self.calls: int = 1
 
     async def yield_if_due(self) -> None:
-        """Let other tasks run, if the time is up."""
         # Doubled while calls are quick, so that the clock is read for few of them; halved as soon
         # as they take long.
         now = perf_counter()

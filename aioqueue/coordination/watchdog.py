@@ -184,7 +184,6 @@ class WatchdogTarget:
     """Places outside queues where nothing has moved between the last two checks."""
 
     def explain(self) -> Explanation:
-        """Return which callers wait, and for what."""
         raise NotImplementedError
 
     def progress(self) -> dict[int, int]:
@@ -196,7 +195,6 @@ class WatchdogTarget:
         return {id(core): _progress(core) for core in self._queues()}
 
     def longest_wait(self) -> float:
-        """Return the longest current wait at its queues in seconds; 0.0 if nobody waits."""
         attempts = [attempt for core in self._queues() for attempt in core.machine.waiting()]
         waits = [perf_counter() - attempt.began for attempt in attempts if attempt.began]
         return max([*waits, *(one.longest_of_waits() for one in self._stalled)], default=0.0)

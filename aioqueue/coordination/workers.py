@@ -40,11 +40,9 @@ class Worker(Protocol):
     """Whether it keeps its exception until `take_error` is called."""
 
     @property
-    def name(self) -> str:
-        """The name in reports."""
+    def name(self) -> str: ...
 
-    def is_alive(self) -> bool:
-        """Return whether it has begun and not ended."""
+    def is_alive(self) -> bool: ...
 
     def is_current(self) -> bool:
         """Return whether it is the caller, which cannot wait for itself."""
@@ -68,8 +66,7 @@ class Worker(Protocol):
     def key(self) -> int:
         """An identifier of its thread or task; 0 if that is not known."""
 
-    def explained(self) -> ExplainedWorker:
-        """Describe what it does now."""
+    def explained(self) -> ExplainedWorker: ...
 
 
 class LoopThread(threading.Thread):
@@ -86,7 +83,7 @@ class LoopThread(threading.Thread):
         self.cancel_tasks_again: Callable[[], object] | None = None
 
     def cancel_again(self) -> bool:
-        """Cancel the tasks once more, after their grace; return whether there are any."""
+        """Cancel the tasks again after their grace period; return whether there are any."""
         # Read once: the loop's thread sets it to None when its tasks have ended.
         again = self.cancel_tasks_again
         if again is not None:
@@ -450,7 +447,6 @@ def _join_threads(threads: frozenset[threading.Thread]) -> None:
 
 
 def current_worker_name() -> str:
-    """Return the name of the running task, or of the thread outside of tasks."""
     trio = loaded_trio()
     if trio is not None and trio.lowlevel.in_trio_task():
         return str(trio.lowlevel.current_task().name)
@@ -524,8 +520,7 @@ class WorkerPlan:
 
 class _Plan(Protocol):
     @property
-    def is_task(self) -> bool:
-        """Whether the worker is a task, not a thread."""
+    def is_task(self) -> bool: ...
 
 
 PlanT = TypeVar("PlanT", bound=_Plan)

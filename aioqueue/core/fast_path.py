@@ -338,7 +338,7 @@ class MachineState(FastPath):
 
     @synchronized
     def waiting(self) -> list[Attempt]:
-        """Return the enqueues and dequeues that have begun and not ended, in the order of line."""
+        """Return the enqueues and dequeues that have begun and not ended, first come first."""
         return self._wait_lists.waiting() + self._standby_attempts()
 
     @synchronized
@@ -625,7 +625,7 @@ class MachineState(FastPath):
         return is_borrowers
 
     def _rows_to_enter(self, attempt: Put | PutMany) -> int:
-        """Return how many rows of the first enqueue in line may go in now."""
+        """Return how many rows of the first waiting enqueue may enter now."""
         inside = len(self.storage) - self._claimed
         if self._returned or self._places:
             inside += len(self._returned) + len(self._places)

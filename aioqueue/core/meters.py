@@ -85,11 +85,9 @@ class EventRing:
         )  # tuples are faster to make
 
     def worked(self, began: float, ended: float, item: int | None = None) -> None:
-        """Record that the worker ran its function."""
         self._events.append(("works", began, ended, item))
 
     def worked_elsewhere(self, began: float, ended: float, items: int) -> None:
-        """Record that the worker's process ran its function, for this many items."""
         self._events.append(("works elsewhere", began, ended, None, items))
 
     def waited(self, doing: Doing, began: float, ended: float) -> None:
@@ -168,7 +166,6 @@ class Meter:
         """Count the time that a user's function took for the key of an item; here, do nothing."""
 
     def wait_started(self, attempt: Attempt, queue: str, now: float) -> None:
-        """Note that the worker begins to wait at a queue."""
         waits = self.waits
         if attempt.side is ENQUEUE:
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, True)
@@ -177,7 +174,6 @@ class Meter:
             self.waits = QueueWaits(waits.enqueues, waits.dequeues, now, False)
 
     def wait_ended(self, now: float) -> None:
-        """Note that the wait has ended, in whatever way."""
         waits = self.waits
         if waits.since:
             self.waits = QueueWaits(*waits.until(now))
@@ -230,7 +226,6 @@ class Durations:
             self.longest = seconds
 
     def counted(self) -> Counted:
-        """Return the counts."""
         return Counted(tuple(self._counts), self.seconds, self.longest)
 
 

@@ -156,7 +156,7 @@ def _canonical(
     pending = [0]
 
     def behind(at: int) -> int:
-        """The step that is done at a place, behind all jumps."""
+        """Return the step that runs at a place, after any jumps."""
         passed = set()
         while at < len(steps) and steps[at].opname in _JUMPS and at not in passed:
             passed.add(at)
@@ -213,14 +213,14 @@ def _canonical(
 
 
 def _bits_of(opname: str) -> int:
-    """Which bits of a step's argument are no part of the number of its name."""
+    """Return the mask of those bits of a step's argument that do not belong to its name's index."""
     if opname == "LOAD_SUPER_ATTR":
         return 3
     return int(opname == "LOAD_GLOBAL" or (opname == "LOAD_ATTR" and sys.version_info >= (3, 12)))
 
 
 def _steps(code: CodeType, keeps_annotations: bool) -> list[dis.Instruction]:
-    """The steps of some code that do anything."""
+    """Return the steps of a code object that have an effect."""
     steps = [one for one in dis.get_instructions(code) if one.opname not in _NOTHING]
     if keeps_annotations:
         return steps
@@ -244,7 +244,7 @@ def _steps(code: CodeType, keeps_annotations: bool) -> list[dis.Instruction]:
 
 
 def _documents(steps: list[dis.Instruction], at: int) -> bool:
-    """Whether a step takes the text that documents a class or a module."""
+    """Return whether a step loads the docstring of a class or a module."""
     behind = steps[at + 1] if at + 1 < len(steps) else None
     return (
         isinstance(steps[at].argval, str)
@@ -255,7 +255,7 @@ def _documents(steps: list[dis.Instruction], at: int) -> bool:
 
 
 def _is_documented(code: CodeType) -> bool:
-    """Whether the first constant documents a function. Those without a name have data there."""
+    """Return whether the first constant is the docstring of a function: not if it has no name."""
     if not code.co_consts or not isinstance(code.co_consts[0], str):
         return False
     if sys.version_info >= (3, 13):

@@ -58,7 +58,7 @@ def digest_of_items(sequence: Any) -> str | None:
 
 
 def _plain(sequence: Any) -> Any:
-    """The same items as an array, a list or a tuple, where to look them up is to take them."""
+    """Return the items in an array, a list or a tuple, where indexing has no side effects."""
     cls = type(sequence)
     if cls is deque:
         return list(sequence)
@@ -100,7 +100,7 @@ def digest_of_arrays(arrays: Sequence[Any], names: Sequence[Any] | None = None) 
 
 
 def _pieces(array: Any, share: int) -> Iterator[Any]:
-    """Bytes of an array, in pieces that are spread evenly, the first and the last among them."""
+    """Yield bytes of an array in evenly spaced pieces, including the first and the last."""
     if array.flags.c_contiguous:
         flat = np.asarray(array).reshape(-1).view(np.uint8)
         count = max(2, share // _PIECE)
@@ -118,13 +118,13 @@ def _pieces(array: Any, share: int) -> Iterator[Any]:
 
 
 def _places(count: int, most: int = _MOST_SAMPLES) -> Sequence[int]:
-    """Numbers of items that are spread evenly, the first and the last among them."""
+    """Return evenly spaced positions of items, including the first and the last."""
     last = count - 1
     return list(dict.fromkeys(last * at // max(1, most - 1) for at in range(most)))
 
 
 def _sample(item: Any) -> Any:
-    """What of an item counts, if there are too many to look at all that they hold."""
+    """Return the part of an item that counts, if there is too much data to read all of it."""
     if isinstance(item, str | bytes) and len(item) > _PIECE:
         half = _PIECE // 2
         return [len(item), item[:half], item[-half:]]

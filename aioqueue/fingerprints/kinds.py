@@ -97,7 +97,7 @@ def cure_of(value: Any) -> str | None:
 
 
 def open_file(value: Any) -> OpenFile | None:
-    """The file that an object reads from; ``None`` if it reads from none, or may write."""
+    """Return the file that an object reads from; ``None`` if it reads from none, or may write."""
     value = getattr(value, "file", value) if type(value).__module__ == "tempfile" else value
     path: Any = None
     if isinstance(value, io.IOBase):

@@ -43,7 +43,6 @@ def package_of(module: str, file: str | None = None) -> Package | None:
 
 
 def is_program(module: str) -> bool:
-    """Whether a module belongs to the program."""
     return package_of(module) is None
 
 
@@ -70,14 +69,14 @@ def _python() -> Package:
 
 @functools.cache
 def _of_python() -> list[str]:
-    """Where the standard library is."""
+    """Return the folders of the standard library."""
     paths = sysconfig.get_paths()
     folders = [paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)]
     return sorted({os.path.realpath(folder) for folder in folders})
 
 
 def _is_recorded(place: str) -> bool:
-    """Whether an installed distribution lists a file, outside of the usual folders."""
+    """Return whether an installed distribution outside of the usual folders lists a file."""
     for root, recorded in _records():
         if place.startswith(root + os.sep):
             return os.path.relpath(place, root).replace(os.sep, "/") in recorded
@@ -86,7 +85,7 @@ def _is_recorded(place: str) -> bool:
 
 @functools.cache
 def _records() -> list[tuple[str, set[str]]]:
-    """The folders outside of the usual ones that hold distributions, with the files of these."""
+    """Return the unusual folders that hold distributions, with the files of these."""
     from importlib.metadata import distributions
 
     found: dict[str, set[str]] = {}
@@ -102,7 +101,6 @@ def _records() -> list[tuple[str, set[str]]]:
 
 @functools.cache
 def _version_of(top: str, place: str) -> str:
-    """The version of a package, which is found without importing it."""
     from importlib import metadata
 
     try:
@@ -187,7 +185,7 @@ def module_name(module: str) -> str:
 
 
 def resolved(module: str, name: str) -> Any:
-    """What a loaded module has under a dotted name; ``None`` if it has nothing there."""
+    """Return what a loaded module has under a dotted name; ``None`` if it has nothing there."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)

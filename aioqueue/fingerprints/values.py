@@ -171,24 +171,21 @@ class Names:
     """Whether some code may read any name."""
 
     def add(self, reading: NamesRead) -> None:
-        """Note what some code reads."""
         self.attributes |= reading.attributes
         self.attributes |= reading.words
         self.attributes |= _OF_ANNOTATIONS.intersection(reading.globals)
         self.is_open |= _reads_any(reading)
 
     def add_template(self, text: str) -> None:
-        """Note what a text may read when it is formatted, as ``"{0.size}".format(thing)``."""
+        """Note what a text may read when it is formatted, as in ``"{0.size}".format(thing)``."""
         if len(text) <= 100 * _LONGEST:
             self.attributes |= set(_WORD.findall(text))
 
     def add_all(self, names: Names) -> None:
-        """Note what other code reads."""
         self.attributes |= names.attributes
         self.is_open |= names.is_open
 
     def copy(self) -> Names:
-        """The same names, to which others are not added."""
         return Names(set(self.attributes), self.is_open)
 
 
@@ -333,7 +330,6 @@ class Walk:
         return digest.digest()
 
     def _content(self, value: Any) -> Iterator[bytes]:
-        """What an object consists of."""
         cls = type(value)
         if cls in self._simple:
             yield from self._object(value)
@@ -471,7 +467,7 @@ class Walk:
         return found
 
     def _is_code(self, value: Any) -> bool:
-        """Whether it is a function or class of the program, which becomes a part of its own."""
+        """Return whether a value is a function or class of the program: it then becomes a part."""
         if not self._has_code:
             return False
         if isinstance(value, type):
@@ -484,7 +480,7 @@ class Walk:
         return self._package(name or "", file if isinstance(file, str) else None)
 
     def _package(self, module: str, file: str | None = None) -> str | None:
-        """Note the package of a module. Returns its name; ``None`` for the program."""
+        """Note the package of a module; return its name, or ``None`` for the program itself."""
         package = package_of(module, file)
         if package is None:
             return None
@@ -492,7 +488,6 @@ class Walk:
         return package.name
 
     def _label(self, value: Any) -> str:
-        """The name of the part of a function or class of the program."""
         known = self._labels.get(id(value))
         if known is not None:
             return known[1]
@@ -511,7 +506,7 @@ class Walk:
         return name if count == 1 else f"{name} ({count})"
 
     def _named(self, kind: bytes, cls: Any) -> bytes:
-        """A class, or a function, by its name; that of the program becomes a part."""
+        """Identify a class or function by its name; one of the program becomes a part."""
         if self._is_code(cls):
             return _hashed([kind, self._label(cls).encode()])
         if self._has_code:
@@ -531,7 +526,7 @@ class Walk:
         self.parts[name] = _described(name, value, found)
 
     def _inside(self, name: str, value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
-        """What a value consists of, as far as a user has given names to it."""
+        """Yield the named values inside a value, as far as a user has chosen the names."""
         cls = type(value)
         named: Mapping[str, Any] = {}
         if cls is types.MethodType:
@@ -556,7 +551,7 @@ class Walk:
 
     @contextmanager
     def _at(self, name: str) -> Iterator[None]:
-        """Note which part the walk is at, for messages."""
+        """Note which part the walk has reached, for error messages."""
         before, self._where = self._where, [name]
         yield
         self._where = before  # where it fails, the message tells
@@ -595,7 +590,6 @@ class Walk:
             yield self.digest(contents)
 
     def _define_function(self, label: str, function: types.FunctionType) -> None:
-        """Make the parts of a function of the program."""
         code = function.__code__
         reading = reading_of(code, keeps_annotations=self._keeps_annotations)
         self.found.add(reading)
@@ -633,7 +627,7 @@ class Walk:
         return ""
 
     def _globals(self, function: types.FunctionType, reading: NamesRead) -> Iterator[bytes]:
-        """What a function reads by global names; the values become parts."""
+        """Yield what a function reads by global names; the values become parts."""
         namespace = function.__globals__
         place = namespace.get("__name__") or ""
         is_open = _reads_any(reading)
@@ -678,7 +672,7 @@ class Walk:
         return self._globals_taken[key].encode()
 
     def _read_module(self, module: types.ModuleType, reading: NamesRead, *, is_open: bool) -> bytes:
-        """A module of the program that has attributes which some code reads."""
+        """Return a module of the program by the attributes that some code reads."""
         found = [module_name(module.__name__).encode()]
         if id(module) in self._reading:  # modules may have each other
             return found[0]
@@ -697,7 +691,7 @@ class Walk:
         return _hashed(found)
 
     def _imported(self, one: Import, package: str) -> None:
-        """What a function imports when it is called: a package, or a module as it is written."""
+        """Note what a function imports when called: a package, or a whole module of the program."""
         module = one.module
         if one.level:
             base = package.rsplit(".", one.level - 1)[0] if package else ""
@@ -711,7 +705,6 @@ class Walk:
                 self._package(name, file)
 
     def _whole_module(self, name: str) -> None:
-        """Make a module of the program a part: all of its code, and that of what it imports."""
         label = f"module {module_name(name) if name in _SCRIPTS else name}"
         if label in self.parts:
             return
@@ -743,7 +736,7 @@ class Walk:
         )
 
     def _module(self, module: types.ModuleType) -> Iterator[bytes]:
-        """A module as a value: nobody knows what is read of it."""
+        """Yield what identifies a module that is a value: any attribute of it may be read."""
         yield b"module"
         yield module_name(module.__name__).encode()
         file = file_of(module.__name__)
@@ -785,7 +778,6 @@ class Walk:
     # Classes and objects
 
     def _define_class(self, label: str, cls: type) -> None:
-        """Make the parts of a class of the program: all that is in it, and its bases."""
         self.parts[label] = ""
         content = [self._named(b"base", base) for base in cls.__bases__]
         if type(cls) is not type:
@@ -829,7 +821,7 @@ class Walk:
         return name not in names.attributes
 
     def _may_prune(self, cls: type) -> bool:
-        """Whether only code that is looked at reads the attributes of an object."""
+        """Return whether only code that the walk sees reads the attributes of an object."""
         found = self._prunable.get(cls)
         if found is None:
             found = self._prunable[cls] = self._is_read_by_code_alone(cls)
@@ -867,7 +859,7 @@ class Walk:
         yield from self._object(value)
 
     def _object(self, value: Any) -> Iterator[bytes]:
-        """An object as its reducer takes it apart."""
+        """Yield what identifies an object, as its reducer takes it apart."""
         cls = type(value)
         reduction = self._reduced(value)
         if isinstance(reduction, str):
@@ -911,7 +903,7 @@ class Walk:
             self._where.pop()
 
     def _compiled(self, value: Any) -> Iterator[bytes]:
-        """A function that a compiler has made: by the function it was made of, or by its name."""
+        """Yield what identifies a compiled function: the function it was made of, or its name."""
         wrapped = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
         if isinstance(wrapped, types.FunctionType):
             yield self._named(b"compiled", type(value))
@@ -961,7 +953,7 @@ def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
 
 
 def _described(name: str, value: Any, digest: bytes) -> Any:
-    """What a part says of a value, in plain JSON types: the value if it is short, or its digest."""
+    """Describe a value in plain JSON types: the value itself if it is short, or its digest."""
     text = _short(name, value)
     if text is not None:
         return text
@@ -974,7 +966,7 @@ def _described(name: str, value: Any, digest: bytes) -> Any:
 
 
 def described_option(value: Any) -> Any:
-    """An option of the user's in plain JSON types: as it is if that is short, or as a digest."""
+    """Describe an option of the user in plain JSON types: as it is if short, or as a digest."""
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
     if isinstance(value, list | tuple) and len(value) <= _LONGEST:
@@ -1017,13 +1009,13 @@ def _short(name: str, value: Any, depth: int = 4) -> Any:
 
 
 def _seems_random(text: str) -> bool:
-    """Whether text may be a key that somebody has drawn."""
+    """Return whether a text looks like a randomly drawn key."""
     has = {bool(one.isdigit()) for one in text}
     return len(text) >= 20 and len(has) == 2 and not re.search(r"[\s/\\.]", text)
 
 
 def _chunks_of(array: Any) -> Iterator[Any]:
-    """The bytes of an array in its order, without a copy of all."""
+    """Yield the bytes of an array in its order, without copying all of it at once."""
     if not array.size or not array.dtype.itemsize:
         return
     if array.flags.c_contiguous:
@@ -1094,20 +1086,20 @@ def _is_offered(function: types.FunctionType, module: str) -> bool:
 
 
 def _is_plainly_reduced(cls: type) -> bool:
-    """Whether pickle takes all attributes of an object."""
+    """Return whether pickle takes all attributes of an object."""
     names = ("__getstate__", "__reduce__", "__reduce_ex__")
     return all(getattr(cls, name, None) is getattr(object, name, None) for name in names)
 
 
 def _forgets(cls: type) -> bool:
-    """Whether a class of the program leaves it to one of C how its objects are pickled."""
+    """Return whether a class of the program leaves the pickling of its objects to a C class."""
     names = {"__getstate__", "__reduce__", "__reduce_ex__"}
     ours = [base for base in cls.__mro__ if package_of(base.__module__) is None]
     return bool(ours) and all(names.isdisjoint(vars(base)) for base in ours)
 
 
 def _added_to(value: Any) -> dict[str, Any]:
-    """The attributes of an object that classes of the program have added, in slots, too."""
+    """Return the attributes, and slots, that classes of the program have added to an object."""
     found = dict(getattr(value, "__dict__", {}))
     for base in type(value).__mro__:
         for name, slot in vars(base).items():
@@ -1117,7 +1109,7 @@ def _added_to(value: Any) -> dict[str, Any]:
 
 
 def _registered(cls: type) -> list[type]:
-    """The virtual subclasses of an abstract class, in the order of their names."""
+    """Return the virtual subclasses of an abstract class, sorted by name."""
     dump = getattr(abc, "_get_dump", None)
     if dump is None or not isinstance(cls, abc.ABCMeta):
         return []
@@ -1127,7 +1119,7 @@ def _registered(cls: type) -> list[type]:
 
 
 def _reads_any(reading: NamesRead) -> bool:
-    """Whether code may read any attribute. That of a model, `eval`, reads none."""
+    """Return whether code may read any attribute. A method `eval`, as models have, does not."""
     return not _DYNAMIC.isdisjoint(reading.globals) or not _DYNAMIC.isdisjoint(
         reading.attributes - {"eval"}
     )
@@ -1157,7 +1149,7 @@ def _is_method(value: Any) -> bool:
 
 
 def _is_of_enum(name: str, value: Any, cls: type[enum.Enum]) -> bool:
-    """Whether an attribute of an enum is a member, or one of what `enum` keeps there."""
+    """Return whether an attribute of an enum is a member, or belongs to the `enum` machinery."""
     is_kept = name.startswith("_") and name.endswith("_") and not name.startswith("__")
     return name in cls.__members__ or (is_kept and not _is_method(value))
 

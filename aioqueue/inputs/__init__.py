@@ -149,7 +149,7 @@ __all__ = (
 
 
 def _options() -> dict[str, tuple[str, ...]]:
-    """What ``**options`` stands for: a function checks them when it calls `prepare`, too late."""
+    """Return what ``**options`` stands for: a function checks them too late, in `prepare`."""
     from aioqueue.workers.options import PrepareOptions
 
     with_options = ("batch", "bucket_by_sequence_length", "shuffle_batch")

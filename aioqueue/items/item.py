@@ -68,7 +68,6 @@ class Item(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index
 
     def describe(self) -> str:
-        """Describe the item: its value, shortened, with its epoch and index."""
         return f"item {format_value(self.value)} (epoch {self.epoch}, index {self.index})"
 
     def title(self) -> str:
@@ -109,7 +108,7 @@ class PlacedEntry(NamedTuple, Generic[T]):
 
 
 def closing_run(run: Iterator[T]) -> ClosingRun[T]:
-    """Close a run through a source when its loop ends, because it may have open files."""
+    """Wrap a run through a source so that its loop closes it at the end: files may be open."""
     return ClosingRun(run)
 
 

@@ -280,7 +280,7 @@ class JournalWriter:
 
 
 def _begun(file: BinaryIO, path: Path) -> tuple[str, int]:
-    """Which run's journal it is, and where its records begin."""
+    """Return which run's journal it is, and where its records begin."""
     if file.readline(len(_MAGIC)) != _MAGIC:
         raise DataLossError(path=str(path), offset=0, fault="no journal")
     try:
@@ -314,13 +314,13 @@ def _record_of(batch: int, epoch: int, place: int, items: Sequence[Origin]) -> b
 
 
 def _length_of(count: int, how: int) -> int:
-    """How long a record of so many items is, behind its lead."""
+    """Return the length in bytes of a record of that many items, without its lead."""
     each = (how & 31) + 2 * bool(how & _HAS_SOURCES) + 4 * bool(how & _HAS_EPOCHS)
     return _HEAD.size - _LEAD + count * each
 
 
 def _is_written(how: int) -> bool:
-    """Whether records are written so."""
+    """Return whether ``how`` is a valid format of records."""
     return how & 31 in (*_WIDTHS, _WIDE) and how < 2 * _HAS_EPOCHS
 
 
@@ -340,7 +340,7 @@ def _entry_of(record: bytes) -> JournalEntry:
 
 
 def _packed(indices: Sequence[int]) -> tuple[int, bytes]:
-    """How wide the numbers are that indices are written by, and these."""
+    """Return the width of the numbers that encode some indices, and these numbers as bytes."""
     if max(indices, default=0) >= 2**63:
         return _WIDE, b"".join(index.to_bytes(_WIDE, "little") for index in indices)
     differences = np.diff(np.array(indices, np.int64), prepend=np.int64(0))
@@ -358,7 +358,7 @@ def _unpacked(content: bytes, width: int) -> list[int]:
 
 
 def _format_entry(entry: JournalEntry) -> str:
-    """An entry in letters: a line for the batch, and one for each item."""
+    """Return an entry as text: a line for the batch, and one for each item."""
     lines = [f"batch {entry.batch}: number {entry.place} of epoch {entry.epoch}"]
     for source, epoch, index in entry.items:
         of = f" of source {source}" if source else ""
@@ -385,7 +385,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _show(path: str, batches: Sequence[int], program: str) -> int:
-    """Print entries, or what the file has; returns the exit status."""
+    """Print some entries, or a summary if none are given; return the exit status."""
     try:
         journal = read_journal(path)
         found = [_format_entry(journal[batch]) for batch in batches]

@@ -60,7 +60,7 @@ def position_of(fingerprint: Mapping[str, Any], place: Place) -> dict[str, Any]:
 
 
 def sealed(content: Mapping[str, Any], version: int = _VERSION) -> dict[str, Any]:
-    """A position with this content, in plain JSON types: with a version and a checksum."""
+    """Return a position with this content in plain JSON types, its version and a checksum."""
     position = {"format": _FORMAT, "version": version, **content}
     return {**position, "checksum": digest_of(position)}
 
@@ -145,7 +145,7 @@ def refusing_wrong_values() -> Iterator[None]:
 
 
 def digest_of(content: Any) -> str:
-    """A short digest of plain JSON types: 16 hexadecimal digits."""
+    """Return a short digest of plain JSON types: 16 hexadecimal digits."""
     return blake2b(_CANONICAL.encode(content).encode("ascii"), digest_size=8).hexdigest()
 
 
@@ -153,7 +153,7 @@ _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def misplaced(given: str, expected: str) -> InvalidArgumentError:
-    """The error for a position that does not fit."""
+    """Return the error for a position that does not fit."""
     return InvalidArgumentError(f"position: got {given}; expected {expected}")
 
 
@@ -198,7 +198,7 @@ def differences(theirs: Any, ours: Any, field: str) -> Iterator[tuple[str, str, 
 
 
 def _plain(value: Any) -> Any:
-    """The same in plain JSON types."""
+    """Return the same value in plain JSON types."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -218,13 +218,13 @@ def plain_int(value: Any) -> int:
 
 
 def bounded(value: Any) -> str:
-    """A short `repr` of a value."""
+    """Return a short `repr` of a value."""
     text = without_secrets(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def relative(names: Sequence[str]) -> list[str]:
-    """Names of files, relative to the folder that they have in common."""
+    """Return the names of files relative to their common folder."""
     # A state must not tell a password, nor depend on it.
     names = [without_secrets(name).replace(os.sep, "/") for name in names]
     first, last = (min(names), max(names)) if names else ("", "")

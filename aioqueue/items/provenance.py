@@ -86,7 +86,6 @@ class ItemLoan(ItemLabel):
         call_with_lock(self._listener.lock, self._change, count - 1, False)
 
     def finish(self) -> None:
-        """Note that a stage has left a part of it out."""
         call_with_lock(self._listener.lock, self._change, -1, False)
 
     def make_none(self) -> None:
@@ -146,7 +145,7 @@ class ItemTicket:
         return Origin(self.listener.source, self.listener.epoch, self._index)
 
     def split(self, count: int) -> list[RowOrigin]:
-        """Split into parts. Returns the origin of each; `DROPPED` for parts that are dropped."""
+        """Split into parts; return the origin of each, or `DROPPED` for parts that are dropped."""
         # A part remains unless all of it is dropped (``None``). Otherwise `dropped` has those parts
         # of it that are dropped, and the rest of it remains.
         self._remaining = {
@@ -168,7 +167,6 @@ class ItemTicket:
         return origins
 
     def _part(self, part: int) -> RowOrigin:
-        """The origin of a part that is not dropped."""
         assert self._remaining is not None
         dropped, done = self.dropped.get(part) or {}, self.done.get(part, {})
         # The part is not done, or only parts of it are: it is counted when the rest is delivered.
@@ -272,13 +270,13 @@ def make_none(origin: RowOrigin) -> None:
 
 
 def share(origin: RowOrigin) -> None:
-    """Note that a row is a part of one more row than is known."""
+    """Note that a row is used in one more row than was known."""
     for loan in _loans_in(origin):
         loan.split(2)
 
 
 def loaned(origin: RowOrigin) -> list[Origin]:
-    """The items of a row that are on lease from a queue."""
+    """Return the items of a row that are on lease from a queue."""
     return [loan.item for loan in _loans_in(origin)]
 
 
@@ -291,7 +289,7 @@ def _loans_in(origin: RowOrigin) -> list[ItemLoan]:
 
 
 def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
-    """The origins of the rows of a batch. If there are as many items as rows, each row has one."""
+    """Return the origins of a batch's rows; with as many items as rows, one item for each."""
     if isinstance(origin, _Loans) and len(origin.rows) == count:
         return origin.rows
     if isinstance(origin, tuple) and len(origin) == count:
@@ -303,7 +301,7 @@ def unbatched(origin: RowOrigin, count: int) -> Iterable[RowOrigin]:
 
 
 def as_labels(origin: RowOrigin) -> RowOrigin:
-    """The origin of a row that repeats another one: it names the same items, without tickets."""
+    """Return the origin of a row that repeats another one: the same items, without tickets."""
     if isinstance(origin, ItemTicket):
         return ItemLabel(origin.item)
     if isinstance(origin, tuple):
@@ -312,7 +310,7 @@ def as_labels(origin: RowOrigin) -> RowOrigin:
 
 
 def joined(origins: Iterable[RowOrigin]) -> RowOrigin:
-    """The origin of a row that is made of several others, such as a batch."""
+    """Return the origin of a row that is made of several others, such as a batch."""
     found: list[ItemTicket | ItemLabel] = []
     rows: list[RowOrigin] = []
     for origin in origins:
@@ -343,7 +341,7 @@ def finish(origin: RowOrigin) -> None:
 
 
 def items_of(origin: RowOrigin) -> list[Origin]:
-    """The items that a row was made from, in their order in the row."""
+    """Return the items that a row was made from, in their order in the row."""
     if isinstance(origin, ItemTicket | ItemLabel):
         return [origin.item]
     return [one.item for one in origin] if isinstance(origin, tuple) else []

@@ -90,7 +90,7 @@ class QuarantineLine(NamedTuple):
     fields: dict[str, Any]
 
     def damaged(self, why: object) -> DataLossError:
-        """What to raise if it makes no record."""
+        """Return the error for a line that contains no record of a quarantine."""
         return DataLossError(
             f"{self}: no record of a quarantine: {why}",
             path=self.path,
@@ -174,11 +174,10 @@ class _Seal:
         self._key = os.urandom(32)
 
     def sealed(self, number: int, record: bytes) -> bytes:
-        """The line for a JSON object."""
         return record[:-1] + self._BEFORE + self._of(number, record) + self._BEHIND
 
     def opened(self, number: int, line: bytes) -> bytes | None:
-        """The JSON object, if it is this line that was sealed; else ``None``."""
+        """Return the JSON object if this line is sealed under this number; otherwise ``None``."""
         behind = len(line) - len(self._BEHIND)
         seal = line[behind - self._DIGITS : behind]
         record = line[: max(0, behind - self._DIGITS - len(self._BEFORE))] + b"}"
@@ -289,7 +288,7 @@ class QuarantineFile:
         return [*skipped_again, *found]
 
     def _read_own(self, file: BinaryIO, path: str, count: int) -> list[Quarantined]:
-        """So many of this run's records, if the rest of the file has them."""
+        """Return up to ``count`` of this run's records from the rest of the file."""
         found: list[Quarantined] = []
         for text in iter(partial(file.readline, MAX_BYTES + 1), b""):
             own = self._seal.opened(len(found), text)
@@ -365,7 +364,6 @@ class DamagedFiles:
         _log.warning("%s leaves out the rest of a damaged file: %s", self._reader, error)
 
     def records(self) -> list[Quarantined]:
-        """Return the files that were left out so far."""
         with self._lock:
             return list(self._records)
 

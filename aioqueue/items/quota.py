@@ -49,7 +49,7 @@ class ItemQuota:
     # For who takes the rows.
 
     def allow(self, epoch: int, items: int) -> None:
-        """Let this many items of an epoch be read in all, at least."""
+        """Allow at least this many items of an epoch to be read in total."""
         if (epoch, items) <= self._allowed:
             return
         self._allowed = (epoch, items)
@@ -77,7 +77,6 @@ class ItemQuota:
         return max(0, (allowed if epoch == of else self._first) - read)
 
     def count(self) -> None:
-        """Note that an item is being read."""
         epoch, read = self._read
         self._read = (epoch, read + 1)
 
@@ -109,7 +108,7 @@ class QuotaGate:
         self._notify()
 
     def throttle(self, run: Generator[T, None, None]) -> Generator[list[T], None, None]:
-        """The items of a run, each in a list of its own, when they may be read."""
+        """Yield the items of a run, each in a list of its own, as soon as they may be read."""
         quota = self._quota
         try:
             while True:

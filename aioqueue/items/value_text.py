@@ -38,18 +38,17 @@ _MOST_CHARACTERS = 80
 
 
 def format_value(value: Any) -> str:
-    """The `repr` of the value of an item, shortened."""
     return safe_repr(value, _repr.repr)
 
 
 def short_value(value: Any) -> str:
-    """The value of an item in a few words, on one line."""
+    """Return the value of an item in a few words, on one line."""
     text = " ".join(format_value(value).split())
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
 def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:
-    """The `repr` of a value, also if its class raises in it."""
+    """Return the `repr` of a value, even if its class raises in it."""
     try:
         return describe(value)
     except Exception as error:

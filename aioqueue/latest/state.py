@@ -251,7 +251,6 @@ class LatestCore:
         return [reading for reading in list(self._waiting) if reading.state is PENDING]
 
     def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:
-        """Return who waits for a new version, and for how long."""
         for reading in self._pending():
             seconds = perf_counter() - reading.began
             name = reading.owner.name
@@ -265,9 +264,8 @@ class LatestCore:
         return self.current.version
 
     def longest_of_waits(self) -> float:
-        """Return how long the first reader has waited."""
         return max((perf_counter() - one.began for one in self._pending()), default=0.0)
 
     def waits_for(self, coordinator: object) -> bool:
-        """Return false: a reader may rightly wait for long, so a watchdog leaves it alone."""
+        """Return false: a reader may rightly wait for long, so a watchdog ignores it."""
         return False

@@ -58,7 +58,7 @@ def _parts_of(spec: Spec) -> Branch | None:
 
 
 def _joined(one: Spec, other: Spec) -> Spec:
-    """What both have in common; ``object`` if that is nothing."""
+    """Return the spec that covers both; ``object`` if they have nothing in common."""
     if isinstance(one, ArraySpec) and isinstance(other, ArraySpec):
         if len(one.shape) != len(other.shape):
             return object
@@ -85,7 +85,7 @@ def _common(one: Any, other: Any) -> Any:
 
 
 def _leading_varies(spec: Spec) -> Spec:
-    """The same with a first dimension that is not fixed."""
+    """Return the same spec with a first dimension of any size."""
     if isinstance(spec, ArraySpec):
         return spec._replace(shape=(None, *spec.shape[1:])) if spec.shape else spec
     branch = _parts_of(spec)

@@ -171,7 +171,7 @@ class Builder:
 
     @property
     def loans(self) -> RunLoans | None:
-        """What the run takes from queues; ``None`` if it reads none."""
+        """The run's leases on elements of queues; ``None`` if it reads no queue."""
         return self._item_records if isinstance(self._item_records, RunLoans) else None
 
     def runners(self) -> list[Any]:

@@ -175,7 +175,7 @@ class CachedSource(BaseSource[Any]):
 def of(
     pipeline: BasePipeline[Any], path: Any, key: Any, on_stale: Any, progress: Any
 ) -> CachedSource:
-    """The cache for the arguments of the user."""
+    """Make the cache from the user's arguments."""
     return CachedSource(pipeline, path, key=key, on_stale=on_stale, progress=progress)
 
 
@@ -254,7 +254,7 @@ class CacheStore(ABC):
         self._shape: BatchShape | None = None  # what is known of them, if they are batches
 
     def shape(self) -> BatchShape | None:
-        """What is known of the examples, if they are batches, and some are there."""
+        """Return the shape of the examples, if they are batches and some are cached."""
         return self._shape
 
     def rows(self, begin: int) -> Generator[Any, None, None]:
@@ -306,7 +306,7 @@ class CacheStore(ABC):
         """Make what is missing, and note each part."""
 
     def _repaired(self, filling: _Filling, number: int, damage: DataLossError) -> _Filling | None:
-        """Have a damaged part made anew. Returns what does so; ``None`` if nothing is to do it."""
+        """Rebuild a damaged part; return the new filling, or ``None`` if nothing rebuilds it."""
         return None
 
     def _note(self, filling: _Filling, sizes: Sequence[int], *, is_complete: bool = False) -> None:
@@ -349,7 +349,7 @@ class CacheStore(ABC):
         filling.stop()
 
     def _wait(self, filling: _Filling, version: int) -> _Filling:
-        """Wait for more examples. Returns what makes them from now on."""
+        """Wait for more examples; return the filling that makes them from now on."""
         try:
             filling.news.wait_newer(version)
         except OutOfRangeError:
@@ -423,7 +423,7 @@ class MemoryStore(CacheStore):
 
 
 def _stop(epochs: Epochs[Any]) -> None:
-    """Have a run end soon. It does not wait."""
+    """Ask a run to end, without waiting for it."""
     run = epochs._run
     if run is not None:
         run.request_stop()

@@ -230,7 +230,7 @@ class RowLayout(NamedTuple):
         return cls(parsed((schema.metadata or {})[_KEY]))
 
     def has(self, rows: Sequence[Any]) -> bool:
-        """Whether examples fit into it."""
+        """Return whether examples fit the layout."""
         return all(map(_fits, repeat(self.tree), rows))
 
     def batch_of(
@@ -545,7 +545,7 @@ _Maker: TypeAlias = Callable[[ExampleReader, Iterator[Any]], list[Any]]
 
 
 def _maker(tree: Tree) -> _Maker:
-    """A function that makes the values of a layout of the columns that come next, for a reader."""
+    """Return a function that makes the values of a layout from a reader's next columns."""
     kind = tree["is"]
     if kind in _BRANCHES:
         parts = [_maker(part) for part in tree["parts"]]
@@ -572,7 +572,7 @@ def _maker(tree: Tree) -> _Maker:
 
 
 def _together(tree: Tree) -> Callable[[Iterable[Any]], list[Any]]:
-    """A function that makes containers of their parts."""
+    """Return a function that builds containers from their parts."""
     names, kind = tree["names"], tree["is"]
     if kind == "mapping":
         return lambda rows: [dict(zip(names, row, strict=True)) for row in rows]
@@ -593,7 +593,7 @@ def _together(tree: Tree) -> Callable[[Iterable[Any]], list[Any]]:
 
 
 def _named_class(text: str) -> Any:
-    """A class by its name, if its module is imported. None is imported for it."""
+    """Return a class by its name, if its module is already imported."""
     module, _, names = text.partition(":")
     found: Any = sys.modules.get(module)
     for name in names.split("."):

@@ -56,7 +56,6 @@ def _lines(pipeline: BasePipeline[Any], indent: str) -> list[str]:
 
 
 def _source(pipeline: BasePipeline[Any]) -> tuple[str, str]:
-    """The name of a source, and its most important arguments."""
     source = pipeline.source
     # A name may have an argument, as in "files('*.txt')" and "cache in memory".
     kind = "".join(takewhile(str.isidentifier, source.name)) or source.name

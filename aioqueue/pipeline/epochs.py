@@ -110,7 +110,7 @@ class Epochs(Generic[T]):
 
     @property
     def _batch_shape(self) -> BatchShape | None:
-        """What is known of its elements, if these are batches, and it has begun."""
+        """The shape of the elements, if they are batches and the run has begun."""
         return None if self._run is None else self._run.batch_shape
 
     def __repr__(self) -> str:
@@ -379,7 +379,7 @@ class Epochs(Generic[T]):
         return run
 
     def _opened_journal(self) -> tuple[ResumePoint, JournalWriter | None]:
-        """Where the run begins, and the writer of its journal, if it has one."""
+        """Return where the run begins, and the writer of its journal, if it has one."""
         if self._journal is None:
             return self._resume_point, None
         run = self._resume_point.run or os.urandom(8).hex()

@@ -52,7 +52,7 @@ class _NamedPart(NamedTuple):
 def _places(
     pipeline: BasePipeline[Any], key: str | None = None, prefix: str = ""
 ) -> Iterator[_NamedPart]:
-    """All sources and stages of a pipeline, also of those in it."""
+    """Yield all sources and stages of a pipeline, including those of pipelines inside it."""
     yield from _sources(pipeline.source, key, f"{prefix}source")
     for number, stage in enumerate(pipeline.stages):
         name = f"{prefix}{number} {stage.name}"
@@ -102,7 +102,7 @@ def _options_of(stage: BaseStage, *, is_cache: bool) -> dict[str, Any]:
 
 
 def _given(stage: BaseStage) -> dict[str, Any]:
-    """The arguments of a stage that decide what it makes."""
+    """Return the arguments of a stage that determine its output."""
     given = {one.name: getattr(stage, one.name) for one in fields(stage)}  # type: ignore[arg-type]
     given.pop("others", None)  # they are pipelines
     if isinstance(stage, Prepare):
@@ -204,7 +204,7 @@ def _check_same(before: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
 
 
 def _values_of(source: BaseSource[Any]) -> dict[str, Any]:
-    """The objects that decide which items a source has."""
+    """Return the objects that determine which items a source has."""
     values = dict(source._determined().values)
     cls = type(source)
     if is_program(cls.__module__):

@@ -83,16 +83,15 @@ class PartFolder:
         """What is committed."""
 
     def path_of(self, number: int) -> Path:
-        """Where a part is."""
         return self._path / f"{self._stem}-{number:05}{self._suffix}"
 
     def paths(self) -> tuple[Path, ...]:
-        """Where the committed parts are."""
+        """Return the paths of the committed parts."""
         return tuple(map(self.path_of, range(len(self.manifest.parts))))
 
     @property
     def temporary(self) -> Path:
-        """Where to write the next part, before it is committed."""
+        """The path at which to write the next part, before it is committed."""
         name = self.path_of(len(self.manifest.parts)).name
         return self._path / f".{name}.tmp"
 
@@ -182,7 +181,7 @@ class PartFolder:
         self._last_state = seen
 
     def _state(self) -> tuple[int, int, int] | None:
-        """What tells whether the manifest was replaced; ``None`` if there is no manifest."""
+        """Return what changes when the manifest is replaced; ``None`` if there is no manifest."""
         try:
             status = self._manifest_path.stat()
         except FileNotFoundError:
@@ -202,7 +201,7 @@ class PartFolder:
                 raise DataLossError(path=str(path), offset=size or 0, fault=fault)
 
     def foreign(self) -> Path | None:
-        """A file that is named like a part, without a manifest that lists it."""
+        """Return a file that is named like a part, although no manifest lists it."""
         return next(iter(self._uncommitted()), None)
 
     def clear(self) -> None:

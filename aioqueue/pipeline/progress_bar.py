@@ -51,7 +51,6 @@ class ProgressBar:
             self._bar = tqdm(desc=description, unit=f" {unit}", total=total, initial=done)
 
     def add(self, count: int) -> None:
-        """Count some more."""
         if self._bar is not None:
             with self._while_it_can_be_seen():
                 self._bar.update(count)

@@ -36,14 +36,11 @@ class Leases(Protocol):
     async def take_async(self, key: Any) -> Any:
         """Take the next element on lease, in a task."""
 
-    def commit(self, keys: Any, *, is_done: bool = False) -> None:
-        """Commit leases."""
+    def commit(self, keys: Any, *, is_done: bool = False) -> None: ...
 
-    def commit_all(self) -> None:
-        """Commit all leases."""
+    def commit_all(self) -> None: ...
 
-    def give_back(self) -> None:
-        """Give elements back."""
+    def give_back(self) -> None: ...
 
 
 class LentEntries(EpochEntries):
@@ -158,7 +155,6 @@ class _LentItems(ItemNames):
         return [ItemLoan(one.item, self) for one in super().take(epoch, numbers, indices)]
 
     def gave_nothing(self, item: Origin, *, is_done: bool) -> None:
-        """See `LoanListener.gave_nothing`."""
         self._leases.commit([(item.epoch, item.index)], is_done=is_done)
 
 

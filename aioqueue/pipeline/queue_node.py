@@ -318,7 +318,7 @@ class QueueNode(Node):
         }
 
     def _demand(self, n: int) -> _ItemDemand:
-        """What to wait for: n items if they will surely come; otherwise what is there soon."""
+        """Return what to wait for: n items if they surely come; otherwise those that come soon."""
         # Few rows: what is there is enough. And if an item may give no example, or several, n rows
         # are not n items, so waiting for n items could wait for one that is not needed.
         if n < self._at_once or not self._is_one_to_one:

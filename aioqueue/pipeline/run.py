@@ -164,23 +164,23 @@ class _Run(ABC):
         """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
 
     def _watch_preemption(self) -> None:
-        """Let a preemption wake it from now on; at once, if there is one already."""
+        """Let a preemption wake it from now on; immediately, if one was already announced."""
         ALARM.sleepers.add(self)  # first: a signal handler may ring before the next line
         if ALARM.reasons:
             ALARM.wake(self)
 
     @property
     def steps(self) -> StepMeters | None:
-        """What measures the steps of the loop; ``None`` without a monitor."""
+        """The meter of the loop's steps; ``None`` without a monitor."""
         return self._watch.steps
 
     @property
     def batch_shape(self) -> BatchShape | None:
-        """What is known of its rows, if these are batches."""
+        """The shape of the rows, if these are batches."""
         return None if self._node is None else self._node.batch_shape
 
     def _note_last_queue(self) -> None:
-        """Let monitors know at which queue the loop waits."""
+        """Report to monitors at which queue the loop waits."""
         assert self._builder is not None
         self._watch.last_queue = self._builder.last_queue
 
@@ -225,16 +225,13 @@ class _Run(ABC):
         return [loop_wait(asks[0], perf_counter() - asks[1], frames)]
 
     def waits_move(self) -> Hashable:
-        """A value that changes when the run makes progress."""
         return self._delivered.count, self._waiting_caller
 
     def longest_of_waits(self) -> float:
-        """How many seconds the user's loop has waited."""
         asks = self._waiting_caller
         return 0.0 if asks is None else perf_counter() - asks[1]
 
     def waits_for(self, coordinator: object) -> bool:
-        """Whether the run belongs to this coordinator."""
         return self._coord._core is coordinator
 
     def request_stop(self, error: BaseException | None = None) -> None:
@@ -275,7 +272,6 @@ class _Run(ABC):
         self.abandon()
 
     def skip_to(self, epoch: int) -> None:
-        """Drop the rest of the epochs before this one."""
         if self._node is not None and not self.is_over:
             self._step(self._node.skip_to, epoch)
 
@@ -341,7 +337,6 @@ class ThreadRun(_Run):
             raise
 
     def wake(self, reason: str) -> None:
-        """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
         self._alarm = reason
         self._waiting.cancel()
 
@@ -370,7 +365,7 @@ class ThreadRun(_Run):
             del taken  # a failure, whose traceback has this frame: that would be a cycle
 
     def fail(self, error: BaseException) -> BaseException:
-        """Stop the run for a failure of who takes its rows. Returns what the run reports."""
+        """Stop the run because the code that takes its rows failed; return the run's failure."""
         self._end(_FAILED)
         return self._failure(error)
 
@@ -380,7 +375,7 @@ class ThreadRun(_Run):
         self._coord.request_stop()
 
     def join_interrupted(self) -> None:
-        """Wait for the workers, so that none is left when the interrupt is raised further."""
+        """Wait for the workers, so that none still runs when the interrupt propagates."""
         if not self._is_joined:
             with suppress(CancelledError, DeadlineExceededError):  # of a scope around us
                 self._join_quietly()
@@ -411,7 +406,7 @@ class ThreadRun(_Run):
                 del failure  # its traceback has this frame: that would be a cycle
 
     def _take(self, n: int) -> Taken | Exception:
-        """The taken rows, or the exception that was raised instead."""
+        """Return the taken rows, or the exception that was raised instead."""
         # Set before the question whether the run is over. `close` does both in the other order, so
         # one of the two threads sees the other, and closes the nodes.
         self._is_taking = True
@@ -535,7 +530,6 @@ class AsyncRun(_Run):
         self._watch_preemption()
 
     def wake(self, reason: str) -> None:
-        """Wake a waiting step after a preemption. Any thread or signal handler may call it."""
         self._alarm = reason
         self._call_soon(self._cancel_waiting)
 
@@ -592,7 +586,7 @@ class AsyncRun(_Run):
         return reraise(await self._reported())
 
     async def fail(self, error: BaseException) -> BaseException:
-        """Stop the run for a failure of who takes its rows. Returns what the run reports."""
+        """Stop the run because the code that takes its rows failed; return the run's failure."""
         self._end(_FAILED)
         self.request_stop(error)
         return await self._reported()

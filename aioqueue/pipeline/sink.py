@@ -34,7 +34,7 @@ class RowWriter(ABC):
     """Whether the file should end here. Only writers of sinks with ``_ends_by_itself`` say so."""
 
     def accepts(self, rows: Sequence[Any]) -> bool:
-        """Whether rows fit into the file. If not, they begin the next one; for the same writers."""
+        """Return whether rows fit into the file. If not, the same writer begins the next file."""
         return True
 
     @abstractmethod
@@ -74,7 +74,7 @@ class RowWriter(ABC):
         """Close the file, if one is open, whatever is in it. It raises nothing."""
 
     def carried(self) -> dict[str, Any]:
-        """What a later run needs to go on in the same way, in plain JSON types."""
+        """What a later run needs to continue in the same way, in plain JSON types."""
         return {}
 
 
@@ -144,7 +144,7 @@ class Sink(ABC):
     @property
     @abstractmethod
     def _suffix(self) -> str:
-        """What the names of its files end with, with the dot."""
+        """The suffix of the names of its files, including the dot."""
 
     @abstractmethod
     def _writer(self, carried: dict[str, Any]) -> RowWriter:

@@ -132,7 +132,6 @@ class SourceNode(Node):
 
     @property
     def start(self) -> EpochStart:
-        """The place at which to begin reading in order to get the next item."""
         return self._start
 
     def note_read(self, given: int, start: EpochStart) -> None:
@@ -216,7 +215,7 @@ class SourceNode(Node):
             source.passed_over(entry, self._epoch)
 
     def _failure(self, error: BaseException) -> BaseException:
-        """What the source has raised, as a failure that says where it happened."""
+        """Wrap an exception of the source in a failure that says where it happened."""
         failure = failure_of_step(error)
         if isinstance(failure, Exception) and not isinstance(failure, RunOver):
             add_note(failure, FailureNote("in the source of the pipeline", "the source failed"))

@@ -159,7 +159,6 @@ class StageInput(BaseSource[Any]):
         return [place + offset for place in places]
 
     def number_of(self, place: int) -> int:
-        """The number of the entry at a place."""
         # Without the lock, though a worker may be reading on in another thread. Both values are of
         # one tuple, and it was replaced before the first entry that it concerns was given to a
         # worker. So a caller that asks for a place finds the tuple of that place or of a later one.
@@ -390,7 +389,6 @@ class StageInput(BaseSource[Any]):
         self._marks.make((self._epoch, self._number))
 
     def _number_next(self, number: int) -> None:
-        """Note that the next entry has this number."""
         offset = number - self._yielded
         if offset != self._offsets[-1]:
             self._add_offset(offset)
@@ -403,7 +401,6 @@ class StageInput(BaseSource[Any]):
 
     @synchronized
     def _number_listed(self, numbers: list[int]) -> None:
-        """Note that the next entries have these numbers."""
         self._listed = (self._yielded, numbers)
         self._latest = (self._yielded + len(numbers), 0)
 
@@ -413,7 +410,6 @@ class StageInput(BaseSource[Any]):
 
 
 def _counted(entries: Iterable[Entry[Any]], quota: ItemQuota) -> Iterator[Entry[Any]]:
-    """The same entries, each counted when it is given."""
     for entry in entries:
         if type(entry.value) is not EpochEnd:
             quota.count()

@@ -55,10 +55,10 @@ class StreamPipe(Protocol[StatisticsT]):
     """The runner that prepares the examples; ``None`` without a function."""
 
     def take(self) -> Any:
-        """Take the next batch, in a thread."""
+        """Wait in a thread for the next batch."""
 
     async def take_async(self) -> Any:
-        """Take the next batch, in a task."""
+        """Wait in a task for the next batch."""
 
     def statistics(self) -> StatisticsT: ...
 

@@ -123,7 +123,6 @@ class _Files:
         self._note(len(rows), place if is_full or self.writer.is_full else None)
 
     def write_batch(self, batch: Any, cuts: Sequence[_Cut]) -> None:
-        """Write the rows of a batch."""
         for begin, end, place in cuts:
             self._open()
             self.writer.write_batch(batch, begin, end)
@@ -327,7 +326,7 @@ class Writing:
         self.run = self._epochs_from(state)  # it checks that it is the same pipeline
 
     def bar(self, progress: bool | None) -> ProgressBar:
-        """A bar for the rows, which begins with those that are there."""
+        """Make a progress bar for the rows, which begins at those already written."""
         total = None if self._is_batched else length_of(self.run._pipeline)
         bar = ProgressBar(
             f"writing {self._sink.path.name}",
@@ -340,7 +339,6 @@ class Writing:
         return bar
 
     def start(self) -> WriteThread:
-        """Start the thread that writes."""
         if self.run._pipeline.source._is_repeatable:
             self._positions = self.files.positions = PipelinePositions(self.run._pipeline)
         self._behind = self._place()
@@ -388,7 +386,7 @@ class Writing:
         return finish
 
     def result(self) -> Written:
-        """What is written."""
+        """Return what was written."""
         parts = self._folder.manifest.parts
         return Written(
             self._folder.paths(),
@@ -402,7 +400,7 @@ class Writing:
         return [part.rows for part in self._folder.manifest.parts]
 
     def leave(self) -> None:
-        """Give up soon. Any thread may call it."""
+        """Ask the writing to stop early. Any thread may call it."""
         self.is_left = True
         run = self.run._run
         if run is not None:
@@ -419,7 +417,7 @@ class Writing:
             raise LeftError
 
     def with_location(self, error: BaseException) -> BaseException:
-        """A failure of writing, as a run reports it."""
+        """Convert a failure of writing to the form in which a run raises it."""
         if self._raise_single or not isinstance(error, Exception):
             return error
         return ExceptionGroup(title_of([error]), [error])
@@ -454,7 +452,7 @@ class Writing:
             raise
 
     def _place(self) -> _WritePoint:
-        """Where the run stands, behind what it has given last."""
+        """Return the position of the run, behind the last row that it has returned."""
         run = self.run
         if self._positions is None:
             return _WritePoint(None)
@@ -523,7 +521,7 @@ def write(
 
 
 def fill(writing: Writing, thread: WriteThread) -> None:
-    """Write all of a run, in this thread and that one."""
+    """Write all of a run, in this thread and the writing thread."""
     try:
         with writing.run as run:
             for epoch in run:
@@ -612,7 +610,7 @@ async def _ataken(epoch: Epoch[Any], n: int) -> list[Any] | None:
 
 
 def _measured(epoch: Epoch[Any]) -> AbstractContextManager[None]:
-    """Lets monitors see how long the elements are waited for."""
+    """Let monitors see how long the caller waits for the elements."""
     steps = epoch._watch.steps
     return nullcontext() if steps is None else steps.step(epoch._run_lock)
 

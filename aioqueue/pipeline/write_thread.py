@@ -32,7 +32,7 @@ class WriteThread:
         self._thread.start()
 
     def put(self, job: Job) -> bool:
-        """Hand over a job. Returns false if an earlier one has failed."""
+        """Queue a job; return false if an earlier one has failed."""
         try:
             self._jobs.enqueue(job)
         except QueueClosedError:
@@ -52,7 +52,7 @@ class WriteThread:
         return True
 
     def join(self) -> None:
-        """Wait until all jobs have run, or one has failed. No more are handed over."""
+        """Wait until all jobs have run, or one has failed. No `put` may follow."""
         self._jobs.close()
         try:
             self._end.dequeue()
@@ -72,12 +72,12 @@ class WriteThread:
             pass
 
     def stop(self) -> None:
-        """Wait until the job that runs has ended, and drop the others."""
+        """Wait until the current job has ended, and drop the others."""
         self._is_stopped = True
         self.join()
 
     async def astop(self) -> None:
-        """Wait until the job that runs has ended, and drop the others. Nothing cancels it."""
+        """Wait until the current job has ended, and drop the others. Nothing cancels the wait."""
         self._is_stopped = True
         with anyio.CancelScope(shield=True):
             await self.ajoin()

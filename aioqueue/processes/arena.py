@@ -88,7 +88,6 @@ class Arena:
         return (monotonic_ns() - self._numbers[2]) / 1e9
 
     def begin_item(self, number: int) -> None:
-        """Note that the worker begins an item."""
         # First the time: a reader that sees the new number must not find the old time with it, by
         # which the item would seem to be slow at once.
         self._numbers[2] = monotonic_ns()  # all processes share the zero of this clock
@@ -100,7 +99,6 @@ class Arena:
         return bool(self._numbers[1])
 
     def begin(self) -> None:
-        """Note that the worker has reached its own code."""
         self._numbers[1] = 1
 
     def views(self, blocks: Iterable[Block]) -> list[memoryview]:
@@ -133,7 +131,6 @@ class Arena:
 
 
 def _attached(size: int, handle: Any) -> Arena:
-    """Open the arena in the other process."""
     arena = Arena.__new__(Arena)
     arena.size = size
     arena._tag = arena._fd = None

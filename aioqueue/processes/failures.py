@@ -58,7 +58,7 @@ _MULTIPROCESSING: Final = "daemonic processes are not allowed to have children"
 
 
 def _by_name(error: Exception) -> Exception:
-    """Return a failure, with the refusal of multiprocessing in words that say what to do."""
+    """Return a failure; multiprocessing's refusal is replaced by one that says what to do."""
     if type(error) is not AssertionError or str(error) != _MULTIPROCESSING or not is_daemonic():
         return error
     refusal = RuntimeError(refused_children("multiprocessing"))

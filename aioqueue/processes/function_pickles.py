@@ -70,7 +70,6 @@ def dumped(thing: object, pickler: type[pickle.Pickler]) -> bytes:
 
 
 def not_importable(function: Callable[..., Any], why: str = "") -> InvalidArgumentError:
-    """Make the error for a function that a new process cannot unpickle."""
     return InvalidArgumentError(
         f"function: got {function_name(function)!r}, which a new process"
         " cannot import; expected a function of a module that can be imported there"

@@ -154,7 +154,7 @@ class QueueLeases:
                 self._sync.task_done(rows)
 
     def commit_all(self) -> None:
-        """Commit all leases: what was handed out does not say which elements it was made from."""
+        """Commit all leases, since results do not say which elements they were made from."""
         self.commit(list(self._held))
 
     def give_back(self) -> None:
@@ -177,7 +177,7 @@ class QueueLeases:
         return Take(n, up_to=self._up_to, leased=True, borrower=self._borrower)
 
     def _record(self, key: Hashable, take: Take) -> Any:
-        """Enter a lease. Returns the element."""
+        """Record a lease; return the element."""
         take.waker = None  # it waits no more: a lease may outlive the event loop that took it
         self._held[key] = take
         try:

@@ -141,7 +141,6 @@ class QueueCore:
         return self.machine.capacity
 
     def remember(self, waker: AsyncWaker) -> None:
-        """Remember an event loop whose tasks wait here."""
         call_with_lock(self.lock, self.wakers.__setitem__, waker, None)
 
     def count_filler(self, waker: AsyncWaker, change: int) -> None:

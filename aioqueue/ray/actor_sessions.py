@@ -297,7 +297,6 @@ class ActorSessions:
             return session
 
     def _description_error(self, description: Description) -> InvalidArgumentError:
-        """Return the error for a caller that expects a queue with another description."""
         found = zip(Description._fields, description, self._description, strict=True)
         field, theirs, ours = next(one for one in found if one[1] != one[2])
         return InvalidArgumentError(
@@ -375,7 +374,6 @@ class ActorSessions:
         return self._sessions.add(caller)
 
     def _ended_error(self, session: ClientSession) -> Exception:
-        """Return the error for a client whose call was ended."""
         if not session.dismissal:
             return StaleCallError("cancelled")  # the caller knows that it cancelled
         if session.refusal is InvalidArgumentError:
@@ -519,7 +517,6 @@ class ActorSessions:
 
 
 async def copy_to_actor(payload: Payload) -> Payload:
-    """Return a copy of a batch that belongs to the actor."""
     import ray
 
     columns = payload.columns if payload.columns is not None else await payload.ref[0]

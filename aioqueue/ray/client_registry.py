@@ -140,7 +140,6 @@ class ClientSessions:
         return self._latest.get(client)
 
     def add(self, caller: CallerId) -> ClientSession:
-        """Add a new life of a client."""
         session = self._lives[caller.life] = self._latest[caller.client] = ClientSession(caller)
         return session
 
@@ -160,7 +159,6 @@ class ClientSessions:
         return [session for session in alive if session.caller.node == node]
 
     def silent(self, seconds: float) -> Iterator[ClientSession]:
-        """Return the served lives that have been silent for a given time."""
         before = monotonic() - seconds
         return iter([p for p in self._lives.values() if not p.dismissal and p.last_heard < before])
 
@@ -248,12 +246,10 @@ class HandleState:
         return bytes(self._cloudpickle.dumps(payload))
 
     def keep(self, number: int, copy: bytes | Payload) -> None:
-        """Keep a batch, which may have to be sent again."""
         with self._lock:
             self._kept[number] = copy
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Drop batches that have been committed as a whole."""
         with self._lock:
             for number in numbers:
                 self._kept.pop(number, None)
@@ -263,7 +259,6 @@ class HandleState:
             return list(self._kept)
 
     def hold(self, number: int) -> None:
-        """Record that a lease was received."""
         with self._lock:
             self._held.add(number)
 

@@ -281,7 +281,6 @@ class ClusterCore(CoordinatorCore):
                     yield ActiveWorker(f"{self._life}/{key}", worker.name)
 
     def known_state(self) -> tuple[str, int, int, bool]:
-        """Return what this program knows of the others."""
         with self._lock:
             return self._life, self._run, self._seen, self.stopped.is_open
 

@@ -29,17 +29,14 @@ _ACKNOWLEDGED_SECONDS: Final = 5.0
 class CoordinatorView(Protocol):
     """The coordinator of this program, as the connection's thread calls it."""
 
-    def program_report(self) -> Any:
-        """Return the state of this program."""
+    def program_report(self) -> Any: ...
 
-    def accept_news(self, news: News) -> None:
-        """Accept news of the cluster."""
+    def accept_news(self, news: News) -> None: ...
 
     def known_state(self) -> tuple[str, int, int, bool]:
         """Return what is known here: the arguments of `CoordinatorActor.news`."""
 
-    def connection_lost(self, error: Exception) -> None:
-        """Handle the loss of the connection."""
+    def connection_lost(self, error: Exception) -> None: ...
 
 
 class CoordinatorConnection:
@@ -74,7 +71,6 @@ class CoordinatorConnection:
     # Callable in any thread, in signal handlers, and by finalizers.
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Schedule a call in the connection's thread."""
         self._inbox.put(call)
 
     def schedule_report(self) -> None:
@@ -130,7 +126,6 @@ class CoordinatorConnection:
             self._waiting.pop(event, None)
 
     def reset(self) -> None:
-        """Restart the count of failures at 0."""
         with self._lock:
             self._acknowledged = 0
 
@@ -165,7 +160,7 @@ class CoordinatorConnection:
         self._answer_remaining_calls()
 
     def _answer_remaining_calls(self) -> None:
-        """After the connection has ended, answer all calls with that."""
+        """Answer all remaining calls with the end of the connection."""
         if self.ended_by is None:
             self.ended_by = _ended_error(self.name)
             report = self._last_report

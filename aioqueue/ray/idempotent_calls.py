@@ -79,7 +79,6 @@ class NumberedCalls(Generic[T]):
             self._release_turn(number)
 
     def has_ended(self, number: int) -> bool:
-        """Return whether a call has a result. Thread-safe."""
         made = self._results.get(number)
         return number < self._next if made is None else made.done()
 
@@ -88,7 +87,7 @@ class NumberedCalls(Generic[T]):
         self._loop.call_soon_threadsafe(self._release_turn, number)
 
     def abandon(self) -> None:
-        """Fail all waiting calls, since the caller is gone. Thread-safe."""
+        """Fail all waiting calls, since the caller no longer exists. Thread-safe."""
         self._loop.call_soon_threadsafe(self._abandon)
 
     def _abandon(self) -> None:

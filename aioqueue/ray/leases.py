@@ -32,10 +32,9 @@ class DequeueWaiter:
         self._wake = wake
 
     def notify(self, attempt: Attempt, /) -> None:
-        """See `Waker`."""
+        pass
 
     def wake(self, *, from_anywhere: bool = False) -> Iterable[Attempt]:
-        """See `Waker`."""
         self._wake()
         return ()
 
@@ -181,7 +180,6 @@ class LeaseTable:
         return [handle for handle in self.all_handles_of(take) if not handle.segment.is_lost]
 
     def all_handles_of(self, take: Take) -> list[RowHandle]:
-        """Return what a dequeue was granted."""
         rows: Collection[Any] = self._core.storage.columns(take.held)
         return [row[1] if isinstance(row, tuple) else row for row in rows]
 
@@ -200,7 +198,6 @@ class LeaseTable:
         lease.rows = len(rows)
 
     def restore_rows(self, rows: Sequence[Any]) -> None:
-        """Restore the rows of the queue after a restart."""
         self._machine.restore_rows(*self.entries(rows))
 
     def mark_delivered(self, consumer: str, number: int) -> bool:
@@ -223,7 +220,6 @@ class LeaseTable:
         return True
 
     def commit_take(self, take: Take) -> None:
-        """Commit what a dequeue got."""
         wakers = self._machine.commit(take)
         # Releases the rows in the storage; a batch in the object store goes with its last row.
         self._core.copier.copy_out(take.held)
@@ -285,12 +281,10 @@ class LeaseTable:
         return lease
 
     def numbers_of(self, consumer: str) -> list[int]:
-        """Return the leases that a consumer has received."""
         leases = self._leases.get(consumer, {})
         return sorted(number for number, lease in leases.items() if lease.is_delivered)
 
     def count_of(self, consumers: Iterable[str]) -> int:
-        """Return how many leases some consumers have received."""
         return sum(len(self.numbers_of(consumer)) for consumer in consumers)
 
     def count(self) -> int:

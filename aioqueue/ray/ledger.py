@@ -97,7 +97,6 @@ class EnqueuedBatch:
 
     @property
     def is_used(self) -> bool:
-        """Whether all its rows were committed."""
         return self.inside is not None and len(self.used) >= len(self.inside)
 
 

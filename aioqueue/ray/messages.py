@@ -29,7 +29,6 @@ class Description(NamedTuple):
     journal: str | None = None
 
     def handles(self, name: str) -> Any:
-        """Return a queue of handles with this order."""
         if self.kind == "RandomShuffleQueue":
             return aioqueue.RandomShuffleQueue(
                 *(self.capacity, self.min_after_dequeue),

@@ -128,7 +128,6 @@ def sealed(
 
 
 def sealed_bytes(columns: Columns | bytes, *, is_typed: bool) -> int:
-    """Return how many bytes the sealed objects have."""
     if isinstance(columns, bytes):
         return len(columns)
     return sum(len(one) for one in columns if type(one) is bytes) if is_typed else 0

@@ -558,7 +558,6 @@ class QueueActor(ActorSessions):
         return Answer()
 
     def commit(self, life: str, numbers: list[int]) -> None:
-        """Record that a consumer has used what it got."""
         with self._lock:
             self._lease_table.commit(life, numbers)
             self._notify_changed()

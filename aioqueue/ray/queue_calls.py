@@ -161,7 +161,6 @@ class QueueCalls:
         return columns
 
     def commit(self, upto: int | None) -> CallFlow[None]:
-        """Commit leases, up to a given one or all."""
         client = self.client
         with self._lock:
             done = [number for number in self._unused if upto is None or number <= upto]
@@ -172,7 +171,7 @@ class QueueCalls:
             self._note_used(done)
 
     def task_done(self, n: int) -> CallFlow[None]:
-        """Say that elements are done with, once. A caller that is cancelled has said so, too."""
+        """Report elements as done with, exactly once; a cancelled call has reported them, too."""
         if not n:
             return
         client = self.client
@@ -195,7 +194,6 @@ class QueueCalls:
         client.raise_error(answer)
 
     def join(self) -> CallFlow[None]:
-        """Wait until every element is done with."""
         yield from self.agree()
         self.client.raise_error((yield self.client.actor.join.remote()))
 
@@ -224,7 +222,6 @@ class QueueCalls:
         client.raise_error(answer)
 
     def ask(self, method: str) -> CallFlow[Any]:
-        """Return the actor's answer to a method without arguments."""
         yield from self.agree()
         return (yield getattr(self.client.actor, method).remote())
 
@@ -330,7 +327,6 @@ class QueueCalls:
         return columns, n
 
     def columns_of(self, element: Any) -> Columns:
-        """Return one element as the columns of a batch of one."""
         row = self._spec.row(element)
         components = self._spec.components
         if components is None:
@@ -368,7 +364,6 @@ def _column(values: list[Any], component: Component) -> Any:
 
 
 def _bytes_of(columns: Columns) -> int:
-    """Return the approximate bytes of the arrays."""
     arrays = [array for one in columns for array in (one if _is_ragged(one) else (one,))]
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 

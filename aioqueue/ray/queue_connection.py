@@ -142,7 +142,6 @@ class Client:
         return (yield from self.await_answer(ask(), ask))
 
     def await_answer(self, reference: Any, ask: Callable[[], Any]) -> CallFlow[Any]:
-        """Return the answer to a call that was made."""
         while True:
             answer = unpacked_answer((yield reference))
             if not (isinstance(answer, Answer) and answer.starts):
@@ -159,7 +158,6 @@ class Client:
             self.connection.skip("dequeue", number)
 
     def delete(self) -> CallFlow[None]:
-        """End the actor."""
         if self.handle_state.keeps:
             with suppress(WorkerDiedError):
                 yield self.actor.end.remote()
@@ -322,7 +320,6 @@ class ActorConnection:
         return reference
 
     def note_rejoined(self, starts: int) -> None:
-        """Record at which start count the actor got the report."""
         with self._lock:
             if starts > self._rejoined_start:
                 self._rejoined_start, self._joining = starts, None

@@ -34,7 +34,6 @@ class Awaited:
         self._segments[segment.producer, segment.number] = segment
 
     def find(self, key: Key) -> Segment | None:
-        """Return a batch that has not arrived yet."""
         return self._segments.get(key)
 
     def producers(self) -> set[str]:

@@ -61,7 +61,6 @@ class RayTask:
         return self._error
 
     def cancel(self) -> bool:
-        """Ask Ray to cancel it."""
         if not self._done:
             self._connection.call_soon(self._cancel)
         return not self._done

@@ -54,11 +54,10 @@ class ProducerRecord:
         self._left_at = 0.0
 
     def end(self) -> None:
-        """Note that the filling handle has gone."""
+        """Note that the filling handle no longer exists."""
         self._left_at = monotonic()
 
     def enter(self, number: int, segment: Segment) -> None:
-        """Note that a batch is being enqueued."""
         self._segments[number] = segment
 
     def note_rows(self, inside: Iterable[int], rows: int) -> None:
@@ -103,7 +102,7 @@ class ProducerRecord:
         segment.is_awaited = True
 
     def give_up(self) -> bool:
-        """Give up the requested batches if no handle has filled for long."""
+        """Give up the requested batches if no handle has filled the queue for a long time."""
         if not (self._requested and self._left_at and monotonic() - self._left_at > RETURN_SECONDS):
             return False
         for number in self.missing():

@@ -86,7 +86,6 @@ class RowHandle:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the element."""
         return self.segment.row_bytes
 
 

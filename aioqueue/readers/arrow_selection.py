@@ -73,7 +73,7 @@ class Selection:
         self._last: tuple[Any, list[str]] | None = None
 
     def options(self) -> dict[str, Any]:
-        """The arguments beside the filter, as positions compare them."""
+        """The arguments other than the filter, in the form in which positions compare them."""
         given = self._given
         is_schema = given is not None and not isinstance(given, str)
         return {
@@ -409,7 +409,6 @@ class Portion(NamedTuple):
         return range(self.first, self.first + self.rows.num_rows)
 
     def behind(self, count: int) -> Portion:
-        """Return the rows without the first ones."""
         rows = self.rows.slice(count)
         if self.kept is None or not rows.num_rows:  # without rows, there is no first one
             return self._replace(row=self.row + count, first=self.first + count, rows=rows)

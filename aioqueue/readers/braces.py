@@ -99,7 +99,6 @@ def _choices(content: str) -> Callable[[], Iterable[str]] | None:
 
 
 def _parts(content: str) -> list[str]:
-    """Split at the commas that are not within other braces."""
     parts, depth, begin = [], 0, 0
     for at, character in enumerate(content):
         depth += (character == "{") - (character == "}")

@@ -125,8 +125,7 @@ class _Decompressor(Protocol):
     """Decompresses one stream. The decompressors of bz2, lzma and zstd have this interface."""
 
     @property
-    def eof(self) -> bool:
-        """Whether the end of the stream was reached."""
+    def eof(self) -> bool: ...
 
     @property
     def needs_input(self) -> bool:

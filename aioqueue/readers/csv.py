@@ -460,7 +460,7 @@ class _Table:
         return values
 
     def _kept(self, parsed: NDArray[Any], lines: list[str], columns: Any) -> Iterator[NDArray[Any]]:
-        """Return the columns of the lines, each converted to its dtype."""
+        """Yield the columns of the lines, each converted to its dtype."""
         texts: list[NDArray[Any]] = []  # the text of all columns, once a check needs one
 
         def texts_of(at: int) -> NDArray[Any]:

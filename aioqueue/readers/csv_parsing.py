@@ -350,7 +350,6 @@ class Syntax(NamedTuple):
         return list(found[0])
 
     def count(self, row: str) -> int:
-        """Return the number of fields in a row."""
         if self.quote is None or self.quote not in row:
             return row.count(self.delimiter) + 1
         return self._scan(row, is_quoted=False)[0]
@@ -514,7 +513,6 @@ class RowBlock(NamedTuple):
     rows: list[str]
 
     def offset_of(self, number: int) -> int:
-        """Return the offset of a line, in bytes."""
         return self.lines.offset_of(number)
 
 
@@ -621,7 +619,6 @@ def _joined(blocks: list[LineBlock]) -> LineBlock:
 
 
 def _cut(block: LineBlock, at: int) -> tuple[LineBlock, LineBlock]:
-    """Cut a block before one of its lines."""
     number = block.first + at
     offset = block.offset_of(number)
     size = offset - block.offset

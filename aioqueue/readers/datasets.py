@@ -204,7 +204,7 @@ class _Content:
 
 
 def _format_of(dataset: Any) -> Any:
-    """In which form a dataset gives its rows, perhaps by a function of the user's."""
+    """Return the form in which a dataset gives its rows, perhaps by a function of the user."""
     return {name: dataset.format[name] for name in ("type", "format_kwargs", "columns")}
 
 
@@ -315,7 +315,7 @@ def _parts(dataset: Any) -> Iterator[Any]:
 
 
 def _copied(part: Any) -> Any:
-    """Copy the steps of a streaming dataset, which hold the state of a run, but not its data."""
+    """Copy the steps of a streaming dataset, with the state of a run, but without its data."""
     made = copy.copy(part)
     if hasattr(part, "ex_iterable"):
         made.ex_iterable = _copied(part.ex_iterable)

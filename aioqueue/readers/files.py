@@ -352,7 +352,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_there(path: str) -> bool:
-    """Return whether a path exists, be it as a broken link."""
+    """Return whether a path exists, even as a broken link."""
     try:
         os.lstat(path)
     except OSError as error:
@@ -435,7 +435,6 @@ def _likely_cause(pattern: str) -> str:
 
 
 def is_path(value: object) -> bool:
-    """Return whether a value is a single path."""
     return isinstance(value, str | bytes | os.PathLike)
 
 
@@ -515,7 +514,7 @@ def _hide_secrets(error: BaseException) -> None:
 
 
 def _advice_for(path: str) -> str:
-    """What to write instead of a path that names no file; nothing if that is unknown."""
+    """Return what to write instead of a path that names no file; empty if that is unknown."""
     if os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name[0] not in "._")
         pattern = f"*{os.path.splitext(names[0])[1] if names else ''}"

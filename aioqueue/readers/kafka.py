@@ -82,7 +82,6 @@ class Order:
         self._taken = 0
 
     def note(self, record: Any) -> None:
-        """Note that a record was read."""
         if self._known:  # a record that is read again: the order has it already
             self._known -= 1
             self._taken += 1
@@ -106,7 +105,6 @@ class Order:
 
     @property
     def place(self) -> list[Any]:
-        """Return the place after the last record read."""
         return self.place_behind(self._taken)
 
     def place_behind(self, taken: int) -> list[Any]:
@@ -333,7 +331,6 @@ class _TopicConsumer:
             raise misplaced(f"partitions {missing}", f"those of topic {self._topic!r}")
 
     def seek(self, offsets: Offsets) -> None:
-        """Set the offset from which to read each partition."""
         for partition, offset in offsets.items():
             self._consumer.seek(self._partition(partition), offset)
 
@@ -365,7 +362,6 @@ class _TopicConsumer:
                 yield record
 
     async def _records_below(self, ends: Offsets) -> AsyncGenerator[Any, None]:
-        """Yield the records below these offsets."""
         # By the consumer's position, and not by the records: the last offsets may hold none.
         while left := [one for one in ends if await self._position(one) < ends[one]]:
             records: list[Any] = []
@@ -376,7 +372,6 @@ class _TopicConsumer:
                     yield record
 
     async def _fetch(self, partitions: Iterable[Any]) -> list[Any]:
-        """Return the next records as soon as some arrive."""
         first = await self._consumer.getone(*partitions)
         with anyio.CancelScope(shield=True):  # it does not wait, and `first` is already taken
             more = await self._consumer.getmany(*partitions, timeout_ms=0, max_records=_FETCHED)

@@ -187,7 +187,7 @@ def checked_end(lineterminator: Any) -> str:
 
 
 def line_end_option(end: str) -> dict[str, Any]:
-    """Return what a position must have in common with a reader, in addition."""
+    """Return the option that a position and a reader must share; empty for the default."""
     return {} if end == "\n" else {"lineterminator": end}
 
 
@@ -294,7 +294,6 @@ class LineBlock(NamedTuple):
         return (numbers[skipped:], self.lines[skipped:]) if skipped else (numbers, self.lines)
 
     def offset_of(self, number: int) -> int:
-        """Return the offset of a line, in bytes."""
         end = self.end.encode("ascii")
         before = self.raw.split(end, number - self.first)[: number - self.first]
         return self.offset + sum(map(len, before)) + len(before)

@@ -692,5 +692,5 @@ def _reporting_damage(pa: Any, path: str, offset: int, fault: str) -> Iterator[N
 
 
 def _is_of_the_system(error: Exception) -> bool:
-    """Return whether a failure is about files or a network, rather than about the contents."""
+    """Return whether a failure concerns files or a network rather than the contents."""
     return isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None)

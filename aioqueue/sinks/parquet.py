@@ -345,7 +345,7 @@ class _Tables(RowWriter):
         self._is_checked = True
 
     def _fitted(self, batch: Any) -> Any:
-        """A record batch of the user's in the schema of the files."""
+        """Return a record batch of the user in the schema of the files."""
         pa = self._pa
         if self._columns is not None:
             batch = batch.select(self._columns)
@@ -451,7 +451,7 @@ def _parts(batch: Any) -> list[Any]:
 
 
 def _rows_text(first: int | None, at: int | None = None) -> str:
-    """Where something is: in a row behind the first one, or of a batch; or in one of them."""
+    """Return where something is: in a batch, a row of it, a row, or at or after a row."""
     if first is None:
         return "batch" if at is None else f"batch, row {at} of it"
     return f"row {first} or later" if at is None else f"row {first + at}"

@@ -95,7 +95,6 @@ class Scan(ABC, Generic[T]):
         """The entries, each with the place behind it."""
 
     def values(self) -> Iterator[T]:
-        """The items alone."""
         for entry in self.entries():
             yield entry.value
 
@@ -231,7 +230,7 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _is_in_memory(self) -> bool:
-        """Whether its items are in memory, so that taking one is a look-up."""
+        """Whether the items are in memory, so that taking one is a look-up."""
         return False
 
     @property
@@ -246,7 +245,7 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _is_shuffled(self) -> bool:
-        """Whether its order depends on a seed."""
+        """Whether the order depends on a seed."""
         return False
 
     @property
@@ -256,12 +255,12 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _has_drawn_seed(self) -> bool:
-        """Whether the source has drawn its seed itself, because the user has passed none."""
+        """Whether the source has drawn its seed itself, because the user passed none."""
         return self._seed_was_drawn
 
     @property
     def _inner_sources(self) -> Sequence[BaseSource[Any]]:
-        """The sources inside this one: those of a mixture, or the source of a reader's paths."""
+        """The sources inside this one, as in a mixture or for the paths of a reader."""
         return ()
 
     def _damaged_files(self) -> list[Quarantined]:
@@ -275,18 +274,18 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _stage_seed(self) -> int:
-        """The seed of the stages of a pipeline, together with the number of the epoch."""
+        """The seed of a pipeline's stages, to be combined with the epoch's number."""
         return self.seed
 
     def __repr__(self) -> str:
         return on_one_line(f"<aioqueue.inputs.{self._described()}>")
 
     def _described(self) -> str:
-        """Its name and its most important arguments."""
+        """Return its name and its most important arguments."""
         return f"{self.name}{self._details()}"
 
     def _details(self) -> str:
-        """The most important arguments, in few words, as they stand behind the name."""
+        """Return the most important arguments in few words, to stand behind the name."""
         return f", seed={self.seed}"
 
     def __bool__(self) -> bool:
@@ -355,7 +354,7 @@ class BaseSource(ABC, Generic[T]):
         return None
 
     def _placing_in(self, place: Place) -> Any:
-        """What follows the places of such a run, from one of them on; ``None`` without places."""
+        """Return what tracks the places of such a run from this one on; ``None`` if it has none."""
         return None
 
     def locate(self, index: int) -> str:
@@ -423,7 +422,7 @@ class BaseSource(ABC, Generic[T]):
 
     @property
     def _is_read_by_tasks(self) -> bool:
-        """Whether ``async for`` reads the source in the caller's own task, through `_ascan`."""
+        """Whether ``async for`` reads the source in the caller's own task (`_ascan`)."""
         return self._is_async or self._reads_queue
 
     async def _entries_of_task(self) -> AsyncIterator[Entry[T]]:
@@ -465,7 +464,7 @@ class BaseSource(ABC, Generic[T]):
         return {"kind": type(self).__name__, "seed": self.seed}
 
     def _determined(self) -> Determined:
-        """What decides which items there are, beside what `fingerprint` has."""
+        """Return what determines the items of the source, in addition to `fingerprint`."""
         return Determined(inner=self._inner_sources)
 
     def position(self, place: Place = None) -> dict[str, Any]:
@@ -482,17 +481,17 @@ class BaseSource(ABC, Generic[T]):
         return position_of(self.fingerprint(), self._beginning if place is None else place)
 
     def _without_epochs(self) -> InvalidArgumentError | None:
-        """The error if an epoch is wanted of a source that has only whole runs."""
+        """Return the error for a request of an epoch from a source that has only whole runs."""
         return None
 
     def _used_up(self) -> InvalidArgumentError:
-        """The error for a second iteration over a source that allows one."""
+        """Return the error for a second iteration over a source that allows only one."""
         return InvalidArgumentError(
             f"source: got {self!r}, which can be iterated over only once; expected one epoch"
         )
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
-        """This source, with the seeds of a fingerprint in place of those that it has drawn."""
+        """Return this source, with the seeds of a fingerprint in place of its own drawn ones."""
         seed = fingerprint.get("seed") if isinstance(fingerprint, Mapping) else None
         if not self._seed_was_drawn or not is_seed(seed):
             return self
@@ -513,7 +512,7 @@ class BaseSource(ABC, Generic[T]):
         return source
 
     def _taken_at(self, place: Place) -> int:
-        """How many items come before a place."""
+        """Return how many items come before a place."""
         return 0 if place is None else int(place[0])
 
     def _ending(self, place: Place) -> BaseSource[T]:

@@ -217,7 +217,6 @@ def _read(
     scope: sync.CancelScope | None,
     untold: list[BaseException],
 ) -> None:
-    """The body of the thread."""
     failure: BaseException | None = None
     try:
         # Files are closed before the consumer sees the end, and in no scope that is cancelled.
@@ -240,7 +239,7 @@ def _read(
 
 
 def _log_failure(untold: list[BaseException]) -> None:
-    """Log a failure that nobody will take any more, unless the other side has logged it."""
+    """Log a failure that nobody will receive, unless the other side has logged it."""
     with suppress(IndexError):
         _log.error("a source that was left has failed", exc_info=untold.pop())
 

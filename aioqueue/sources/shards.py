@@ -40,24 +40,23 @@ class RemainingItems(NamedTuple):
     """Where reading can begin: a number of items of the common order, and the place behind them."""
 
     def within(self, items: int) -> RemainingItems:
-        """Restrict it to an epoch with a number of items: a padded last round has copies behind."""
+        """Restrict it to an epoch's number of items: copies follow in a padded last round."""
         missing = self.missing[: bisect_left(self.missing, items)]
         return self._replace(missing=missing, upto=items if self.upto is None else self.upto)
 
     def count(self, items: int) -> int:
-        """How many items are left of an epoch with a number of items."""
         behind = 0 if self.upto is None else max(0, items - self.upto)
         return bisect_left(self.missing, items) + behind
 
     def place_of(self, number: int) -> int | None:
-        """The place in the common order of an item, by its number among the items that are left."""
+        """Return the place in the common order of an item, given its number among those left."""
         behind = number - len(self.missing)
         if behind < 0:
             return self.missing[number]
         return None if self.upto is None else self.upto + behind
 
     def picked(self, source: BaseSource[Any], epoch: int, done: int) -> Iterator[PlacedEntry[Any]]:
-        """The items after the first ``done``, of a source with random access."""
+        """Return the items after the first ``done``, of a source with random access."""
         items = source.items_per_epoch()
         assert items is not None  # which all of them say
         rest = self.within(items)
@@ -171,10 +170,9 @@ class EpochEntries:
         """Whether the source has random access: reading can begin at any item."""
 
     def passed_over(self, entry: Entry[Any], epoch: int) -> None:
-        """Note that an entry that was read is not wanted, as it was delivered before."""
+        """Note that an entry that was read is left out, since it was delivered before."""
 
     def beginning(self) -> EpochStart:
-        """Where an epoch begins."""
         return EpochStart(place=self.source._first_place())
 
     def length(self, epoch: int | None = None) -> int | None:
@@ -215,7 +213,7 @@ class EpochEntries:
     def in_background(
         self, run: Generator[T, None, None], quota: ItemQuota | None
     ) -> AsyncIterator[T]:
-        """A run through an epoch, read ahead on a thread, as far as a quota allows."""
+        """Return a run through an epoch, read ahead on a thread as far as a quota allows."""
         source = self.source
         scope = sync.CancelScope() if source._waits_in_our_calls else None
         if quota is None:
@@ -331,7 +329,7 @@ class _Dealing:
         return () if entry is None else ((entry, self._start),)
 
     def padding(self) -> tuple[tuple[Entry[Any], EpochStart], ...]:
-        """Note that all entries were dealt. Returns the entries that pad this rank."""
+        """Note that all entries were dealt; return the entries that pad this rank."""
         rank, _, uneven = self._rank
         dealt = len(self._round)
         # Ranks without an item in the last round repeat its first ones, each another as far as

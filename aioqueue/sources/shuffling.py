@@ -93,7 +93,7 @@ def indices_at(
 
 
 def _picked_of(found: Iterator[int], places: Sequence[int]) -> Iterator[int]:
-    """Of the indices that begin at the first of these places those at all of them."""
+    """Yield the indices at some places, given the indices from the first of these places on."""
     at = places[0] if places else 0
     for place in places:
         yield next(islice(found, place - at, None))
@@ -123,7 +123,7 @@ def _computed(n: int, seed: int, epoch: int, first: int, count: int) -> Iterator
 
 
 def _keys(seed: int, epoch: int) -> NDArray[np.uint64]:
-    """What chooses the permutation of an epoch."""
+    """Return the keys that determine the permutation of an epoch."""
     words = philox_blocks(*resolve_seed(seed), epoch * _KEY_BLOCKS, _KEY_BLOCKS).astype(np.uint64)
     return words[0::2] | words[1::2] << np.uint64(32)
 
@@ -148,7 +148,7 @@ def feistel(places: NDArray[np.uint64], n: int, keys: NDArray[np.uint64]) -> NDA
 def _network(
     values: NDArray[np.uint64], low: int, high: int, keys: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """One pass through the network, a permutation of ``range(low * high)``."""
+    """Apply the network once: it is a permutation of ``range(low * high)``."""
     sizes: Any = np.uint64(low), np.uint64(high)
     right, left = values // sizes[0], values % sizes[0]
     for number, key in enumerate(keys):
@@ -158,7 +158,7 @@ def _network(
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64, less its lowest bit: adding to it cannot overflow."""
+    """Apply SplitMix64's finaliser without its lowest bit, so that additions cannot overflow."""
     values = (values ^ (values >> _SHIFTS[0])) * _MIX[0]
     values = (values ^ (values >> _SHIFTS[1])) * _MIX[1]
     return (values ^ (values >> _SHIFTS[2])) >> np.uint64(1)
@@ -211,12 +211,12 @@ def resolved_seed(seed: Any) -> int:
 
 
 def derive_seed(seed: int, number: int) -> int:
-    """The seed of one of several things that share one; that of the first is the seed itself."""
+    """Derive the seed of one of several users of a seed; the first one gets the seed itself."""
     return (seed + number * _GOLDEN) % 2**63 if number else seed
 
 
 def is_seed(value: Any) -> TypeGuard[int]:
-    """Whether it is an int of 64 bits."""
+    """Return whether a value is an int of 64 bits."""
     return is_int(value) and 0 <= value < 2**64
 
 
@@ -239,7 +239,7 @@ def checked_weights(weights: Any, count: int) -> list[float]:
 
 
 def bounds_of(weights: Sequence[float]) -> list[int]:
-    """For each source the smallest 32-bit word that is beyond its share of them."""
+    """Return for each source the smallest 32-bit word beyond its share of them."""
     total = sum(weights)
     if not total:
         return []

@@ -227,7 +227,6 @@ class AsyncReader:
         self._is_drained = True
 
     def close(self) -> None:
-        """End the task."""
         self._queue.close(cancel_pending_enqueues=True)
 
 

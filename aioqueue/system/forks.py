@@ -204,13 +204,11 @@ def _after_fork() -> None:
 
 
 class _Guarded(Protocol):
-    def guard_with(self, lock: Any) -> None:
-        """Replace the lock."""
+    def guard_with(self, lock: Any) -> None: ...
 
 
 class _Machine(_Guarded, Protocol):
-    def waiting(self) -> list[Any]:
-        """Return the attempts that have begun and not ended."""
+    def waiting(self) -> list[Any]: ...
 
 
 class ForkedQueue(Protocol):

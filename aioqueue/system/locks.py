@@ -80,11 +80,9 @@ class OwnedLock(Protocol):
             RuntimeError: the calling thread does not hold it.
         """
 
-    def _is_owned(self) -> bool:
-        """Return whether the calling thread holds it."""
+    def _is_owned(self) -> bool: ...
 
-    def __enter__(self) -> bool:
-        """Take the lock."""
+    def __enter__(self) -> bool: ...
 
     def __exit__(
         self,
@@ -92,8 +90,7 @@ class OwnedLock(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
         /,
-    ) -> None:
-        """Release the lock."""
+    ) -> None: ...
 
 
 def is_held_here(lock: Any) -> bool:
@@ -328,7 +325,6 @@ class GilLock:
         self._waiting = 0  # how many threads wait
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Take the lock, waiting for it if ``blocking``; return whether it was taken."""
         me = thread_ident()
         owner, self._owner = self._owner, self._owner or me
         if owner == me:

@@ -133,7 +133,6 @@ class Tuner:
             self._try_more(verdict, rate, later.seconds)
 
     def _postpone_while_starting(self, stage: StageNumbers, now: float) -> None:
-        """Postpone the judgement while workers are still starting."""
         starting = any(not worker.items for worker in stage.workers)
         if starting and now - self.tuning.changed < _STARTING_SECONDS:
             self.tuning.settled = now
@@ -205,7 +204,7 @@ class Tuner:
         self._change(wanted, rate, now, verdict.sentence)
 
     def _try_more(self, verdict: Verdict, rate: float, now: float) -> None:
-        """Try a few more workers, although the verdict does not advise it."""
+        """Try a few more workers, although the verdict does not ask for it."""
         count = self._count()
         wanted = max(count, min(self._most(now), count + max(1, count // 2)))
         why = f"{verdict.sentence}; more workers may still help, so try them"
@@ -296,7 +295,6 @@ def _bottleneck(interval: Interval, verdict: Verdict) -> str | None:
 
 
 def _contains(snapshot: Snapshot, name: str) -> bool:
-    """Return whether a snapshot contains a stage."""
     return any(stage.name == name for stage in snapshot.stages)
 
 

@@ -128,11 +128,9 @@ _MODULES: Final = {"torch.utils.data._utils.collate", "aioqueue.torch.worker_inf
 class Gathering(Protocol):
     """The samples of one batch, as they arrive."""
 
-    def add(self, sample: Any) -> None:
-        """Accept the next sample."""
+    def add(self, sample: Any) -> None: ...
 
-    def batch(self) -> Any:
-        """Return the batch."""
+    def batch(self) -> Any: ...
 
 
 def gathering_for(collate_fn: Callable[[Any], Any], index: Any, memory: BatchMemory) -> Gathering:
@@ -173,8 +171,7 @@ class _Column(Protocol):
     def fits(self, value: Any) -> bool:
         """Accept a further value, unless it is of another kind."""
 
-    def values(self) -> Iterable[Any]:
-        """Return the value of each sample."""
+    def values(self) -> Iterable[Any]: ...
 
     def collated(self, many: Callable[[Iterable[Any]], Any]) -> Any:
         """Return the result of `default_collate` for the values, as a list or a tuple."""

@@ -169,7 +169,6 @@ def _is_data(value: Any) -> bool:
 
 
 def _shallow_copy(thing: Any) -> Any:
-    """Return an object of the same class with the same attributes."""
     if not _is_copied_as_usual(type(thing)):
         return copy.copy(thing)
     # `copy.copy` looks up `__setstate__` on the new object before it has attributes: an object
@@ -186,7 +185,6 @@ def _is_copied_as_usual(kind: type) -> bool:
 
 
 def _slots_of(kind: type) -> Iterator[str]:
-    """Return the names of ``__slots__``, as instances have them."""
     for one in kind.__mro__:
         if "__slots__" in vars(one):
             for name, member in vars(one).items():
@@ -199,7 +197,6 @@ def _has_attributes(thing: Any) -> bool:
 
 
 def _attributes_of(thing: Any) -> list[tuple[str, Any]]:
-    """Return an object's own attributes, in ``__dict__`` and ``__slots__``."""
     found = list(vars(thing).items()) if hasattr(thing, "__dict__") else []
     for name in _slots_of(type(thing)):
         try:

@@ -592,7 +592,6 @@ class _WorkersIterator(LoaderIterator):
         self._streams.stop()
 
     def _end(self) -> None:
-        """End the epoch, since all batches were returned."""
         if self._sampler_failure is not None:
             self._stop()
             raise self._sampler_failure

@@ -22,11 +22,9 @@ class Exhausted(Exception):  # noqa: N818  # not an error
 class StatefulDataset(Protocol):
     """A dataset that can save and resume its position."""
 
-    def state_dict(self) -> Any:
-        """Return its position."""
+    def state_dict(self) -> Any: ...
 
-    def load_state_dict(self, state: Any) -> None:
-        """Resume from a position."""
+    def load_state_dict(self, state: Any) -> None: ...
 
 
 @dataclass(frozen=True)

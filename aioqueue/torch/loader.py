@@ -35,8 +35,7 @@ T_co = TypeVar("T_co", covariant=True)
 class _MapStyle(Protocol[T_co]):
     """The datasets that type checkers accept: a `Dataset` of any kind, a list and so on."""
 
-    def __getitem__(self, index: Any, /) -> T_co:
-        """Return one item."""
+    def __getitem__(self, index: Any, /) -> T_co: ...
 
 
 class DataLoader(data.DataLoader[T_co]):

@@ -85,7 +85,6 @@ class SamplerCounters:
             }
 
     def values_at_start(self) -> list[dict[str, Any]]:
-        """Return their values at the beginning of the epoch."""
         return [
             {name: before[name] for name in sorted(names) if name in before}
             for before, names in zip(self._before, self._names, strict=True)
@@ -368,7 +367,6 @@ def _kind_of(generator: Any) -> _Kind:
 
 
 def _attributes_of(sampler: Any) -> dict[str, Any]:
-    """Return the attributes of an object, and of its slots."""
     slots = {
         name: getattr(sampler, name)
         for kind in type(sampler).__mro__

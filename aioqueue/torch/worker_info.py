@@ -91,7 +91,6 @@ def make_process_worker(info: Any) -> None:
 
 
 def make_thread_worker(info: Any) -> None:
-    """Make the calling thread a worker."""
     with _install_lock:
         _install()
     _thread_state.info = info

@@ -153,7 +153,6 @@ class WorkerStreams:
         _running.add(self)
 
     def send(self, worker: int, message: Begin | Task) -> None:
-        """Send a message to a worker, without waiting."""
         self._streams[worker].tasks.enqueue(message)
 
     def receive(self, worker: int, timeout: float | None) -> TaskReply:
@@ -238,7 +237,7 @@ def _without_prepare_note(failure: BaseException) -> BaseException:
 
 
 def _titled_note(note: str) -> str:
-    """What a worker has noted, so that a group of failures can be called after it."""
+    """Give a worker's note about a batch a title, which groups of failures can have."""
     batch = _BATCH.match(note)
     return note if batch is None else FailureNote(note, f"the DataLoader failed on {batch[1]}")
 

@@ -85,7 +85,6 @@ class ItemCall:
         return (copy_if_shared(made, value),)
 
     def examples_of(self, made: Any) -> Iterable[Any]:
-        """Return the examples in the function's result."""
         if inspect.isgenerator(made):
             return self._many(made)
         if made is None:
@@ -116,7 +115,6 @@ class ItemCall:
         self._call = SamplingFinder(self._finder, self)
 
     def remove_finder(self) -> None:
-        """Stop watching the function for draws."""
         self._call = self.function
 
     def _made(self, item: Item) -> Any:

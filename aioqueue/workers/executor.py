@@ -135,7 +135,6 @@ class Executor(ABC):
 
     @classmethod
     def counted(cls, count: int) -> str:
-        """Return a number of workers, in words."""
         return f"{count} {cls.worker_plural if count > 1 else cls.worker_name}"
 
     @abstractmethod

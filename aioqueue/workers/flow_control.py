@@ -75,7 +75,6 @@ class InFlightWindow:
         self._mean = 0.0  # 0: no size is known yet
 
     def has_room(self) -> bool:
-        """Return whether another item may come in."""
         if self.quota is not None and not self.quota.remaining:
             return False
         items = self.items
@@ -92,7 +91,6 @@ class InFlightWindow:
 
     @property
     def items(self) -> int:
-        """The number of items in flight."""
         return self._came - self.singles
 
     @property
@@ -287,7 +285,6 @@ class Pending:
 
     @property
     def has_key(self) -> bool:
-        """Whether its key is known."""
         return self.key is not _NO_KEY
 
 

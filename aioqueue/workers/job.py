@@ -225,7 +225,6 @@ class Job:
 
     @property
     def is_last_inside(self) -> bool:
-        """Return whether the calling worker is the only one left."""
         return self._inside == 1
 
     def enter(self) -> None:
@@ -443,7 +442,7 @@ class Job:
         self._notify_room()
 
     def _notify_room_from_any_thread(self) -> None:
-        """Do the same from any thread, where the workers are."""
+        """Do the same from any thread: the notification runs where the workers are."""
         self.call_soon(self.notify_room)
 
     def nothing_more(self) -> NothingMore:
@@ -666,7 +665,7 @@ def _must_be_raised(error: BaseException, owner: Call | None) -> bool:
 
 
 def _as_own_end(error: BaseException) -> BaseException:
-    """Return what a worker ends with: the end of something foreign is a failure."""
+    """Return what a worker ends with. The end of something unrelated becomes a failure."""
     if isinstance(error, NothingMore) or not isinstance(error, Exception):
         return error
     return as_failure(error, f"a worker has ended by {describe_exception(error)}")

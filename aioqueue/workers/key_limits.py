@@ -95,7 +95,7 @@ class KeyLimit:
         return False
 
     def due(self, most: int) -> list[Pending]:
-        """Items that were put aside, and whose rate gives them a place now."""
+        """Return items that were put aside and whose rates give them a place now."""
         found: list[Pending] = []
         now = monotonic() if self._due else 0.0
         for key in [key for key, at in self._due.items() if at <= now]:
@@ -116,7 +116,7 @@ class KeyLimit:
         return max(0.0, min(self._due.values()) - monotonic()) if self._due else None
 
     def _has_place_for(self, pending: Pending) -> bool:
-        """Give an item a place, if there is one. If only its rate forbids that, note until when."""
+        """Give an item a place if there is one; if only the rate forbids it, note until when."""
         key = pending.key
         inside = self._inside.get(key, 0)
         if inside >= self._most:
@@ -133,7 +133,7 @@ class KeyLimit:
         return True
 
     def _admit_next(self, key: Hashable) -> Pending | None:
-        """The item of a key that was put aside first, if it gets a place now."""
+        """Admit and return the first waiting item of a key, if it can have a place now."""
         aside = self._aside.get(key)
         if aside is None or not self._has_place_for(aside[0]):
             return None
@@ -155,7 +155,7 @@ class KeyLimit:
         return f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation, {items}"
 
     def count_idle(self, more: int) -> None:
-        """Note that more workers are idle; or fewer, if negative."""
+        """Note that more workers are idle, or fewer if negative."""
         self._waiting += more
         self._update_shortage()
 
@@ -173,7 +173,7 @@ class KeyLimit:
         return seconds + (max(0.0, now - since) if since else 0.0)
 
     def fullest(self) -> str | None:
-        """Return the key with most items put aside, in a few letters; ``None`` if none are."""
+        """Return the key with the most items put aside, abbreviated; ``None`` without any."""
         aside = [(len(pendings), key) for key, pendings in list(self._aside.items())]
         return reprlib.repr(max(aside, key=itemgetter(0))[1]) if aside else None
 
@@ -227,11 +227,11 @@ class TokenBuckets:
         return True
 
     def next(self, key: Hashable) -> float:
-        """When the next call of a key may begin; a time in the past for now."""
+        """Return when the next call of a key may begin; a time in the past means now."""
         return self._full_at.get(key, -inf) - self._tolerance
 
     def _forget(self, now: float) -> None:
-        """Forget the keys that are as if they had never been used."""
+        """Forget the keys whose buckets are full again: they are as if never used."""
         self._full_at = {key: at for key, at in self._full_at.items() if at > now}
         # Only when there are twice as many again, so that the cost per call stays constant.
         self._most = max(_KEYS_BEFORE_CLEANUP, 2 * len(self._full_at))
@@ -261,7 +261,7 @@ class Inbox:
         heapq.heappush(self._later, (monotonic() + seconds, pending.item.number, pending))
 
     def take(self, n: int) -> list[Pending]:
-        """Return up to n items; retries whose time has come go first."""
+        """Return up to n items; due retries go first."""
         now = monotonic()
         if self._limit is not None:
             self._ready.extendleft(reversed(self._limit.due(n)))
@@ -282,7 +282,7 @@ class Inbox:
         return later if due is None else min(later, due)
 
     def is_newly_due(self) -> bool:
-        """Return whether idle workers must look again how long they may sleep: once."""
+        """Return once whether idle workers must compute again how long they may sleep."""
         limit = self._limit
         if limit is None or not limit.is_newly_due:
             return False

@@ -74,7 +74,6 @@ class FailurePolicy:
 
     @property
     def may_fail_twice(self) -> bool:
-        """Whether the work continues after a failure."""
         return self.skips or self.retry is not None
 
     def delay(self, error: BaseException, failures: int) -> float | None:
@@ -330,7 +329,7 @@ class PrepareProgress:
 
     @synchronized
     def _note_skip(self, skip: str) -> str:
-        """Count a skipped item; return why it is one too many, if it is."""
+        """Count a skipped item; return why it exceeds the limit, if it does."""
         self._skipped += 1
         self._first_skip = self._first_skip or skip
         return self.policy.too_many(self._skipped, self._ended)

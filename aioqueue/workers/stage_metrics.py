@@ -131,11 +131,9 @@ class JobStage(EndingPart):
 
     @property
     def is_over(self) -> bool:
-        """Return whether all its workers have ended."""
         return self._job.state == "ended"
 
     def queues(self) -> list[Any]:
-        """Return the queue that it reads, if known, and the queue that it fills."""
         feed, into = self._job.feed, self._job.into
         return [into] if feed.queue is None else [feed.queue, into]
 
@@ -148,7 +146,6 @@ class JobStage(EndingPart):
         self._job.gauge.is_on = False
 
     def trace(self, tracer: Tracer | None) -> None:
-        """Trace its current and future workers; ``None`` ends that."""
         self._job.gauge.trace(None if tracer is None else partial(tracer, self.name))
 
     def numbers(self, now: float) -> StageNumbers:

@@ -55,7 +55,6 @@ class InProgress:
         self.item = item  # last, so that a reader that sees it finds the rest
 
     def clear(self) -> None:
-        """End the item, prepared or failed."""
         self.item = None
 
     @property
@@ -76,7 +75,6 @@ class InProgressTable:
         self._entries: dict[int, InProgress] = {}
 
     def add(self, worker: object, in_progress: InProgress) -> None:
-        """Add a worker: a thread or a task."""
         call_with_lock(self._lock, self._entries.__setitem__, id(worker), in_progress)
 
     def remove(self, worker: object) -> None:
@@ -447,7 +445,6 @@ class Gauge:
 
     @synchronized
     def worker(self, name: str) -> WorkerGauge:
-        """Return a gauge for the caller, a new worker."""
         worker = WorkerGauge(name)
         current_meter.set(worker)
         self._workers.append(worker)
@@ -457,7 +454,6 @@ class Gauge:
 
     @synchronized
     def trace(self, tracer: Callable[[WorkerGauge], None] | None) -> None:
-        """Trace all current and future workers; ``None`` ends that."""
         self._tracer = tracer
         if tracer is not None:
             self.is_on = True
@@ -466,7 +462,6 @@ class Gauge:
 
     @synchronized
     def worker_ended(self, worker: WorkerGauge) -> None:
-        """Note that a worker has ended."""
         worker.item = None
         if worker in self._workers:
             self._workers.remove(worker)
@@ -494,7 +489,6 @@ class Gauge:
             self._bytes_full = (self._bytes_full[0], now)
 
     def has_room(self) -> None:
-        """Note that items are let in again."""
         seconds, since = self._full
         if since:
             now = perf_counter()
@@ -558,7 +552,6 @@ class Clocked(Generic[T]):
         return self.send(None)
 
     def send(self, value: Any) -> Any:
-        """Run the next step with the event loop's value."""
         began = thread_time()
         try:
             return self._coroutine.send(value)
@@ -566,7 +559,6 @@ class Clocked(Generic[T]):
             self.cpu += thread_time() - began
 
     def throw(self, *raised: Any) -> Any:
-        """Run the next step with an exception of the event loop, such as a cancellation."""
         began = thread_time()
         try:
             return self._coroutine.throw(*raised)

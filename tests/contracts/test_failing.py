@@ -56,7 +56,7 @@ async def in_a_task(pipeline: Any) -> list[Any]:
 def test_a_failure_before_a_stage_reaches_the_user(
     program: Program, is_async: bool, folder: Path
 ) -> None:
-    before = programs.rows().prepare(Failing(range(9)), workers=2)
+    before = programs.rows().prepare(Failing(range(10)), workers=2)
     pipeline = program.pipeline(How(2), folder, before)
     with pytest.raises((ExceptionGroup, LostError)) as caught:
         if is_async:
@@ -120,7 +120,7 @@ def test_a_failure_in_a_worker_names_the_item(program: Program, folder: Path) ->
 def test_a_worker_skips_items_that_fail(program: Program, folder: Path) -> None:
     functions = (refuses_five, refuses_five_in_a_task)
     pipeline = executed(program.kind.cls, How(2), functions, programs.rows(), on_error="skip")
-    assert sorted(pipeline) == [number for number in range(9) if number != 5]
+    assert sorted(pipeline) == [number for number in range(10) if number != 5]
 
 
 def formats() -> Any:
@@ -171,10 +171,11 @@ def sinks() -> Any:
     )
 
 
-def back(kind: Kind, folder: Path) -> list[str]:
+def back(kind: Kind, example: Any, folder: Path) -> list[str]:
     """The rows that were written, by the function that reads what the sink writes."""
     reader: Any = getattr(inputs, kind.cls._read_by)
-    return reports_of(reader(sorted(map(str, folder.glob("part-*")))), folder)
+    paths = sorted(map(str, folder.glob("part-*")))
+    return reports_of(reader(paths, **example.read_options), folder)
 
 
 @sinks()
@@ -194,9 +195,9 @@ def test_a_sink_continues_behind_what_was_written(
     failing.items = []
     write(broken)
     write(whole)
-    rows = back(kind, whole)
+    rows = back(kind, example, whole)
     assert len(rows) == 10
-    assert back(kind, broken) == rows, f"{kind}: a run that continues writes other rows"
+    assert back(kind, example, broken) == rows, f"{kind}: a run that continues writes other rows"
 
 
 @sinks()

@@ -228,7 +228,8 @@ STAGES: dict[type[Any], StageExample] = {
             "rich batch": lambda one, how, n: how.prepare(one, rich).batch(n),
             "whole batches": lambda one, how, n: one.batch(n, collate=list, drop_remainder=True),
             "across epochs": lambda one, how, n: one.batch(n, collate=list, across_epochs=True),
-        }
+        },
+        {"options": "batches of another size may continue"},
     ),
     Bucket: StageExample(
         {
@@ -279,7 +280,10 @@ STAGES: dict[type[Any], StageExample] = {
         },
         rows=lambda row: rows_in(tuple(np.asarray(part)[None] for part in row)),
     ),
-    Prefetch: StageExample({"prefetch": lambda one, how, n: one.prefetch(n)}),
+    Prefetch: StageExample(
+        {"prefetch": lambda one, how, n: one.prefetch(n)},
+        {"options": "how many values are ready does not change them"},
+    ),
     Prepare: StageExample(
         {
             "prepare": lambda one, how, n: how.prepare(one, noised),
@@ -301,6 +305,8 @@ STAGES: dict[type[Any], StageExample] = {
             "ranks": "no order in common, see test_elastic",
             "trees": "it begins a pipeline, whose source is its own",
             "determinism": "it has one worker",
+            "lengths": "its length is unknown",
+            "options": "only an iterator with a state resumes, see test_iterables",
             "worlds": "threads cannot read it",
         },
         is_method=False,
@@ -794,6 +800,7 @@ class SinkExample:
         options: of the function that makes it.
         exceptions: the questions that it is not asked.
         variants: further options, by what is special about them.
+        read_options: of the function that reads its files.
     """
 
     row: Callable[[int], Any]
@@ -801,6 +808,7 @@ class SinkExample:
     options: Mapping[str, Any] = field(default_factory=dict)
     exceptions: Exceptions = field(default_factory=dict)
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    read_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Unfit:

@@ -604,7 +604,6 @@ def _has_numpy(value: Any) -> bool:
 
 
 def short_repr(value: Any, limit: int = 60) -> str:
-    """Return a value as messages show it."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{list(value.shape)}"
     try:

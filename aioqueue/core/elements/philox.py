@@ -56,7 +56,7 @@ def resolve_seed(seed: Seed) -> tuple[int, int]:
 
 
 def _entropy() -> int:
-    """63 random bits, as `secrets` would give, which takes longer to import than this file."""
+    """Return 63 random bits, as `secrets` would, which takes longer to import than this file."""
     return int.from_bytes(os.urandom(8), "big") >> 1
 
 
@@ -127,7 +127,6 @@ class PhiloxWords:
         self._words: list[int] = []  # words not yet returned, the next one last
 
     def take(self, count: int) -> list[int]:
-        """Return the next ``count`` words, in order."""
         while len(self._words) < count:
             self._make_more(count)
         taken = self._words[: -count - 1 : -1]

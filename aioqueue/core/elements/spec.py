@@ -598,7 +598,6 @@ def _refuse_overlaps(components: Sequence[Component], arrays: Sequence[Any]) -> 
 
 
 def spec_for(dtypes: Any, shapes: Any, names: Any) -> Spec:
-    """Make the spec of a queue's elements from the arguments of its constructor."""
     if dtypes is not None:
         return element_spec(dtypes, shapes, names)
     _refuse_without_dtypes(shapes, names)

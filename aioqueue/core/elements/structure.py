@@ -85,7 +85,6 @@ class Structure:
         return hash((self.kind, *self.keys))
 
     def paths(self) -> Iterator[Path]:
-        """Return the path of each leaf, in order."""
         for child in self.children:
             yield from child.paths()
 
@@ -158,7 +157,6 @@ class Structure:
     # Putting leaves together.
 
     def made(self, leaves: Iterator[Any]) -> Any:
-        """Return a tree of these leaves."""
         return self.make(
             [next(leaves) if child.is_leaf else child.made(leaves) for child in self.children]
         )

@@ -453,7 +453,6 @@ class BlockStorage(Storage):
                 block[index][start:stop] = empty
 
     def _release_use(self, block: Block) -> None:
-        """Count one user of a block less."""
         block.uses -= 1
         if block.uses or not block.is_private:
             return

@@ -132,8 +132,7 @@ class Storage(ABC):
     # The way in.
 
     @abstractmethod
-    def put(self, row: Row, /) -> None:
-        """Add one row."""
+    def put(self, row: Row, /) -> None: ...
 
     @abstractmethod
     def put_many(self, columns: Columns, start: int, stop: int) -> None:
@@ -165,8 +164,7 @@ class Storage(ABC):
     # The way out.
 
     @abstractmethod
-    def take(self) -> Row:
-        """Remove the next row. There must be one inside, and none in ``returned``."""
+    def take(self) -> Row: ...
 
     @abstractmethod
     def pull(self, n: int, into: Columns | None = None) -> Columns:
@@ -229,7 +227,7 @@ class Storage(ABC):
         raise NotImplementedError
 
     def _drop_returned(self, value: Any) -> bool:
-        """Do the same for the rows in ``returned``."""
+        """Remove one row from ``returned``; return whether it was there."""
         for index, (_, entry) in enumerate(self.returned):
             if entry is value:
                 del self.returned[index]
@@ -245,8 +243,7 @@ class Storage(ABC):
         held.clear()
 
     @abstractmethod
-    def empty(self) -> Columns:
-        """Return columns of no rows. No lock."""
+    def empty(self) -> Columns: ...
 
     def _remove(self, n: int, removed: list[Any]) -> None:
         """Move the next n entries from the line to a list; ``returned`` is ignored."""

@@ -67,8 +67,7 @@ class Shelf(Protocol):
 
     row_bytes: int | None
 
-    def is_large(self, n: int) -> bool:
-        """See `Storage.is_large`."""
+    def is_large(self, n: int) -> bool: ...
 
     def place(self, row: Row) -> Slot:
         """Put one row on the shelf; return its entry."""
@@ -76,8 +75,7 @@ class Shelf(Protocol):
     def place_many(self, columns: Columns, start: int, stop: int) -> Sequence[Slot]:
         """Put rows of a batch on the shelf; return their entries."""
 
-    def reserve(self, n: int) -> Sequence[Slot]:
-        """Reserve entries for n rows, for `fill`."""
+    def reserve(self, n: int) -> Sequence[Slot]: ...
 
     def fill(self, entries: Sequence[Slot], columns: Columns) -> Sequence[Slot]:
         """Copy a batch to reserved entries; return the batch's entries. No lock."""
@@ -85,14 +83,12 @@ class Shelf(Protocol):
     def wrap(self, columns: Columns) -> Sequence[Slot]:
         """Return the entries of a batch that was given away. No lock."""
 
-    def read_one(self, entry: Slot) -> Row:
-        """Return one row as a private copy; it stays on the shelf."""
+    def read_one(self, entry: Slot) -> Row: ...
 
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         """Return rows as columns; they stay on the shelf. No lock."""
 
-    def forget(self, entries: Sequence[Slot]) -> None:
-        """Remove rows from the shelf."""
+    def forget(self, entries: Sequence[Slot]) -> None: ...
 
 
 class ObjectShelf:

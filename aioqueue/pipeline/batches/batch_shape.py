@@ -34,7 +34,7 @@ class BatchShape(ABC):
 
     @property
     def within(self) -> BatchShape | None:
-        """What is known of the examples in them, if these are batches, too."""
+        """The shape of the examples, if these are batches, too."""
         return self._within
 
     def found_in(self, value: Any) -> set[Path]:
@@ -185,7 +185,7 @@ class Promised(BatchShape):
 
 
 def container_paths(value: Any, shape: BatchShape | None) -> list[list[Path]]:
-    """Where the containers in a batch are, then those in its examples, and so on, for `Listed`."""
+    """Return where the containers are in a batch, then in its examples, and so on, for `Listed`."""
     paths: list[list[Path]] = []
     while shape is not None and len(paths) < MAX_DEPTH:
         found = shape.found_in(value)
@@ -225,7 +225,7 @@ def _containers_in(structure: Structure) -> list[Structure]:
 
 
 def _moved(known: Sequence[Structure], value: Any, path: Path, found: set[Path]) -> set[Path]:
-    """Where further lists of a batch are containers, by what they have in them."""
+    """Return where further lists of a batch are containers, judged by the values in them."""
     if not known:
         return set()
     if isinstance(value, list) and path not in found:
@@ -238,7 +238,7 @@ def _moved(known: Sequence[Structure], value: Any, path: Path, found: set[Path])
 
 
 def _lists(structure: Structure, value: Any, path: Path, rows: int | None) -> set[Path]:
-    """Where lists of a batch are containers, by the structure of another batch like it."""
+    """Return where lists of a batch are containers, judged by the structure of a similar batch."""
     if structure.is_leaf:
         return set()
     if isinstance(value, list):
@@ -286,7 +286,7 @@ def _lists_in(structure: Structure, value: list[Any], path: Path, rows: int | No
 
 
 def _lengths_in(part: Any, *, is_column: bool) -> set[int | None]:
-    """The lengths of all columns in a part; ``None`` for what is no column."""
+    """Return the lengths of all columns in a part; ``None`` for what is no column."""
     leaves = [part] if is_column and isinstance(part, list) else list(leaves_of(part))
     is_text = [isinstance(leaf, str | bytes) for leaf in leaves]
     if any(is_text) or not leaves:
@@ -295,7 +295,7 @@ def _lengths_in(part: Any, *, is_column: bool) -> set[int | None]:
 
 
 def _is_part(structure: Structure, value: Any) -> bool:
-    """Whether a value can be a column, or the columns, of a part."""
+    """Return whether a value can be a column, or the columns, of a part."""
     if value is None:
         return structure.kind == "none" or not structure.is_leaf
     if isinstance(value, list):

@@ -45,26 +45,21 @@ class Limit:
 
     @property
     def buckets(self) -> int:
-        """The number of buckets."""
         return len(self.boundaries) + (not self.to_boundary)
 
     def bucket(self, length: int) -> int:
-        """Return the bucket of a length."""
         return bisect.bisect_right(self.boundaries, length)
 
     def padded(self, length: int) -> int:
-        """Return the padded length of a batch whose longest example has this length."""
         return self.boundaries[self.bucket(length)] - 1 if self.to_boundary else length
 
     def fits(self, rows: int, longest: int) -> bool:
-        """Return whether a batch may have this many rows with this longest length."""
         if self.sizes is not None:
             return rows <= self.sizes[self.bucket(longest)]
         assert self.budget is not None
         return rows * max(self.padded(longest), 1) <= self.budget
 
     def is_too_long(self, length: int) -> bool:
-        """Return whether an example of this length fits no batch."""
         if self.to_boundary and length >= self.boundaries[-1]:
             return True
         return self.budget is not None and self.padded(length) > self.budget
@@ -157,7 +152,6 @@ class Buckets:
 
     @property
     def skipped(self) -> int:
-        """The number of examples that were too long."""
         return self._skipped
 
     def tags(self) -> list[Any]:
@@ -171,16 +165,14 @@ class Buckets:
                 yield self._batch_of(bucket)
 
     def clear(self) -> None:
-        """Empty the buckets."""
         with self._lock:
             self._groups = [_Group() for _ in range(self.limit.buckets)]
 
     def defer(self) -> None:
-        """Make no more batches here; from now on they are `Uncollated`, made by their consumer."""
+        """Make no more batches here: from now on return `Uncollated`, for the consumer to make."""
         self._collate = self.collator.later
 
     def statistics(self) -> BucketStatistics:
-        """Return the counts so far."""
         with self._lock:
             return BucketStatistics(
                 examples=self._sorted,
@@ -194,7 +186,6 @@ class Buckets:
             )
 
     def counts(self) -> list[int]:
-        """Return all counts, for `restore_counts`."""
         with self._lock:
             plain = self._plain
             return [
@@ -204,7 +195,6 @@ class Buckets:
             ]
 
     def restore_counts(self, counts: Sequence[int]) -> None:
-        """Continue from these counts."""
         with self._lock:
             self._sorted, self._skipped, self._batches, *lengths = counts
             self._elements, self._padding, self._plain_elements, self._plain_padding, *rest = (
@@ -321,7 +311,6 @@ def _first_dimension(example: Any) -> int:
 
 
 def log_skipped(name: str, progress: BucketStatistics) -> None:
-    """Log how many examples were skipped."""
     if progress.skipped:
         _log.warning(
             "%s: %d of %d examples were too long and were skipped",

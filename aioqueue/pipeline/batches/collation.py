@@ -183,7 +183,6 @@ class Collator:
 
     @property
     def structure(self) -> Structure | None:
-        """The structure of all examples; ``None`` before the first one."""
         return self._structure
 
     @property
@@ -325,7 +324,6 @@ def _conversion(first: np.dtype[Any], later: np.dtype[Any], value: Any) -> str:
 
 
 def examples_in(batch: Any) -> int:
-    """Return the number of examples in a batch."""
     return len(next(leaf for leaf in leaves_of(batch) if leaf is not None))
 
 
@@ -491,7 +489,6 @@ def rows_of(batch: Any, lists: Collection[Path] = ()) -> Iterable[Any]:
 
 
 def structure_of_batch(batch: Any, lists: Collection[Path] = ()) -> Structure:
-    """The structure of a batch; see `rows_of`."""
     return structure_of(batch, _WORDING, _is_column if not lists else _columns_beside(lists))
 
 

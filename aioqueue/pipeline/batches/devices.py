@@ -65,7 +65,6 @@ class Slot:
         self._lent.clear()
 
     def keep_until(self, wait: Callable[[], None] | None) -> None:
-        """Set the function to call before the buffer is written again."""
         self._wait = wait
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -83,7 +82,6 @@ class Slot:
         return next((piece for lent, piece in pairs if lent is array), None)
 
     def _piece(self, nbytes: int) -> HostMemory:
-        """Return a large enough piece of memory for the next array."""
         place = len(self._lent)
         if place == len(self._pieces):
             self._pieces.append(self._memory(max(nbytes, 1)))
@@ -162,8 +160,7 @@ class Target(Protocol):
     """A device that the user has chosen."""
 
     @property
-    def name(self) -> str:
-        """Its name."""
+    def name(self) -> str: ...
 
     def open(self) -> DeviceCopier:
         """Make a copier, in the thread whose current device counts if there are several."""
@@ -201,11 +198,9 @@ class JaxTarget:
 
     @property
     def name(self) -> str:
-        """JAX's name for it."""
         return str(self.device)
 
     def open(self) -> DeviceCopier:
-        """Make a copier."""
         return JaxCopier(self.device)
 
 
@@ -302,7 +297,6 @@ class TorchTarget:
 
     @property
     def name(self) -> str:
-        """PyTorch's name for it."""
         return str(self.device)
 
     def open(self) -> DeviceCopier:

@@ -225,7 +225,6 @@ class ExampleComponent:
 
 
 def values_of(example: Any) -> Iterator[Any]:
-    """Return the values of an example, one per component."""
     if isinstance(example, SCALARS) or type(example) is np.ndarray:
         return iter((example,))
     return leaves_of(example, _is_listed)
@@ -299,7 +298,7 @@ def layout_of(example: Any, objects: Objects) -> Layout:
 
 
 def is_one_array(values: Any, depth: int = _MAX_AXES) -> bool:
-    """Return whether a list holds numbers and text alone, or lists of them."""
+    """Return whether a list contains only numbers and text, or lists of them."""
     return depth > 0 and all(
         isinstance(value, SCALARS)
         or (isinstance(value, list | tuple) and is_one_array(value, depth - 1))
@@ -432,7 +431,7 @@ _WAYS: Final = {
 
 
 def no_array(label: str, value: Any) -> InvalidArgumentError:
-    """Return the error for an object that nobody has asked to keep."""
+    """Return the error for an object in a component that does not keep objects."""
     way = "fill in a value, such as np.nan"
     if value is not None:
         way = f"convert it, for example with {_WAYS.get(type(value).__name__, 'np.asarray')}(x)"

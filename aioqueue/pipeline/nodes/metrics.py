@@ -67,7 +67,7 @@ class NodePart(EndingPart):
 
     @property
     def is_over(self) -> bool:
-        """Whether its node is gone, so that the numbers will not change any more."""
+        """Whether its node was dropped, so that the numbers no longer change."""
         return self._node() is None
 
     def queues(self) -> list[Any]:
@@ -75,7 +75,6 @@ class NodePart(EndingPart):
         return []
 
     def sample(self, now: float) -> None:
-        """Start to measure the node."""
         if not self._is_on:
             self._is_on = True
             node = self._node()
@@ -83,7 +82,6 @@ class NodePart(EndingPart):
                 setattr(node, name, self._measured(getattr(type(node), name)))
 
     def stop_sampling(self) -> None:
-        """Stop measuring the node."""
         node = self._node()
         if self._is_on and node is not None:
             for name in self._methods:

@@ -115,7 +115,7 @@ class Node(ABC):
 
     @property
     def _still_wanted(self) -> int:
-        """How many more rows the nodes behind want, as they have said."""
+        """How many more rows the later nodes have asked for."""
         return max(0, self._wanted_upto - self._given)
 
     @abstractmethod

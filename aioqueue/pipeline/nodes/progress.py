@@ -104,7 +104,6 @@ def packed_within(numbers: NDArray[np.int64], span: int) -> str:
 
 
 def unpacked(text: str) -> list[int]:
-    """Decode the result of `packed` or `packed_within`."""
     numbers: list[int] = unpacked_array(text).tolist()
     return numbers
 
@@ -167,7 +166,7 @@ class DeferredState:
 
 
 def plain(document: Any) -> Any:
-    """A copy in plain JSON types alone; its deferred parts are made now."""
+    """Return a copy in plain JSON types only; deferred parts are computed now."""
     return json.loads(_STATES.encode(document))
 
 
@@ -235,7 +234,6 @@ class StateMarks(Generic[KeyT]):
         return len(self._kept)
 
     def count(self, rows: int) -> None:
-        """Note that rows were taken."""
         self._since += rows
 
     def note(self, at: KeyT, *, is_due: bool = False) -> None:
@@ -259,7 +257,6 @@ class StateMarks(Generic[KeyT]):
         return self._since >= _EVERY or not self._kept
 
     def make(self, at: KeyT) -> None:
-        """Make a mark."""
         try:
             # Deferred parts are made at once, because they would keep the rows that they name.
             state = settled(self._node.state())
@@ -273,26 +270,24 @@ class StateMarks(Generic[KeyT]):
         return list(reversed(self._kept))
 
     def restore(self, at: KeyT, state: State) -> None:
-        """Start with a mark of an earlier run."""
         self._kept.clear()
         self._kept.append(_Mark(at, state))
 
     def before(self, at: KeyT) -> _Mark[KeyT] | None:
-        """The last mark at or before a row; ``None`` if all marks are behind it."""
+        """Return the last mark at or before a row; ``None`` if all marks come later."""
         return next((mark for mark in reversed(self._kept) if mark.at <= at), None)
 
     def forget(self, at: KeyT) -> None:
-        """Forget the marks that are needed no more: nothing goes back to rows before this one."""
+        """Forget the marks before a row, since nothing goes back that far."""
         kept = self._kept
         while len(kept) > 1 and kept[1].at <= at:
             kept.popleft()
 
     def thin_out(self) -> None:
-        """Forget every second mark; the first one stays."""
+        """Forget every second mark, but not the first one."""
         self._kept = deque(mark for place, mark in enumerate(self._kept) if not place % 2)
 
     def clear(self) -> None:
-        """Forget all marks."""
         self._kept.clear()
 
 
@@ -305,13 +300,11 @@ class ArrivedItems(NamedTuple):
     above: frozenset[int] = frozenset()
 
     def has(self, epoch: int, number: int) -> bool:
-        """Whether an item has arrived."""
         if epoch != self.epoch:
             return epoch < self.epoch
         return number < self.low or number in self.above
 
     def joined(self, other: ArrivedItems) -> ArrivedItems:
-        """The union of both."""
         if self.epoch != other.epoch:
             return max(self, other, key=lambda one: one.epoch)
         low = max(self.low, other.low)
@@ -332,7 +325,6 @@ class ProgressCounter:
 
     @property
     def counts(self) -> ItemCounts:
-        """The counts so far."""
         return ItemCounts(*self._counts)
 
     def restore(self, counts: ItemCounts, before: ArrivedItems) -> None:
@@ -346,7 +338,6 @@ class ProgressCounter:
         self._counts[1] += examples
 
     def add(self, item: Delivered) -> None:
-        """Count an item that has arrived."""
         _, _, _, examples, failure = item
         retried, is_skipped = failure or (0, False)
         self._counts[4] += retried
@@ -372,7 +363,6 @@ class KeptItems(NamedTuple):
         )
 
     def keeps(self, number: int) -> bool:
-        """Whether an item is prepared."""
         return number >= self.upto or number in self.numbers
 
     @property
@@ -425,7 +415,6 @@ class FinishedItems:
             self._cut.add(number)
 
     def give(self, rows: Iterable[Row]) -> None:
-        """Note that examples are given out."""
         left = self._left
         for _, number, *_ in rows:
             left[number] -= 1
@@ -437,7 +426,7 @@ class FinishedItems:
                 self._finish(number)
 
     def cut(self) -> Iterator[int]:
-        """The items that have arrived, and were given out in part."""
+        """Return the items that have arrived and were given out only in part."""
         return iter(self._cut)
 
     def missing(self, again: Iterable[int]) -> KeptItems:
@@ -447,7 +436,6 @@ class FinishedItems:
         return KeptItems(frozenset(missing | {one for one in again if one < upto}), upto)
 
     def arrived_in(self, epoch: int) -> ArrivedItems:
-        """All items of this epoch that have arrived."""
         return ArrivedItems(epoch, self._low).joined(
             ArrivedItems(epoch, self._low, frozenset(self._above | self._left.keys()))
         )
@@ -475,7 +463,7 @@ class DeliveredRows:
         self._journal = journal
 
     def add(self, node: Node, rows: Sequence[Row]) -> None:
-        """Note that the user receives the last rows that a node has given."""
+        """Note that the user receives the last rows that a node has returned."""
         if self._journal is not None:
             epoch, given = node.given
             for at, row in enumerate(rows):
@@ -524,7 +512,6 @@ def first_epoch_of(resume_point: ResumePoint) -> int:
 
 
 def _epochs_in(state: Any) -> Iterator[int]:
-    """The epochs of all nodes in a state."""
     if isinstance(state, Mapping):
         if "epoch" in state:
             yield state["epoch"]

@@ -74,7 +74,6 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Columns:
-        """The columns of these rows."""
         numbers = np.fromiter(map(number_of, rows), NUMBER, len(rows))
         has_subs = any(map(sub_of, rows))
         return cls(numbers, np.fromiter(map(sub_of, rows), NUMBER, len(rows)) if has_subs else None)
@@ -84,7 +83,6 @@ class Columns(NamedTuple):
         return self
 
     def copied(self) -> Columns:
-        """An independent copy."""
         return Columns(self.numbers.copy(), None if self.subs is None else self.subs.copy())
 
     def with_rows(self, places: Sequence[int], rows: Sequence[Row]) -> Columns:
@@ -114,7 +112,6 @@ class NameColumns(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[Id]) -> NameColumns:
-        """The columns of these names."""
         epochs, numbers, subs = np.array(ids, NUMBER).reshape(-1, 3).T.copy()
         is_one = bool(len(ids)) and bool((epochs == epochs[0]).all())
         found = (epochs[:1] if is_one else epochs).tolist()
@@ -243,7 +240,7 @@ class _RowFinder:
         return len(self._numbers) - len(self._found)
 
     def wanted(self) -> WantedRows | None:
-        """Which rows the nodes before have to give; ``None`` for all. They may omit the others."""
+        """Return which rows earlier nodes must give; they may omit the others. ``None`` for all."""
         epoch, last, _ = self._last
         # `WantedRows` speaks of one epoch. If rows of several are held (batches across epochs), the
         # nodes before give everything.
@@ -321,7 +318,6 @@ class ReplayLog:
         self._prune_at = 8  # the number of marks at which to forget some
 
     def take(self, n: int) -> Flow[Taken]:
-        """Take the next rows, as `Node.take` does."""
         if self.node.is_ordered:
             # Each epoch begins with a mark, so that a resume need not read an earlier epoch.
             self._marks.note(self._last, is_due=self._last[1] == END)
@@ -339,7 +335,6 @@ class ReplayLog:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next row."""
         epoch, number, _ = self._last
         return epoch + 1 if number == END else epoch
 
@@ -378,9 +373,9 @@ class ReplayLog:
         return finder.rows()
 
     def skip_to(self, epoch: int) -> None:
-        """Drop the rest of the epochs before this one."""
         # Also in the middle of a replay: the rows that it would bring back belong to epochs that
         # nobody wants any more.
+        """Drop the rest of the epochs before this one."""
         self.node.skip_to(epoch)
         self._marks.clear()
         self._restored = self._finder = None

@@ -68,7 +68,6 @@ Id: TypeAlias = tuple[int, int, int]
 
 
 def id_in(epoch: int, row: Row) -> Id:
-    """The name of a row of an epoch."""
     return epoch, row[ROW_NUMBER], row[ROW_SUB]
 
 
@@ -97,7 +96,6 @@ class EpochRange(NamedTuple):
     """The first epoch that is not part of the run; ``None`` without an end."""
 
     def is_last(self, epoch: int) -> bool:
-        """Whether an epoch is the last one."""
         return self.stop is not None and epoch + 1 >= self.stop
 
 

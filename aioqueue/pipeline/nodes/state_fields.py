@@ -70,7 +70,6 @@ class NestedField:
         self.is_node: bool = is_node
 
     def blank(self) -> dict[str, Any]:
-        """The fields before the first batch."""
         return {name: field.blank() for name, field in self.fields.items()}
 
     def check(self, where: str, value: Any) -> None:
@@ -98,7 +97,7 @@ Fields: TypeAlias = Mapping[str, Field | NestedField]
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is an int that a state may have."""
+    """Return whether a value is an int that a state may contain."""
     return is_int(value) and 0 <= value < _MOST
 
 
@@ -108,7 +107,6 @@ def is_amount(value: Any) -> bool:
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is text."""
     return isinstance(value, str)
 
 

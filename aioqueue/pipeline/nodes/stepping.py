@@ -51,7 +51,7 @@ class Stepping:
         return call_with_lock(self._lock, self._move, move, argument)
 
     def ready_row(self, node: Node) -> list[Row]:
-        """The next row of a node in a list, if it is ready; otherwise an empty list."""
+        """Return the next row of a node in a list if it is ready; otherwise an empty list."""
         rows: list[Row] = self.step(self._take_ready, node)
         return rows
 

@@ -185,7 +185,6 @@ class BaseStage(ABC):
         """The most important arguments, in few words."""
 
     def describe(self) -> str:
-        """Its name and its most important arguments."""
         return f"{self.name} {self.details()}".strip()
 
     @abstractmethod

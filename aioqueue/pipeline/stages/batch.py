@@ -51,7 +51,6 @@ class Batch(BaseStage):
 
     @classmethod
     def of_size(cls, size: Any) -> Batch:
-        """A batch stage with default options."""
         return cls(size, False, False, 0, None, False)
 
     def __post_init__(self) -> None:

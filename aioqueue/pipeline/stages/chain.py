@@ -170,7 +170,7 @@ def _check_after_device(stages: Sequence[BaseStage]) -> None:
 
 
 def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None:
-    """What is called with batches comes behind what makes some."""
+    """Refuse a stage that takes batches unless the source or an earlier stage makes them."""
     for at, stage in enumerate(stages):
         if stage.needs_batches and not gives_batches(source, stages[:at]):
             raise InvalidArgumentError(
@@ -182,7 +182,7 @@ def _check_batches(source: BaseSource[Any], stages: Sequence[BaseStage]) -> None
 
 
 def _sharded(stage: BaseStage, rank: Rank) -> BaseStage:
-    """A stage before `shard`: the pipelines that it brings in are sharded for this rank, too."""
+    """Return a stage before `shard` whose mixed-in pipelines are sharded for this rank, too."""
 
     def sharded(given: Any, number: int) -> BasePipeline[Any]:
         branch = as_pipeline(given)

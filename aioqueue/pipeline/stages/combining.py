@@ -58,11 +58,11 @@ class CombiningNode(Node):
             branch.limit(rows)
 
     def _shape_of(self, shapes: Sequence[BatchShape | None]) -> BatchShape:
-        """What is known of its values, if it is of those of some branches."""
+        """Return the shape of the values, given the shapes in the branches that they come from."""
         return AnyOf(shapes)
 
     def _expect(self, n: int, *branches: Node) -> None:
-        """Tell branches how many rows are still wanted, at least those that are asked for."""
+        """Tell the branches how many rows are still wanted: at least those that are requested."""
         if self.is_limited:
             for branch in branches:
                 branch.expect(max(n, self._still_wanted))
@@ -102,24 +102,24 @@ class CombiningNode(Node):
 
     @abstractmethod
     def _go_to(self, epoch: int) -> None:
-        """An epoch is next; its own part of that."""
+        """Begin an epoch: the subclass resets its own state."""
         self._epoch, self._given = epoch, 0
 
     def _own_state(self) -> State:
-        """What it knows besides."""
+        """Return the subclass's own state, in addition to that of the branches."""
         return {}
 
     def _restore_own(self, state: State) -> None:
-        """Take over that part of a state."""
+        """Restore what `_own_state` has returned."""
 
     def _end_epoch(self) -> EpochEnd:
-        """The epoch has ended in all branches."""
+        """End the epoch, after it has ended in all branches."""
         end = EpochEnd(self._epoch, self._given)
         self._go_to(self._epoch + 1)
         return end
 
     def _renumbered(self, rows: Sequence[Row], branch: int) -> list[Row]:
-        """Rows of one branch as rows of this node."""
+        """Return rows of one branch as rows of this node."""
         first, count = self._given, len(self._branches)
         self._given += len(rows)
         return [  # new numbers and indices, because those of different branches may be the same
@@ -136,7 +136,7 @@ class _Lookahead(HoldingTransform):
     """
 
     def fill(self) -> Flow[bool]:
-        """Have the next row of the epoch ready; returns whether there is one."""
+        """Fetch the next row of the epoch unless it is there; return whether there is one."""
         if self._log.needs_replay:
             self._put_back((yield from self._log.replay()))
         while not self._ready and not self._has_ended:
@@ -160,7 +160,7 @@ class _Lookahead(HoldingTransform):
         return {}
 
     def _restore_buffer(self, state: State) -> None:
-        """There is nothing to reshape: what is ready comes in order."""
+        """Do nothing: the row that was fetched ahead has no further state."""
 
 
 @dataclass(frozen=True)

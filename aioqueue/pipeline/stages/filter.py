@@ -89,6 +89,6 @@ class FilterNode(Transform):
         return kept
 
     def _is_yes(self, answer: Any) -> bool:
-        """Check a true answer: a coroutine is true, too, whatever it would return."""
+        """Accept a true answer, but refuse a coroutine, which is true whatever it would return."""
         self._answers.check(answer)
         return True

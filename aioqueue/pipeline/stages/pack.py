@@ -137,7 +137,7 @@ class PackNode(MakingTransform):
         return sum(len(row.pieces) for row in self._open) + super().weight()
 
     def _place(self) -> _OpenRow | None:
-        """Put the next piece into a row. Returns a row that is full, or that has to make room."""
+        """Put the next piece into a row; return a row that is full, or that has to make room."""
         piece = self._waiting[0]
         row = next((row for row in self._open if row.left >= piece.size), None)
         if row is None:
@@ -177,7 +177,7 @@ class PackNode(MakingTransform):
         self._places = unpacked(state.get("places", ""))
 
     def _split_over(self) -> dict[Id, frozenset[int]]:
-        """The held pieces of sequences whose other pieces were given out."""
+        """Return the held pieces of sequences whose other pieces were already given out."""
         places: dict[Id, set[int]] = {}
         counts: dict[Id, int] = {}
         for piece in self._all_pieces():

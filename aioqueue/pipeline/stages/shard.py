@@ -22,7 +22,6 @@ class Shard(BaseStage):
 
     @classmethod
     def of(cls, rank: Any, ranks: Any, uneven: Any) -> Shard:
-        """The stage for the arguments of the user."""
         return cls(Rank.checked(rank, ranks, uneven))
 
     def details(self) -> str:
@@ -44,5 +43,5 @@ class Shard(BaseStage):
 
 
 def rank_of(stages: Iterable[BaseStage]) -> Rank:
-    """Which shard of the source some stages read."""
+    """Return which shard of the source some stages read."""
     return next((stage.rank for stage in stages if isinstance(stage, Shard)), Rank())

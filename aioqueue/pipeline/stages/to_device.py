@@ -33,7 +33,6 @@ class ToDevice(BaseStage):
 
     @classmethod
     def of(cls, device: Any, buffer_size: Any) -> ToDevice:
-        """The stage for the arguments of the user."""
         return cls(target_of(device), checked_count(buffer_size, "buffer_size", least=1))
 
     def details(self) -> str:

@@ -124,15 +124,14 @@ class Transform(Node):
         return n
 
     def _rows_for(self, rows: int) -> int:
-        """How many more rows it takes, for all that is known, in order to give so many more."""
+        """Return how many more input rows it needs, as far as is known, for that many more rows."""
         return rows
 
     def limit(self, rows: int) -> None:
         super().limit(rows)
         self._upstream.limit(self._rows_for(rows))
 
-    def begin(self, epoch: int) -> None:
-        """Begin an epoch."""
+    def begin(self, epoch: int) -> None: ...
 
     @abstractmethod
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
@@ -142,8 +141,7 @@ class Transform(Node):
         """End the epoch. Returns the rows that are left."""
         return ()
 
-    def clear(self) -> None:
-        """Drop all rows that are held."""
+    def clear(self) -> None: ...
 
     def more(self) -> Row | None:
         """Make one more row of the rows that are held, if that is possible without another input:

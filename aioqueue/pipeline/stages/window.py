@@ -114,7 +114,7 @@ class WindowNode(BatchNode):
 
 
 def _given_copies(collate: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """The same function of a user's, whose examples are also in other windows."""
+    """Return the user's function, called with copies: its examples are also in other windows."""
 
     @wraps(collate)
     def collated(examples: list[Any]) -> Any:

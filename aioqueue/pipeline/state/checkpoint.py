@@ -126,7 +126,6 @@ def _entry_of(
 
 
 def _may_skip(pipeline: BasePipeline[Any]) -> bool:
-    """Whether a stage may skip items that have failed."""
     return any(
         stage.may_skip() or any(map(_may_skip, stage.branches())) for stage in pipeline.stages
     )
@@ -169,12 +168,12 @@ class PipelinePositions:
         return cls(pipeline) if is_quick else None
 
     def behind(self, resume_point: ResumePoint) -> dict[str, Any]:
-        """The position at which a run stands, for the user to save and to resume from."""
+        """Return the position of a run, for the user to save and to resume from."""
         return _written(marshal.loads(self._blank), resume_point)
 
 
 def _written(document: dict[str, Any], resume_point: ResumePoint) -> dict[str, Any]:
-    """Write where a run stands into the empty document of its pipeline."""
+    """Write the position of a run into the empty document of its pipeline."""
     document["epoch"], document["batches"] = resume_point.epoch, resume_point.batches
     document["skip"], document["handed"] = resume_point.skip, resume_point.handed
     document["run"] = resume_point.run
@@ -266,7 +265,7 @@ def resume_point_in(position: Mapping[str, Any]) -> ResumePoint:
 
 
 def rest_from_epoch(rest: State | None, epoch: int) -> State | None:
-    """The part of a rest that concerns this epoch and later ones; ``None`` if nothing does."""
+    """Return the part of a rest that concerns this epoch and later ones; ``None`` without one."""
     epochs = {at: one for at, one in rest["epochs"].items() if int(at) >= epoch} if rest else {}
     return {**rest, "epochs": epochs} if rest and epochs else None
 

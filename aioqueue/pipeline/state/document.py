@@ -92,7 +92,6 @@ def shard_in(document: Any) -> Mapping[str, Any] | None:
 
 
 def cleared(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same document with empty fields."""
     part = dict(document)
     for slot in ("read", "reading"):
         if slot in part:
@@ -125,7 +124,6 @@ def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def write_node(document: dict[str, Any], node: State) -> None:
-    """Write the state of the last node into a document."""
     shard = shard_in(document)
     if shard is not None and "total" in node:
         shard.update(  # type: ignore[attr-defined]  # a dict
@@ -175,7 +173,6 @@ def _read(part: dict[str, Any]) -> State | None:
 
 
 def _without_none(fields: Mapping[str, Any]) -> State:
-    """The fields that are not empty."""
     return {key: one for key, one in fields.items() if one is not None}
 
 
@@ -203,7 +200,6 @@ def _making(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def write_tallies(document: dict[str, Any], tallies: Sequence[State]) -> None:
-    """Write the counts of items of all stages with workers."""
     for entry, tally in zip(_working(document), tallies, strict=False):
         entry["counts"] = tally["counts"]
     signs = [tally["quarantine"] for tally in tallies]
@@ -224,7 +220,6 @@ def read_tallies(document: dict[str, Any]) -> list[State]:
 
 
 def write_layouts(document: dict[str, Any], layouts: Sequence[Mapping[str, Any] | None]) -> None:
-    """Write the layouts that the first examples have fixed."""
     for entry, layout in zip(_making(document), layouts, strict=False):
         entry.update(layout or {})
 

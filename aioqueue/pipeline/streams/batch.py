@@ -557,7 +557,7 @@ def _checked_wait(pad: bool, smaller: bool, max_wait: float | None) -> float | N
 
 
 def _can_be_batched(queue: AnyQueue, pad: bool) -> bool:
-    """Return whether the queue's own batches are the right ones."""
+    """Return whether the queue's own batches have the right form."""
     if queue.dtypes is None:
         return True
     return queue.shapes is not None and not (pad and has_fixed_shapes(queue))

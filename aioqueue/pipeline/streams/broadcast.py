@@ -139,7 +139,7 @@ class Broadcaster:
             consumer.queue.close(cause=self._cause)
 
     def cancel(self) -> None:
-        """Stop: the same, at once."""
+        """Stop: as `close`, but at once."""
         cause = self._cause
         try:
             self._coord.raise_requested_exception()

@@ -91,7 +91,6 @@ def ensure_tracker() -> None:
 
 
 def imports_main() -> bool:
-    """Return whether a new process imports the program's main module."""
     return bool(main_module())
 
 
@@ -159,7 +158,7 @@ def _written(path: str) -> int:
 
 
 def environment_changes(before: Mapping[str, str]) -> dict[str, str | None]:
-    """Return how the environment has changed; ``None`` for a variable that is gone."""
+    """Return how the environment has changed; ``None`` for a removed variable."""
     now = dict(os.environ)
     changed: dict[str, str | None] = {
         name: value for name, value in now.items() if before.get(name) != value

@@ -97,7 +97,6 @@ class ForkServer(forkserver.ForkServer):
 
     @property
     def pid(self) -> int:
-        """The process id of the server."""
         pid: int = self._forkserver_pid  # type: ignore[attr-defined]
         return pid
 
@@ -203,7 +202,7 @@ def _unlink(address: str) -> None:
 
 
 def _end(alive: int, pid: int, address: str) -> None:
-    """End a server whose processes are all gone. Its exit status is read later."""
+    """End a server without living processes. Its exit status is read later."""
     os.close(alive)
     _unlink(address)
     _unreaped.append(pid)
@@ -322,7 +321,6 @@ class ForkServerClient:
         return sentinel, pipe
 
     def _reap(self) -> int | None:
-        """End the server; return its exit code, if that can be known."""
         server, self.server = self.server, None
         return None if server is None else server.reap()
 

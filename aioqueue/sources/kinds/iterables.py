@@ -54,15 +54,13 @@ _KIND: Final = "!"
 class Stateful(Protocol):
     """What can say where it is, and go there."""
 
-    def state_dict(self) -> Any:
-        """Where it is."""
+    def state_dict(self) -> Any: ...
 
-    def load_state_dict(self, state_dict: Any, /) -> Any:
-        """Go there."""
+    def load_state_dict(self, state_dict: Any, /) -> Any: ...
 
 
 def is_stateful(thing: object) -> TypeGuard[Stateful]:
-    """Whether something can say where it is, and go there."""
+    """Return whether an object can report its position and resume from one."""
     names = ("state_dict", "load_state_dict")
     return all(callable(getattr(thing, name, None)) for name in names)
 
@@ -128,7 +126,7 @@ class Placing:
             self._log_replay()
 
     def next(self) -> Place:
-        """An item has been taken; returns the place behind it, which may be none."""
+        """Note that an item was taken; return the place behind it, or ``None``."""
         self._since += 1
         self.is_behind = self._since <= self._to_replay
         if self.is_behind:
@@ -253,7 +251,7 @@ def encoded(state: Any, where: str = "state_dict()") -> Any:
 
 
 def decoded(plain: Any) -> Any:
-    """What `encoded` was given, but that mappings of any kind are dicts, and tuples plain ones."""
+    """Return what `encoded` was given, except that mappings become dicts, and tuples plain ones."""
     if isinstance(plain, list):
         return [decoded(one) for one in plain]
     if not isinstance(plain, Mapping):
@@ -427,7 +425,7 @@ class OfIterable(BuiltinSource[T]):
         return Placing(made, after, self.name, self._replay, self._refuse)
 
     def _made_for(self, epoch: int, kind: type[Any]) -> Any:
-        """What has the items of an epoch."""
+        """Return the iterable of an epoch's items."""
         made = self._given
         if self._queue_faces is not None:
             self._use_up()
@@ -631,7 +629,7 @@ def _check_numbered(given: Any) -> None:
 
 
 def _queue_faces_of(given: Any) -> tuple[Iterable[Any], AsyncIterable[Any]] | None:
-    """A queue, or batches of one, for threads and for tasks; ``None`` for anything else."""
+    """Return a queue, or its batches, for threads and for tasks; ``None`` for anything else."""
     if isinstance(given, AsyncQueue | sync.BlockingQueue):
         return given.sync, given.aio
     make = getattr(given, "_on_both_faces", None)
@@ -639,7 +637,7 @@ def _queue_faces_of(given: Any) -> tuple[Iterable[Any], AsyncIterable[Any]] | No
 
 
 def _is_iterator(given: Any) -> bool:
-    """Whether it is its own iterator, which has one iteration."""
+    """Return whether an object is its own iterator, which allows a single iteration."""
     if isinstance(given, Iterator):
         return iter(given) is given
     return isinstance(given, AsyncIterator) and aiter(given) is given

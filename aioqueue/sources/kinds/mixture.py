@@ -180,7 +180,7 @@ class Mixture(BuiltinSource[T]):
         return draws, list(places)
 
     def _epoch_draws_behind(self, epoch: int, place: Place) -> tuple[_Draws, list[Place]]:
-        """The same of an epoch, which has draws of its own."""
+        """Return the draws behind a place in an epoch, which has draws of its own."""
         taken, places, ended = place or (0, [None] * len(self._sources), ())
         # The seed is the key, and the epoch the upper half of the counter.
         draws = _Draws((self.seed, epoch + 1) if epoch else self.seed, self._weights)
@@ -230,7 +230,6 @@ class _MixtureScan(Scan[T]):
         return self._mixture._epoch_draws_behind(self._epoch, self._after)
 
     def _runs(self, places: list[Place], form: Form, closing: ExitStack) -> list[Iterator[Any]]:
-        """One form of each source, closed with the stack."""
         runs = []
         for source, place in zip(self._mixture._sources, places, strict=True):
             run: Any = form(source._scan(self._epoch, place))
@@ -269,17 +268,16 @@ class _Draws:
         return not self._bounds
 
     def draw(self) -> int:
-        """The number of the next source."""
         self.taken += 1
         return bisect_right(self._bounds, self._words.take(1)[0])
 
     def skip(self, count: int) -> None:
-        """Leave out so many draws, at no cost."""
+        """Skip this many draws, in constant time."""
         self._words.skip(count)
         self.taken += count
 
     def leave_out(self, number: int) -> None:
-        """Draw one source no more."""
+        """Stop drawing one of the sources."""
         self._weights[number] = 0
         self._bounds = bounds_of(self._weights)
         self.ended = tuple(not weight for weight in self._weights)
@@ -316,7 +314,7 @@ def mix(
 
 
 def _seeded(sources: list[Source[Any]], seed: int) -> list[Source[Any]]:
-    """The same with seeds that come from one, for those that have none. They differ."""
+    """Give each source that has no seed a different one, derived from the given seed."""
     return [source._seeded_by(derive_seed(seed, at)) for at, source in enumerate(sources, 1)]
 
 
@@ -449,7 +447,7 @@ class Interleaved(BuiltinSource[T]):
             self._reader._paths._check_place(before)
 
     def _reopened(self, epoch: int, place: Place) -> _OpenFile:
-        """The file that a place is in."""
+        """Return the file that contains a place."""
         return self._opened(next(self._reader._paths._scan(epoch, place[0]).placed()), place)
 
     def _opened(self, path: PlacedEntry[Any], place: Place) -> _OpenFile:

@@ -34,11 +34,9 @@ _placed: Final[Callable[[Sequence[Any]], PlacedEntry[Any]]] = partial(tuple.__ne
 class Indexed(Protocol[T_co]):
     """What `items` goes through: a list, a range, an array, a dataset of PyTorch."""
 
-    def __len__(self) -> int:
-        """How many items there are."""
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> T_co:
-        """One of them, by its number."""
+    def __getitem__(self, index: int, /) -> T_co: ...
 
 
 class Sequential(BuiltinSource[T]):
@@ -96,7 +94,7 @@ class Sequential(BuiltinSource[T]):
 
     @property
     def _epochs_per_run(self) -> int | None:
-        """How often a run goes through the sequence; ``None`` if for ever."""
+        """How often a run goes through the sequence; ``None`` for an endless run."""
         return self._epochs
 
     def __len__(self) -> int:
@@ -118,20 +116,20 @@ class Sequential(BuiltinSource[T]):
         return _SequenceScan(self, epoch, after)
 
     def _places_in(self, epoch: int, done: int = 0) -> Iterator[int]:
-        """The places of an epoch's items in the sequence, in the order of the epoch."""
+        """Return the places in the sequence of an epoch's items, in the order of the epoch."""
         seed = self.seed if self._shuffle else None
         places = indices(len(self._sequence), seed, epoch, self._shard, done)
         return islice(places, self.items_per_epoch() - done)
 
     def _entries_at(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
-        """Items of an epoch by their places, without a step of Python's own for each."""
+        """Return the items at some places of an epoch, without a step in Python for each."""
         if not self._is_in_memory:
             return self._copied_entries(epoch, places)
         values, found = self._values_at(places)
         return map(_entry, zip(values, repeat(epoch), found))
 
     def _values_at(self, places: Iterable[int]) -> tuple[Iterator[T], Iterator[int]]:
-        """Items that are in memory by their places, and their indices, both in this order."""
+        """Return in-memory items at some places, and their indices, both in this order."""
         found, copies = tee(places)
         values = map(self._sequence.__getitem__, found)
         return (map(_copied_if_shared, values) if self._has_mutable_items() else values), copies
@@ -145,7 +143,7 @@ class Sequential(BuiltinSource[T]):
         return not isinstance(sequence, range | _ColumnRows)
 
     def _copied_entries(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
-        """Items of an epoch that share no memory with what the sequence keeps, or gives again."""
+        """Yield items that share no memory with what the sequence keeps, or returns again."""
         sequence = self._sequence
         for index in places:
             value = sequence[index]
@@ -197,13 +195,13 @@ class Sequential(BuiltinSource[T]):
         }
 
     def _identity_of_items(self) -> dict[str, str]:
-        """What tells the items from others, of as many; found out once."""
+        """Return what identifies the items among sequences of equal length; computed once."""
         if self._items_identity is None:
             self._items_identity = self._compare_items()
         return self._items_identity
 
     def _compare_items(self) -> dict[str, str]:
-        """What tells the items from others, by the name that a position has for it."""
+        """Compute what identifies the items, under the name that positions use for it."""
         sequence: Any = self._sequence
         if isinstance(sequence, range):
             found = None if sequence == range(len(sequence)) else repr(sequence)
@@ -234,7 +232,7 @@ class Sequential(BuiltinSource[T]):
         return 0 if place is None else checked_count(place, "place")
 
     def _epoch_at(self, place: Place) -> tuple[int, int]:
-        """The epoch that a place is in, and how many of its items come before."""
+        """Return the epoch that a place is in, and how many of its items come before."""
         taken = self._taken_at(place)
         if not taken:
             return 0, 0
@@ -299,7 +297,7 @@ class _SequenceScan(Scan[T]):
             first = behind
 
     def _epochs(self) -> Iterator[tuple[int, int]]:
-        """The epochs to go through, each with the number of its items to leave out."""
+        """Yield the epochs to go through, each with the number of its items to skip."""
         source = self._source
         if self._epoch is not None:
             yield self._epoch, self._checked_done()
@@ -380,7 +378,7 @@ class _SequencePart(Sequential[T]):
 
 
 def _is_range(sequence: object) -> bool:
-    """Whether a position tells all of a sequence."""
+    """Return whether a position identifies all items of a sequence."""
     return type(sequence) is range
 
 
@@ -575,7 +573,7 @@ def arrays(
 
 
 def rows_of_table(table: Any) -> str:
-    """What to write for the rows of a data frame, or of a table of Arrow, as messages say it."""
+    """Return what to write for the rows of a data frame or an Arrow table, for messages."""
     ways = {"to_pylist": "to_pylist()", "to_dicts": "to_dicts()"}
     found = (way for name, way in ways.items() if hasattr(table, name))
     way = next(found, 'to_dict("records")')
@@ -596,7 +594,7 @@ class _SeriesByPosition(Sequence[Any]):
 
 
 def _columns_of(table: Any) -> _ColumnRows:
-    """The columns of a mapping or a data frame, as the sequence of their rows, which are dicts."""
+    """Return the rows of a mapping or data frame of columns, as a sequence of dicts."""
     names = list(getattr(table, "column_names", table))  # iterated over, Arrow's gives columns
     if len(set(names)) < len(names):
         raise InvalidArgumentError(
@@ -625,7 +623,6 @@ class _ColumnRows(Sequence[Any]):
         return len(self._columns[0])
 
     def digest(self) -> str | None:
-        """What tells the rows from others."""
         from aioqueue.fingerprints.contents import digest_of_arrays
 
         columns = [one._array if isinstance(one, _CopyingColumn) else one for one in self._columns]

@@ -304,7 +304,7 @@ class BuiltinSource(Source[T], is_kind=False):
 
     @abstractmethod
     def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
-        """The items of an epoch, or of a whole run, behind a place. See `BaseSource._scan`."""
+        """Return the items of an epoch or of a whole run behind a place; see `BaseSource._scan`."""
 
     entries = BaseSource.entries
     epoch_entries = BaseSource.epoch_entries
@@ -474,7 +474,7 @@ class _Derived(BuiltinSource[T], is_kind=False):
 
     @abstractmethod
     def _identity(self) -> dict[str, Any]:
-        """What it is besides its source, in plain JSON types: by field."""
+        """Return what identifies it apart from its source, by field, in plain JSON types."""
 
     def _with_seeds_of(self, fingerprint: Any) -> Self:
         inner = fingerprint.get("source") if isinstance(fingerprint, Mapping) else None
@@ -544,7 +544,7 @@ class _Repeated(_Derived[T]):
 
     @property
     def _size(self) -> int | None:
-        """How many items a pass has, where places are such numbers; else ``None``."""
+        """How many items a pass has, where places are such numbers; otherwise ``None``."""
         size = self._source.items_per_epoch()
         return None if size is None or self._source._pick(0, ()) is None else size
 
@@ -584,7 +584,6 @@ class _Repeated(_Derived[T]):
         return {"kind": "repeated", "times": self._times}
 
     def _number(self, epoch: int, one: int) -> int:
-        """The epoch of the source that a pass is."""
         return epoch * self._times + one
 
     def _entry(self, entry: Entry[T], epoch: int, one: int) -> Entry[T]:
@@ -617,7 +616,7 @@ class _RepeatedScan(Scan[T]):
                     yield PlacedEntry(repeated._entry(entry, epoch, one), reached)
 
     def _scans(self) -> Iterator[tuple[int, int | None, Scan[T]]]:
-        """The passes: which it is, how many items it has if places are numbers, and its scan."""
+        """Yield each pass: its number, its number of items if places are numbers, and its scan."""
         repeated, after = self._repeated, self._after
         size, first, place = repeated._size, 0, after
         if after is not None:

@@ -127,12 +127,10 @@ def listen_if_enabled() -> None:
 
 
 def folder_of(uid: int) -> Path:
-    """Return the folder for the sockets of a user's processes."""
     return Path(tempfile.gettempdir()) / f"aioqueue-{uid}"
 
 
 def socket_of(pid: int, uid: int) -> Path:
-    """Return the path of a process's socket."""
     return folder_of(uid) / f"{pid}.sock"
 
 
@@ -195,7 +193,6 @@ class _Listener:
         atexit.register(self._unlink)
 
     def start(self) -> None:
-        """Start listening."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -207,7 +204,6 @@ class _Listener:
             pass  # the pipe is full, so the thread wakes anyway; or it is closed
 
     def close(self) -> None:
-        """Stop listening."""
         atexit.unregister(self._unlink)
         self._unlink()
         self._wake_sender.close()  # ends the thread
@@ -274,7 +270,7 @@ class _Listener:
                 end.close()
 
     def _accept(self) -> None:
-        """Take a client, and send what goes at once."""
+        """Accept a client, and send what can be sent without waiting."""
         from aioqueue.system import posix  # only when used
 
         assert self._server is not None

@@ -256,7 +256,6 @@ class ExplainedStage(_SingleLineTexts):
 
     @property
     def is_alive(self) -> bool:
-        """Whether any of its workers still runs."""
         return any(worker.state != "ended" for worker in self.workers)
 
     def lines(self) -> Iterator[str]:
@@ -450,13 +449,11 @@ def loop_wait(
 
 
 def indented(lines: Iterator[str], indent: str) -> Iterator[str]:
-    """Yield the same lines, indented."""
     for line in lines:
         yield indent + line.replace("\n", f"\n{indent}")
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration as text."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes = seconds / 60

@@ -49,7 +49,6 @@ def note_waits(waiting: WaitPoint) -> None:
 
 
 def known_waits() -> list[WaitPoint]:
-    """Return all such places in this process."""
     return _waits.listed()
 
 
@@ -69,7 +68,6 @@ def note_coordinator(coordinator: Coordinating) -> None:
 
 
 def known_coordinators() -> list[Coordinating]:
-    """Return the coordinators in this process."""
     return _coordinators.listed()
 
 
@@ -82,7 +80,6 @@ def note_run(run: object) -> None:
 
 
 def forget_run(run: object) -> None:
-    """Forget a run that has ended."""
     _runs.discard(run)
 
 

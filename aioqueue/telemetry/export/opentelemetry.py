@@ -147,8 +147,6 @@ class _ExportedRuns:
     def _callback(
         self, read: Callable[[Snapshot], Iterable[tuple[Labels, float]]]
     ) -> Callable[[Any], Iterable[Any]]:
-        """Return the callback of an instrument."""
-
         def observe(options: Any) -> Iterable[Any]:
             return [
                 self._observation(value, {**common, **_attributes(labels)})

@@ -67,7 +67,6 @@ class _SeriesMember(Generic[NumbersT]):
         part.add_finalizer(self._finalizer)
 
     def part(self) -> Any:
-        """Return the part; ``None`` if it was dropped."""
         return self._part()
 
     def numbers(self, now: float) -> NumbersT | None:
@@ -76,7 +75,7 @@ class _SeriesMember(Generic[NumbersT]):
         return None if part is None else self._with_lifetime(part.numbers(now), now)
 
     def last_numbers(self, now: float) -> NumbersT | None:
-        """Return the final numbers of the part; ``None`` while it goes on."""
+        """Return the final numbers of the part; ``None`` while it still runs."""
         if self._last:
             return self._with_lifetime(*self._last[0])
         part = self._part()
@@ -88,7 +87,6 @@ class _SeriesMember(Generic[NumbersT]):
         return self._with_lifetime(part.numbers(now), now)
 
     def detach(self) -> None:
-        """Stop watching the part."""
         part = self._part()
         if part is not None:
             part.remove_finalizer(self._finalizer)
@@ -122,12 +120,10 @@ class _Series(Generic[NumbersT]):
         self._previous: NumbersT | None = None  # the last reading
 
     def add(self, part: Any, now: float) -> None:
-        """Add a part."""
         self.sweep(now)
         self._members.append(_SeriesMember(part, now))
 
     def parts(self) -> list[Any]:
-        """Return the current parts."""
         found = [member.part() for member in self._members]
         return [part for part in found if part is not None]
 
@@ -163,7 +159,6 @@ class _Series(Generic[NumbersT]):
         return numbers
 
     def detach(self) -> None:
-        """Stop watching all parts."""
         for member in self._members:
             member.detach()
 
@@ -193,7 +188,6 @@ class Collector:
 
     @synchronized
     def stage_added(self, stage: StagePart) -> None:
-        """Watch a stage, which may continue the series of another one."""
         now = perf_counter()
         self._stage_series(stage, now).add(stage, now)
         if self._is_sampling:
@@ -224,7 +218,7 @@ class Collector:
 
     @synchronized
     def stop_sampling(self) -> None:
-        """Let workers measure themselves no more."""
+        """Stop the workers' measurements of themselves."""
         self._is_sampling = False
         for series in self._stages.values():
             for part in series.parts():
@@ -232,7 +226,6 @@ class Collector:
 
     @synchronized
     def detach(self) -> None:
-        """Stop watching all parts."""
         for stages in self._stages.values():
             stages.detach()
         for queues in self._queues.values():
@@ -265,7 +258,6 @@ class Collector:
 
     @synchronized
     def sizes(self) -> dict[str, int]:
-        """Return the size of each queue, by its name in snapshots."""
         queues = list(self._queues.values())
         names = _unique(series.name for series in queues)
         sizes = [sum(part.size for part in series.parts()) for series in queues]
@@ -280,7 +272,6 @@ class Collector:
 
     @synchronized
     def snapshot(self) -> Snapshot:
-        """Return all numbers as of now."""
         until, frozen = self._cached
         if until == inf and frozen is not None:
             return frozen
@@ -395,7 +386,6 @@ def _final_stage_numbers(collector: weakref.ref[Collector], last: StageNumbers) 
 
 
 def _all_steps(watch: Watch) -> StepNumbers:
-    """Return the steps of all loops that were ever watched."""
     steps = watch.steps
     if steps is None:
         return NO_STEPS

@@ -140,7 +140,7 @@ def concurrent(one: ReadingT, other: ReadingT) -> ReadingT:
 
 
 def consecutive(ended: ReadingT, now: ReadingT) -> ReadingT:
-    """Return the reading of a part that follows one that has ended, whose counters go on."""
+    """Return the reading of a part that continues an ended one, with the counts of both."""
     combined = {
         name: rule.combine(getattr(ended, name), getattr(now, name))
         for name, rule in _counters(type(now))

@@ -69,7 +69,6 @@ class StageInterval:
     def between(
         cls, earlier: StageNumbers | None, now: StageNumbers, seconds: float
     ) -> StageInterval:
-        """Return what a stage did between two readings; the first is `None` if it is new."""
         change = difference(earlier, now)
         lifetimes = max(change.alive, _NEVER_ZERO)
         span = max(seconds, change.runs)  # the lifetimes of concurrent runs add up
@@ -371,7 +370,6 @@ def recorded(history: Sequence[Snapshot], now: Snapshot) -> list[Snapshot]:
 
 
 def _beginning(of: Snapshot) -> Snapshot:
-    """Return an empty snapshot for the beginning of the run."""
     return Snapshot(0.0, of.time - of.seconds, of.cores, 0.0, (), (), None)
 
 

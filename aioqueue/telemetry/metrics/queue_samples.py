@@ -48,11 +48,9 @@ class QueuePart(EndingPart):
         return len(self._machine.storage)
 
     def is_of(self, core: QueueCore) -> bool:
-        """Return whether this belongs to a given queue."""
         return self._core() is core
 
     def leave(self) -> None:
-        """Stop sampling the queue."""
         core = self._core()
         if core is not None and self in core.parts:
             core.parts.remove(self)
@@ -75,7 +73,6 @@ class QueuePart(EndingPart):
             self._occupancy[min(int(size / most * _TENTHS), _TENTHS - 1)] += passed
 
     def numbers(self, now: float) -> QueueNumbers:
-        """Return its numbers so far, on the clock of `time.perf_counter`."""
         waits = self._machine.waits()
         counts = waits.statistics
         return QueueNumbers(

@@ -181,7 +181,7 @@ class StepMeters:
         return next((meter for meter in self._meters if meter.owner is owner), None)
 
     def _wait_started(self, owner: object) -> StepMeter:
-        """Return the meter of a loop that asks for a batch. A new loop reuses a meter at rest."""
+        """Return the meter of a loop that asks for a batch; a new loop reuses an idle meter."""
         meter = self._of(owner)
         if meter is None:
             meter = next((one for one in self._meters if one.is_idle), None)
@@ -200,7 +200,7 @@ class StepMeters:
 
 
 def _steps_of(meters: ref[StepMeters]) -> int:
-    """What a meter calls, which must not hold all meters: they hold it."""
+    """Return the number of steps. A meter calls this, as it must not refer to all meters."""
     found = meters()
     return 0 if found is None else found.steps()
 

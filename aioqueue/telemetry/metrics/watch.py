@@ -100,7 +100,7 @@ class StagePart(Protocol):
         """Sample its workers, and make them measure themselves until `stop_sampling`."""
 
     def stop_sampling(self) -> None:
-        """Let its workers measure themselves no more."""
+        """Stop the measurements that `sample` has started."""
 
     def numbers(self, now: float) -> StageNumbers:
         """Return its numbers so far, on the clock of `time.perf_counter`."""
@@ -226,5 +226,4 @@ def _trace_loop(watch: weakref.ref[Watch], meter: StepMeter) -> None:
 class MonitorTarget(Protocol):
     """An object that a monitor can watch."""
 
-    def _watched(self) -> Watch:
-        """Return its watch."""
+    def _watched(self) -> Watch: ...

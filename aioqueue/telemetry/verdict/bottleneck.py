@@ -335,7 +335,7 @@ def _slow_stage(interval: Interval, stage: StageInterval) -> Verdict:
 
 
 def _holds_gil(interval: Interval, stage: StageInterval) -> Verdict:
-    """The bottleneck is a stage whose threads keep each other, and all others, from running."""
+    """Return the verdict that the threads of a stage hold the GIL and block all others."""
     count = max(1, round(stage.workers))
     subject = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
     what = f"{subject} is saturated and holds the GIL: use where='process'"
@@ -362,7 +362,7 @@ def _short_calls_stage(interval: Interval) -> StageInterval | None:
 
 
 def _short_calls(interval: Interval, stage: StageInterval) -> Verdict:
-    """The bottleneck is the hand-over of items between threads."""
+    """Return the verdict that the hand-over of items between threads is the bottleneck."""
     count = max(1, round(stage.workers))
     subject = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
     usual = _format_duration(stage.service.quantile(0.5))
@@ -443,7 +443,7 @@ def _describe(function: FunctionInterval) -> str:
 
 
 def _slow_source(interval: Interval, stage: StageInterval) -> Verdict:
-    """The bottleneck is the source of a stage."""
+    """Return the verdict that the source of a stage is the bottleneck."""
     mean = stage.now.source_waits.mean
     each = f", at {_format_duration(mean)} an item" if mean else ""
     what = (
@@ -454,7 +454,7 @@ def _slow_source(interval: Interval, stage: StageInterval) -> Verdict:
 
 
 def _slow_step(interval: Interval) -> Verdict:
-    """Data is ahead; the training step is the bottleneck."""
+    """Return the verdict that data waits for the training step, which is the bottleneck."""
     waits = _format_percent(interval.step.waits)
     what = f"data is ahead: the training step is the bottleneck, and waits {waits} of the time"
     is_last_full = interval.last_queue is not None and interval.last_queue.full >= 0.5
@@ -469,7 +469,7 @@ def _slow_step(interval: Interval) -> Verdict:
 
 
 def _full_of_bytes(interval: Interval, stage: StageInterval) -> Verdict:
-    """Finished examples take as many bytes as ``limit_bytes`` allows."""
+    """Return the verdict that finished examples take all the bytes that ``limit_bytes`` allows."""
     now = stage.now
     what = f"finished examples of {now.name} fill limit_bytes: raise it above {now.limit_bytes}"
     return _verdict(interval, "stage", what, stage, "higher limit_bytes")
@@ -491,7 +491,7 @@ def _full_of_keys(interval: Interval, stage: StageInterval) -> Verdict:
 
 
 def _held_up(interval: Interval) -> Verdict:
-    """No part that is measured works all the time: a limit, or a slow item, holds the run up."""
+    """Return the verdict that a limit or a slow item holds the run up: no part is always busy."""
     for stage in reversed(interval.stages):
         now = stage.now
         if stage.full_of_keys > 0.5 * _IDLE:

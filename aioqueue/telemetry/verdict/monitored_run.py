@@ -19,11 +19,9 @@ class MonitoredRun(Protocol):
     def history(self) -> Sequence[Snapshot]:
         """Snapshots of the last minutes, one per second, oldest first."""
 
-    def snapshot(self) -> Snapshot:
-        """Return the numbers as of now."""
+    def snapshot(self) -> Snapshot: ...
 
     def verdict(self, seconds: float = ...) -> Verdict:
         """Return the bottleneck of the last seconds."""
 
-    def scalars(self) -> Mapping[str, float]:
-        """Return the numbers as floats by name."""
+    def scalars(self) -> Mapping[str, float]: ...

@@ -212,7 +212,6 @@ def _draw_plot(axes: Axes, plot: Plot, times: Sequence[float], scheme: Scheme) -
 
 
 def _draw_legend(part: SubFigure, y: float, plot: Plot, scheme: Scheme) -> None:
-    """Draw the legend between the caption and the lines."""
     from matplotlib.patches import Patch
 
     patches = [

@@ -38,23 +38,18 @@ class RedirectedStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream."""
         return str(getattr(self._stream, "encoding", "utf-8"))
 
     def isatty(self) -> bool:
-        """Return whether the stream is a terminal."""
         return bool(self._stream.isatty())
 
     def fileno(self) -> int:
-        """Return the file descriptor of the stream."""
         return int(self._stream.fileno())
 
     def writable(self) -> bool:
-        """Return true."""
         return True
 
     def write(self, text: str, /) -> int:
-        """Accept text."""
         for line in self._finish(text):
             self._emit(line)
         return len(text)
@@ -165,7 +160,6 @@ def _is_same_terminal(one: Any, stream: Any) -> bool:
 
 
 def _handlers() -> Iterator[logging.StreamHandler[Any]]:
-    """Return the handlers of all loggers that write to a stream."""
     loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
     for logger in loggers:
         for handler in getattr(logger, "handlers", ()):

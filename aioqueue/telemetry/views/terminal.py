@@ -36,7 +36,6 @@ _HTML: Final = (
 
 
 def is_in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
     if "ipykernel" not in sys.modules:
         return False
     from IPython import get_ipython

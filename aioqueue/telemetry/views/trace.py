@@ -45,17 +45,13 @@ class Track(NamedTuple):
 class Traceable(Protocol):
     """A run that can be traced."""
 
-    def snapshot(self) -> Snapshot:
-        """Return the numbers as of now."""
+    def snapshot(self) -> Snapshot: ...
 
-    def _sizes(self) -> dict[str, int]:
-        """Return the size of each queue, by its name in snapshots."""
+    def _sizes(self) -> dict[str, int]: ...
 
-    def _trace(self, tracer: Tracer) -> None:
-        """Report each worker, existing or new."""
+    def _trace(self, tracer: Tracer) -> None: ...
 
-    def _stop_tracing(self, tracer: Tracer) -> None:
-        """Stop reporting workers."""
+    def _stop_tracing(self, tracer: Tracer) -> None: ...
 
 
 _lock: Final = threading.RLock()
@@ -118,7 +114,6 @@ class Trace:
             raise self._failure
 
     def _run(self) -> None:
-        """Run the thread of the trace."""
         try:
             self._sample_queues()
         except BaseException as error:
@@ -279,7 +274,6 @@ class _TrackIds:
             self._process(track)
 
     def of(self, track: Track) -> tuple[int, int]:
-        """Return the numbers of a worker."""
         process = self._process(track.of)
         thread = self._threads[track.of] = self._threads.get(track.of, 0) + 1
         self._add_metadata("thread_name", process, thread, name=on_one_line(track.name))
@@ -287,7 +281,6 @@ class _TrackIds:
         return process, thread
 
     def queues(self) -> int:
-        """Return the number of the queues' track."""
         return self._process("queues")
 
     def take_metadata(self) -> list[dict[str, Any]]:

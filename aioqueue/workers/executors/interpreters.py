@@ -83,6 +83,5 @@ class InterpreterExecutor(Executor):
 
 
 def _examples(pool: concurrent.futures.Executor, call: ItemCall, item: Item) -> Iterable[Any]:
-    """Return the examples of an item, prepared in the pool."""
     made = pool.submit(call.function, item.value).result()
     return call.examples_of(made)

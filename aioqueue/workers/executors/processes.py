@@ -353,11 +353,9 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         return super().end()
 
     def stop_replacing(self) -> None:
-        """Replace no more processes, because the program ends."""
         self._is_ending = True
 
     def kill_at_exit(self) -> None:
-        """Kill all processes at the end of the program; their threads then end too."""
         for process in self._all():
             process.kill_at_exit()
 

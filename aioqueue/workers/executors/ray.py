@@ -173,7 +173,7 @@ class _Replies:
         self.wake_locked()
 
     def wake_locked(self) -> None:
-        """Wake all waits, to look again. Called under the lock."""
+        """Wake all waits, so that they check their conditions again. The caller holds the lock."""
         for came in self._waiting:
             came.notify()
 
@@ -218,7 +218,6 @@ class _Actor:
         self._lost_by: BaseException | None = None
 
     def wait(self, reply: Future[Any], timeout: float | None = None) -> Any:
-        """Wait for a reply of this actor: see `_Replies.wait`."""
         try:
             return self._replies.wait(reply, timeout)
         except ConnectionLost as lost:

@@ -74,7 +74,6 @@ def session_of(ray: Any) -> tuple[str, str] | None:
 
 
 def not_connected() -> RuntimeError:
-    """Return the error for a program that is connected to no cluster."""
     return RuntimeError(
         "this program is connected to no Ray cluster: call ray.init() first, which starts one on"
         " this machine, or ray.init(address='auto'), which connects to a running one"

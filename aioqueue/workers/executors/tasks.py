@@ -230,7 +230,7 @@ class TaskExecutor(Executor):
         raise self._job.timeout_error(item, stack)
 
     async def _made(self, item: Item, in_progress: InProgress, failures: int) -> Any:
-        """Do the same without a time limit."""
+        """Make the examples of an item, without a time limit."""
         in_progress.begin(item, failures)
         try:
             examples = await self._job.call.examples_async(item)

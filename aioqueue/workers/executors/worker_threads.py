@@ -272,7 +272,6 @@ class ThreadSource:
 
 
 def _raising(error: BaseException) -> Generator[Item, None, None]:
-    """Return items that fail at once with an error."""
     yield from ()
     try:
         raise error

@@ -156,7 +156,6 @@ class _Epoch:
         return {**state, "cut": cut_state(cuts)} if cuts else state
 
     def restore(self, state: State) -> None:
-        """Restore the state of an earlier run."""
         self._left = set(unpacked(state["missing"]))
         self._upto = state["upto"]
         self._done = cut_of(state.get("cut", ()))
@@ -213,7 +212,6 @@ class RankLedger:
         return self._epoch(epoch).copied(), self._ended.copy()
 
     def restore(self, epoch: int, state: State) -> None:
-        """Restore the state of an earlier run."""
         self._epoch(epoch).restore(state)
         self._ended = dict(state.get("ended", ()))
 
@@ -332,7 +330,7 @@ class RunLedgers:
             ledger.forget(epoch)
 
     def state(self, epoch: int) -> State:
-        """What is left of an epoch, source by source."""
+        """Return what is left of an epoch, source by source."""
         # Copies are made under the lock, and turned into text without it, so that workers which
         # finish items do not wait for that.
         total, lost, copies = self._copied(epoch)
@@ -354,7 +352,7 @@ class RunLedgers:
 
 
 def _left_in(epoch: _Epoch, ended: dict[int, int]) -> State:
-    """What is left of an epoch, and how many items those before it had."""
+    """Return what is left of an epoch, and how many items the earlier epochs had."""
     return {**epoch.state(), **({"ended": [list(one) for one in ended.items()]} if ended else {})}
 
 

@@ -114,7 +114,6 @@ class _Rank(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many batches it has delivered, in all epochs."""
         resume_point = self.resume_point
         return int(
             (resume_point.rest or {"total": 0} if resume_point.node is None else resume_point.node)[
@@ -129,7 +128,7 @@ class _Rank(NamedTuple):
         return found
 
     def left(self, epoch: int, source: int) -> State:
-        """What this rank has left of an epoch of a source."""
+        """Return what this rank has left of an epoch of a source."""
         if self.resume_point.epoch > epoch:  # this rank has finished the epoch, so nothing is left
             # A rank remembers the counts of the last epochs only (`MOST_APART`); `merge_positions`
             # has refused ranks that are further apart.
@@ -141,7 +140,7 @@ class _Rank(NamedTuple):
         return self.ledgers[source] if is_begun else _NOTHING
 
     def rests(self) -> dict[int, State]:
-        """What an earlier number of ranks had left for this run, by epoch."""
+        """Return what an earlier number of ranks had left for this run, by epoch."""
         return {
             int(at): one for at, one in (self.resume_point.rest or {"epochs": {}})["epochs"].items()
         }
@@ -305,7 +304,7 @@ def _common_layout(
 
 
 def _merged(ranks: Sequence[_Rank], epoch: int) -> State | None:
-    """What is left of an epoch; ``None`` if no rank has begun it."""
+    """Return what is left of an epoch; ``None`` if no rank has begun it."""
     # If these ranks have themselves resumed from a merged position, they were dealt only a rest of
     # this epoch. All of them have the same one, so any will do.
     before = next((one.rests()[epoch] for one in ranks if epoch in one.rests()), None)
@@ -370,14 +369,14 @@ def _left_of_source(lefts: Sequence[State], before: State | None, *, drops: bool
 
 
 def _numbers_left(left: State, taken: int) -> Iterator[int]:
-    """The numbers of the items that a rank has left in the rounds that any rank has begun."""
+    """Yield the numbers of a rank's remaining items, in rounds that any rank has begun."""
     yield from unpacked(left["missing"])
     if "count" not in left:
         yield from range(left["upto"], taken)
 
 
 def _starting_points(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[tuple[int, Any]]:
-    """Where each rank could begin to read a source that has no random access."""
+    """Yield where each rank could begin to read a source that has no random access."""
     for left in lefts:
         if "start" in left:
             number, place = start_of(left)
@@ -390,7 +389,7 @@ def _starting_points(lefts: Sequence[State], dealt: RemainingItems) -> Iterator[
 
 
 def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: DeliveredParts) -> DeliveredParts:
-    """The parts of items that were delivered, by place in the whole epoch."""
+    """Return the parts of items that were delivered, by the item's place in the whole epoch."""
     cuts = before
     # An item of a rest may have been delivered in part by several numbers of ranks, one after the
     # other. So the cuts of all of them are joined.
@@ -403,7 +402,7 @@ def _cuts(lefts: Sequence[State], dealt: RemainingItems, before: DeliveredParts)
 
 
 def _joined(one: DeliveredParts, other: DeliveredParts) -> DeliveredParts:
-    """The parts that were delivered in either, or in both."""
+    """Return the parts that were delivered in either, or in both."""
     joined = dict(one)
     for part, cut in other.items():
         ours = joined.get(part, {})
