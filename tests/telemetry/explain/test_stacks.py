@@ -152,7 +152,7 @@ class TestTasks:
             def own_stack() -> tuple[Frame, ...]:
                 return stack_of(asyncio.current_task())
 
-            assert names(own_stack()) == ["looks", "body"]
+            assert names(own_stack()) == ["own_stack", "body"]
 
         AsyncioWorld().run(body)
 
