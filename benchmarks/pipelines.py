@@ -1,4 +1,4 @@
-"""Rows 9 to 12, 17 to 19, 43, 44: whole pipelines, by turns, each peer in its own process.
+"""Rows 9 to 12, 17 to 19, 43, 44: whole pipelines, alternating, each peer in its own process.
 
 ``python -m benchmarks.pipelines WORKLOAD PEER COUNT`` runs one and prints its figures as
 JSON.

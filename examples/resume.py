@@ -33,7 +33,7 @@ EPOCHS = 3
 
 
 def augmented(number: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    """An example whose noise is its own, whoever makes it and whenever."""
+    """An example whose noise depends on nothing but its index."""
     return number + rng.random(1000, np.float32), number
 
 
@@ -64,7 +64,7 @@ def train(folder: Path, workers: int) -> None:
 
 
 def run_child(folder: Path, workers: int, chance: random.Random, *, kill: bool) -> bool:
-    """Train in a process, and kill that if it is told so; returns whether it was killed."""
+    """Train in a process, and kill it on request; returns whether it was killed."""
     command = [sys.executable, __file__, "--train", str(folder), "--workers", str(workers)]
     log = folder / "log.txt"
     before = log.stat().st_size if log.exists() else -1

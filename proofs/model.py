@@ -1,12 +1,13 @@
-"""What a queue should do: the rules, told naively, for every order in which callers may run on.
+"""What a queue should do: the rules, written naively, for every order in which callers may run on.
 
 `Reference` knows lists and nothing else. It keeps no claims, no bounds and no hands of a waiting
-batch: *the first rows in line simply belong to whoever waits first*. What cannot be known, the
-order in which the scheduler lets woken callers run on, is not guessed either: `follow` goes through
-all orders that the promises allow, and what was observed must be the outcome of at least one.
+batch: *the first rows in line simply belong to the caller that waits first*. What cannot be known,
+the order in which the scheduler lets woken callers run on, is not guessed either: `follow` goes
+through all orders that the promises allow, and what was observed must be the outcome of at least
+one.
 
 Rows are numbers. A row's place in line is decided by a key: its number of arrival; in a priority
-queue its priority, then its arrival. A shuffle queue is told what was drawn, and checks that it
+queue its priority, then its arrival. A shuffle queue is given what was drawn, and checks that it
 could be: how many may leave is a rule, which ones is chance.
 """
 
@@ -215,7 +216,7 @@ class Reference:
         self.settle()
 
     def cancel(self, call: Call) -> None:
-        """A task is told to be cancelled; it learns of that when it runs."""
+        """A task is asked to be cancelled; it learns of that when it runs."""
         if call.number not in self.returned:
             self.cancelled.add(call.number)
 
@@ -433,7 +434,7 @@ class Reference:
         self.inside.sort(key=self._place_in_line)
 
     def _take(self, n: int) -> Rows:
-        """Take the first n rows. One that is drawn by lot is told later: until then it is a number
+        """Take the first n rows. One that is drawn by lot is known later: until then it is a number
         below zero, which tells how many had arrived, for it was one of those."""
         if self.rules.kind == "shuffle":
             self.unknown += n

@@ -81,7 +81,7 @@ class Preempted(NamedTuple):
 
 
 def train(where: str, path: Path) -> None:
-    """The trainer: it says when it is ready, and what it found when it was told to stop."""
+    """The trainer: it says when it is ready, and what it found when it was asked to stop."""
     lived, taken = False, list[int]()
     family: set[int] = set()
     with (

@@ -443,7 +443,7 @@ class Program(RuleBasedStateMachine):
             self._settle()
 
     def _check_what_is_out(self) -> None:
-        """What a monitor is told in between: what was granted to callers that have not run on is
+        """What a monitor sees in between: what was granted to callers that have not run on is
         held, and what is out is what callers have got."""
         numbers = QueuePart(core_of(self.queue), 0.0).numbers(0.0)
         entered = sum(

@@ -8,7 +8,7 @@ the run, and nobody who was skipped may be listed twice. A third of the kills ar
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
 ``--shape`` chooses shapes of `tests.kit.resuming` by name or pattern, or, as
 ``stream:...``, streams made by hand in `tests.kit.resumable_streams`, which are compared with
-those that cannot be resumed. A shape that begins with ``ranks:`` is gone through by several ranks,
+those that cannot be resumed. A shape that begins with ``ranks:`` is iterated over by several ranks,
 in turns, and by another number of them at each start: each example must be there once.
 
 All shapes together take a while, and most of that is waiting: ``--jobs`` proves several at a time.

@@ -81,7 +81,7 @@ class KillPlan(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked for."""
+    """What a run has to do."""
 
     shape: str
     folder: str
@@ -111,7 +111,7 @@ def begun(
         folder: where its files are.
         how: what may be another in each run.
         resume: the position; ``None`` for the beginning.
-        between: told of the moments between two epochs.
+        between: called at the moments between two epochs.
     """
 
     def batches() -> Iterator[tuple[int, Any]]:

@@ -7,9 +7,9 @@ one. That is systematic concurrency testing as in CHESS (Musuvathi et al., 2008)
 only so many times in one run is one stopped that could have run on. Few are enough to find nearly
 all races, and make the number of schedules polynomial.
 
-A thread may be stopped before it takes a lock, after it has let go of one, and where it tells the
+A thread may be stopped before it takes a lock, after it has released one, and where it calls the
 scheduler; with ``lines``, before each line of a package. A timeout runs out when it is chosen to.
-Nothing depends on time, so a schedule that fails is told as its choices, and fails each time::
+Nothing depends on time, so a schedule that fails is reported as its choices, and fails each time::
 
     replay(run, (0, 0, 1, 0, 2))
 """
@@ -109,7 +109,7 @@ def explore(run: Callable[[Choices], object], *, limit: int = 10**9) -> Explored
 
 
 def replay(run: Callable[[Choices], object], choices: Sequence[int]) -> None:
-    """Run something once more with the choices that a failure told."""
+    """Run something once more with the choices that a failure lists."""
     with _without_collections():
         run(Choices(choices))
 

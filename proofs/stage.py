@@ -1,9 +1,10 @@
 """Where programs are played: a real queue, callers in loops and threads, time that stands still.
 
-Nothing here is left to chance. The event loops run only when they are told to, one turn after
+Nothing here is left to chance. The event loops run only on request, one turn after
 another, until nobody has anything to do. A thread that waits sleeps in a `SleepingWaker`, so the
-stage knows when all of them are asleep. Seconds pass only in `Clock.advance`. So whoever sleeps
-although it was its turn is seen at once, and no test has to wait for a timeout to find that out.
+stage knows when all of them are asleep. Seconds pass only in `Clock.advance`. So a caller that
+sleeps although it was its turn is seen at once, and no test has to wait for a timeout to find that
+out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LANES = {
 
 
 class Clock:
-    """Time that passes when it is told to, and the threads that sleep by it."""
+    """Time that passes on request, and the threads that sleep by it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -139,7 +140,7 @@ class SleepingWaker:
 
 
 class _Loop:
-    """An event loop that runs when it is told to: in this thread, or in one of its own."""
+    """An event loop that runs on request: in this thread, or in one of its own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, own_thread: bool) -> None:
         self.loop = loop

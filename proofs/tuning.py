@@ -66,7 +66,7 @@ def judge_simulated(seed: int, seconds: int = 30) -> tuple[float, Counts]:
 
 
 class Going:
-    """A pipeline that runs, with fixed numbers of workers, and is gone through at times.
+    """A pipeline that runs, with fixed numbers of workers, and is iterated over at times.
 
     Args:
         real: what it is.
@@ -86,7 +86,7 @@ class Going:
         self._epochs.close()
 
     def takes_turn(self) -> float:
-        """Go on with it for some seconds: batches per second, once it is warm."""
+        """Run it for some more seconds: batches per second, once it is warm."""
         self._steps(_WARM)
         steps, seconds = self._steps(_MEASURED)
         self.rates.append(steps / seconds)

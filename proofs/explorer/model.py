@@ -1,4 +1,4 @@
-"""The rules, told with plain lists, and the callers that they are told about."""
+"""The rules, with plain lists, and the callers that they are about."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Caller:
 
 
 class Model:
-    """The rules, told with plain lists."""
+    """The rules, with plain lists."""
 
     __slots__ = (
         "back",
@@ -301,7 +301,8 @@ class Model:
         return len(self.entered) - self.finished
 
     def settle_joins(self, calling: Op | None = None) -> None:
-        """Let go whoever waits until all is done, if it is, or a failure has closed the queue."""
+        """Release callers that wait until all is done, if it is, or a failure has closed the
+        queue."""
         for op in list(self.joins):
             if self.has_failed:
                 self._end(op, FAILED, calling, ("unfinished", self.unfinished))

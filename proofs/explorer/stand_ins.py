@@ -63,7 +63,7 @@ class PlainStorage(ObjectStorage):
 
 
 class EagerStorage(PlainStorage):
-    """First in, first out, but told of every row that comes, as a shuffle buffer is."""
+    """First in, first out, but informed of every row that comes, as a shuffle buffer is."""
 
     eager = True
 

@@ -306,7 +306,7 @@ class Trial:
     def _tests_for(self, name: str, statement: int) -> list[str]:
         """The tests that reach a statement, as many as there is time for.
 
-        Those come first that have killed most in the file; then, by turns, those that reach little
+        Those come first that have killed most in the file; then, in turn, those that reach little
         else, and the quickest case of each.
         """
         reaching = set(self.reached_by.get(statement, ()))

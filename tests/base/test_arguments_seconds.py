@@ -1,4 +1,4 @@
-"""Whoever takes seconds takes the same ones: a table of all public arguments that do."""
+"""All arguments in seconds take the same values: a table of all public arguments that do."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ BACKENDS = {
 
 
 class Value:
-    """What is asked with: it has no hash, and cannot be compared."""
+    """A value of a request: it has no hash, and cannot be compared."""
 
     __hash__ = None  # type: ignore[assignment]
 

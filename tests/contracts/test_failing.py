@@ -1,4 +1,4 @@
-"""A failure reaches whoever iterates, says which item it was, and ends everything."""
+"""A failure reaches the consumer, says which item it was, and ends everything."""
 
 from __future__ import annotations
 

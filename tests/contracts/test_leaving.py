@@ -1,4 +1,4 @@
-"""Whoever leaves a pipeline leaves nothing behind: not a file, nor a thread, nor a circle.
+"""A pipeline that was left leaves nothing behind: not a file, nor a thread, nor a circle.
 
 An open file ends with its reader, and a reader with its last reference: nothing waits for the
 cyclic garbage collector, which may not come by before the system has no descriptors left.

@@ -1,4 +1,4 @@
-"""Ranks together have each example once; and their merged positions go on with another number of
+"""Ranks together have each example once; and their merged positions resume with another number of
 ranks, or are refused with the reason."""
 
 from __future__ import annotations

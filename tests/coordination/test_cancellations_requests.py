@@ -1,7 +1,7 @@
 """A cancellation counts as requested if the request came after the start of the call.
 
 A task group of Python 3.11 whose child fails while it is left, and a task that swallows a
-cancellation, leave a count behind. It is nobody's request: a stray cancellation after it is a
+cancellation, leave a count behind. No caller has requested it: a stray cancellation after it is a
 failure, as it is without. And a request that comes just before a block is left is felt.
 """
 

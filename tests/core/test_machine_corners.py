@@ -545,7 +545,7 @@ class TakenLock(FakeLock):
 def test_the_fast_path_yields_to_the_lock_holder(
     monkeypatch: pytest.MonkeyPatch, refusals: int, ways: int, blocked: int
 ) -> None:
-    """For some time; then it waits for the lock, lest it tries for ever."""
+    """For some time; then it waits for the lock, so that it does not try for ever."""
     lock = TakenLock(refusals)
     given: list[float] = []
     monkeypatch.setattr(waker, "sleep", given.append)

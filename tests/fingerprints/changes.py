@@ -715,7 +715,7 @@ def harmless() -> Iterator[Program]:
 
 
 def refused() -> Iterator[tuple[Program, str, str]]:
-    """Programs that hold what cannot be told apart, with two things that the message says."""
+    """Programs that hold what cannot be distinguished, with two things that the message says."""
     for value, (what, cure) in REFUSED.items():
         for place in WHERE:
             text = PLACES[place].replace("KIND", value).replace(USE, "")

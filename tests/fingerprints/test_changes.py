@@ -24,7 +24,7 @@ def described(key: Any) -> str:
 
 
 def check(old: Mapping[str, Any], again: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Check that programs are told apart that differ, and no others."""
+    """Check that programs are distinguished that differ, and no others."""
     are_changed = [one.name for one in changed() if one.name in old]
     unknown = {name: old[name] for name in are_changed if len(old[name]) == 1}
     assert not unknown, "a program was refused"

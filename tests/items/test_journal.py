@@ -111,7 +111,7 @@ class TestWhatIsNoted:
     @pytest.mark.slow(every=30)
     @pytest.mark.parametrize("name", ordered_shapes(Path()))
     def test_every_shape_after_crashes(self, name: str, folder: Path, tmp_path: Path) -> None:
-        """The journal of a run that was left and gone on with is that of one that was not."""
+        """The journal of a run that was left and resumed is that of one that was not."""
         shape = ordered_shapes(folder)[name]
         whole, _ = continued(shape(How()), tmp_path / "whole")
         path = tmp_path / "journal"

@@ -15,7 +15,7 @@ __all__ = ("LateCopier", "LateTarget")
 
 
 class _Copy:
-    """One copy: it reads when it is told to finish."""
+    """One copy: it reads when it is to finish."""
 
     def __init__(self, copier: LateCopier, batch: Any) -> None:
         self._copier = copier

@@ -1,7 +1,7 @@
 """Values that are the same only if all of them is: what tests of resuming compare.
 
 ``tolist()`` hides what may go wrong: a dtype, the shape of what is empty, the sign of a zero, the
-names of fields, a list where a tuple was. `told` says all of it in plain JSON types.
+names of fields, a list where a tuple was. `plain_form` has all of it in plain JSON types.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ("Exact", "plain_form")
 
 
 class Exact:
-    """A value as it is now: whoever writes to it later changes nothing.
+    """A value as it is now: later writes to it change nothing.
 
     It is equal to another one of these if nothing at all is different, and to any other value if
     that is what its arrays and numbers say, `plain`.
@@ -54,7 +54,7 @@ class Exact:
 
 
 def plain_form(value: Any) -> Any:
-    """All that there is to be said of a value: strings, ints, ``None``, and lists of them."""
+    """A value in full: strings, ints, ``None``, and lists of them."""
     if isinstance(value, np.ndarray):
         return _array_form(value)
     if isinstance(value, np.generic):

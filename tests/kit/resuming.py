@@ -1,4 +1,4 @@
-"""Pipelines of every shape that are left and gone on with: what the tests of resuming share."""
+"""Pipelines of every shape that are left and resumed: what the tests of resuming share."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ PATIENCE = 20.0
 
 
 class StillClock:
-    """A clock that stands still unless it is told to go on; the time is `now`, in seconds."""
+    """A clock that stands still unless a test moves it; the time is `now`, in seconds."""
 
     def __init__(self, now: float = 100.0) -> None:
         self.now = now
@@ -119,7 +119,7 @@ class TaskOperation(Operation):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Ask for its cancellation; whether that comes in time is told by `result`."""
+        """Ask for its cancellation; `result` shows whether that comes in time."""
 
     async def was_cancelled(self) -> bool:
         """Wait until it ends; tell whether by cancellation. What else it raised is raised here."""
@@ -549,8 +549,8 @@ def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def threads_of_work() -> set[threading.Thread]:
-    """All threads, but for the one that has told who joins that the others have ended: it ends as
-    well, which takes it a moment where threads run at once."""
+    """All threads, but for the one that has reported to joins that the others have ended: it ends
+    as well, which takes it a moment where threads run at once."""
     return {one for one in threading.enumerate() if one.name != "aioqueue-join"}
 
 

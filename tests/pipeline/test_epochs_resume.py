@@ -216,7 +216,8 @@ class TestSetExact:
                 assert sorted(taken + [one for epoch in epochs for one in epoch]) == whole
 
     def test_what_has_no_position_is_replayed(self) -> None:
-        """Also where a stage behind marks where it stands: only who asks for one is told."""
+        """Also where a stage behind marks where it stands: only a caller of `state_dict` sees
+        that."""
         freely = shuffled().prepare(noisy, ordered=False)
         for pipeline in (
             freely.prepare(lambda pair: pair, ordered=False).prepare(lambda pair: pair),

@@ -1,4 +1,4 @@
-"""Pipelines that nobody has thought of, left anywhere and gone on with in any way.
+"""Pipelines that nobody has thought of, left anywhere and resumed in any way.
 
 Chains of stages are drawn, and where the run is left, and how it goes on: by which workers, how
 many, in threads or in tasks of asyncio or trio. What all runs have given together is, value by

@@ -1,4 +1,4 @@
-"""The first example decides what batches look like; whoever goes on later keeps to that.
+"""The first example decides what batches look like; later runs keep to that.
 
 Examples of one component may be of several dtypes that fit each other. What the first of them was
 is decided once, by the first example of the whole run, and not by the first one after a restart.
@@ -202,7 +202,7 @@ def test_an_epoch_that_was_left_before_workers() -> None:
 
 
 def test_where_there_is_no_order() -> None:
-    """The first example to arrive has decided; as good as any, but it stays so."""
+    """The first example to arrive has decided; any would do, but it stays so."""
 
     def dtypes(most: int | None, state: Any = None) -> tuple[set[str], Any]:
         pipeline = made_by(number, ordered=False).batch(3)
@@ -357,7 +357,7 @@ def test_what_two_first_examples_can_be(one: Any, other: Any, joined: Any) -> No
 
 class TestCollating:
     def test_what_is_made_later_is_decided_at_once(self) -> None:
-        """Who takes batches may be behind who asks for the state."""
+        """The consumer of batches may be behind the caller that takes the state."""
         collator = Collator()
         later = collator.later([1.5])
         assert collator.layout == {"example": "one", "components": ["<f8"]}

@@ -61,7 +61,7 @@ class TestOneRule:
         return failure_of(BOTH[stage](items(examples)))
 
     def first(self, stage: str, *examples: Any) -> Any:
-        """What becomes of the first component."""
+        """How a stage changes the first component."""
         made = only(BOTH[stage](items(examples)))
         return made[1] if stage == "bucket" else made if stage == "batch" else made[0]
 

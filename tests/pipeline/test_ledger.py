@@ -64,7 +64,7 @@ def on_ranks(
         position: where they begin.
         uneven: of `shard`.
         epochs: how many there are.
-        more: how many each takes besides, in a run that goes on with its own position.
+        more: how many each takes besides, in a run that resumes at its own position.
     """
     found, states = [], []
     for rank in range(ranks):

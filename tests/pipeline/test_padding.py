@@ -74,7 +74,7 @@ def test_a_padded_rank_is_made_equal_over_many_runs(
 
 @pytest.mark.parametrize("left", range(1, 8))
 def test_interrupted_when_nothing_good_is_left(left: int) -> None:
-    """All that comes behind the position is skipped: what came before it makes up for that."""
+    """All that comes behind the position is skipped: what came before it replaces that."""
 
     def some(item: int) -> int:
         if item >= 8:
@@ -107,7 +107,7 @@ def tenth(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("later", ["loop", "prepare", "collate"])
 def test_what_was_written_to_does_not_come_again(later: str) -> None:
-    """What makes up for skipped items is as it was made, whatever became of that since."""
+    """What replaces skipped items is as it was made, whatever became of that since."""
     prepared = numbers(10).prepare(good_at_three, on_error="skip")
     pipelines: dict[str, Callable[[], Iterable[Any]]] = {
         "loop": lambda: map(tenth, prepared.shard(0, 2)),

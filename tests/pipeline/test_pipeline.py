@@ -640,7 +640,7 @@ def test_a_property_that_fails_raises_its_own_error() -> None:
 
 @pytest.mark.parametrize("batches", [0, 2, 7])
 def test_what_is_done_and_left_of_an_epoch(batches: int) -> None:
-    """Also in one that is gone on with: of the whole epoch, wherever it was begun."""
+    """Also in one that is resumed: of the whole epoch, wherever it was begun."""
     pipeline = numbers(20, seed=1).batch(3)  # 7 batches
     epochs = pipeline.epochs(2)
     epoch = next(epochs)

@@ -1,4 +1,4 @@
-"""Random pipelines beside the simplest model of them: lists, gone through with plain loops."""
+"""Random pipelines beside the simplest model of them: lists, and plain loops over them."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def _check_length(pipeline: Any, length: int) -> None:
 
 @st.composite
 def described(draw: st.DrawFn, depth: int = 0) -> list[tuple[str, int]]:
-    """Stages by name and number: what may be told apart by nothing but seed and epoch."""
+    """Stages by name and number: what may be distinguished by nothing but seed and epoch."""
     kinds = [
         "noise",
         "shuffle",

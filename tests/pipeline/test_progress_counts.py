@@ -127,7 +127,7 @@ class TestRanks:
         assert (counts.prepared, counts.examples) == (30, 30)
 
     def test_another_number_of_ranks_restarts(self) -> None:
-        """Items are dealt out anew: no rank could say which were counted by whom."""
+        """Items are dealt out anew: no rank could say which rank counted which."""
 
         def make(rank: int, ranks: int) -> Any:
             one = numbers(60, shuffle=True, seed=1).prepare(float).batch(4)
@@ -348,7 +348,7 @@ STREAMS: dict[str, Making] = {
 def handed(
     shape: Making, how: How, file: Path, most: int | None = None, state: Any = None
 ) -> tuple[int, Any, Any, Any]:
-    """Take so many batches; returns how many came, the state, and what was counted by whom."""
+    """Take so many batches; returns how many came, the state, and which rank counted what."""
     taken = 0
     with sync.Coordinator() as coord:
         stream = shape(how, file, coord, state)

@@ -1,10 +1,10 @@
 """Every order in which workers take, deliver and are asked for the state, in small worlds.
 
 A world is a source, workers that have taken some of its items and deliver them, in order or not, a
-short queue, and whoever takes from it by way of a stage. `explored` walks through all states that
-it can reach, and takes a snapshot in each, as any thread may at any time. Each snapshot has to be a
-state that existed: what a new world makes of it is, with what was given before, the list of all
-examples, in order or each once; and so again from a snapshot of that.
+short queue, and a consumer that takes from it through a stage. `explored` walks through all states
+that it can reach, and takes a snapshot in each, as any thread may at any time. Each snapshot has
+to be a state that existed: what a new world makes of it is, with what was given before, the list
+of all examples, in order or each once; and so again from a snapshot of that.
 
 This is what `proofs.explorer` does with the machine, and not one more move there: a snapshot asks
 nodes and what feeds the workers, and never a queue, so in the machine it would be a move that

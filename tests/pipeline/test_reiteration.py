@@ -1,4 +1,4 @@
-"""A loop that goes through the first epoch again and again is told so, where others are meant."""
+"""A loop that goes through the first epoch again and again gets a warning."""
 
 from __future__ import annotations
 

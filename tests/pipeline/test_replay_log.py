@@ -1,4 +1,4 @@
-"""The names of the rows in a buffer, whoever asks for them when, and in whatever order."""
+"""The names of the rows in a buffer, at any time and in any order."""
 
 from __future__ import annotations
 

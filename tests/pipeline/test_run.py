@@ -77,7 +77,7 @@ class Watched(Source[int]):
 
 
 class _Own(BaseException):
-    """Of somebody's own."""
+    """A custom one."""
 
 
 class Lingering:
@@ -191,7 +191,7 @@ class TestFailures:
     async def test_the_end_of_something_else_is_not_that_of_a_source(
         self, world: World, kind: type[BaseException], stage: str
     ) -> None:
-        """Whoever asks a plain iterator in a task would take some of these for its end."""
+        """A call of a plain iterator in a task would take some of these for its end."""
 
         def source() -> Iterator[int]:
             yield from range(5)
@@ -715,7 +715,7 @@ class TestCancelling:
     @pytest.mark.slow
     @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer here")
     def test_ctrl_c_in_the_middle_ends_the_run(self) -> None:
-        """Wherever it strikes: what was told is in order and once, and workers end."""
+        """Wherever it interrupts: what was delivered is in order and once, and workers end."""
         reported = json.loads(run_program(INTERRUPTED, may_complain=True))
         assert reported == {"in order": True, "threads": 0, "after": [0, 1, 2, 3]}
 

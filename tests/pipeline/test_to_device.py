@@ -68,7 +68,7 @@ def assert_same(framework: Framework, found: Any, expected: Any) -> None:
 def late(
     pipeline: Pipeline[Any], buffer_size: int = 2, **options: Any
 ) -> tuple[Pipeline[Any], LateCopier]:
-    """A pipeline onto a device whose copies end when they are told to; or at once."""
+    """A pipeline onto a device whose copies end on request, or at once."""
     copier = LateCopier(**options)
     return pipeline._with(ToDevice(LateTarget(copier), buffer_size)), copier
 
@@ -267,7 +267,7 @@ class TestEnding:
 
 
 class TestTheRing:
-    """With copies that end when they are told to, as those of a real device do."""
+    """With copies that end on request, as those of a real device do."""
 
     def test_a_place_is_written_again_only_when_it_was_copied(self) -> None:
         pipeline, copier = late(numbers(12).batch(2), buffer_size=8)

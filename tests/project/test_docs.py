@@ -161,7 +161,7 @@ def errors_of(arguments: list[str], folder: Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def folder_with_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the pages have told their readers to run `examples/shapes.py`."""
+    """A folder in which the pages ask their readers to run `examples/shapes.py`."""
     folder = tmp_path_factory.mktemp("pages")
     script = ROOT / "examples" / "shapes.py"
     subprocess.run([sys.executable, str(script), "shapes"], cwd=folder, timeout=50, check=True)

@@ -1,7 +1,8 @@
 """Prose: phrases that a native technical writer would not use are refused; and the glossary.
 
 The test reads the pages, and the docstrings, comments and messages of the package. If a page has to
-quote such a phrase, add it to `EXCEPTIONS`, with the reason. It also reads identifiers: names of
+quote such a phrase, add it to `EXCEPTIONS`, with the reason. It also reads docstrings of tests, proofs,
+benchmarks and examples, and identifiers: names of
 functions, tests, classes, parameters, attributes and variables, in the package, its tests, proofs,
 benchmarks and examples. If a name must have a word of `JARGON`, add the name to `FOREIGN_NAMES`.
 """
@@ -128,6 +129,9 @@ UNREAD = ("aioqueue/compat/", "tests/compat/", "proofs/oracle/", "examples/compa
 """Folders in whose names such words may be: what they are about is named as in TensorFlow, and what
 is ported there as in the programs that were written for it."""
 
+ELSEWHERE_ALLOWED = ("of which", "what comes", "is none")
+"""Phrases that docstrings outside the package may have: they are clear, if long."""
+
 _PHRASES = re.compile(
     r"\b(?:" + "|".join(phrase.replace(" ", r"\s+") for phrase in BANNED) + r")\b(?<!(?-i:None))",
     re.IGNORECASE,
@@ -201,6 +205,23 @@ def phrases_in(path: Path) -> list[str]:
 def test_no_banned_phrases(folder: str) -> None:
     found = {path.relative_to(ROOT): phrases_in(path) for path in folders()[folder]}
     where = "\n".join(f"{path}: {', '.join(phrases)}" for path, phrases in found.items() if phrases)
+    assert not where, f"phrases that BANNED lists; say who does what:\n{where}"
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "proofs", "tests"])
+def test_no_banned_phrases_in_docstrings(folder: str) -> None:
+    """Docstrings of modules, classes and functions outside the package, which few people read."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        place = path.relative_to(ROOT).as_posix()
+        if place.startswith(UNREAD) or not _PHRASES.search(path.read_text(encoding="utf-8")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                phrases = _PHRASES.findall(ast.get_docstring(node) or "")
+                phrases = [" ".join(one.lower().split()) for one in phrases]
+                found += [f"{place}: {one}" for one in phrases if one not in ELSEWHERE_ALLOWED]
+    where = "\n".join(found)
     assert not where, f"phrases that BANNED lists; say who does what:\n{where}"
 
 

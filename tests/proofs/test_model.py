@@ -112,7 +112,7 @@ def paste(program: str) -> None:
 
 
 class TestTheReference:
-    """It is no better than what it is told, so the simplest of its answers are checked by hand."""
+    """It is no better than its input, so the simplest of its answers are checked by hand."""
 
     def test_a_cancelled_transfer_serves_the_next_caller(self) -> None:
         state = Reference(Rules("fifo", 3))

@@ -421,7 +421,7 @@ def thread_run(
 @pytest.mark.slow(every=7)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_threads(setting: Setting) -> None:
-    """They are stopped before they take a lock, and after they have let go of it."""
+    """They are stopped before they take a lock, and after they have released it."""
     preemptions = 1 + IS_LONG + (EFFORT >= 100)
     explored = explore(partial(thread_run, setting, preemptions=preemptions))
     print(f"\n{explored.schedules} schedules")

@@ -140,7 +140,7 @@ class TestOrder:
     def test_calls_of_one_round_return_in_it(
         self, world: type[AsyncioWorld], trio_may_come: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whoever has to let others run: those behind it do not return before it."""
+        """A call that has to let others run: those behind it do not return before it."""
         if not trio_may_come:
             monkeypatch.delitem(sys.modules, "trio", raising=False)
         returned: list[int] = []

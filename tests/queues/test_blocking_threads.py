@@ -1,6 +1,6 @@
 """One queue, many threads and several event loops at the same time, each element exactly once.
 
-The interpreter is told to switch threads as often as it can, so that they meet in the middle of
+The interpreter is set to switch threads as often as it can, so that they meet in the middle of
 everything.
 """
 

@@ -232,7 +232,7 @@ class TestEveryMoment:
     async def test_cancelling_a_caller_in_the_middle_of_the_line(
         self, task_world: TaskWorld, kind: Kind
     ) -> None:
-        """Whoever is cancelled, the others get what they would have got without it."""
+        """Whichever call is cancelled, the others get what they would have got without it."""
         for cancelled in range(3):
             queue = kind.make(task_world)
             taking = [await task_world.begin(queue.dequeue_many, 2) for _ in range(3)]
@@ -817,7 +817,7 @@ class DeadLoop:
         self._loop.close()
 
     def forget(self) -> None:
-        """Let go of the tasks."""
+        """Release the tasks."""
         self._tasks.clear()
         gc.collect()
 

@@ -69,7 +69,7 @@ class Run:
 
     Attributes:
         saved: what the consumer has put down.
-        failures: what both were told.
+        failures: the errors of both.
         blind: whether the consumer was started again without a position, as it had saved none.
         wire: by which they called the actor.
     """

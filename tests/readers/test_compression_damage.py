@@ -1,7 +1,7 @@
 """Compressed files: one that could be read to its end was whole, whatever has happened to it.
 
-Every bit of small files is turned, and they are cut off at every length. Either that is told, or
-the data is right all the same; and for the latter, the bits that say nothing are listed here.
+Every bit of small files is turned, and they are cut off at every length. Either that is an error,
+or the data is right all the same; and for the latter, the bits that say nothing are listed here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tar shards: the samples that are there, whoever wrote them; whatever is damaged is reported."""
+"""Tar shards: the samples that are there, from any writer; whatever is damaged is reported."""
 
 from __future__ import annotations
 

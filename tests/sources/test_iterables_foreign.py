@@ -235,7 +235,7 @@ class TestRefusing:
 
     @pytest.mark.parametrize("state", [object(), NotImplementedError("no state today")])
     def test_a_state_that_cannot_be_kept(self, state: Any) -> None:
-        """Whoever asks for no position is not concerned."""
+        """A run without positions is not concerned."""
 
         class Strange(Dataset):
             def state_dict(self) -> Any:

@@ -1,6 +1,6 @@
 """A source that is iterated over itself is one epoch, unless it has several.
 
-What is handed to workers goes on for ever, as it always has: so all sources are gone through both
+What is handed to workers goes on for ever, as it always has: so all sources are iterated over both
 ways here.
 """
 

@@ -1,4 +1,4 @@
-"""A lock that a signal handler may strike is let go of, whatever strikes and whenever.
+"""A lock that a signal handler may interrupt is released, whatever interrupts it and whenever.
 
 First every moment in which a handler can raise is tried, one or two at a time, with a lock that
 raises there. Then a real signal strikes thousands of times, at random moments.
@@ -146,7 +146,7 @@ def test_a_handler_may_raise_anywhere(
 def test_a_handler_that_raises_within_the_interrupted_call(
     way: Callable[[Any, Callable[[], Any]], Any],
 ) -> None:
-    """Whoever is interrupted with the lock held lets go of it, not the handler."""
+    """A call that is interrupted with the lock held lets go of it, not the handler."""
     lock = InterruptedLock()
     held: list[bool] = []
 

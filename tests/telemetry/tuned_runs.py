@@ -1,4 +1,4 @@
-"""Pipelines in virtual time that are tuned: what becomes of their numbers of workers."""
+"""Pipelines in virtual time that are tuned: how their numbers of workers change."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ class TestEverywhere:
 
 
 class TestKeysThatFail:
-    """They are the failure of their item, and the policy says what becomes of it."""
+    """They are the failure of their item, and the policy decides its outcome."""
 
     @pytest.mark.slow(every=13)
     @pytest.mark.parametrize("key_of", [list, lambda item: 1 // 0], ids=["unhashable", "raises"])

@@ -1,4 +1,4 @@
-"""`prepare` in processes: every item once, whoever is killed, and nothing left behind."""
+"""`prepare` in processes: every item once, whichever is killed, and nothing left behind."""
 
 from __future__ import annotations
 

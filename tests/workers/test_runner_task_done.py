@@ -21,7 +21,7 @@ class RefusedError(ValueError):
 
 
 def outcome_of(number: int) -> str:
-    """What becomes of an item; fixed, so that other processes agree."""
+    """The outcome of an item; fixed, so that other processes agree."""
     return random.Random(number).choice(["given", "skipped", "none"])
 
 

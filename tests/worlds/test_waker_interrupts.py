@@ -1,7 +1,7 @@
 """A signal handler that raises in the middle of a call by which others are woken.
 
 `KeyboardInterrupt` in the main thread may leave open whether such a call took effect. But if it
-did, those whom it concerns are awake; if it did not, a second call wakes them. Each case is struck
+did, those that it concerns are awake; if it did not, a second call wakes them. Each case is struck
 at every place where Python may run a handler.
 """
 

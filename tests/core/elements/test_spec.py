@@ -642,7 +642,7 @@ def test_priorities_that_are_none(element: Any, problem: str) -> None:
     ids=repr,
 )
 def test_priorities_are_judged_by_value(value: Any) -> None:
-    """Whoever says them, and however: an int64 that has wrapped would be in another place."""
+    """However they are given: an int64 that has wrapped would be in another place."""
     for shapes in (None, [(), ()]):
         spec = ElementSpec(["int64", "int8"], shapes, priority=True)
         with refused("outside -9223372036854775808 to 9223372036854775807; expected int64"):

@@ -481,7 +481,7 @@ def one_wakes_another(interrupted: Interrupted, n: int, *, single: bool = False)
 
 
 def one_makes_room(interrupted: Interrupted, way: str) -> Case:
-    """Whoever takes a row out moves the rows of a batch that waits for room."""
+    """A call that takes a row out moves the rows of a batch that waits for room."""
     interrupted.fill()
     columns = interrupted.batch(*range(100, 130), way=way)
     interrupted.machine.begin(PutMany(columns, 30), Waker())

@@ -1,4 +1,4 @@
-"""What only PyTorch has; and what is asked of CUDA, which a stand-in on the CPU answers for.
+"""What only PyTorch has; and the calls of CUDA, which a stand-in on the CPU answers for.
 
 Whether a real device does what it is asked for, `tests/pipeline/batches` finds out where there is
 one.

@@ -1,4 +1,4 @@
-"""Broadcast: who gets what, who waits for whom, and who notices that somebody has left."""
+"""Broadcast: who gets what, which consumers wait for which, and notice that one has left."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from proofs.oracle.watching import Watched
 
 
 def play(pipe: Connection, folder: str) -> None:
-    """A worker of few words: the program's only line says what becomes of it."""
+    """A worker of few words: the program's only line decides how it ends."""
     Path(folder, "was here").touch()
     while True:
         what, about = pipe.recv()

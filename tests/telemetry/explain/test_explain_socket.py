@@ -286,7 +286,7 @@ def listening(text: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def pretending(user: int, answers: Iterable[bytes]) -> Iterator[Path]:
-    """Something listens where this process would; `user` is whom the folder is named for."""
+    """Something listens where this process would; the folder is named for `user`."""
     path = explain_socket.socket_of(os.getpid(), user)
     path.parent.mkdir(mode=0o700)
 
@@ -439,7 +439,7 @@ class TestClients:
     def test_files_of_other_users_are_not_trusted(
         self, way: str, messages: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """We are the other user, who pretends to be a process of somebody else."""
+        """We are the other user, who pretends to be a process of another user."""
         own, other = os.getuid(), os.getuid() + 1
         of = own if way in ("open", "peer") else other
         monkeypatch.setattr(posix, "user_of", lambda pid: of)

@@ -63,8 +63,9 @@ def digest(made: Made) -> bytes:
 def run(head: clusters.Head, count: int, actors: int, nodes: int) -> tuple[list[bytes], int]:
     """Kill so many of both, at random moments; return the digests, and how many workers died.
 
-    Whom it kills is at work: an example has just come from there. The stream has no end: it goes on
-    until each death was noticed, however fast the others are, and for ``count`` examples at least.
+    The one that it kills is at work: an example has just come from there. The stream has no end:
+    it goes on until each death was noticed, however fast the others are, and for ``count``
+    examples at least.
     """
     choices = random.Random(5)
     moments = choices.sample(range(20, count // 2), actors + nodes)
