@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import signal
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
@@ -65,6 +66,7 @@ __all__ = (
     "needs_trio",
     "sampling",
     "spin_until",
+    "switching_often",
     "threads_of_work",
     "waiting",
     "waiting_at",
@@ -561,6 +563,17 @@ def spin_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert perf_counter() < deadline, "the state that was waited for never came"
         breath.wait(0.0005)
+
+
+@contextmanager
+def switching_often(seconds: float = 1e-6) -> Iterator[None]:
+    """Let threads take turns much more often than is usual, which shows what goes wrong between."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @contextmanager

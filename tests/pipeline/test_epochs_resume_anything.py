@@ -8,7 +8,6 @@ value, what one undisturbed run gives.
 from __future__ import annotations
 
 import asyncio
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,7 +44,7 @@ from tests.kit.resuming import (
     slowly,
     through_json,
 )
-from tests.kit.worlds import HAS_TRIO, needs_trio
+from tests.kit.worlds import HAS_TRIO, needs_trio, switching_often
 
 if TYPE_CHECKING or HAS_TRIO:
     import trio
@@ -101,12 +100,8 @@ FOLDER: list[Path] = []
 
 @pytest.fixture(scope="module", autouse=True)
 def _many_switches() -> Iterator[None]:
-    """Threads take turns much more often than is usual: what goes wrong between two of their steps
-    does so a hundred times as often."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(2e-5)
-    yield
-    sys.setswitchinterval(before)
+    with switching_often(2e-5):
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -18,6 +17,7 @@ from aioqueue.pipeline.source_node import SourceNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.pipeline.stages.batch import BatchNode
 from aioqueue.sources.shards import EpochEntries, Rank
+from tests.kit.worlds import switching_often
 
 ITEMS = 40
 SIZE = 8
@@ -26,10 +26,8 @@ EPOCHS = 2
 
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(20e-6)
-    yield
-    sys.setswitchinterval(before)
+    with switching_often(20e-6):
+        yield
 
 
 class TestRows:

@@ -1,10 +1,11 @@
 """Prose: phrases that a native technical writer would not use are refused; and the glossary.
 
 The test reads the pages, and the docstrings, comments and messages of the package. If a page has to
-quote such a phrase, add it to `EXCEPTIONS`, with the reason. It also reads docstrings of tests, proofs,
-benchmarks and examples, and identifiers: names of
-functions, tests, classes, parameters, attributes and variables, in the package, its tests, proofs,
-benchmarks and examples. If a name must have a word of `JARGON`, add the name to `FOREIGN_NAMES`.
+quote such a phrase, add it to `EXCEPTIONS`, with the reason.
+
+It also reads the docstrings of tests, proofs, benchmarks and examples, and all identifiers: names
+of functions, tests, classes, parameters, attributes and variables. If a name must have a word of
+`JARGON`, add the name to `FOREIGN_NAMES`.
 """
 
 from __future__ import annotations
@@ -208,6 +209,7 @@ def test_no_banned_phrases(folder: str) -> None:
     assert not where, f"phrases that BANNED lists; say who does what:\n{where}"
 
 
+@pytest.mark.slow(but=("benchmarks",))
 @pytest.mark.parametrize("folder", ["benchmarks", "examples", "proofs", "tests"])
 def test_no_banned_phrases_in_docstrings(folder: str) -> None:
     """Docstrings of modules, classes and functions outside the package, which few people read."""

@@ -35,6 +35,7 @@ from tests.kit.worlds import (
     core_of,
     press_until,
     spin_until,
+    switching_often,
     waiting,
 )
 
@@ -43,10 +44,8 @@ PER_PRODUCER = 60
 
 @pytest.fixture(autouse=True)
 def _switch_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
+    with switching_often():
+        yield
 
 
 Runner = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
