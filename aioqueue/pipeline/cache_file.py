@@ -269,7 +269,7 @@ class ExampleReader:
         self._pa = pa
         self._memory = memory
         self._address = address
-        self.count = 0
+        self.count: int = 0
         """How many examples are being made."""
         # It gets this reader with each call. If it kept it, the two would hold each other, and with
         # them the mapping and the descriptor of the file, until the cyclic collector came by.

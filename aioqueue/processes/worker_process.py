@@ -54,7 +54,9 @@ class WorkerProcess:
     """
 
     def __init__(self, name: str, arena_size: int, work: Work) -> None:
-        self.is_ready = self.has_begun = self.was_of_use = False
+        self.is_ready: bool = False
+        self.has_begun: bool = False
+        self.was_of_use: bool = False
         try:
             self._start(name, arena_size, work)
         except (OSError, EOFError) as error:

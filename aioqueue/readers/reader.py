@@ -677,9 +677,9 @@ class WholeFileFormat(FileFormat[bytes]):
     """Files that are one record each."""
 
     function = "read_whole_files"
-    extra = None
-    suffix = None
-    key = None
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = None
+    key: ClassVar[str | None] = None
     page = "howto/records.md"
 
     most: int | None
@@ -723,9 +723,9 @@ class RecordFormat(FileFormat[bytes]):
     """Files of records of a fixed length. All fields are in bytes."""
 
     function = "read_records"
-    extra = None
-    suffix = None
-    key = "number"
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = None
+    key: ClassVar[str | None] = "number"
     page = "howto/records.md"
 
     record: int

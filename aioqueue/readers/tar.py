@@ -13,7 +13,7 @@ import io
 import logging
 import re
 from collections.abc import Iterator
-from typing import IO, Any, Final, Literal, NamedTuple, overload
+from typing import IO, Any, ClassVar, Final, Literal, NamedTuple, overload
 
 from aioqueue import DataLossError
 from aioqueue.base.arguments import checked_flag
@@ -513,9 +513,9 @@ class TarFormat(FileFormat[Any]):
     """
 
     function = "read_tar"
-    extra = None
-    suffix = ".tar"
-    key = "member"
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = ".tar"
+    key: ClassVar[str | None] = "member"
     page = "howto/records.md"
 
     ahead = _AHEAD

@@ -121,7 +121,7 @@ def test_autotuning_starts_no_more_processes_than_can_run(
     has(monkeypatch, 3, "process_cpu_count")
     monkeypatch.setattr("aioqueue.system.processors._quotas", lambda root: iter([1.5]))
     assert usable_processors() == 2
-    processes: Any = SimpleNamespace(most=None)
+    processes: Any = SimpleNamespace(most_workers=None)
     assert _checked_bounds(True, 1, processes) == (1, 2)
     monkeypatch.setattr("aioqueue.system.processors._quotas", lambda root: iter([0.25]))
     assert _checked_bounds(True, 1, processes) == (1, 1)

@@ -63,9 +63,9 @@ class BucketPipe(QueuePipe):
         *,
         keep_remainder: bool,
     ) -> None:
-        self.queue = queue
+        self.queue: AnyQueue = queue
         self.runner = runner
-        self.examples = examples
+        self.examples: AnyQueue | None = examples
         self._buckets = buckets
         self._keep_remainder = keep_remainder
 

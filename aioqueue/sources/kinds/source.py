@@ -306,10 +306,19 @@ class BuiltinSource(Source[T], is_kind=False):
     def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
         """Return the items of an epoch or of a whole run behind a place; see `BaseSource._scan`."""
 
-    entries = BaseSource.entries
-    epoch_entries = BaseSource.epoch_entries
-    placed_after = BaseSource.placed_after
-    entries_after = BaseSource.entries_after
+    # Not those of `Source`, which ask the overrides of somebody who writes one.
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return BaseSource.entries(self)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        return BaseSource.epoch_entries(self, epoch)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        return BaseSource.placed_after(self, place)
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        return BaseSource.entries_after(self, place)
 
 
 def checked_split_seed(seed: Any) -> int:
