@@ -102,7 +102,7 @@ class WorkerProcess:
             return None  # it may have died while it sent a message: that one does not count
         return pickle.loads(message)
 
-    def hand_over(self, payload: bytes) -> Ready | None:
+    def assign(self, payload: bytes) -> Ready | None:
         """Send it the pickled function, and wait for its first reply; ``None`` if it has died."""
         self.send_message(payload)
         ready: Ready | None = self.receive_reply()

@@ -105,7 +105,7 @@ class FileFormat(ABC, Generic[T]):
     """The extra that it needs; ``None`` if it needs none."""
 
     suffix: ClassVar[str | None]
-    """The usual ending of its files, with the dot; ``None`` if there is none."""
+    """The usual ending of its files, with the dot; ``None`` without one."""
 
     key: ClassVar[str | None]
     """What a key has behind the path and a colon; ``None`` if it is the path alone."""
@@ -674,7 +674,7 @@ def read_whole_files(
 
 @dataclass(frozen=True)
 class WholeFileFormat(FileFormat[bytes]):
-    """Files of which each is one record."""
+    """Files that are one record each."""
 
     function = "read_whole_files"
     extra: ClassVar[str | None] = None

@@ -312,7 +312,7 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         return process
 
     def wait_until_ready(self, process: PreparingProcess) -> None:
-        ready = process.hand_over(self._payload)
+        ready = process.assign(self._payload)
         if ready is None:
             raise ConnectionLost
         process.gauge.process_ready()
