@@ -53,7 +53,7 @@ be imported or has failed, or 2 if the command line is wrong.
 
 _LONGEST: Final = 86_400.0  # seconds
 _WIDEST: Final = 100
-_LOOKED_AT: Final = 2
+_FEWEST_SAMPLED: Final = 2
 """The least number of elements to find their spec from."""
 _STUCK: Final = 10.0
 """Seconds without any progress after which the log explains why."""
@@ -291,7 +291,7 @@ class _Inspection:
         """
         first: list[Any] = []
         try:
-            first.extend(islice(epoch, min(max(_LOOKED_AT, self._examples), sys.maxsize)))
+            first.extend(islice(epoch, min(max(_FEWEST_SAMPLED, self._examples), sys.maxsize)))
         finally:
             if first:
                 self._show_elements(first, write)
@@ -343,13 +343,14 @@ class _Inspection:
         write(f"\nrates over {seconds:.1f} s, with nothing done to the {self._unit}")
         rows = [(self._unit, f"{count(interval.step.rate)} per second")]
         for stage in interval.stages:
-            who = workers(len(stage.now.workers), stage.now.where)
+            served_by = workers(len(stage.now.workers), stage.now.where)
             mean = stage.service.mean
             each = "" if not mean else f", {duration(mean)} each"
             rows.append(
                 (
                     stage.now.name,
-                    f"{count(stage.rate)} items per second, {who}, busy {share(stage.busy)}{each}",
+                    f"{count(stage.rate)} items per second, {served_by},"
+                    f" busy {share(stage.busy)}{each}",
                 )
             )
         functions = interval.busiest_functions()

@@ -281,15 +281,15 @@ class PreemptionAlarm:
         for reason in list(self.reasons.values())[:1]:
             sleeper.wake(reason)
 
-    def ring(self, who: object, reason: str) -> None:
+    def ring(self, origin: object, reason: str) -> None:
         """Wake all sleepers, and those that register later."""
-        self.reasons[who] = reason
+        self.reasons[origin] = reason
         for sleeper in self.sleepers.listed():
             sleeper.wake(reason)
 
-    def turn_off(self, who: object) -> None:
+    def turn_off(self, origin: object) -> None:
         """End the ringing of one caller, if it has rung."""
-        self.reasons.pop(who, None)
+        self.reasons.pop(origin, None)
 
 
 ALARM: Final = PreemptionAlarm()
@@ -399,7 +399,7 @@ class Preemption:
         self._wakes = on_wait == "stop"
         self._callback = callback
         self._earlier: dict[int, Any] = {}
-        self._told_of: set[int] = set()
+        self._reported_handlers: set[int] = set()
         self._lock = threading.RLock()  # guards the next two; a signal handler sets them
         self._reason: str | None = None
         self._deadline: float | None = None
@@ -409,7 +409,7 @@ class Preemption:
     def __bool__(self) -> bool:
         """Return whether this process is about to be ended."""
         if self._earlier:
-            self._tell_of_replaced_handlers()
+            self._report_replaced_handlers()
         return self._reason is not None
 
     def __repr__(self) -> str:
@@ -541,13 +541,13 @@ class Preemption:
                 describe_exception(error),
             )
 
-    def _tell_of_replaced_handlers(self) -> None:
-        for number in self._earlier.keys() - self._told_of:
+    def _report_replaced_handlers(self) -> None:
+        for number in self._earlier.keys() - self._reported_handlers:
             handler = signal.getsignal(number)
             if handler != self._on_signal and not isinstance(
                 getattr(handler, "__self__", None), Preemption
             ):
-                self._told_of.add(number)
+                self._reported_handlers.add(number)
                 _log.warning(
                     "another handler of %s replaced Preemption's inside its block, so the signal "
                     "may not be noticed: call what installs it (ray.init(), for one) before the "
@@ -558,12 +558,12 @@ class Preemption:
 
     def _watch(self, is_over: threading.Event) -> None:
         try:
-            self._look_until(is_over)
+            self._poll_until(is_over)
         except BaseException:
             _log.error("the check for preemption has ended: its thread failed", exc_info=True)
             raise
 
-    def _look_until(self, is_over: threading.Event) -> None:
+    def _poll_until(self, is_over: threading.Event) -> None:
         while not is_over.is_set():
             noticed = self._noticed()
             if noticed is not None and not is_over.is_set():
@@ -579,7 +579,7 @@ class Preemption:
         try:
             answer = self._notice()
         except Exception as error:
-            self._tell(error)
+            self._report_error(error)
             return None
         if self._notice_error is not None:
             _log.warning("the preemption notice works again")
@@ -588,7 +588,7 @@ class Preemption:
             return answer
         return Notice("notice") if answer else None
 
-    def _tell(self, error: Exception) -> None:
+    def _report_error(self, error: Exception) -> None:
         """Log that the notice failed: the first time, and when the error changes."""
         before = self._notice_error
         if before is None or (type(before), str(before)) != (type(error), str(error)):

@@ -193,7 +193,7 @@ def _shared(queue: Any, batches: int, make: Make) -> float:
     return seconds
 
 
-def _by_hand(queue: Any, batches: int) -> float:
+def _without_pipeline(queue: Any, batches: int) -> float:
     """Seconds per image, by ray.util.queue and references of batches."""
     import ray
 
@@ -244,7 +244,7 @@ def measure(mode: Mode) -> Iterator[Comparison]:
                 names=("prepare", "ray.util.queue"),
                 show=_rate,
             )
-        with _our_queue(_batch) as queue, _their_queue(16) as by_hand:
+        with _our_queue(_batch) as queue, _their_queue(16) as their_queue:
             yield compare(
                 Row("32", "a queue on Ray, batches of 128 images", "ray.util.queue, one each", 50),
                 lambda: _shared(queue, batches, _batch),
@@ -256,7 +256,7 @@ def measure(mode: Mode) -> Iterator[Comparison]:
             yield compare(
                 Row("33", "a queue on Ray, batches of 128 images", "the same by hand", 1.1),
                 lambda: _shared(queue, batches, _batch),
-                lambda: _by_hand(by_hand, batches),
+                lambda: _without_pipeline(their_queue, batches),
                 mode,
                 names=("aioqueue.ray", "ray.util.queue"),
                 show=_rate,

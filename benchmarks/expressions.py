@@ -27,7 +27,7 @@ def _image(number: int) -> tuple[Any, int]:
     return _IMAGE.copy(), number
 
 
-def _by_hand(
+def _without_pipeline(
     function: Callable[[int], Any], count: int, size: int, dtypes: Any, shapes: Any
 ) -> float:
     """Seconds per example."""
@@ -61,7 +61,9 @@ def measure(mode: Mode) -> list[Comparison]:
             compare(
                 Row("24", f"Pipeline, {title}", "the same by hand", 0.97),
                 lambda f=function, n=count, s=size: _by_pipeline(f, n, s),  # type: ignore[misc]
-                lambda f=function, n=count, s=size, d=dtypes, h=shapes: _by_hand(f, n, s, d, h),  # type: ignore[misc]
+                lambda f=function, n=count, s=size, d=dtypes, h=shapes: _without_pipeline(
+                    f, n, s, d, h
+                ),  # type: ignore[misc]
                 mode,
                 names=("Pipeline", "by hand"),
             )

@@ -149,12 +149,12 @@ def keyed(mode: Mode) -> Comparison:
     count = mode.scaled(TABLE)
     table = np.random.default_rng(0).integers(0, 256, count, np.uint8)
 
-    def look_up(number: int) -> int:
+    def size_of(number: int) -> int:
         return int(table[number])
 
     def ours() -> float:
         began = perf_counter()
-        numbers(3, seed=0).prepare(look_up).cache("not-made")
+        numbers(3, seed=0).prepare(size_of).cache("not-made")
         return (perf_counter() - began) / count
 
     def theirs() -> float:

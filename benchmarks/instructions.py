@@ -105,7 +105,7 @@ def _one_loop(capacity: int, make: Callable[[int], Any], put: str, get: str) -> 
     return _in_loop(main)
 
 
-def _nobody_waits(make: Callable[[int], Any], put: str, get: str) -> Run:
+def _without_waiting(make: Callable[[int], Any], put: str, get: str) -> Run:
     async def main(n: int) -> None:
         channel = make(50)
         enqueue, dequeue = getattr(channel, put), getattr(channel, get)
@@ -309,8 +309,10 @@ def _paths() -> Iterator[Way]:
         peer = f"{title}: {_ASYNCIO}"
         yield Way(peer, partial(_one_loop, capacity, asyncio.Queue, *theirs), n, peer_of=title)
     title = "`await` enqueue and dequeue, nobody waits"
-    yield Way(title, lambda: _nobody_waits(_fifo, *ours))
-    yield Way(f"{title}: {_ASYNCIO}", lambda: _nobody_waits(asyncio.Queue, *theirs), peer_of=title)
+    yield Way(title, lambda: _without_waiting(_fifo, *ours))
+    yield Way(
+        f"{title}: {_ASYNCIO}", lambda: _without_waiting(asyncio.Queue, *theirs), peer_of=title
+    )
     title = "blocking enqueue and dequeue, nobody waits"
     yield Way(title, _objects)
     yield Way(f"{title}: {_QUEUE}", _standard, peer_of=title)

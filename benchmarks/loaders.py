@@ -30,7 +30,7 @@ WORKERS = 2
 BATCH = 32
 COUNT = 3_200
 FILES = 64
-LOOK_EVERY = 10
+SAMPLE_EVERY = 10
 """Batches from one look at the memory to the next."""
 
 PEERS = ("aioqueue", "torch", "limit")
@@ -163,16 +163,16 @@ def run(peer: str, library: str, count: int, folder: Path) -> dict[str, float]:
     )
     most = {"resident": 0, "proportional": 0}
     began = perf_counter()
-    first = looked = 0.0
+    first = sampled = 0.0
     batches = 0
     for batches, batch in enumerate(loader, 1):
         first = first or perf_counter() - began
         step(batch)
-        if batches % LOOK_EVERY == 0:
-            look = perf_counter()
+        if batches % SAMPLE_EVERY == 0:
+            sampled_at = perf_counter()
             most = {key: max(most[key], now) for key, now in memory_now().items()}
-            looked += perf_counter() - look
-    seconds = perf_counter() - began - first - looked
+            sampled += perf_counter() - sampled_at
+    seconds = perf_counter() - began - first - sampled
     return {"rate": (batches - 1) * BATCH / seconds, "first": first, **most}
 
 
@@ -219,7 +219,7 @@ def measure(mode: Mode) -> Iterator[Comparison]:
     """Row 25: the rate of decoding, and the memory of all processes."""
     if not (installed("torch") and installed("PIL") and sys.platform == "linux"):
         return
-    count = LOOK_EVERY * BATCH if mode.quick else COUNT
+    count = SAMPLE_EVERY * BATCH if mode.quick else COUNT
     libraries = [library for library in DECODERS if installed(NEEDS[library])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""Rows 9 to 12, 17 to 19, 43, 44: whole pipelines, by turns, each peer in its own process.
+"""Rows 9 to 12, 17 to 19, 43, 44: whole pipelines, alternating, each peer in its own process.
 
 ``python -m benchmarks.pipelines WORKLOAD PEER COUNT`` runs one and prints its figures as
 JSON.
@@ -367,7 +367,9 @@ async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
         batches += 1
         first = first or perf_counter() - start
     seconds = perf_counter() - start
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usages = [
+        resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
     size = BATCHES[workload]
     return {
         "rate": batches * size / seconds,

@@ -73,7 +73,8 @@ def state_at(pipeline: Stages[Any], items: int) -> dict[str, Any]:
 def moved(state: dict[str, Any], by: int) -> dict[str, Any]:
     """The state in which so many more items would have come, and as many been drawn.
 
-    Each of them is as good as any other here, so nobody has to go through nearly all of an epoch.
+    Each of them is equivalent to any other here, so nobody has to go through nearly all of an
+    epoch.
     """
     if not by:
         return state
@@ -171,7 +172,7 @@ def locked(mode: Mode) -> Iterator[Comparison]:
 
 
 def sizes(mode: Mode) -> Iterator[Comparison]:
-    """How large a state is, when a buffer has been gone through several times."""
+    """How large a state is, when a buffer was filled several times."""
     for size in (0, 1_000, BUFFER, 10 * BUFFER):
         if mode.quick and size > BUFFER:
             continue

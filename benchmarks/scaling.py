@@ -115,8 +115,8 @@ def round_trips(n: int) -> tuple[list[float], list[float]]:
             answered.clear()
             return perf_counter() - start
 
-        def set_bare(goes_on: bool = True) -> None:
-            loop.call_soon_threadsafe(future.set_result, goes_on)
+        def set_bare(continues: bool = True) -> None:
+            loop.call_soon_threadsafe(future.set_result, continues)
 
         def measure() -> tuple[list[float], list[float]]:
             bare, ours = [], []
@@ -124,7 +124,7 @@ def round_trips(n: int) -> tuple[list[float], list[float]]:
                 ours.append(ping(lambda: queue.sync.enqueue(1)))
                 bare.append(ping(set_bare))
             queue.close()
-            set_bare(goes_on=False)
+            set_bare(continues=False)
             return ours, bare
 
         tasks = [asyncio.create_task(answer_queue()), asyncio.create_task(answer_bare())]

@@ -5,9 +5,9 @@ The last one is of a snapshot after many epochs.
 One worker prepares 100,000 examples a second, so each has 10 µs of a processor. The differences are
 small, and so is the part of them that is not noise: so the sides take turns in rounds of a fraction
 of a second, as A B B A, which leaves nothing of a machine that becomes slower meanwhile. What
-counts is the median of many such rounds, by the processor time of all threads. What nobody's
-watching costs is too little to be found so: it is what a worker asks once for each example, and
-that alone is timed.
+counts is the median of many such rounds, by the processor time of all threads. The cost of
+watching that nobody reads is too small to be found so: it is what a worker asks once for each
+example, and that alone is timed.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def seconds_of_asking(count: int) -> float:
 @contextmanager
 def among_readers(coord: Any, *, ask: bool) -> Iterator[None]:
     """A monitor is on, and many threads wake again and again, and ask it or do not. What a monitor
-    has to spare for who asks now and then is used up before, on either side."""
+    has to spare for an occasional reader is used up before, on either side."""
     over = threading.Event()
     with watched(coord) as monitor:
         while monitor.snapshot() is not monitor.snapshot():
@@ -177,7 +177,7 @@ def among_readers(coord: Any, *, ask: bool) -> Iterator[None]:
 def compared(
     row: Row, ours: Callable[[Any], Any], theirs: Callable[[Any], Any], make: Make, mode: Mode
 ) -> Comparison:
-    """Both sides by turns."""
+    """Both sides, alternating."""
     count, ratios, clocks, mine = mode.scaled(EXAMPLES), [], [], []
     for _ in range(1 if mode.quick else ROUNDS):
         a, b, c, d = (spent(count, make, side) for side in (ours, theirs, theirs, ours))

@@ -57,7 +57,7 @@ class Page(NamedTuple):
 
 
 def host_of(url: str) -> str:
-    """What is asked for few pages at a time."""
+    """Requests few pages at a time."""
     return urlsplit(url).netloc
 
 

@@ -10,7 +10,7 @@
   together, by one call of the model.
 * A client that hangs up gives up its place in the batch: its request is cancelled.
 * When more requests wait than the queue has room for, they are answered with 503 at once: a client
-  that waits in vain is worse off than one that is told.
+  that waits in vain is worse off than one that gets an error.
 * On SIGTERM uvicorn accepts nothing more and lets the requests that it has be answered; then the
   lifespan ends, and with it the block of the batcher. None of these fails because of a deployment.
 """

@@ -33,7 +33,7 @@ EPOCHS = 3
 
 
 def augmented(number: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    """An example whose noise is its own, whoever makes it and whenever."""
+    """An example whose noise depends on nothing but its index."""
     return number + rng.random(1000, np.float32), number
 
 
@@ -64,7 +64,7 @@ def train(folder: Path, workers: int) -> None:
 
 
 def run_child(folder: Path, workers: int, chance: random.Random, *, kill: bool) -> bool:
-    """Train in a process, and kill that if it is told so; returns whether it was killed."""
+    """Train in a process, and kill it on request; returns whether it was killed."""
     command = [sys.executable, __file__, "--train", str(folder), "--workers", str(workers)]
     log = folder / "log.txt"
     before = log.stat().st_size if log.exists() else -1
@@ -88,13 +88,13 @@ def disturb(folder: Path, kills: int, chance: random.Random) -> int:
     killed = 0
     for run in itertools.count(1):
         begun, workers = steps_saved(folder), chance.randint(1, 6)
-        said = f"run {run}: {counted(workers)} from step {begun}"
+        report = f"run {run}: {counted(workers)} from step {begun}"
         if not run_child(folder, workers, chance, kill=killed < kills):
-            print(f"{said} to the end, step {steps_done(folder)}", flush=True)
+            print(f"{report} to the end, step {steps_done(folder)}", flush=True)
             break
         killed += 1
         done, saved = steps_done(folder), steps_saved(folder)
-        print(f"{said}, killed at step {done}; {saved} are saved", flush=True)
+        print(f"{report}, killed at step {done}; {saved} are saved", flush=True)
     return killed
 
 

@@ -147,13 +147,13 @@ class _Move:
         "changes_nothing",
         "end",
         "followed_by",
-        "gone",
         "hint",
         "is_first",
         "next",
         "op",
         "overtakes",
         "rank",
+        "returned",
         "row",
         "slack",
         "start",
@@ -169,7 +169,7 @@ class _Move:
         self.end: float = op.end
         self.slack = 0  # rows that interrupted or waiting calls may have in their hands meanwhile
         self.taken_from: float = inf  # when the call was made that took this row out
-        self.gone: float = inf  # when that call had returned
+        self.returned: float = inf  # when that call had returned
         self.overtakes = 0  # how many rows that call may have overtaken
         self.followed_by: int | None = None  # the row that left right behind it
         self.changes_nothing = row is None and op.outcome in ("full", "empty", "closed")
@@ -230,7 +230,9 @@ class _Search:
         self.put_of = {
             move.row: index for index, move in enumerate(self.moves) if move.row is not None
         }
-        self.by_departure = sorted(self.put_of.values(), key=lambda index: self.moves[index].gone)
+        self.by_departure = sorted(
+            self.put_of.values(), key=lambda index: self.moves[index].returned
+        )
         # Those that were taken when no one could be overtaken.
         self.in_turn = [index for index in self.by_departure if not self.moves[index].overtakes]
         self.configurations = 0
@@ -270,8 +272,8 @@ class _Search:
                 if path:
                     path.pop()
         if stack:
-            raise UndecidedError(self.told(longest))
-        raise NotLinearizableError(self.told(longest))
+            raise UndecidedError(self.description(longest))
+        raise NotLinearizableError(self.description(longest))
 
     def candidates(self, base: int, made: int, state: State) -> Iterator[int]:
         """The moves that may come next: no other one has ended before they began."""
@@ -333,7 +335,7 @@ class _Search:
                 ]
         for index in by_departure:
             if index >= base and not made >> (index - base) & 1:
-                limit = moves[index].gone
+                limit = moves[index].returned
                 return [i for i in found if moves[i].row is None or moves[i].taken_from <= limit]
         return found
 
@@ -418,7 +420,7 @@ class _Search:
             return None
         return tuple(row for row in line if row not in rows), phase, due
 
-    def told(self, longest: tuple[int, ...]) -> str:
+    def description(self, longest: tuple[int, ...]) -> str:
         made = set(longest)
         state: State | None = (frozenset() if self.spec.order == "shuffle" else (), OPEN, -1)
         for index in longest:
@@ -478,7 +480,7 @@ def _moves(history: list[Op]) -> list[_Move]:
     for row, take in taken.items():
         place = take.op.rows.index(row)
         move = put[row]
-        move.taken_from, move.gone = take.start, take.end
+        move.taken_from, move.returned = take.start, take.end
         move.hint = min(move.end, take.end - len(take.op.rows) + place)
         move.overtakes = take.overtakes
         if place + 1 < len(take.op.rows):

@@ -1,4 +1,4 @@
-"""An asyncio event loop that makes one step when it is told to."""
+"""An asyncio event loop that makes one step on request."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""What a queue should do: the rules, told naively, for every order in which callers may run on.
+"""What a queue should do: the rules, written naively, for every order in which callers may run on.
 
 `Reference` knows lists and nothing else. It keeps no claims, no bounds and no hands of a waiting
-batch: *the first rows in line simply belong to whoever waits first*. What cannot be known, the
-order in which the scheduler lets woken callers run on, is not guessed either: `follow` goes through
-all orders that the promises allow, and what was observed must be the outcome of at least one.
+batch: *the first rows in line simply belong to the caller that waits first*. What cannot be known,
+the order in which the scheduler lets woken callers run on, is not guessed either: `follow` goes
+through all orders that the promises allow, and what was observed must be the outcome of at least
+one.
 
 Rows are numbers. A row's place in line is decided by a key: its number of arrival; in a priority
-queue its priority, then its arrival. A shuffle queue is told what was drawn, and checks that it
+queue its priority, then its arrival. A shuffle queue is given what was drawn, and checks that it
 could be: how many may leave is a rule, which ones is chance.
 """
 
@@ -64,7 +65,7 @@ class Call:
         n: how many rows it wants.
         max_wait: at what time it takes what is there.
         timeout: at what time it gives up.
-        struck: whether its task is cancelled right after its first step.
+        interrupted: whether its task is cancelled right after its first step.
     """
 
     number: int
@@ -74,7 +75,7 @@ class Call:
     n: int = 1
     max_wait: float | None = None
     timeout: float | None = None
-    struck: bool = False
+    interrupted: bool = False
 
     @property
     def is_put(self) -> bool:
@@ -113,7 +114,7 @@ class Reference:
     """Rows that somebody has said are done with."""
     done_rows: dict[int, int] = field(default_factory=dict)
     places: list[Call] = field(default_factory=list)
-    hands: dict[int, Rows] = field(default_factory=dict)
+    claimed: dict[int, Rows] = field(default_factory=dict)
     """By the number of a granted dequeue: its rows."""
     claims: tuple[int, int] = (-1, 0)
     """Which batch found too few rows when it was its turn, and how many those were."""
@@ -135,7 +136,7 @@ class Reference:
         for name in lines:
             setattr(twin, name, list(getattr(self, name)))
         twin.unknown, twin.claims, twin.finished = self.unknown, self.claims, self.finished
-        for name in ("arrival", "done_rows", "hands", "ended"):
+        for name in ("arrival", "done_rows", "claimed", "ended"):
             setattr(twin, name, dict(getattr(self, name)))
         twin.cancelled, twin.expired = set(self.cancelled), set(self.expired)
         twin.pausing = set(self.pausing)
@@ -150,7 +151,7 @@ class Reference:
             tuple(tuple(line) for line in (*lines, *more)),
             tuple(sorted(self.arrival.items())),
             tuple(sorted(self.done_rows.items())),
-            tuple(sorted(self.hands.items())),
+            tuple(sorted(self.claimed.items())),
             self.unknown,
             self.claims,
             self.finished,
@@ -184,14 +185,14 @@ class Reference:
         self.settle()
         return ("returned", ())
 
-    def dequeue_nowait(self, told: Rows) -> Outcome:
+    def dequeue_nowait(self, observed: Rows) -> Outcome:
         if self.dequeues:
             return ("empty",)
         if self._available() >= 1:
-            rows = self._tell(self._take(1), told)
+            rows = self._observe(self._take(1), observed)
             self.settle()
             return ("returned", rows)
-        if self.phase == "closed" and not self.hands:
+        if self.phase == "closed" and not self.claimed:
             return ("out of range", 1, self.size(), self.cause)
         return ("empty",)
 
@@ -215,7 +216,7 @@ class Reference:
         self.settle()
 
     def cancel(self, call: Call) -> None:
-        """A task is told to be cancelled; it learns of that when it runs."""
+        """A task is asked to be cancelled; it learns of that when it runs."""
         if call.number not in self.returned:
             self.cancelled.add(call.number)
 
@@ -258,7 +259,7 @@ class Reference:
             self._end(call, ("cancelled", 0))
         else:
             self.begin(call)
-            if call.struck and not self._is_over(call):
+            if call.interrupted and not self._is_over(call):
                 self.cancelled.add(call.number)
 
     def _is_over(self, call: Call) -> bool:
@@ -279,7 +280,7 @@ class Reference:
             self._enter(call.rows[0])
             self._end(call, ("returned", ()))
         else:
-            self._end(call, ("returned", self.hands.pop(call.number)))
+            self._end(call, ("returned", self.claimed.pop(call.number)))
         self.settle()
 
     def _run_cancelled(self, number: int) -> None:
@@ -300,7 +301,7 @@ class Reference:
         waiting = (self.enqueues, self.dequeues, self.closers, self.joins)
         for line in (*waiting, self.places, self.granted):
             line[:] = [call for call in line if call.number != number]
-        rows = self.hands.pop(number, ())
+        rows = self.claimed.pop(number, ())
         self.unknown -= sum(row < 0 for row in rows)
         self.inside += [row for row in rows if row >= 0]
         self.inside.sort(key=self._place_in_line)
@@ -360,7 +361,7 @@ class Reference:
             n = call.n
         elif may_be_short and (is_closed or call.number in self.expired):
             n = available
-        elif is_closed and not self.hands:
+        elif is_closed and not self.claimed:
             self.dequeues.pop(0)
             self._end(call, ("out of range", call.n, self.size(), self.cause))
             return True
@@ -371,7 +372,7 @@ class Reference:
         self.dequeues.pop(0)
         rows = self._take(n)
         if call.two_step and (call is not calling or self.rules.in_turn):
-            self.hands[call.number] = rows
+            self.claimed[call.number] = rows
             self.granted.append(call)
             if call is calling:
                 self.pausing.add(call.number)
@@ -433,7 +434,7 @@ class Reference:
         self.inside.sort(key=self._place_in_line)
 
     def _take(self, n: int) -> Rows:
-        """Take the first n rows. One that is drawn by lot is told later: until then it is a number
+        """Take the first n rows. One that is drawn by lot is known later: until then it is a number
         below zero, which tells how many had arrived, for it was one of those."""
         if self.rules.kind == "shuffle":
             self.unknown += n
@@ -442,24 +443,24 @@ class Reference:
         del self.inside[:n]
         return rows
 
-    def tell(self, told: dict[int, Rows]) -> None:
+    def observe(self, observed: dict[int, Rows]) -> None:
         """Say what the calls that have ended have drawn."""
-        for number, rows in told.items():
+        for number, rows in observed.items():
             outcome = self.ended.get(number)
             if outcome and outcome[0] == "returned":
-                self.ended[number] = ("returned", self._tell(outcome[1], told=rows))
+                self.ended[number] = ("returned", self._observe(outcome[1], observed=rows))
 
-    def _tell(self, rows: Rows, told: Rows) -> Rows:
+    def _observe(self, rows: Rows, observed: Rows) -> Rows:
         unknown = [row for row in rows if row < 0]
-        possible = len(unknown) == len(told) == len(set(told)) and all(
+        possible = len(unknown) == len(observed) == len(set(observed)) and all(
             row in self.inside and self.arrival[row] < -1 - limit
-            for row, limit in zip(told, unknown, strict=True)
+            for row, limit in zip(observed, unknown, strict=True)
         )
         if not unknown or not possible:
             return rows
         self.unknown -= len(unknown)
-        self.inside = [row for row in self.inside if row not in told]
-        return told
+        self.inside = [row for row in self.inside if row not in observed]
+        return observed
 
     def _place_in_line(self, row: int) -> tuple[int, int]:
         priority = priority_of(row) if self.rules.kind == "priority" else 0

@@ -81,7 +81,7 @@ class Preempted(NamedTuple):
 
 
 def train(where: str, path: Path) -> None:
-    """The trainer: it says when it is ready, and what it found when it was told to stop."""
+    """The trainer: it says when it is ready, and what it found when it was asked to stop."""
     lived, taken = False, list[int]()
     family: set[int] = set()
     with (
@@ -100,8 +100,8 @@ def train(where: str, path: Path) -> None:
                 save_position(path, epochs.state_dict())
                 break
         died = sum(stage.workers_died for stage in epochs.statistics())
-        said = [preempted.reason, lived, died, taken == [2 * n for n in range(len(taken))]]
-        print(json.dumps([*said, len(taken), time.monotonic()]), flush=True)
+        observed = [preempted.reason, lived, died, taken == [2 * n for n in range(len(taken))]]
+        print(json.dumps([*observed, len(taken), time.monotonic()]), flush=True)
 
 
 def preempt(where: str, number: int) -> Preempted:
@@ -125,14 +125,14 @@ def preempt(where: str, number: int) -> Preempted:
             output, errors = trainer.communicate()
             while group(trainer.pid):
                 time.sleep(0.001)
-            gone = time.monotonic()
+            ended = time.monotonic()
             killer.cancel()
         if not output:
             return Preempted("", False, 0, False, errors, trainer.returncode, 0.0)
         reason, lived, died, is_exact, count, left = json.loads(output)
         with batches("thread").epochs(1, resume=load_position(position)) as epochs:
             is_exact = is_exact and next(next(epochs))[0] == 2 * count
-    return Preempted(reason, lived, died, is_exact, errors, trainer.returncode, gone - left)
+    return Preempted(reason, lived, died, is_exact, errors, trainer.returncode, ended - left)
 
 
 def main(arguments: list[str]) -> int:

@@ -101,7 +101,7 @@ class Program(RuleBasedStateMachine):
             kind = "fifo"
         in_turn = in_turn and not COMPILED  # whose methods cannot be replaced
         self.stage = Stage(self.stage_name, in_turn=in_turn)
-        self.struck = False
+        self.interrupted = False
         self.queue = self.codec.queue(capacity, keep)
         self.rules_of_it = Rules(kind, capacity, keep, max_bytes, weight, in_turn)
         self.states = [Reference(self.rules_of_it)]
@@ -244,17 +244,17 @@ class Program(RuleBasedStateMachine):
         self, method: str, waker: int, n: int, runs: bool = True
     ) -> int:
         """Begin a call that is cancelled while it stands by, waits, or lets others run."""
-        self.struck = True
+        self.interrupted = True
         try:
             begin = getattr(self, method)
             options = {"n": n} if method[-1] in "yo" and "_" in method else {}
             number: int = begin(waker=waker, runs=runs, **options)
             return number
         finally:
-            self.struck = False
+            self.interrupted = False
 
     @rule(place=SMALL, puts=NO_OR_YES, runs=RUNS)
-    def cancel_in_the_hand_over(self, place: int, puts: bool, runs: bool = True) -> None:
+    def cancel_during_transfer(self, place: int, puts: bool, runs: bool = True) -> None:
         """Let a task that waits have what it waits for, perhaps, and cancel it before it runs.
 
         Args:
@@ -297,12 +297,12 @@ class Program(RuleBasedStateMachine):
     @rule(runs=RUNS)
     def dequeue_nowait(self, runs: bool = True) -> None:
         seen = self.stage.here(outcome_of, self.queue.dequeue_nowait)
-        told: tuple[int, ...] = ()
+        observed: tuple[int, ...] = ()
         if seen[0] == "returned":
-            told = (self.codec.row(seen[1]),)
-            seen = ("returned", told)
+            observed = (self.codec.row(seen[1]),)
+            seen = ("returned", observed)
             self.taken_at_once += 1
-        self._follow_now(seen, "QueueEmpty", "empty", lambda state: state.dequeue_nowait(told))
+        self._follow_now(seen, "QueueEmpty", "empty", lambda state: state.dequeue_nowait(observed))
         self._after(runs)
 
     @rule(n=SMALL, runs=RUNS)
@@ -400,15 +400,15 @@ class Program(RuleBasedStateMachine):
             n,
             None if max_wait is None else now + max_wait,
             None if timeout is None or not in_thread else now + timeout,
-            self.struck and not in_thread,
+            self.interrupted and not in_thread,
         )
         self.began.append(call)
         for state in self.states:
             state.new.append(call)
         make = self._made(method, in_thread, timeout, arguments, n, through, out)
         self.stage.begin(call, make)
-        if call.struck:
-            self.stage.cancel_soon(call)
+        if call.interrupted:
+            self.stage.schedule_cancel(call)
         self._after(runs or in_thread)  # a thread runs at once, so the others may, too
         return call.number
 
@@ -443,7 +443,7 @@ class Program(RuleBasedStateMachine):
             self._settle()
 
     def _check_what_is_out(self) -> None:
-        """What a monitor is told in between: what was granted to callers that have not run on is
+        """What a monitor sees in between: what was granted to callers that have not run on is
         held, and what is out is what callers have got."""
         numbers = QueuePart(core_of(self.queue), 0.0).numbers(0.0)
         entered = sum(
@@ -482,23 +482,23 @@ class Program(RuleBasedStateMachine):
             for call in self.began
             if call.number in self.outcomes
         }
-        told = {
+        observed = {
             number: outcome[1]
             for number, outcome in seen.items()
             if outcome[0] == "returned" and self.began[number].rows == ()
         }
         possible = follow(self.states)
         for state in possible:
-            state.tell(told)
+            state.observe(observed)
         counts = self._counts(self.queue.statistics())
         fitting = [
             state for state in possible if self._shown(state) == seen and state.counts() == counts
         ]
         self._expect(
             bool(fitting),
-            f"seen: {self._told(seen)}, {counts}\nnot one of: "
+            f"seen: {self._formatted(seen)}, {counts}\nnot one of: "
             + "\n            ".join(
-                f"{self._told(self._shown(state))}, {state.counts()}" for state in possible[:5]
+                f"{self._formatted(self._shown(state))}, {state.counts()}" for state in possible[:5]
             ),
         )
         for state in fitting:
@@ -537,7 +537,7 @@ class Program(RuleBasedStateMachine):
             for number, outcome in state.ended.items()
         }
 
-    def _told(self, outcomes: dict[int, Outcome]) -> str:
+    def _formatted(self, outcomes: dict[int, Outcome]) -> str:
         return ", ".join(
             f"call_{number} {self.began[number].method}: {' '.join(map(str, outcome))}"
             for number, outcome in sorted(outcomes.items())

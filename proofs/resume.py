@@ -8,7 +8,7 @@ the run, and nobody who was skipped may be listed twice. A third of the kills ar
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
 ``--shape`` chooses shapes of `tests.kit.resuming` by name or pattern, or, as
 ``stream:...``, streams made by hand in `tests.kit.resumable_streams`, which are compared with
-those that cannot be resumed. A shape that begins with ``ranks:`` is gone through by several ranks,
+those that cannot be resumed. A shape that begins with ``ranks:`` is iterated over by several ranks,
 in turns, and by another number of them at each start: each example must be there once.
 
 All shapes together take a while, and most of that is waiting: ``--jobs`` proves several at a time.
@@ -44,7 +44,7 @@ from proofs.resume_run import (
     JOURNAL,
     RANKS,
     SAVING,
-    Fate,
+    KillPlan,
     Request,
     is_ordered,
     shapes,
@@ -141,22 +141,22 @@ def _run_killed(
     starter: Runs, name: str, folder: Path, chance: random.Random, outcome: Outcome, kills: int
 ) -> None:
     while not (folder / "ended").exists():
-        fate = _fate(chance) if outcome.kills.total() < kills else Fate()
-        code = starter.exit_code(Request(name, str(folder), chance.randrange(2**31), fate))
-        if code == -signal.SIGKILL and fate.moment:
-            outcome.kills[fate.moment] += 1
+        plan = _plan(chance) if outcome.kills.total() < kills else KillPlan()
+        code = starter.exit_code(Request(name, str(folder), chance.randrange(2**31), plan))
+        if code == -signal.SIGKILL and plan.moment:
+            outcome.kills[plan.moment] += 1
         elif code:
             outcome.faults.append(f"ended with status {code}")
             return
 
 
-def _fate(chance: random.Random) -> Fate:
+def _plan(chance: random.Random) -> KillPlan:
     kind = chance.random()
     if kind < 1 / 3:
-        return Fate(chance.choice(SAVING), after=chance.randint(0, 4))
+        return KillPlan(chance.choice(SAVING), after=chance.randint(0, 4))
     if kind < 1 / 3 + 1 / 10:
-        return Fate(chance.choice(EPOCH_ENDS), after=chance.randint(0, 1))
-    return Fate("outside", seconds=chance.uniform(0.0, 0.06))
+        return KillPlan(chance.choice(EPOCH_ENDS), after=chance.randint(0, 1))
+    return KillPlan("outside", seconds=chance.uniform(0.0, 0.06))
 
 
 def judge(name: str, folder: Path, outcome: Outcome) -> None:

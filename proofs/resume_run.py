@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TextIO
 from aioqueue import sync
 from aioqueue.inputs import load_position, merge_positions, save_position
 from aioqueue.items import positions
-from tests.kit.exact import told
+from tests.kit.exact import plain_form
 from tests.kit.resumable_streams import ordered_streams, undisturbed, unordered_streams
 from tests.kit.resuming import How, ordered_shapes, rows_in, unordered_shapes
 from tests.kit.resuming import run as going_through
@@ -41,7 +41,7 @@ __all__ = (
     "JOURNAL",
     "RANKS",
     "SAVING",
-    "Fate",
+    "KillPlan",
     "Request",
     "begun",
     "die",
@@ -69,7 +69,7 @@ EPOCH_ENDS = ("ended", "ended and saved", "begun and saved")
 _PATIENCE = 120.0
 
 
-class Fate(NamedTuple):
+class KillPlan(NamedTuple):
     """When a run is killed."""
 
     moment: str = ""
@@ -81,13 +81,13 @@ class Fate(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked for."""
+    """What a run has to do."""
 
     shape: str
     folder: str
     seed: int
     """Of what may be another in each run."""
-    fate: Fate
+    plan: KillPlan
 
 
 def shapes(folder: Path) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def begun(
         folder: where its files are.
         how: what may be another in each run.
         resume: the position; ``None`` for the beginning.
-        between: told of the moments between two epochs.
+        between: called at the moments between two epochs.
     """
 
     def batches() -> Iterator[tuple[int, Any]]:
@@ -149,19 +149,19 @@ def is_ordered(name: str) -> bool:
 
 def logged(name: str, batch: Any) -> Any:
     """A batch to the last byte, in plain JSON types; or where there is no order, its examples."""
-    return told(batch) if is_ordered(name) else [told(row) for row in rows_in(batch)]
+    return plain_form(batch) if is_ordered(name) else [plain_form(row) for row in rows_in(batch)]
 
 
 class _Doom:
     """Counts the moments, and kills this process at the one that is fated."""
 
-    def __init__(self, fate: Fate) -> None:
-        self._fate = fate
-        self._left = fate.after
+    def __init__(self, plan: KillPlan) -> None:
+        self._plan = plan
+        self._left = plan.after
 
     def has_come(self, moment: str) -> bool:
         """Whether this is the moment."""
-        if moment != self._fate.moment:
+        if moment != self._plan.moment:
             return False
         self._left -= 1
         return self._left < 0
@@ -231,7 +231,7 @@ def _how(chance: random.Random) -> How:
 
 def run(request: Request) -> None:
     """Go through a pipeline from where the position is, a little slower than it could."""
-    folder, doom = Path(request.folder), _Doom(request.fate)
+    folder, doom = Path(request.folder), _Doom(request.plan)
     dangerous: Any = _Dangerous(doom)
     positions.os, positions.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
     kept = load_position(folder / "position.json", default=None)
@@ -320,14 +320,14 @@ def _numbered(doom: _Doom, epochs: Any) -> Iterator[list[Any]]:
 def _serve() -> None:
     """Answer requests by exit codes."""
     for line in sys.stdin:
-        shape, folder, seed, fate = json.loads(line)
-        request = Request(shape, folder, seed, Fate(*fate))
+        shape, folder, seed, plan = json.loads(line)
+        request = Request(shape, folder, seed, KillPlan(*plan))
         log = Path(folder) / "log.jsonl"
         before = log.stat().st_size if log.exists() else -1
         pid = os.fork()
         if not pid:
             _run_and_exit(request)
-        print(_exit_code(pid, request.fate, log, before), flush=True)
+        print(_exit_code(pid, request.plan, log, before), flush=True)
 
 
 def _run_and_exit(request: Request) -> None:
@@ -341,16 +341,16 @@ def _run_and_exit(request: Request) -> None:
         os._exit(code)
 
 
-def _exit_code(pid: int, fate: Fate, log: Path, before: int) -> int:
+def _exit_code(pid: int, plan: KillPlan, log: Path, before: int) -> int:
     """How a run has ended, which is killed if that is its fate."""
     end = time.monotonic() + _PATIENCE
-    is_fated = fate.moment == "outside"
+    is_fated = plan.moment == "outside"
     while True:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
         if is_fated and log.exists() and log.stat().st_size not in (before, 0):
-            end, is_fated = time.monotonic() + fate.seconds, False  # it has begun
+            end, is_fated = time.monotonic() + plan.seconds, False  # it has begun
         if time.monotonic() >= end:
             os.kill(pid, signal.SIGKILL)
             return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

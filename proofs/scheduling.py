@@ -7,9 +7,9 @@ one. That is systematic concurrency testing as in CHESS (Musuvathi et al., 2008)
 only so many times in one run is one stopped that could have run on. Few are enough to find nearly
 all races, and make the number of schedules polynomial.
 
-A thread may be stopped before it takes a lock, after it has let go of one, and where it tells the
+A thread may be stopped before it takes a lock, after it has released one, and where it calls the
 scheduler; with ``lines``, before each line of a package. A timeout runs out when it is chosen to.
-Nothing depends on time, so a schedule that fails is told as its choices, and fails each time::
+Nothing depends on time, so a schedule that fails is reported as its choices, and fails each time::
 
     replay(run, (0, 0, 1, 0, 2))
 """
@@ -109,7 +109,7 @@ def explore(run: Callable[[Choices], object], *, limit: int = 10**9) -> Explored
 
 
 def replay(run: Callable[[Choices], object], choices: Sequence[int]) -> None:
-    """Run something once more with the choices that a failure told."""
+    """Run something once more with the choices that a failure lists."""
     with _without_collections():
         run(Choices(choices))
 
@@ -185,7 +185,7 @@ class Scheduler:
             thread = threading.Thread(target=self._live, args=(actor,), daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._pass_on(None)
+        self._yield_to_next(None)
         assert self._is_quiet.acquire(timeout=PATIENCE), "a thread has left the schedule"
         for actor in self._actors:
             if actor.failure is not None:
@@ -228,7 +228,7 @@ class Scheduler:
         """Here another thread may run first."""
         actor = self._current()
         if actor is not None:
-            self._pass_on(actor)
+            self._yield_to_next(actor)
 
     def wait(self, wakes: Callable[[], bool], seconds: float | None = None) -> bool:
         """Sleep until it wakes, or until the time has run out; tell whether it woke.
@@ -242,7 +242,7 @@ class Scheduler:
         if seconds is not None and seconds <= 0:
             return wakes()
         actor.wakes, actor.seconds, actor.timed_out = wakes, seconds, False
-        self._pass_on(actor)
+        self._yield_to_next(actor)
         actor.wakes, actor.seconds = None, None
         if actor.timed_out and seconds is not None:
             self.now += seconds
@@ -263,9 +263,9 @@ class Scheduler:
         finally:
             sys.settrace(None)
         actor.has_ended = True
-        self._pass_on(actor)
+        self._yield_to_next(actor)
 
-    def _pass_on(self, current: _Actor | None) -> None:
+    def _yield_to_next(self, current: _Actor | None) -> None:
         """Choose who runs next, and wait until it is our turn again."""
         following = self._chosen(current)
         if following is current and current is not None:

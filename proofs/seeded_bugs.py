@@ -263,8 +263,8 @@ def main(arguments: list[str] | None = None) -> int:
             build(bug, Path(folder))
             catches = list(judgements(Path(folder), quick=given.quick))
         as_expected &= any(catch.failed for catch in catches) == (bug is not None)
-        told = [f"{'caught' if c.failed else 'passed'} {c.seconds:7.1f} s" for c in catches]
-        print(f"{bug.name if bug else '(none)':{width}}  {'  '.join(told)}", flush=True)
+        outcomes = [f"{'caught' if c.failed else 'passed'} {c.seconds:7.1f} s" for c in catches]
+        print(f"{bug.name if bug else '(none)':{width}}  {'  '.join(outcomes)}", flush=True)
         if given.verbose or (bug is None and not as_expected):
             print("\n".join(catch.output for catch in catches if catch.failed))
     print("as expected" if as_expected else "NOT as expected")

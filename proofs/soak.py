@@ -124,7 +124,7 @@ class Round:
             self.queue = sync.RandomShuffleQueue(capacity, keep, "int64", (), seed=self.seed)
         self.most = capacity if self.kind == "PriorityQueue" else max(ROWS)
         self.ending = draw.choice(("close", "cancel", "stop"))
-        self.ending_soon = threading.Event()
+        self.is_ending = threading.Event()
         self.scopes: list[sync.CancelScope] = []  # of the threads, by worker
         self.failures: list[BaseException] = []
 
@@ -167,7 +167,7 @@ class Round:
 
     def produce(self, worker: int, tally: Tally) -> None:
         draw, start = random.Random(self.seed * 1000 + worker), 0
-        while not self.ending_soon.is_set():
+        while not self.is_ending.is_set():
             n = draw.choice(ROWS)
             ids, batch = self.batch(worker, start, n, draw)
             start += n
@@ -187,15 +187,15 @@ class Round:
 
     def consume(self, worker: int, tally: Tally) -> None:
         draw = random.Random(self.seed * 1000 + worker)
-        lent = np.full((max(ROWS), self.width), UNTOUCHED)
+        claimed = np.full((max(ROWS), self.width), UNTOUCHED)
         while True:
             n = min(draw.choice(ROWS), self.most)
             scope = self.scopes[worker] = sync.CancelScope()
-            if (lent != UNTOUCHED).any():
+            if (claimed != UNTOUCHED).any():
                 raise AssertionError(f"{self!r}: arrays were written to after the call had ended")
             takes = [self.queue.dequeue_many, self._up_to]
             if self.kind == "FIFOQueue":
-                takes.append(partial(self.queue.dequeue_many, out=lent[:n]))
+                takes.append(partial(self.queue.dequeue_many, out=claimed[:n]))
             try:
                 with scope:
                     ids = self.ids(draw.choice(takes)(n, timeout=draw.choice(LIMITS)))
@@ -205,7 +205,7 @@ class Round:
             except OutOfRangeError:
                 return
             finally:
-                lent[:n] = UNTOUCHED
+                claimed[:n] = UNTOUCHED
             self.check_order(ids)
             tally.add(ids)
 
@@ -217,7 +217,7 @@ class Round:
     async def produce_async(self, worker: int, tally: Tally) -> None:
         draw, start = random.Random(self.seed * 1000 + worker), 0
         cancelled_class = anyio.get_cancelled_exc_class()
-        while not self.ending_soon.is_set():
+        while not self.is_ending.is_set():
             n = draw.choice(ROWS)
             ids, batch = self.batch(worker, start, n, draw)
             start += n
@@ -300,7 +300,7 @@ class Round:
         self._disturb(seconds)
         if self.ending == "stop":
             coord.request_stop()
-        self.ending_soon.set()
+        self.is_ending.set()
         self.queue.close(cancel_pending_enqueues=self.ending != "close")
         for thread in threads:
             thread.join(60)

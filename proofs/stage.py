@@ -1,9 +1,10 @@
 """Where programs are played: a real queue, callers in loops and threads, time that stands still.
 
-Nothing here is left to chance. The event loops run only when they are told to, one turn after
+Nothing here is left to chance. The event loops run only on request, one turn after
 another, until nobody has anything to do. A thread that waits sleeps in a `SleepingWaker`, so the
-stage knows when all of them are asleep. Seconds pass only in `Clock.advance`. So whoever sleeps
-although it was its turn is seen at once, and no test has to wait for a timeout to find that out.
+stage knows when all of them are asleep. Seconds pass only in `Clock.advance`. So a caller that
+sleeps although it was its turn is seen at once, and no test has to wait for a timeout to find that
+out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LANES = {
 
 
 class Clock:
-    """Time that passes when it is told to, and the threads that sleep by it."""
+    """Time that passes on request, and the threads that sleep by it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -139,7 +140,7 @@ class SleepingWaker:
 
 
 class _Loop:
-    """An event loop that runs when it is told to: in this thread, or in one of its own."""
+    """An event loop that runs on request: in this thread, or in one of its own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, own_thread: bool) -> None:
         self.loop = loop
@@ -210,10 +211,10 @@ class Stage:
         self._exits.enter_context(
             patch.object(blocking, "ThreadWaker", lambda: SleepingWaker(self.clock))
         )
-        for method, told in (
+        for method, reported in (
             {"spend": True, "allowance": 0, "renew_budget": 0}.items() if in_turn else ()
         ):
-            always = patch.object(AsyncioWaker, method, lambda *_, told=told: told)
+            always = patch.object(AsyncioWaker, method, lambda *_, reported=reported: reported)
             self._exits.enter_context(always)
         for waker in LANES[name]:
             if waker.startswith("loop"):
@@ -250,7 +251,7 @@ class Stage:
         """Cancel a call that is a task, without letting it run yet."""
         self._loops[call.waker].cancel(call)
 
-    def cancel_soon(self, call: Call) -> None:
+    def schedule_cancel(self, call: Call) -> None:
         """Cancel a call that is a task, and has just been started, right after its first step."""
         loop = self._loops[call.waker]
         loop.here(loop.loop.call_soon, loop.tasks[call.number].cancel)

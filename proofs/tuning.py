@@ -61,12 +61,12 @@ def judge_simulated(seed: int, seconds: int = 30) -> tuple[float, Counts]:
     workers which were found, and these."""
     shape = random_tunable(seed)
     run = TunedRun(shape, seed)
-    run.goes_on(seconds)
+    run.continues(seconds)
     return fixed_rate(shape, run.workers, seed) / best_fixed(shape, seed), run.workers
 
 
 class Going:
-    """A pipeline that runs, with fixed numbers of workers, and is gone through at times.
+    """A pipeline that runs, with fixed numbers of workers, and is iterated over at times.
 
     Args:
         real: what it is.
@@ -86,7 +86,7 @@ class Going:
         self._epochs.close()
 
     def takes_turn(self) -> float:
-        """Go on with it for some seconds: batches per second, once it is warm."""
+        """Run it for some more seconds: batches per second, once it is warm."""
         self._steps(_WARM)
         steps, seconds = self._steps(_MEASURED)
         self.rates.append(steps / seconds)

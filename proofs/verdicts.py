@@ -105,16 +105,16 @@ def main() -> int:
     for number, real in enumerate(REAL[: given.real]):
         is_good, verdict, faster = judge_real(real, given.seconds)
         true += is_good
-        told = ", ".join(f"{part} {rate:.1f}" for part, rate in faster.items())
-        print(f"real {number}: {'true' if is_good else 'FALSE'}: {verdict} [{told}]", flush=True)
+        report = ", ".join(f"{part} {rate:.1f}" for part, rate in faster.items())
+        print(f"real {number}: {'true' if is_good else 'FALSE'}: {verdict} [{report}]", flush=True)
     print(f"real: {true} of {given.real} true")
     helped = 0
     for seed in range(given.advised):
         case = random_case(seed)
         has_risen, verdict, before, after = judge_advised(case, given.seconds)
         helped += has_risen
-        said = "helps" if has_risen else "DOES NOT HELP"
-        print(f"{case.kind} {seed}: {said}: {before:.1f} -> {after:.1f}: {verdict}", flush=True)
+        effect = "helps" if has_risen else "DOES NOT HELP"
+        print(f"{case.kind} {seed}: {effect}: {before:.1f} -> {after:.1f}: {verdict}", flush=True)
     print(f"advised: {helped} of {given.advised} helped")
     is_good = good >= 0.95 * given.simulated and true >= 0.95 * given.real
     return 0 if is_good and helped >= 0.95 * given.advised else 1

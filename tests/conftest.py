@@ -29,6 +29,7 @@ from tests.kit.worlds import (
     KINDS,
     TASK_WORLDS,
     WORLDS,
+    AsyncioWorld,
     Kind,
     TaskWorld,
     UvloopWorld,
@@ -48,18 +49,18 @@ LOOPS = ("trio", "uvloop")
 MISSING = [name for name in LOOPS if importlib.util.find_spec(name) is None]
 # These play the event loops off against each other, so they need all of them.
 NEED_ALL_LOOPS = [
-    "queues/test_cancellation.py",
-    "queues/test_threads.py",
-    "coordination/test_failures.py",
-    "coordination/test_loopers.py",
-    "coordination/test_stop.py",
+    "queues/test_queue_core_cancellation.py",
+    "queues/test_blocking_threads.py",
+    "coordination/test_coordinator_core_failures.py",
+    "coordination/test_blocking_loopers.py",
+    "coordination/test_coordinator_core_stop.py",
 ]
 collect_ignore = NEED_ALL_LOOPS if MISSING else []
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 COMPARE = [] if HAS_TENSORFLOW else ["compat/test_*_oracle.py", "proofs/oracle/test_*.py"]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_RAY = importlib.util.find_spec("ray") is not None
-RAY = ["workers/ray", "ray/cluster", "ray/test_node_failures.py"]
+RAY = ["workers/ray", "ray/cluster", "ray/test_recovery_node_failures.py"]
 # Folders of tests that need what may not be installed.
 NEED_MORE = {"devices", "oracle", "ray", "torch"}
 collect_ignore_glob = [
@@ -95,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: Counter[str] = Counter()
     for item in items:
         named = any(argument in item.nodeid for argument in asked)
-        wanted = is_slow(item, cases) == only and not (only and _is_said_elsewhere(item, cases))
+        wanted = is_slow(item, cases) == only and not (only and _is_reported_elsewhere(item, cases))
         (kept if named or wanted else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
@@ -152,7 +153,7 @@ def _repeats(item: pytest.Item, cases: Counter[str]) -> bool:
     return cases[key] > 1
 
 
-def _is_said_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
+def _is_reported_elsewhere(item: pytest.Item, cases: Counter[str]) -> bool:
     """Whether `.ci/run` leaves out a slow case, since others nearly say the same.
 
     Kinds of queues differ in how rows are kept, and worlds in how a caller sleeps: so all kinds are
@@ -353,6 +354,13 @@ def world(request: pytest.FixtureRequest) -> World:
 def task_world(request: pytest.FixtureRequest) -> TaskWorld:
     """Each of the worlds in which an operation can be cancelled from outside."""
     kind_of_world: type[TaskWorld] = request.param
+    return made(kind_of_world)
+
+
+@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=lambda world: world.name)
+def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
+    """The two worlds that have `asyncio.Task`."""
+    kind_of_world: type[AsyncioWorld] = request.param
     return made(kind_of_world)
 
 

@@ -21,7 +21,7 @@ from aioqueue.asgi import CancelOnDisconnect
 from tests.kit.worlds import PATIENCE, spin_until
 
 GET = {"type": "http.request", "body": b"", "more_body": False}
-GONE = {"type": "http.disconnect"}
+DISCONNECTED = {"type": "http.disconnect"}
 HTTP: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
 START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
 
@@ -48,7 +48,7 @@ class Client:
             self.read += 1
             return self.messages[self.read - 1]
         await self.has_left.wait()
-        return GONE
+        return DISCONNECTED
 
     async def send(self, message: Any) -> None:
         self.sent.append(message)
@@ -118,8 +118,8 @@ def test_answered_requests_are_not_cancelled(run: Callable[..., Any]) -> None:
             await send({"type": "http.response.body", "body": b"2"})
             client.has_left.set()
             assert await receive() == GET
-            assert await receive() == GONE
-            assert await receive() == GONE  # each time, as servers say it
+            assert await receive() == DISCONNECTED
+            assert await receive() == DISCONNECTED  # each time, as servers say it
             done.append("background")
 
         await client.ask(app)

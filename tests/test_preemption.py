@@ -183,7 +183,7 @@ class TestOtherHandlers:
         assert called == []
         assert signal.getsignal(signal.SIGTERM) is sigterm_handler
 
-    def test_one_that_replaces_it_is_told_once_and_kept(
+    def test_a_replacing_handler_is_reported_once_and_kept(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         def later(number: int, frame: object) -> None:
@@ -229,7 +229,7 @@ class Sleeper:
 
 
 class TestAlarm:
-    def test_it_wakes_who_is_there_and_who_comes(self) -> None:
+    def test_it_wakes_present_and_later_sleepers(self) -> None:
         alarm, early, late = PreemptionAlarm(), Sleeper(), Sleeper()
         alarm.sleepers.add(early)
         alarm.wake(early)  # it does not ring
@@ -243,12 +243,14 @@ class TestAlarm:
         alarm.turn_off("b")
         assert not alarm.reasons
 
-    def test_it_keeps_nobody_alive(self) -> None:
+    def test_it_keeps_no_sleeper_alive(self) -> None:
         alarm = PreemptionAlarm()
         alarm.sleepers.add(Sleeper())
         assert alarm.sleepers.listed() == []
 
-    def test_in_a_fork_it_wakes_nobody_of_the_parent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_in_a_fork_it_wakes_no_sleeper_of_the_parent(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Their threads do not run there, and their loops share a socket with the parent's."""
         alarm, of_parent, of_child = PreemptionAlarm(), Sleeper(), Sleeper()
         alarm.sleepers.add(of_parent)
@@ -278,15 +280,15 @@ def test_loops_leave_by_it() -> None:
     assert Preemption(()).seconds_left is None
 
 
-def test_a_thread_that_fails_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_fails_reports_it(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise ValueError("of the callback")
 
-    told: list[Any] = []
-    before, threading.excepthook = threading.excepthook, told.append
+    reported: list[Any] = []
+    before, threading.excepthook = threading.excepthook, reported.append
     try:
         with Preemption((), notice=lambda: True, callback=fail) as preempted:
-            spin_until(lambda: told)
+            spin_until(lambda: reported)
             assert preempted
     finally:
         threading.excepthook = before
@@ -346,7 +348,7 @@ def rest_of(pipeline: Any, state: Any) -> list[Any]:
 WHOLE = [[*range(first, first + 4)] for first in range(0, 40, 4)]
 
 
-class TestWhoWaits:
+class TestSleepers:
     """``on_wait="stop"``: a loop that waits for a batch comes back, and its position is right."""
 
     def test_is_woken(self, world: World) -> None:
@@ -376,7 +378,7 @@ class TestWhoWaits:
         ((taken, state),) = found
         assert taken + rest_of(held.pipeline, state) == WHOLE
 
-    def test_is_woken_by_the_thread_that_looks(self, world: World) -> None:
+    def test_is_woken_by_the_thread_that_polls(self, world: World) -> None:
         held, found = HeldSource(), list[Any]()
 
         def is_held() -> bool:
@@ -413,7 +415,7 @@ class TestWhoWaits:
         ((taken, state),) = found
         assert taken + rest_of(held.pipeline, state) == WHOLE
 
-    def test_goes_on_if_it_was_not_told_so(self, world: World) -> None:
+    def test_continues_unless_it_was_preempted(self, world: World) -> None:
         async def body() -> None:
             held = HeldSource()
 
@@ -432,7 +434,7 @@ class TestWhoWaits:
 
         world.run(body)
 
-    def test_a_preemption_that_was_left_wakes_nobody(self, world: World) -> None:
+    def test_a_preemption_that_was_left_wakes_no_sleeper(self, world: World) -> None:
         async def body() -> None:
             held = HeldSource()
             held.function.go.set()

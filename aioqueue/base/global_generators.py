@@ -357,10 +357,10 @@ class _Witness:
         chains = _chains_of(code, aliases)
         if any(chain[-1] in _SEEDING for named in chains.values() for _, chain in named):
             frame.f_trace_opcodes = True
-        return _Lines(self._places, chains).follow if chains else None
+        return _DrawingLines(self._places, chains).follow if chains else None
 
 
-class _Lines:
+class _DrawingLines:
     """The lines of one frame that name a function of NumPy's global generator."""
 
     def __init__(self, places: Places, chains: _Chains) -> None:

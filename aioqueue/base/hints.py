@@ -267,7 +267,7 @@ def refuse_search(thing: object, why: str = "the search would use up what it loo
     raise TypeError(f"{thing!r} cannot be searched by `in`: {why}")
 
 
-def refuse_overrides(cls: type, kind: str, who: str = "the other face") -> None:
+def refuse_overrides(cls: type, kind: str, bypassed_by: str = "the other face") -> None:
     """Refuse a user's subclass that overrides a method of a class with two faces.
 
     Both faces, and our own code, call what is behind them. They would bypass the override.
@@ -275,7 +275,7 @@ def refuse_overrides(cls: type, kind: str, who: str = "the other face") -> None:
     Args:
         cls: the subclass. Internal subclasses are exempt.
         kind: what it is a subclass of.
-        who: who would bypass the override.
+        bypassed_by: who would bypass the override.
 
     Raises:
         TypeError: the subclass overrides a method.
@@ -291,8 +291,8 @@ def refuse_overrides(cls: type, kind: str, who: str = "the other face") -> None:
     )
     if overridden:
         raise TypeError(
-            f"{cls.__name__} overrides {', '.join(overridden)}: {who} would bypass the override."
-            f" Write a class that has {kind} as an attribute, and calls it"
+            f"{cls.__name__} overrides {', '.join(overridden)}: {bypassed_by} would bypass the"
+            f" override. Write a class that has {kind} as an attribute, and calls it"
         )
 
 

@@ -98,7 +98,7 @@ def check_fields(fields: Any, schema: Schema) -> None:
         DocumentError: it is not a dict, lacks a field, has another one, or one of another type.
     """
     if not isinstance(fields, Mapping):
-        raise DocumentError(f"got {_brief(fields)}; expected an object with fields")
+        raise DocumentError(f"got {_short_repr(fields)}; expected an object with fields")
     for name, kind in schema.required.items():
         if name not in fields:
             raise DocumentError(f"the field {name!r} is missing")
@@ -107,7 +107,7 @@ def check_fields(fields: Any, schema: Schema) -> None:
         if name in schema.optional:
             _check_kind(name, value, schema.optional[name])
         elif name not in schema.required and not schema.is_open:
-            raise DocumentError(f"there is a field {_brief(name)}, which is not known")
+            raise DocumentError(f"there is a field {_short_repr(name)}, which is not known")
 
 
 def _check_kind(name: str, value: Any, kind: Kind) -> None:
@@ -120,7 +120,7 @@ def _check_kind(name: str, value: Any, kind: Kind) -> None:
         fits = is_int(value) and value >= 0
         expected = kind
     if not fits:
-        raise DocumentError(f"{name}: got {_brief(value)}; expected {expected}")
+        raise DocumentError(f"{name}: got {_short_repr(value)}; expected {expected}")
 
 
 def is_json(value: Any, depth: int = MAX_DEPTH, *, is_finite: bool = True) -> bool:
@@ -164,6 +164,6 @@ def is_too_deep(value: Any) -> bool:
     return True
 
 
-def _brief(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -56,7 +56,7 @@ _is_full = os.environ.get("AIOQUEUE_FULL_TRACEBACKS", "") not in ("", "0")
 
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
-_MAY_GO_ON: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_RESUMABLE: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 _LONGEST: Final = 200
 """Characters of a message that a title has."""
@@ -177,15 +177,15 @@ class FailureNote(str):
 
     Args:
         text: the note.
-        who: whose failure it is, and on what: ``decode failed on item 5``.
+        heading: whose failure it is, and on what: ``decode failed on item 5``.
     """
 
-    __slots__ = ("who",)
-    who: str
+    __slots__ = ("heading",)
+    heading: str
 
-    def __new__(cls, text: str, who: str) -> FailureNote:
+    def __new__(cls, text: str, heading: str) -> FailureNote:
         note = super().__new__(cls, on_one_line(text))
-        note.who = on_one_line(who)
+        note.heading = on_one_line(heading)
         return note
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -215,13 +215,13 @@ def title_of(failures: Iterable[BaseException]) -> str:
     """
     first, *others = failures
     notes = getattr(first, "__notes__", ())
-    titles = [note.who for note in notes if isinstance(note, FailureNote)]
-    who = titles[0] if titles else "a worker failed"
+    titles = [note.heading for note in notes if isinstance(note, FailureNote)]
+    heading = titles[0] if titles else "a worker failed"
     lines = describe_exception(first).splitlines() or [""]
     what = lines[0][:_LONGEST]
     cut = "..." if what != lines[0] or len(lines) > 1 else ""
     more = f", and {counted(len(others), 'more failure')}" if others else ""
-    return on_one_line(f"{who}: {what}{cut}{more}")
+    return on_one_line(f"{heading}: {what}{cut}{more}")
 
 
 def _clear(traceback: TracebackType | None) -> None:
@@ -238,7 +238,7 @@ def _clear(traceback: TracebackType | None) -> None:
         frame: FrameType | None = entry.tb_frame
         while frame is not None:
             code = frame.f_code
-            if code.co_filename.startswith(_OURS) and not code.co_flags & _MAY_GO_ON:
+            if code.co_filename.startswith(_OURS) and not code.co_flags & _RESUMABLE:
                 try:
                     frame.clear()
                 except RuntimeError:

@@ -140,7 +140,7 @@ class ProcessCaller:
         """
         while self._process is None and not self._is_over():
             process = self._start()
-            ready = process.hand_over(self._payload)
+            ready = process.assign(self._payload)
             if ready is None:
                 self._handle_death(process, 0)
             elif ready.refusal is not None:

@@ -85,7 +85,7 @@ _MOST_SAMPLES: Final = 50
 _numbers = itertools.count(1)
 
 
-class _Call:
+class _FunctionCall:
     """One call of the function, and whether it has ended."""
 
     __slots__ = ("core", "is_over")
@@ -95,7 +95,7 @@ class _Call:
         self.is_over = False
 
 
-_calls: Final[ContextVar[tuple[_Call, ...]]] = ContextVar(
+_calls: Final[ContextVar[tuple[_FunctionCall, ...]]] = ContextVar(
     "aioqueue.batcher.function_calls", default=()
 )
 """The calls that the current code runs in. Tasks that a function starts inherit them."""
@@ -333,7 +333,7 @@ class BatcherCore:
     @contextmanager
     def calling(self) -> Iterator[None]:
         """Mark the code inside as part of a call of the function."""
-        call = _Call(self)
+        call = _FunctionCall(self)
         token = _calls.set((*_calls.get(), call))
         try:
             yield

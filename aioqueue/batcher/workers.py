@@ -197,7 +197,7 @@ async def _work_async(core: BatcherCore, collecting: anyio.Lock, name: str) -> N
     except BaseException as raised:
         error = raised
         # asyncio can cancel one task alone, which is the failure of a worker. In trio, only a scope
-        # around the whole block can have cancelled this one: that stops the batcher, and is none.
+        # around the whole block can have cancelled this one. That stops the batcher: no failure.
         if is_cancellation(error) and not isinstance(error, asyncio.CancelledError):
             core.stop()
     try:

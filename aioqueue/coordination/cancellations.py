@@ -219,7 +219,7 @@ class WorkerTask(asyncio.Task[None]):
             # The end of the program cancels all tasks once, and then waits for them. Here that
             # would interrupt the closing of a source, and leave its resources open.
             return False
-        # Who asks is found by the calling frame and by anyio's message: asyncio tells nothing else.
+        # The calling frame and anyio's message identify the caller: asyncio has nothing else.
         is_asked = super().cancel(msg)
         if is_asked and self.worker is not None and self.worker.is_stop_message(msg):
             self.worker.mark_delivered()

@@ -79,7 +79,7 @@ def classify(
             classify(part, ends, stopping=stopping, owner=owner) for part in error.exceptions
         )
     if isinstance(error, GeneratorExit):
-        # Thrown by whoever closes the coroutine: the collector, once the loop is gone. Another
+        # Thrown by what closes the coroutine: the collector, after the loop has ended. Another
         # task, or none, runs then. In the task itself, user code has raised it.
         is_closed = owner is not None and owner.task not in (None, running_task())
         return Classification.STOP if is_closed else Classification.FAILURE

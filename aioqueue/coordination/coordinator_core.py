@@ -669,8 +669,8 @@ class CoordinatorCore(WatchdogTarget):
         for failure in failures:
             forget_locals(failure)
         if leaving:  # the failures are raised now, and then belong to the code that catches them
-            stand_ins, self._stand_ins = self._stand_ins, {}
-            self._failures = [stand_ins.get(id(one), one) for one in self._failures]
+            without_frames_of, self._stand_ins = self._stand_ins, {}
+            self._failures = [without_frames_of.get(id(one), one) for one in self._failures]
         self._workers = left
         self._forget_stop_scopes()
         return failures

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aioqueue.telemetry.metrics.snapshots import StageNumbers, WorkerNumbers
 
 
-class _Plan(Protocol):
+class _WorkerPlan(Protocol):
     """One worker: its op, and where it runs."""
 
     @property
@@ -107,7 +107,7 @@ class OpStage(EndingPart):
         )
 
 
-def op_stages(workers: Iterable[tuple[_Plan, Meter]], queue: QueueFace) -> Iterator[OpStage]:
+def op_stages(workers: Iterable[tuple[_WorkerPlan, Meter]], queue: QueueFace) -> Iterator[OpStage]:
     """Yield one stage per op, with the meters of its workers."""
     groups: dict[tuple[str, str], list[Meter]] = {}
     for plan, meter in workers:

@@ -101,12 +101,12 @@ class Watchdog:
 
     def _watch(self) -> None:
         try:
-            while not self._stopped.wait_blocking(self._seconds) and self._check_and_go_on():
+            while not self._stopped.wait_blocking(self._seconds) and self._check_unless_ended():
                 pass
         finally:
             self._ended()
 
-    def _check_and_go_on(self) -> bool:
+    def _check_unless_ended(self) -> bool:
         try:
             return self.check()
         except Exception:

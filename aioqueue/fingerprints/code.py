@@ -23,7 +23,7 @@ class Import(NamedTuple):
     names: tuple[str, ...]
 
 
-class Reading(NamedTuple):
+class NamesRead(NamedTuple):
     """What code reads by name."""
 
     globals: tuple[str, ...]
@@ -53,7 +53,7 @@ _LOCALS: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "f_locals"}
 
 
 @functools.lru_cache(maxsize=4096)
-def reading_of(code: CodeType, *, keeps_annotations: bool = False) -> Reading:
+def reading_of(code: CodeType, *, keeps_annotations: bool = False) -> NamesRead:
     """What code reads, with the functions and classes that it defines.
 
     Args:
@@ -75,15 +75,15 @@ def reading_of(code: CodeType, *, keeps_annotations: bool = False) -> Reading:
                 attributes.add(step.argval)
             elif step.opname == "IMPORT_NAME":
                 level, names = before
-                is_told = isinstance(level, int)
-                imports.append(Import(level if is_told else 0, step.argval, tuple(names or ())))
+                is_relative = isinstance(level, int)
+                imports.append(Import(level if is_relative else 0, step.argval, tuple(names or ())))
             before = [before[1], step.argval]
         for constant in _flat(one.co_consts):
             if isinstance(constant, CodeType):
                 pending.append(constant)
             elif isinstance(constant, str) and len(constant) <= _LONGEST:
                 words.update(_WORD.findall(constant))
-    return Reading(tuple(sorted(named)), frozenset(attributes), tuple(imports), frozenset(words))
+    return NamesRead(tuple(sorted(named)), frozenset(attributes), tuple(imports), frozenset(words))
 
 
 def _flat(constants: Any) -> Iterator[Any]:
@@ -208,8 +208,8 @@ def _canonical(
                 one[1] = ("jump", numbers.get(one[1][1]))
             if one[2] is not None:
                 one[2] = (numbers.get(behind(one[2][0])), *one[2][1:])
-    told = [(one[0], numbers.get(one[1])) if type(one) is tuple else one for one in head[7:]]
-    return repr((head[:7], told)).encode(), tuple(constants)
+    numbered = [(one[0], numbers.get(one[1])) if type(one) is tuple else one for one in head[7:]]
+    return repr((head[:7], numbered)).encode(), tuple(constants)
 
 
 def _bits_of(opname: str) -> int:

@@ -47,7 +47,7 @@ import numpy as np
 
 from aioqueue.base.display_text import without_secrets
 from aioqueue.base.extras import required
-from aioqueue.fingerprints.code import Import, Reading, parts_of_code, reading_of
+from aioqueue.fingerprints.code import Import, NamesRead, parts_of_code, reading_of
 from aioqueue.fingerprints.kinds import cure_of, is_stateless, open_file
 from aioqueue.fingerprints.programs import file_of, module_name, package_of, resolved, source_of
 
@@ -142,7 +142,7 @@ _LONGEST: Final = 60
 _SHOWN: Final = frozenset({"pathlib", "decimal", "datetime", "fractions", "re", "enum"})
 
 
-class UnknownError(Exception):
+class UnknownValueError(Exception):
     """An object cannot be compared with others.
 
     Args:
@@ -170,7 +170,7 @@ class Names:
     is_open: bool = False
     """Whether some code may read any name."""
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: NamesRead) -> None:
         self.attributes |= reading.attributes
         self.attributes |= reading.words
         self.attributes |= _OF_ANNOTATIONS.intersection(reading.globals)
@@ -251,7 +251,7 @@ class Walk:
         """Make a value a part, with all that it reaches.
 
         Raises:
-            UnknownError: something there cannot be compared.
+            UnknownValueError: something there cannot be compared.
         """
         if self._is_code(value):
             self.digest(value)
@@ -269,7 +269,7 @@ class Walk:
         """The digest of a value.
 
         Raises:
-            UnknownError: something there cannot be compared.
+            UnknownValueError: something there cannot be compared.
             TooLargeError: there is more than was to be looked at.
         """
         if type(value) in _PLAIN:
@@ -626,7 +626,7 @@ class Walk:
         self._part(name, value)
         return ""
 
-    def _globals(self, function: types.FunctionType, reading: Reading) -> Iterator[bytes]:
+    def _globals(self, function: types.FunctionType, reading: NamesRead) -> Iterator[bytes]:
         """Yield what a function reads by global names; the values become parts."""
         namespace = function.__globals__
         place = namespace.get("__name__") or ""
@@ -646,7 +646,7 @@ class Walk:
             self._imported(one, package)
 
     def _global(
-        self, place: str, name: str, value: Any, reading: Reading, *, is_open: bool
+        self, place: str, name: str, value: Any, reading: NamesRead, *, is_open: bool
     ) -> bytes:
         """A global that some code reads. Returns what stands for it there.
 
@@ -671,7 +671,7 @@ class Walk:
             self._part(label, value)
         return self._globals_taken[key].encode()
 
-    def _read_module(self, module: types.ModuleType, reading: Reading, *, is_open: bool) -> bytes:
+    def _read_module(self, module: types.ModuleType, reading: NamesRead, *, is_open: bool) -> bytes:
         """Return a module of the program by the attributes that some code reads."""
         found = [module_name(module.__name__).encode()]
         if id(module) in self._reading:  # modules may have each other
@@ -926,14 +926,14 @@ class Walk:
         except Exception as error:
             raise self._unknown(value, None) from error
 
-    def _unknown(self, value: Any, cure: str | None) -> UnknownError:
+    def _unknown(self, value: Any, cure: str | None) -> UnknownValueError:
         cls = type(value)
         name = (
             cls.__qualname__
             if cls.__module__ == "builtins"
             else (f"{cls.__module__.partition('.')[0].lstrip('_')}.{cls.__qualname__}")
         )
-        return UnknownError(self._place_text(), f"{_article(name)} {name}", cure)
+        return UnknownValueError(self._place_text(), f"{_article(name)} {name}", cure)
 
 
 def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
@@ -948,7 +948,7 @@ def digest_of_value(value: Any, *, most: int | None = None) -> bytes | None:
     """
     try:
         return Walk(has_code=False, most=most).digest(value)
-    except (UnknownError, RecursionError):
+    except (UnknownValueError, RecursionError):
         return None
 
 
@@ -998,7 +998,7 @@ def _short(name: str, value: Any, depth: int = 4) -> Any:
     if cls is float or cls is complex:
         return repr(value)
     if cls is str and len(value) <= _LONGEST and not _SECRET.search(name):
-        is_open = without_secrets(value) == value and not _looks_drawn(value)
+        is_open = without_secrets(value) == value and not _seems_random(value)
         return repr(value) if is_open else None
     if (cls is list or cls is tuple) and depth:
         parts = [_short(name, one, depth - 1) for one in value] if len(value) <= 8 else [None]
@@ -1008,7 +1008,7 @@ def _short(name: str, value: Any, depth: int = 4) -> Any:
     return None
 
 
-def _looks_drawn(text: str) -> bool:
+def _seems_random(text: str) -> bool:
     """Return whether a text looks like a randomly drawn key."""
     has = {bool(one.isdigit()) for one in text}
     return len(text) >= 20 and len(has) == 2 and not re.search(r"[\s/\\.]", text)
@@ -1118,14 +1118,14 @@ def _registered(cls: type) -> list[type]:
     return sorted(classes, key=lambda one: (one.__module__, one.__qualname__))
 
 
-def _reads_any(reading: Reading) -> bool:
+def _reads_any(reading: NamesRead) -> bool:
     """Return whether code may read any attribute. A method `eval`, as models have, does not."""
     return not _DYNAMIC.isdisjoint(reading.globals) or not _DYNAMIC.isdisjoint(
         reading.attributes - {"eval"}
     )
 
 
-def _reads_namespace(reading: Reading) -> bool:
+def _reads_namespace(reading: NamesRead) -> bool:
     """Whether code may read any global variable of its module."""
     if not _OF_NAMESPACES.isdisjoint(reading.globals):
         return True

@@ -211,17 +211,17 @@ class JournalWriter:
         path: the file. The writer appends to the journal of an earlier process of the same run. It
             renames the journal of another run, and logs the new name.
         run: what tells this run from others.
-        handed: how many batches were handed out before: what was noted of later ones, whose batches
-            come again, is cut off.
+        delivered: how many batches were delivered before. The records of later ones, which are
+            delivered again, are cut off.
 
     Raises:
         InvalidArgumentError: there is something else in the file, or it cannot be written to.
     """
 
-    def __init__(self, path: str | PathLike[str], run: str, handed: int) -> None:
+    def __init__(self, path: str | PathLike[str], run: str, delivered: int) -> None:
         self._path = Path(path)
         try:
-            self._file = self._opened(run, handed)
+            self._file = self._opened(run, delivered)
         except OSError as error:
             raise InvalidArgumentError(
                 f"journal: got {str(path)!r}, which cannot be written to: {error}"
@@ -250,7 +250,7 @@ class JournalWriter:
         if file is not None:
             file.close()
 
-    def _opened(self, run: str, handed: int) -> BinaryIO:
+    def _opened(self, run: str, delivered: int) -> BinaryIO:
         path = self._path
         if path.exists() and path.stat().st_size:
             try:
@@ -261,16 +261,16 @@ class JournalWriter:
                     " a journal, or a new file"
                 ) from error
             if journal.run == run and journal.damage is None:
-                return self._cut(journal, handed)
+                return self._cut(journal, delivered)
             why = journal.damage or "it is of another run"
             _log.warning("the journal %s is now %s: %s", path, _rename_aside(path), why)
         file = path.open("xb" if not path.exists() else "wb", buffering=0)
         file.write(_MAGIC + json.dumps({"run": run}).encode("ascii") + b"\n")
         return file
 
-    def _cut(self, journal: Journal, handed: int) -> BinaryIO:
-        later = [one.offset for one in journal._found if one.batch >= handed]
-        ends = [one.end for one in journal._found if one.batch < handed]
+    def _cut(self, journal: Journal, delivered: int) -> BinaryIO:
+        later = [one.offset for one in journal._found if one.batch >= delivered]
+        ends = [one.end for one in journal._found if one.batch < delivered]
         file = self._path.open("r+b", buffering=0)
         with self._path.open("rb") as begun:
             _, start = _begun(begun, self._path)

@@ -1,4 +1,4 @@
-"""Provenance: which items a row was made of, whoever splits, joins, drops or repeats it."""
+"""Provenance: which items a row was made of, whatever splits, joins, drops or repeats it."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class Quarantined:
 
     def __repr__(self) -> str:
         shown = [one.name for one in fields(self) if one.repr]
-        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
-        return without_secrets(f"{type(self).__name__}({told})")
+        text = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return without_secrets(f"{type(self).__name__}({text})")
 
     @classmethod
     def of(cls, item: Item, error: Exception, attempts: int, seed: int) -> Quarantined:

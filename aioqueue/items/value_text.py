@@ -34,7 +34,7 @@ class _Repr(reprlib.Repr):
 _repr = _Repr()
 
 
-_BRIEF = 80
+_MOST_CHARACTERS = 80
 
 
 def format_value(value: Any) -> str:
@@ -44,7 +44,7 @@ def format_value(value: Any) -> str:
 def short_value(value: Any) -> str:
     """Return the value of an item in a few words, on one line."""
     text = " ".join(format_value(value).split())
-    return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 3]}..."
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
 
 
 def safe_repr(value: Any, describe: Callable[[Any], str] = repr) -> str:

@@ -28,7 +28,7 @@ from aioqueue.errors import (
     QueueEmpty,
     counted,
 )
-from aioqueue.latest.state import UNSET, LatestCore, Reading, Versioned
+from aioqueue.latest.state import UNSET, LatestCore, PendingRead, Versioned
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
 from aioqueue.worlds import current_waker
@@ -268,9 +268,9 @@ class Latest(_Methods[T]):
         core, waker = self._core, current_waker()
         await waker.pause(1)
         found = core.newer(version)
-        return found if found is not None else await self._wait(Reading(version), waker)
+        return found if found is not None else await self._wait(PendingRead(version), waker)
 
-    async def _wait(self, reading: Reading, waker: AsyncWaker) -> Versioned[T]:
+    async def _wait(self, reading: PendingRead, waker: AsyncWaker) -> Versioned[T]:
         core, runner = self._core, waker.runner()
         scopes: Collection[CancelScope] = ()
         try:
@@ -342,9 +342,9 @@ class BlockingLatest(_Methods[T]):
                 f"{method} would have to wait, and this thread's event loop is running:"
                 f" use `await latest.aio.{method}(...)` here"
             )
-        return self._wait(Reading(version), timeout)
+        return self._wait(PendingRead(version), timeout)
 
-    def _wait(self, reading: Reading, timeout: float | None) -> Versioned[T]:
+    def _wait(self, reading: PendingRead, timeout: float | None) -> Versioned[T]:
         core, waker = self._core, ThreadWaker()
         scopes: Collection[CancelScope] = ()
         deadline = None if timeout is None else perf_counter() + timeout

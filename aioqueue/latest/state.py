@@ -43,7 +43,7 @@ class Versioned(NamedTuple, Generic[T]):
     value: T
 
 
-class Reading(Attempt):
+class PendingRead(Attempt):
     """One caller that waits for a version after ``after``."""
 
     __slots__ = ("after", "found")
@@ -72,7 +72,7 @@ class LatestCore:
         self._lock = threading.RLock()  # guards what changes; reading `current` needs no lock
         self._cause: BaseException | None = None
         # Those that wait, and perhaps some that have been woken. Each removes itself.
-        self._waiting: dict[Reading, None] = {}
+        self._waiting: dict[PendingRead, None] = {}
         note_waits(self)
 
     def __str__(self) -> str:
@@ -186,7 +186,7 @@ class LatestCore:
         error.__cause__ = self._cause
         return error
 
-    def begin(self, reading: Reading, waker: Waker, runner: Any) -> None:
+    def begin(self, reading: PendingRead, waker: Waker, runner: Any) -> None:
         """Begin to wait. The reading may be done at once.
 
         Args:
@@ -203,7 +203,7 @@ class LatestCore:
         deliver(self._begin(reading))
 
     @synchronized
-    def _begin(self, reading: Reading) -> Collection[Waker]:
+    def _begin(self, reading: PendingRead) -> Collection[Waker]:
         self.has_begun = True
         # `newer` has looked without the lock. What was published or closed since is seen here;
         # a later one finds the reading in the table.
@@ -211,7 +211,7 @@ class LatestCore:
         is_over = self.is_closed or reading.after < self.current.version
         return self._complete_ready() if is_over else ()
 
-    def end(self, reading: Reading) -> None:
+    def end(self, reading: PendingRead) -> None:
         """Clean up after a wait, whatever ended it."""
         meter = current_meter.get()
         if meter is not None:
@@ -219,7 +219,7 @@ class LatestCore:
         unregister_wait(reading)
         apply_deferred(self.withdraw, reading)
 
-    def outcome(self, reading: Reading) -> Versioned[Any]:
+    def outcome(self, reading: PendingRead) -> Versioned[Any]:
         """Return what a reading that is done has found.
 
         Raises:
@@ -236,7 +236,7 @@ class LatestCore:
         self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
     ) -> Collection[Waker]:
         """End the wait of a caller that is not to wait any more. It has taken nothing."""
-        assert isinstance(attempt, Reading)
+        assert isinstance(attempt, PendingRead)
         self._waiting.pop(attempt, None)
         if attempt.state is PENDING:
             attempt.state = WITHDRAWN
@@ -247,7 +247,7 @@ class LatestCore:
 
     # What explanations require of a place where callers wait.
 
-    def _pending(self) -> list[Reading]:
+    def _pending(self) -> list[PendingRead]:
         return [reading for reading in list(self._waiting) if reading.state is PENDING]
 
     def waits(self, frames: Mapping[int, FrameType]) -> Iterable[ExplainedWait]:

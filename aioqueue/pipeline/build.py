@@ -306,8 +306,8 @@ class Builder:
         if stage.worker_function() is not None and not stage.may_skip():
             return False
         after = self._stages[self._stage_index + 1 :]
-        handed = next((one for one in after if not one.is_passthrough()), None)
-        return handed is None or not handed.copies()
+        receiver = next((one for one in after if not one.is_passthrough()), None)
+        return receiver is None or not receiver.copies()
 
     def _queue_name(self, stage: BaseStage) -> str:
         """The name of the queue behind a stage, and of its workers.

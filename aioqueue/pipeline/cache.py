@@ -280,10 +280,12 @@ class CacheStore(ABC):
                                 yield from rows
                                 begin += count
                     except DataLossError as damage:
-                        anew = None if was_repaired else self._repaired(filling, part, damage)
-                        if anew is None:
+                        if was_repaired:
                             raise
-                        filling, was_repaired = anew, True
+                        repaired = self._repaired(filling, part, damage)
+                        if repaired is None:
+                            raise
+                        filling, was_repaired = repaired, True
                 elif is_complete:
                     return
                 else:
@@ -495,9 +497,9 @@ class FileStore(CacheStore):
             filling.is_left = True
             self._paths[number].unlink(missing_ok=True)  # nobody is to take it for whole
             self._ends, self._is_complete = (), False
-            anew = self._begin()
+            filled_again = self._begin()
         filling.stop()
-        return anew
+        return filled_again
 
     def _fill(self, filling: _Filling) -> None:
         writing = Writing(

@@ -141,9 +141,9 @@ def rows_of_file(
     try:
         buffer = pa.py_buffer(memory)
         arrow = pa.ipc.open_file(buffer)
-        reader = RowReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
-        told = (arrow.schema.metadata or {}).get(_LISTS)
-        lists = None if told is None else parsed(told)
+        reader = ExampleReader(pa, RowLayout.in_schema(arrow.schema), memory, buffer.address)
+        text = (arrow.schema.metadata or {}).get(_LISTS)
+        lists = None if text is None else parsed(text)
         batches = [arrow.get_batch(number) for number in range(arrow.num_record_batches)]
         ends = list(accumulate(batch.num_rows for batch in batches))
         if ends[-1:] != [count]:
@@ -255,7 +255,7 @@ class RowLayout(NamedTuple):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata))
 
 
-class RowReader:
+class ExampleReader:
     """Makes examples of record batches.
 
     Args:
@@ -269,7 +269,7 @@ class RowReader:
         self._pa = pa
         self._memory = memory
         self._address = address
-        self.count = 0
+        self.count: int = 0
         """How many examples are being made."""
         # It gets this reader with each call. If it kept it, the two would hold each other, and with
         # them the mapping and the descriptor of the file, until the cyclic collector came by.
@@ -401,9 +401,9 @@ def _arrays(kind: str, found: list[Any], path: TreePath, first: int) -> Tree:
         return _objects(found, path, first)
     kinds = {(value.dtype, value.ndim) for value in found}
     if len(kinds) > 1:
-        told = " and ".join(sorted(f"{dtype} of {axes} axes" for dtype, axes in kinds))
+        text = " and ".join(sorted(f"{dtype} of {axes} axes" for dtype, axes in kinds))
         raise InvalidArgumentError(
-            f"row {first} or later: got arrays{_at(path)} that differ: {told}; expected one dtype,"
+            f"row {first} or later: got arrays{_at(path)} that differ: {text}; expected one dtype,"
             f" and one number of axes ({_IN_MEMORY})"
         )
     ((dtype, axes),) = kinds
@@ -419,15 +419,15 @@ def _arrays(kind: str, found: list[Any], path: TreePath, first: int) -> Tree:
 def _objects(found: list[Any], path: TreePath, first: int) -> Tree:
     """The layout of arrays of strings or bytes, as batches have them, or of NumPy's text."""
     kinds = {type(one) if is_storable(one) else None for each in found for one in each.flat}
-    looks = {(value.dtype.char, value.ndim) for value in found}
+    dtypes = {(value.dtype.char, value.ndim) for value in found}
     are_known = all(value.dtype == np.dtype(value.dtype.char) for value in found)
-    if len(kinds) > 1 or not kinds <= {str, bytes} or len(looks) > 1 or not are_known:
-        told = ", ".join(sorted(getattr(kind, "__name__", "lone surrogates") for kind in kinds))
+    if len(kinds) > 1 or not kinds <= {str, bytes} or len(dtypes) > 1 or not are_known:
+        text = ", ".join(sorted(getattr(kind, "__name__", "lone surrogates") for kind in kinds))
         raise InvalidArgumentError(
-            f"row {first} or later: got arrays of objects{_at(path)} ({told}); expected arrays of"
+            f"row {first} or later: got arrays of objects{_at(path)} ({text}); expected arrays of"
             " numbers, of strings or of bytes"
         )
-    ((dtype, axes),) = looks
+    ((dtype, axes),) = dtypes
     of = "bytes" if kinds == {bytes} else "str"
     return {"is": "objects", "of": of, "axes": axes, "dtype": dtype}
 
@@ -484,8 +484,8 @@ def _store(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]) -> Non
         mask = [value is None for value in values]
         arrays.append(_plain(pa, found.view(_stored(dtype)).reshape(len(values), -1), mask))
     elif kind == "json":
-        told = [None if value is None else json.dumps(value) for value in values]
-        arrays.append(pa.array(told, pa.large_string()))
+        texts = [None if value is None else json.dumps(value) for value in values]
+        arrays.append(pa.array(texts, pa.large_string()))
     else:
         arrays.append(pa.array(values, getattr(pa, _TYPES[kind])()))
 
@@ -541,7 +541,7 @@ def _store_objects(pa: Any, tree: Tree, values: Sequence[Any], arrays: list[Any]
     _store_shapes(pa, tree, found, arrays)
 
 
-_Maker: TypeAlias = Callable[[RowReader, Iterator[Any]], list[Any]]
+_Maker: TypeAlias = Callable[[ExampleReader, Iterator[Any]], list[Any]]
 
 
 def _maker(tree: Tree) -> _Maker:
@@ -551,7 +551,7 @@ def _maker(tree: Tree) -> _Maker:
         parts = [_maker(part) for part in tree["parts"]]
         together = _together(tree)
 
-        def made(reader: RowReader, columns: Iterator[Any]) -> list[Any]:
+        def made(reader: ExampleReader, columns: Iterator[Any]) -> list[Any]:
             found = [part(reader, columns) for part in parts]
             return together(zip(*found, strict=True) if found else repeat((), reader.count))
 
@@ -592,16 +592,16 @@ def _together(tree: Tree) -> Callable[[Iterable[Any]], list[Any]]:
     return lambda rows: list(map(make, rows))
 
 
-def _named_class(told: str) -> Any:
+def _named_class(text: str) -> Any:
     """Return a class by its name, if its module is already imported."""
-    module, _, names = told.partition(":")
+    module, _, names = text.partition(":")
     found: Any = sys.modules.get(module)
     for name in names.split("."):
         found = getattr(found, name, None)
     return found
 
 
-def _made_arrays(tree: Tree, reader: RowReader, columns: Iterator[Any]) -> Iterable[Any]:
+def _made_arrays(tree: Tree, reader: ExampleReader, columns: Iterator[Any]) -> Iterable[Any]:
     dtype = dtype_by_name(tree["dtype"])
     column = next(columns)
     offsets = column.offsets.to_numpy()
@@ -655,7 +655,7 @@ def _made_objects(tree: Tree, columns: Iterator[Any]) -> Iterator[Any]:
         yield found.reshape(shape) if is_there else None
 
 
-def _made_scalars(tree: Tree, reader: RowReader, column: Any) -> list[Any]:
+def _made_scalars(tree: Tree, reader: ExampleReader, column: Any) -> list[Any]:
     dtype = dtype_by_name(tree["dtype"])
     stored = column
     if hasattr(column.type, "list_size"):

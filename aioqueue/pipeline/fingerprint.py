@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import function_name
 from aioqueue.fingerprints.programs import is_program
-from aioqueue.fingerprints.values import Leaves, Names, UnknownError, Walk, described_option
+from aioqueue.fingerprints.values import Leaves, Names, UnknownValueError, Walk, described_option
 from aioqueue.items.positions import differences
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.batch import Batch
@@ -40,7 +40,7 @@ _OWN: Final = frozenset({"_name", "_seed", "_seed_was_drawn", "_told_by", "_list
 _MOST_WALKS: Final = 32
 
 
-class _Place(NamedTuple):
+class _NamedPart(NamedTuple):
     """A source or a stage of a pipeline, with its name in messages."""
 
     name: str
@@ -51,14 +51,14 @@ class _Place(NamedTuple):
 
 def _places(
     pipeline: BasePipeline[Any], key: str | None = None, prefix: str = ""
-) -> Iterator[_Place]:
+) -> Iterator[_NamedPart]:
     """Yield all sources and stages of a pipeline, including those of pipelines inside it."""
     yield from _sources(pipeline.source, key, f"{prefix}source")
     for number, stage in enumerate(pipeline.stages):
         name = f"{prefix}{number} {stage.name}"
         for branch, other in enumerate(stage.branches()):
             yield from _places(other, key, f"{name}[{branch}] ")
-        yield _Place(name, stage, key)
+        yield _NamedPart(name, stage, key)
 
 
 def _called(stage: BaseStage) -> str:
@@ -66,8 +66,8 @@ def _called(stage: BaseStage) -> str:
     return "" if function is None else f" {function_name(function)}"
 
 
-def _sources(source: BaseSource[Any], key: str | None, name: str) -> Iterator[_Place]:
-    yield _Place(name, source, key)
+def _sources(source: BaseSource[Any], key: str | None, name: str) -> Iterator[_NamedPart]:
+    yield _NamedPart(name, source, key)
     found = source._determined()
     for number, inner in enumerate(found.inner):
         yield from _sources(inner, key, f"{name}[{number}]")
@@ -219,7 +219,7 @@ def _walked(walk: Walk, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for one, value in values.items():
             walk.take(one, value)
-    except UnknownError as error:
+    except UnknownValueError as error:
         cure = "" if error.cure is None else f"{error.cure}; or "
         raise InvalidArgumentError(
             f"key: got none, and {name} uses {error.where}, {error.what}, which cannot be compared"

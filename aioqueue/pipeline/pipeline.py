@@ -418,9 +418,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: `count` is not an int >= 0.
         """
-        from aioqueue.pipeline.stages.take import Take
+        from aioqueue.pipeline.stages.take import TakeRows
 
-        return self._with(Take(count))
+        return self._with(TakeRows(count))
 
     def skip(self, count: int) -> Pipeline[T_co]:
         """Leave out the first of each epoch.
@@ -434,9 +434,9 @@ class Stages(RunMethods[T_co]):
         Raises:
             InvalidArgumentError: it is no such int.
         """
-        from aioqueue.pipeline.stages.skip import Skip
+        from aioqueue.pipeline.stages.skip import SkipRows
 
-        return self._with(Skip(count))
+        return self._with(SkipRows(count))
 
     def enumerate(self, start: int = 0) -> Pipeline[tuple[int, T_co]]:
         """Number the examples of each epoch, in the order in which they come.

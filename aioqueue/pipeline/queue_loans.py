@@ -167,7 +167,7 @@ class RunLoans(RunItemNames):
         self._lock = threading.RLock()
 
     def open(self, source: BaseSource[Any], rank: Rank) -> tuple[EpochEntries, ItemNames]:
-        leases = source._lent()
+        leases = source._leases()
         if leases is None:
             return super().open(source, rank)
         number, self._count = self._count, self._count + 1

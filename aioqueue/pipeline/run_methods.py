@@ -351,7 +351,7 @@ class RunMethods(ABC, Generic[T_co]):
         from aioqueue.pipeline.epochs import Epochs
         from aioqueue.pipeline.nodes.rows import EpochRange
         from aioqueue.pipeline.stages.chain import checked, sources_of
-        from aioqueue.pipeline.stages.take import Take
+        from aioqueue.pipeline.stages.take import TakeRows
 
         pipeline = self._pipeline()
         for source in sources_of(pipeline):
@@ -362,7 +362,7 @@ class RunMethods(ABC, Generic[T_co]):
                 )
         kept = (
             *(stage.without_quarantine() for stage in pipeline.stages),
-            Take(checked_count(count, "count")),
+            TakeRows(checked_count(count, "count")),
         )
         return Epochs(checked(pipeline._made_of(pipeline.source, kept)), EpochRange(0, 1))
 

@@ -161,7 +161,7 @@ class StageInput(BaseSource[Any]):
     def number_of(self, place: int) -> int:
         # Without the lock, though a worker may be reading on in another thread. Both values are of
         # one tuple, and it was replaced before the first entry that it concerns was given to a
-        # worker. So whoever asks for a place finds the tuple of that place, or of a later one.
+        # worker. So a caller that asks for a place finds the tuple of that place or of a later one.
         start, offset = self._latest
         if place >= start:
             return place + offset

@@ -292,7 +292,7 @@ def checked_coordinator(coord: Any) -> AnyCoordinator:
     """Check the coordinator that workers are to be started in.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is no such stream.
     """
     if isinstance(coord, aioqueue.Coordinator | sync.Coordinator):
         return coord

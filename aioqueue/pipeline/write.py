@@ -64,7 +64,7 @@ class LeftError(Exception):
     """Nobody wants any more what is written."""
 
 
-class _Place(NamedTuple):
+class _WritePoint(NamedTuple):
     """A place in the sequence of rows."""
 
     point: ResumePoint | None
@@ -78,7 +78,7 @@ class _Cut(NamedTuple):
 
     begin: int
     end: int
-    place: _Place | None
+    place: _WritePoint | None
     """Where the run stands behind them, if the part is full then."""
 
 
@@ -101,11 +101,13 @@ class _Files:
         """Called after each commit."""
         self._is_open = False
         self._in_part = 0
-        self._behind: _Place | None = None  # where the run stands behind the last rows, if known
+        self._behind: _WritePoint | None = (
+            None  # where the run stands behind the last rows, if known
+        )
         self.written: int = 0
         """How many rows were written, to all parts."""
 
-    def write(self, rows: Sequence[Any], place: _Place | None, *, is_full: bool) -> None:
+    def write(self, rows: Sequence[Any], place: _WritePoint | None, *, is_full: bool) -> None:
         """Write rows.
 
         Args:
@@ -126,7 +128,7 @@ class _Files:
             self.writer.write_batch(batch, begin, end)
             self._note(end - begin, place)
 
-    def commit(self, place: _Place, *, is_finished: bool = False) -> None:
+    def commit(self, place: _WritePoint, *, is_finished: bool = False) -> None:
         """Commit the part, if there is one, or that the run is finished."""
         if self._is_open:
             self.writer.finish()
@@ -148,7 +150,7 @@ class _Files:
             self.writer.open(self._folder.temporary)
             self._is_open = True
 
-    def _note(self, count: int, place: _Place | None) -> None:
+    def _note(self, count: int, place: _WritePoint | None) -> None:
         self._in_part += count
         self.written += count
         self.advance(count)
@@ -200,9 +202,9 @@ class Writing:
         self._epochs = checked_count(epochs, "epochs", least=1)
         self._existing = existing
         self._raise_single = raise_single
-        is_told = sink.batches is not None
+        is_given = sink.batches is not None
         self._is_batched = (
-            bool(sink.batches) if is_told else gives_batches(pipeline.source, pipeline.stages)
+            bool(sink.batches) if is_given else gives_batches(pipeline.source, pipeline.stages)
         )
         self._folder: Final = PartFolder(
             sink.path,
@@ -223,7 +225,7 @@ class Writing:
         self._in_part = 0  # how many rows the part has, with those that are on their way
         self._to_pass = 0  # rows of the next batch that are committed already
         self._rows: list[Any] = []  # that were taken, and are not handed over
-        self._behind = _Place(None)  # where the run stands behind the last batch
+        self._behind = _WritePoint(None)  # where the run stands behind the last batch
         self._positions: PipelinePositions | None = None
         self.run: Epochs[Any] = self._epochs_from(None)
 
@@ -267,7 +269,7 @@ class Writing:
         try:
             if not self._folder.read() or not self._folder.manifest.is_finished:
                 return False
-            self._go_on()
+            self._continue()
         except (InvalidArgumentError, DataLossError):
             return False
         return True
@@ -291,7 +293,7 @@ class Writing:
         elif self._existing == "replace":
             self._replace()
         else:
-            self._go_on()
+            self._continue()
 
     def _replace(self) -> None:
         self._folder.clear()
@@ -299,7 +301,7 @@ class Writing:
         self._to_pass = 0
         self.run = self._epochs_from(None)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Go on where an earlier run has stood.
 
         Raises:
@@ -414,7 +416,7 @@ class Writing:
         if self.is_left:
             raise LeftError
 
-    def as_told(self, error: BaseException) -> BaseException:
+    def with_location(self, error: BaseException) -> BaseException:
         """Convert a failure of writing to the form in which a run raises it."""
         if self._raise_single or not isinstance(error, Exception):
             return error
@@ -423,9 +425,9 @@ class Writing:
     def note(self, error: BaseException) -> None:
         """Note on a failure of writing where it happened."""
         part = self._folder.path_of(len(self._folder.manifest.parts))
-        who = self._sink._function
-        note = f"in {who}, while it wrote row {self.files.written} or later into {part}"
-        add_note(error, FailureNote(note, f"{who} failed on {part.name}"))
+        function = self._sink._function
+        note = f"in {function}, while it wrote row {self.files.written} or later into {part}"
+        add_note(error, FailureNote(note, f"{function} failed on {part.name}"))
 
     def _failed(self, error: BaseException) -> None:
         self.note(error)
@@ -449,15 +451,15 @@ class Writing:
             )
             raise
 
-    def _place(self) -> _Place:
+    def _place(self) -> _WritePoint:
         """Return the position of the run, behind the last row that it has returned."""
         run = self.run
         if self._positions is None:
-            return _Place(None)
+            return _WritePoint(None)
         try:
-            return _Place(run._resume_point if run._run is None else run._run.resume_point())
+            return _WritePoint(run._resume_point if run._run is None else run._run.resume_point())
         except NoPositionError:
-            return _Place(None)
+            return _WritePoint(None)
 
     def _add_batch(self, batch: Any) -> Job | None:
         before, self._behind = self._behind, self._place()
@@ -538,7 +540,7 @@ def fill(writing: Writing, thread: WriteThread) -> None:
         thread.put(writing.rest())
         thread.join()
         if thread.failure is not None:
-            reraise(writing.as_told(thread.failure))
+            reraise(writing.with_location(thread.failure))
     finally:
         thread.stop()
 
@@ -582,7 +584,7 @@ async def _awrite(writing: Writing, thread: WriteThread) -> None:
         await thread.aput(writing.rest())
         await thread.ajoin()
         if thread.failure is not None:
-            reraise(writing.as_told(thread.failure))
+            reraise(writing.with_location(thread.failure))
     finally:
         await thread.astop()
 

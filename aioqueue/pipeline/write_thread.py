@@ -93,7 +93,7 @@ class WriteThread:
             self.failure = error
             self._failed(error)
         finally:
-            # First the jobs, so that whoever waits for room gets to know that there is none any
-            # more; then the end, which `join` waits for.
+            # First the jobs, so that a caller that waits for room learns that there will be no
+            # more room; then the end, which `join` waits for.
             self._jobs.close(cancel_pending_enqueues=True)
             self._end.close()

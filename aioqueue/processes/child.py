@@ -49,7 +49,7 @@ def _read_into(messages: Messages, receive: Callable[[], bytes | bytearray]) -> 
             message = receive()
         except (EOFError, OSError):
             # Not by an exception: the main thread may be in a call that never returns, and it would
-            # go on with work that nobody wants.
+            # continue with work that no caller waits for.
             os._exit(PARENT_DIED)
         messages.put(message)
 

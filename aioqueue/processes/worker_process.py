@@ -54,7 +54,9 @@ class WorkerProcess:
     """
 
     def __init__(self, name: str, arena_size: int, work: Work) -> None:
-        self.is_ready = self.has_begun = self.was_of_use = False
+        self.is_ready: bool = False
+        self.has_begun: bool = False
+        self.was_of_use: bool = False
         try:
             self._start(name, arena_size, work)
         except (OSError, EOFError) as error:
@@ -100,7 +102,7 @@ class WorkerProcess:
             return None  # it may have died while it sent a message: that one does not count
         return pickle.loads(message)
 
-    def hand_over(self, payload: bytes) -> Ready | None:
+    def assign(self, payload: bytes) -> Ready | None:
         """Send it the pickled function, and wait for its first reply; ``None`` if it has died."""
         self.send_message(payload)
         ready: Ready | None = self.receive_reply()

@@ -333,7 +333,7 @@ class AsyncMethods(QueueFace[ElementT]):
         take: Take,
         waker: AsyncWaker,
         max_wait: float | None = None,
-        stands_by: bool = False,
+        may_stand_by: bool = False,
     ) -> None:
         """Make a dequeue, let other tasks run unless it had to wait, and commit it.
 
@@ -341,7 +341,7 @@ class AsyncMethods(QueueFace[ElementT]):
             take: a new attempt.
             waker: the waker of the running task.
             max_wait: as for `_complete`.
-            stands_by: as for `_complete`.
+            may_stand_by: as for `_complete`.
         """
         machine = self._machine
         take.leased = True  # so that it is granted first, whether or not it has to wait
@@ -352,7 +352,7 @@ class AsyncMethods(QueueFace[ElementT]):
         try:
             if not machine.try_grant(take, waker):
                 try:
-                    has_suspended = await self._complete(take, max_wait, stands_by)
+                    has_suspended = await self._complete(take, max_wait, may_stand_by)
                 except Exception:
                     if not take.waits:
                         await waker.yield_shielded()
@@ -380,14 +380,14 @@ class AsyncMethods(QueueFace[ElementT]):
             self._core.forget_wait(attempt)
 
     async def _complete(
-        self, attempt: Attempt, max_wait: float | None = None, stands_by: bool = False
+        self, attempt: Attempt, max_wait: float | None = None, may_stand_by: bool = False
     ) -> bool:
         """Begin an attempt, wait until it ends, and commit it; withdraw it on an exception.
 
         Args:
             attempt: a new attempt.
             max_wait: seconds until it takes what is there; ``None`` for no limit.
-            stands_by: whether to try again, after a round of the event loop, before it begins.
+            may_stand_by: whether to try again, after a round of the event loop, before it begins.
 
         Returns:
             Whether the task was suspended. A lease that did not wait is not committed.
@@ -397,7 +397,7 @@ class AsyncMethods(QueueFace[ElementT]):
         if waker is None or not waker.is_current():
             waker = self._waker = current_waker()
             core.remember(waker)
-        has_stood_by = False
+        was_in_standby = False
         cancel_timer = None
         meter = None
         scopes: tuple[CancelScope, ...] = ()
@@ -408,14 +408,14 @@ class AsyncMethods(QueueFace[ElementT]):
             # without an owner would stay in line for ever and block the callers behind it.
             runner = waker.runner()
             next_round = None
-            if stands_by:
+            if may_stand_by:
                 if self._standbys_to_skip > 0:  # two loops may count at the same time
                     self._standbys_to_skip -= 1
                 # After a stop, a call that would have to wait begins, and is ended by `watch`.
                 elif not (active_stops and is_stopped(runner)):
                     next_round = waker.next_round
             if next_round is not None and machine.stand_by(attempt, waker):
-                has_stood_by = True
+                was_in_standby = True
                 core.record_owner(attempt, runner)
                 if self._waits_until_pause:
                     self._waits_until_pause -= 1
@@ -466,7 +466,7 @@ class AsyncMethods(QueueFace[ElementT]):
                 is_moving = False
                 # A task that stood by and was granted meanwhile was scheduled before all that were
                 # granted after it. It must not let them go first by waiting for another round.
-                if not (has_stood_by and waker.has_woken(attempt)):
+                if not (was_in_standby and waker.has_woken(attempt)):
                     await waker.wait(attempt)
                 is_moving = True
                 if attempt.state is WITHDRAWN:
@@ -506,7 +506,7 @@ class AsyncMethods(QueueFace[ElementT]):
             if (worker := current_worker.get()) is not None:
                 worker.note_call_end(attempt.error, core)
             attempt.raise_error()
-        return has_stood_by or attempt.waits
+        return was_in_standby or attempt.waits
 
     def _stopped_error(self, attempt: Attempt) -> CancelledError:
         done = attempt.done if isinstance(attempt, PutMany) else 0
@@ -532,7 +532,7 @@ class AsyncBatches(Generic[BatchT]):
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return on_one_line(f"<{kind} of {self._n} from '{self._queue.name}'>")
 
-    def _lent(self) -> QueueLeases:
+    def _leases(self) -> QueueLeases:
         return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
 
     def _on_both_faces(self) -> tuple[Any, Any]:

@@ -376,7 +376,7 @@ class Batches(Generic[BatchT]):
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return f"<{kind} of {self._n} from '{self._queue.name}'>"
 
-    def _lent(self) -> QueueLeases:
+    def _leases(self) -> QueueLeases:
         return QueueLeases(self._queue, self._n, up_to=not self._drop_remainder)
 
     def _on_both_faces(self) -> tuple[Any, Any]:

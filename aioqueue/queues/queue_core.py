@@ -616,7 +616,7 @@ class QueueFace(QueueMethods[ElementT]):
                 " that came out of it"
             )
 
-    def _lent(self) -> QueueLeases:
+    def _leases(self) -> QueueLeases:
         """Return a way to take elements on lease, which go back unless they are used."""
         return QueueLeases(self)
 

@@ -103,7 +103,7 @@ class ClusterCore(CoordinatorCore):
         failure = self._failure(error, worker)
         super().stop(error, worker)
         count = call_with_lock(self._lock, self._queue_failure, error, failure, worker)
-        self.connection.report_soon()
+        self.connection.schedule_report()
         if count and worker != BLOCK_NAME:  # the join reports it
             self.connection.until_acknowledged(count)
 
@@ -139,7 +139,7 @@ class ClusterCore(CoordinatorCore):
     def clear_stop(self) -> None:
         super().clear_stop()
         run = call_with_lock(self._lock, self._leave_run)
-        self.connection.request_soon(bool, "clear", run)
+        self.connection.schedule_request(bool, "clear", run)
 
     def _leave_run(self) -> int:
         # Unknown until news of the next run comes. Otherwise a report made by then would bring a
@@ -160,8 +160,8 @@ class ClusterCore(CoordinatorCore):
     def register(self, worker: Any) -> None:
         worker = self._as_task(worker)
         super().register(worker)
-        self.connection.report_soon()
-        when_all_ended([as_worker(worker)], self.connection.report_soon)
+        self.connection.schedule_report()
+        when_all_ended([as_worker(worker)], self.connection.schedule_report)
 
     def _as_task(self, worker: Any) -> Any:
         """Return the task for a Ray reference: the same one at every call."""
@@ -179,13 +179,13 @@ class ClusterCore(CoordinatorCore):
     def begin_work(self) -> ActiveWorker:
         work = self._current_worker()
         call_with_lock(self._lock, self._active_workers.append, work)
-        self.connection.report_soon()
+        self.connection.schedule_report()
         return work
 
     def end_work(self, work: object) -> None:
         assert isinstance(work, ActiveWorker)
         call_with_lock(self._lock, self._active_workers.remove, work)
-        self.connection.report_soon()
+        self.connection.schedule_report()
 
     def _current_worker(self) -> ActiveWorker:
         """Return the caller: a task of Ray, or a thread or task of this program."""
@@ -226,7 +226,7 @@ class ClusterCore(CoordinatorCore):
         finally:
             is_over = True
             call_with_lock(self._lock, self._joining_keys.remove, key)
-            self.connection.report_soon()
+            self.connection.schedule_report()
 
     def _find_other_workers(self, key: str, other_workers: list[OtherProgramWorker]) -> _Waits:
         """Ask for the workers of other programs, once the actor knows that this one joins."""
@@ -240,7 +240,7 @@ class ClusterCore(CoordinatorCore):
             found.open()
 
         self.connection.call_when_settled(
-            lambda: self.connection.request_soon(on_workers, "other_workers", self._life)
+            lambda: self.connection.schedule_request(on_workers, "other_workers", self._life)
         )
         yield found, None
 
@@ -305,7 +305,7 @@ class ClusterCore(CoordinatorCore):
                 super().clear_stop()
                 self._reset()
             self._run = news.run
-            self.connection.report_soon()
+            self.connection.schedule_report()
         return True
 
     def _accept_failure(self, failure: Failure) -> None:

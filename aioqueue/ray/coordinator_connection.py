@@ -73,7 +73,7 @@ class CoordinatorConnection:
     def call_soon(self, call: Callable[[], object]) -> None:
         self._inbox.put(call)
 
-    def report_soon(self) -> None:
+    def schedule_report(self) -> None:
         """Schedule a report, because something has changed here."""
         self.call_soon(self._send_report)
 
@@ -85,7 +85,7 @@ class CoordinatorConnection:
         """Note that the coordinator is no longer in use here."""
         self._inbox.put(None)
 
-    def request_soon(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
+    def schedule_request(self, then: Callable[[Any], object], method: str, *arguments: Any) -> None:
         """Schedule a call to the actor.
 
         Args:

@@ -294,8 +294,8 @@ class LeaseTable:
         """Return whether another consumer holds rows that may come back."""
         return any(
             take.state is GRANTED
-            for who, leases in self._leases.items()
-            if who != consumer
+            for owner, leases in self._leases.items()
+            if owner != consumer
             for lease in leases.values()
             for take in lease.takes
         )

@@ -222,7 +222,7 @@ class QueueLedger:
     def _progress_of(self, life: str) -> ConsumerProgress:
         return self.progress.setdefault(self.lives.get(life, life), ConsumerProgress())
 
-    def _apply_gone(self, life: str) -> None:
+    def _apply_departed(self, life: str) -> None:
         client = self.lives.pop(life, None)
         if client is not None:  # it may still call, and then learns why it is refused
             self.dismissed[life] = client
@@ -365,7 +365,7 @@ _APPLY: Final[dict[str, Any]] = {
     "start": QueueLedger._apply_start,
     "meet": QueueLedger._apply_meet,
     "progress": QueueLedger._apply_progress,
-    "gone": QueueLedger._apply_gone,
+    "gone": QueueLedger._apply_departed,
     "forgotten": QueueLedger._apply_forgotten,
     "put": QueueLedger._apply_put,
     "in": QueueLedger._apply_in,

@@ -83,7 +83,9 @@ class Client:
         self.caller: CallerId = CallerId(self.id, life, last_committed, description, node)
         keeps = description.journal is not None
         self.handle_state: HandleState = HandleState(ray.cloudpickle, keeps=keeps, owned=owned)
-        self.connection: Connection = Connection(ray, name, self.caller, actor, self.handle_state)
+        self.connection: ActorConnection = ActorConnection(
+            ray, name, self.caller, actor, self.handle_state
+        )
         self.connection.start()
         self.leave: Callable[[], object] = weakref.finalize(self, self.connection.leave)
 
@@ -215,7 +217,7 @@ class _PendingAnswer:
         reference: Ray's reference of the answer.
     """
 
-    def __init__(self, connection: Connection, reference: Any) -> None:
+    def __init__(self, connection: ActorConnection, reference: Any) -> None:
         self._connection = connection
         self.gate: Gate = Gate()
         self._future = reference.future()
@@ -251,7 +253,7 @@ class _PendingAnswer:
         raise error
 
 
-class Connection:
+class ActorConnection:
     """Sends heartbeats to the actor, and fails waiting calls when no answer can come.
 
     Ray never answers calls that were made before `ray.shutdown`, and starts a cluster for calls

@@ -94,7 +94,7 @@ class RayTask:
         elif isinstance(error, exceptions.RayTaskError):
             self._finish(_failure_there(error))
         elif is_loss(error):
-            self._connection.request_soon(partial(self._on_lost, error), "place_of", self.key)
+            self._connection.schedule_request(partial(self._on_lost, error), "place_of", self.key)
         else:
             self._finish(error)
 
@@ -113,7 +113,7 @@ class RayTask:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)
-        self._connection.report_soon()
+        self._connection.schedule_report()
 
 
 class OtherProgramWorker(concurrent.futures.Future[None]):
@@ -166,7 +166,7 @@ def await_other_programs(
             waiting.pop(key).end()
         await_other_programs(connection, waiting.values(), is_joined)
 
-    connection.request_soon(on_ended, "wait_ended", list(waiting))
+    connection.schedule_request(on_ended, "wait_ended", list(waiting))
 
 
 def _failure_there(error: Any) -> BaseException:

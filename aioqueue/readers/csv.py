@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final, overload
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, overload
 
 import numpy as np
 
@@ -252,9 +252,9 @@ class CsvFormat(FileFormat[Any]):
     """
 
     function = "read_csv"
-    extra = None
-    suffix = ".csv"
-    key = "line"
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = ".csv"
+    key: ClassVar[str | None] = "line"
     page = "howto/records.md"
 
     ahead = AHEAD

@@ -219,11 +219,11 @@ def _changed(path: str, storage_options: StorageOptions) -> list[Any] | None:
             status = os.stat(path)
             return [status.st_size, status.st_mtime_ns]
         system, inside = _fsspec().core.url_to_fs(path, **(storage_options or {}))
-        told = system.info(inside)
+        details = system.info(inside)
     except FileNotFoundError:
         return None  # reading the file will raise the error
     names = ("size", "mtime", "LastModified", "last_modified", "updated", "ETag", "etag")
-    return [str(told[name]) for name in names if told.get(name) is not None]
+    return [str(details[name]) for name in names if details.get(name) is not None]
 
 
 def _relative(paths: Sequence[Any]) -> list[str]:

@@ -9,7 +9,7 @@ import codecs
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Final, NamedTuple, overload
+from typing import IO, Any, ClassVar, Final, NamedTuple, overload
 
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.arguments import checked_count
@@ -138,9 +138,9 @@ class LineFormat(FileFormat[Any]):
     """Lines of text, or of bytes. A mark is that of a `LineBlock`."""
 
     function = "read_lines"
-    extra = None
-    suffix = ".txt"
-    key = "line"
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = ".txt"
+    key: ClassVar[str | None] = "line"
     page = "howto/records.md"
 
     encoding: str | None
@@ -494,9 +494,9 @@ class JsonLineFormat(FileFormat[Any]):
     """A JSON value on each line. A mark is that of a `LineBlock`."""
 
     function = "read_json_lines"
-    extra = None
-    suffix = ".jsonl"
-    key = "line"
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = ".jsonl"
+    key: ClassVar[str | None] = "line"
     page = "howto/records.md"
 
     encoding: str

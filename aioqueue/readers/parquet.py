@@ -439,8 +439,8 @@ class _ArrowFile:
 class _TableFormat(FileFormat[dict[str, Any]], is_kind=False):
     """Files of tables, which pyarrow decodes. A mark is that of a `Portion`."""
 
-    extra = "parquet"
-    key = "row"
+    extra: ClassVar[str | None] = "parquet"
+    key: ClassVar[str | None] = "row"
     page = "howto/records.md"
 
     open_file: ClassVar[type[_ParquetFile | _ArrowFile]]
@@ -640,16 +640,16 @@ class ParquetFormat(_TableFormat):
     """Parquet files."""
 
     function = "read_parquet"
-    suffix = ".parquet"
-    open_file = _ParquetFile
+    suffix: ClassVar[str | None] = ".parquet"
+    open_file: ClassVar[type[_ParquetFile | _ArrowFile]] = _ParquetFile
 
 
 class ArrowFormat(_TableFormat):
     """Arrow files, or streams."""
 
     function = "read_arrow"
-    suffix = ".arrow"
-    open_file = _ArrowFile
+    suffix: ClassVar[str | None] = ".arrow"
+    open_file: ClassVar[type[_ParquetFile | _ArrowFile]] = _ArrowFile
 
 
 def _is_same(given: Any, found: int | float) -> bool:

@@ -105,7 +105,7 @@ class FileFormat(ABC, Generic[T]):
     """The extra that it needs; ``None`` if it needs none."""
 
     suffix: ClassVar[str | None]
-    """The usual ending of its files, with the dot; ``None`` if there is none."""
+    """The usual ending of its files, with the dot; ``None`` without one."""
 
     key: ClassVar[str | None]
     """What a key has behind the path and a colon; ``None`` if it is the path alone."""
@@ -674,12 +674,12 @@ def read_whole_files(
 
 @dataclass(frozen=True)
 class WholeFileFormat(FileFormat[bytes]):
-    """Files of which each is one record."""
+    """Files that are one record each."""
 
     function = "read_whole_files"
-    extra = None
-    suffix = None
-    key = None
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = None
+    key: ClassVar[str | None] = None
     page = "howto/records.md"
 
     most: int | None
@@ -723,9 +723,9 @@ class RecordFormat(FileFormat[bytes]):
     """Files of records of a fixed length. All fields are in bytes."""
 
     function = "read_records"
-    extra = None
-    suffix = None
-    key = "number"
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = None
+    key: ClassVar[str | None] = "number"
     page = "howto/records.md"
 
     record: int

@@ -13,7 +13,7 @@ import io
 import logging
 import re
 from collections.abc import Iterator
-from typing import IO, Any, Final, Literal, NamedTuple, overload
+from typing import IO, Any, ClassVar, Final, Literal, NamedTuple, overload
 
 from aioqueue import DataLossError
 from aioqueue.base.arguments import checked_flag
@@ -513,9 +513,9 @@ class TarFormat(FileFormat[Any]):
     """
 
     function = "read_tar"
-    extra = None
-    suffix = ".tar"
-    key = "member"
+    extra: ClassVar[str | None] = None
+    suffix: ClassVar[str | None] = ".tar"
+    key: ClassVar[str | None] = "member"
     page = "howto/records.md"
 
     ahead = _AHEAD
@@ -523,7 +523,7 @@ class TarFormat(FileFormat[Any]):
     def __init__(self, grouped: bool, most: int | None) -> None:
         self._grouped = grouped
         self._most = most
-        self._records_of = _Samples(most).of if grouped else _files
+        self._records_of = _SampleAssembler(most).of if grouped else _files
 
     def options(self) -> dict[str, Any]:
         return {"grouped": self._grouped}
@@ -545,28 +545,28 @@ def sample_and_extension(name: str) -> tuple[str, str] | None:
     return f"{folder}{slash}{stem}", extension
 
 
-class _Piece(NamedTuple):
+class _SampleField(NamedTuple):
     key: str
     value: Any
     size: int
     offset: int
 
 
-def _files(found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
+def _files(found: Iterator[Member | None], path: str) -> Iterator[_SampleField]:
     for member in found:
         if member is not None:
             name, data, offset = member
-            yield _Piece(name, (name, data), len(data), offset)
+            yield _SampleField(name, (name, data), len(data), offset)
 
 
-class _Samples:
+class _SampleAssembler:
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self._has_said = False
+        self._has_warned = False
 
-    def of(self, found: Iterator[Member | None], path: str) -> Iterator[_Piece]:
+    def of(self, found: Iterator[Member | None], path: str) -> Iterator[_SampleField]:
         """Yield the samples of an archive, except for one that damage may have cut short."""
-        piece: _Piece | None = None
+        piece: _SampleField | None = None
         for member in found:
             if member is None:  # the end of the archive completes its last sample
                 if piece is not None:
@@ -582,7 +582,7 @@ class _Samples:
             if piece is None or piece.key != key:
                 if piece is not None:
                     yield piece
-                piece = _Piece(key, {"__key__": key, "__url__": path}, 0, offset)
+                piece = _SampleField(key, {"__key__": key, "__url__": path}, 0, offset)
             if extension in piece.value:
                 raise DataLossError(
                     f"{path}: sample {key!r} has {extension!r} twice: the second one is {name!r},"
@@ -604,8 +604,8 @@ class _Samples:
                 raise DataLossError(path=path, offset=piece.offset, fault=fault)
 
     def _leave_out(self, name: str, path: str) -> None:
-        if not self._has_said:
-            self._has_said = True
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "read_tar leaves out members that belong to no sample, such as %r in %s;"
                 " to read them, pass grouped=False",
@@ -614,9 +614,9 @@ class _Samples:
             )
 
 
-def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:
+def _runs(pieces: Iterator[_SampleField]) -> Iterator[Records[Any]]:
     """Yield about a block of records at a time. Records before damage are sound."""
-    run: list[_Piece] = []
+    run: list[_SampleField] = []
     size = 0
     try:
         for piece in pieces:
@@ -633,5 +633,5 @@ def _runs(pieces: Iterator[_Piece]) -> Iterator[Records[Any]]:
         yield _records(run)
 
 
-def _records(run: list[_Piece]) -> Records[Any]:
+def _records(run: list[_SampleField]) -> Records[Any]:
     return Records([piece.key for piece in run], [piece.value for piece in run], run[0].offset)

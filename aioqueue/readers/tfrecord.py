@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, ClassVar, Final, Self
 
 from aioqueue import DataLossError
 from aioqueue.base.display_text import without_secrets
@@ -98,9 +98,9 @@ class TFRecordFormat(FileFormat[bytes]):
     """TFRecord files. A mark is an offset."""
 
     function = "read_tfrecords"
-    extra = "tfrecord"
-    suffix = ".tfrecord"
-    key = "offset"
+    extra: ClassVar[str | None] = "tfrecord"
+    suffix: ClassVar[str | None] = ".tfrecord"
+    key: ClassVar[str | None] = "offset"
     page = "howto/records.md"
 
     most: int | None

@@ -19,7 +19,7 @@ only this one.
   `InvalidArgumentError` if there is no such place.
 * A caller asks a scan once, for one form: values, entries, or entries with places. All forms have
   the same items in the same order. Only `Scan.placed` pays for places.
-* Whoever closes the iterator closes the files. No scan shares state with another one.
+* Closing the iterator closes the files. No scan shares state with another one.
 * A source that can only be read in a task implements `_ascan` as well, and its `_scan` raises.
 * A source that finds any item without reading others also implements `_pick`.
 """
@@ -181,7 +181,7 @@ class BaseSource(ABC, Generic[T]):
 
     _reads_queue: bool = False
     """Whether it reads one of our queues: threads through `_scan`, tasks through `_ascan`, and
-    pipelines on lease through `_lent`."""
+    pipelines on lease through `_leases`."""
 
     _is_async: bool = False
     """Whether only ``async for`` iterates over the source, through `_ascan`."""
@@ -348,7 +348,7 @@ class BaseSource(ABC, Generic[T]):
         """
         return None
 
-    def _lent(self) -> Any:
+    def _leases(self) -> Any:
         """For a run over a queue: takes elements on lease (`aioqueue.queues.leases`); otherwise
         ``None``."""
         return None

@@ -74,7 +74,7 @@ class SourceReader:
         """What was taken from a queue and is not yet enqueued; ``None`` for another source."""
         if isinstance(source, AsyncQueue | sync.BlockingQueue):
             self.queue = source.sync
-            self.leases = source._lent()
+            self.leases = source._leases()
             self._take, self._take_async = self.leases.take, self.leases.take_async
         elif isinstance(source, BaseStream):
             self._take, self._take_async = _unnumbered(*source._takers())

@@ -213,7 +213,7 @@ def _column_for(first: Any, size: int, memory: BatchMemory) -> _Column:
     tensor = _as_tensor(first)
     if tensor is not None and tensor.nbytes >= _LARGE:
         try:
-            return _Rows(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
+            return _TensorRows(type(first), memory.empty((size, *tensor.shape), tensor.dtype))
         except RuntimeError:  # no memory for all of them, but there may be fewer
             pass
     return _PlainValues([])
@@ -236,7 +236,7 @@ class _PlainValues:
         return default_collate(many(self._values))
 
 
-class _Rows:
+class _TensorRows:
     """Large tensors or arrays of one dtype and shape, as rows of the batch."""
 
     def __init__(self, kind: type, rows: torch.Tensor) -> None:

@@ -105,7 +105,7 @@ class _DatasetCopier:
             return self._copy_container(value, has_wrapped=False)
         if isinstance(value, Dataset):
             return self.copy_of(value)
-        if not (is_wrapped or _looks_like_dataset(value)) or _is_data(value):
+        if not (is_wrapped or _is_like_dataset(value)) or _is_data(value):
             return value
         # Only a guess: it looks like a dataset, so a copy that fails is no error.
         try:
@@ -148,7 +148,7 @@ def _has_dataset(values: Iterable[Any]) -> bool:
     return any(issubclass(kind, Dataset) for kind in set(map(type, values)))
 
 
-def _looks_like_dataset(value: Any) -> bool:
+def _is_like_dataset(value: Any) -> bool:
     """Return whether an object has the methods of a dataset.
 
     An object with a ``__del__`` owns something that a copy would release twice.

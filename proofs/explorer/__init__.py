@@ -19,7 +19,7 @@ by these events, in any order:
 * the queue is closed, plainly or with its pending enqueues cancelled;
 * its capacity is set to another one.
 
-After every event the machine is compared with `Model`, which is written as the rules are told
+After every event the machine is compared with `Model`, which follows the rules literally
 (plain lists; a waiting batch simply takes its rows; no claims, no bounds, no tickets): the
 state of every attempt, the rows in every hand and in the storage, in order, what was notified and
 which wakers are to be woken, errors and statistics. Since the model lets everything proceed
@@ -35,7 +35,7 @@ digests.
 
 **What bounds it.** Worlds are finite: every caller makes ``operations`` operations, of one row
 or two. Withdrawals, closes and changes of the capacity are also bounded, to so many in one path
-(``withdrawals``, ``closes``, ``resizes``); as many as there are operations is as good as no bound.
+(``withdrawals``, ``closes``, ``resizes``); as many as there are operations is no bound.
 Closing a closed queue again, and plainly closing a closing one, are not tried: they change nothing
 (`test_machine` shows it). Everything else within the stated size is tried, in every order.
 

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dones", type=int, default=0, help="calls of task_done; adds joins")
     parser.add_argument("--failures", type=int, default=0, help="the same as closes, by a failure")
     parser.add_argument(
-        "--stands-by", action="store_true", help="let tasks stand by, in the worlds with loops"
+        "--has-standby", action="store_true", help="let tasks stand by, in the worlds with loops"
     )
     parser.add_argument("--seconds", type=float, help="give up after this time")
     given = parser.parse_args(arguments)
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
             resizes=given.resizes,
             dones=given.dones,
             failures=given.failures,
-            stands_by=given.stands_by,
+            has_standby=given.has_standby,
         )
         print(setting, flush=True)
         result = explore(setting, deadline=deadline, progress=True)

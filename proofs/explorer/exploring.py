@@ -63,7 +63,9 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
                 try:
                     world.apply(event)
                 except Exception as error:
-                    raise ViolationError(f"{error}\n{setting}\n{_told((path, event))}") from error
+                    raise ViolationError(
+                        f"{error}\n{setting}\n{_formatted((path, event))}"
+                    ) from error
                 result.transitions += 1
                 result.kinds[event[0]] += 1
                 digest = world.digest()
@@ -79,7 +81,7 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
     return result
 
 
-def _told(path: Path) -> str:
+def _formatted(path: Path) -> str:
     events: list[Event] = []
     while path:
         path, event = path

@@ -1,4 +1,4 @@
-"""The rules, told with plain lists, and the callers that they are told about."""
+"""The rules, with plain lists, and the callers that they are about."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Setting:
         dones: the same for calls of ``task_done``; those that are refused do not count.
         failures: the same for closes by a failure.
         capacities: what it may be changed to.
-        stands_by: whether calls for one row, of two-step wakers, also stand by.
+        has_standby: whether calls for one row, of two-step wakers, also stand by.
         machine: the class to explore; another one only to see that mistakes are found.
     """
 
@@ -67,14 +67,14 @@ class Setting:
     dones: int = 0
     failures: int = 0
     capacities: tuple[int | None, ...] = (1, 2, None)
-    stands_by: bool = False
+    has_standby: bool = False
 
     def __str__(self) -> str:
         return (
             f"producers {self.producers}, consumers {self.consumers}, operations {self.operations},"
             f" capacity {self.capacity}, bytes {self.max_bytes}, keep {self.keep}, {self.storage},"
             f" withdrawals {self.withdrawals}, closes {self.closes}, resizes {self.resizes},"
-            f" dones {self.dones}, failures {self.failures}" + ", stands by" * self.stands_by
+            f" dones {self.dones}, failures {self.failures}" + ", stands by" * self.has_standby
         )
 
 
@@ -116,10 +116,10 @@ class Op:
         "n",
         "rows",
         "state",
-        "stood_by",
         "two_step",
         "up_to",
         "waker",
+        "was_in_standby",
     )
 
     def __init__(self, kind: str, caller: Caller, rows: list[int]) -> None:
@@ -135,7 +135,7 @@ class Op:
         self.held: list[int] = []  # taken
         self.copies = False  # it has its rows, and its owner is copying them
         self.expired = False
-        self.stood_by = False  # and its owner has not begun it
+        self.was_in_standby = False  # and its owner has not begun it
         self.state = PENDING
         self.error: tuple[Any, ...] | None = None
         self.attempt: Any = None
@@ -154,7 +154,7 @@ class Caller:
 
 
 class Model:
-    """The rules, told with plain lists."""
+    """The rules, with plain lists."""
 
     __slots__ = (
         "back",
@@ -221,7 +221,7 @@ class Model:
         line.append(op)
         self.settle(op)
 
-    def may_stand_by(self, op: Op) -> bool:
+    def may_enter_standby(self, op: Op) -> bool:
         """Nobody waits, nobody stands by on its side, and it cannot proceed."""
         waits = self.enqueues or self.dequeues or self.phase is not QueueState.OPEN
         if waits or any(bool(other.rows) == bool(op.rows) for other in self.standby):
@@ -301,7 +301,8 @@ class Model:
         return len(self.entered) - self.finished
 
     def settle_joins(self, calling: Op | None = None) -> None:
-        """Let go whoever waits until all is done, if it is, or a failure has closed the queue."""
+        """Release callers that wait until all is done, if it is, or a failure has closed the
+        queue."""
         for op in list(self.joins):
             if self.has_failed:
                 self._end(op, FAILED, calling, ("unfinished", self.unfinished))

@@ -63,7 +63,7 @@ class PlainStorage(ObjectStorage):
 
 
 class EagerStorage(PlainStorage):
-    """First in, first out, but told of every row that comes, as a shuffle buffer is."""
+    """First in, first out, but informed of every row that comes, as a shuffle buffer is."""
 
     eager = True
 
@@ -82,13 +82,13 @@ class LendingStorage(PlainStorage):
     """First in, first out; batches are copied by their owners, as in blocks and on shelves.
 
     It notes what is being copied: memory that was reserved and not given back, or given back twice,
-    is found, and so are rows in hands that were let go of too early, or never.
+    is found, and so are claimed rows that were released too early, or never.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.staged: dict[int, int] = {}  # batches not all in, by first row: how many rows are
-        self.lent: set[int] = set()  # rows in the hands of batches
+        self.claimed: set[int] = set()  # rows in the hands of batches
 
     def is_large(self, n: int) -> bool:
         return True
@@ -111,20 +111,20 @@ class LendingStorage(PlainStorage):
 
     def hold(self, held: Held, n: int) -> None:
         super().hold(held, n)
-        self.lent.update(held.parts)
+        self.claimed.update(held.parts)
 
     def hold_one(self, held: Held) -> None:
         super().hold_one(held)
-        self.lent.difference_update(held.parts)
+        self.claimed.difference_update(held.parts)
 
     def restore(self, held: Held) -> None:
-        self.lent.difference_update(held.parts)
+        self.claimed.difference_update(held.parts)
         super().restore(held)
 
     def free(self, held: Held) -> None:
-        if not self.lent.issuperset(held.parts):
+        if not self.claimed.issuperset(held.parts):
             raise ViolationError("rows were let go of twice")
-        self.lent.difference_update(held.parts)
+        self.claimed.difference_update(held.parts)
         super().free(held)
 
 

@@ -115,16 +115,16 @@ class World:
                     seen.add(alike)
                     for kind in caller.kinds:
                         yield "begin", index, kind
-                        stands_by = self.setting.stands_by and caller.waker.two_step
-                        if stands_by and kind in ("put", "take"):
+                        may_stand_by = self.setting.has_standby and caller.waker.two_step
+                        if may_stand_by and kind in ("put", "take"):
                             yield "stand", index, kind
                 continue
-            if op.stood_by:
+            if op.was_in_standby:
                 yield "retry", index
                 yield "start", index
             in_any_order = op.copies or op.leased or not op.two_step
             runs = in_any_order or caller.waker.line[:1] == [op]
-            if op.state is not PENDING and runs and not op.stood_by:
+            if op.state is not PENDING and runs and not op.was_in_standby:
                 yield "resume", index
             if self.withdrawals:
                 yield "withdraw", index
@@ -154,8 +154,8 @@ class World:
         wakes = getattr(self, "_" + event[0])(*event[1:])
         self._check(wakes, before)
 
-    def _stand(self, index: int, kind: str) -> Collection[Waker]:
-        return self._begin(index, kind, stands_by=True)
+    def _enter_standby(self, index: int, kind: str) -> Collection[Waker]:
+        return self._begin(index, kind, may_stand_by=True)
 
     def _retry(self, index: int) -> Collection[Waker]:
         caller = self.callers[index]
@@ -173,7 +173,7 @@ class World:
         caller = self.callers[index]
         op = caller.op
         assert op is not None
-        op.stood_by = False
+        op.was_in_standby = False
         wakes = self.machine.begin(op.attempt, caller.waker)
         if op not in self.model.standby:
             _expect(op.attempt.waits, "in line, but nobody tells its owner", op)
@@ -185,7 +185,7 @@ class World:
             self._leave(caller, op)
         return wakes
 
-    def _begin(self, index: int, kind: str, *, stands_by: bool = False) -> Collection[Waker]:
+    def _begin(self, index: int, kind: str, *, may_stand_by: bool = False) -> Collection[Waker]:
         caller = self.callers[index]
         caller.left -= 1
         rows: list[int] = []
@@ -210,10 +210,10 @@ class World:
                 self._deliver(got)
             return ()
         attempt = op.attempt = _attempt(op, columns)
-        if stands_by and self.machine.stand_by(attempt, caller.waker):
-            _expect(self.model.may_stand_by(op), "stands by where it may not", op)
+        if may_stand_by and self.machine.stand_by(attempt, caller.waker):
+            _expect(self.model.may_enter_standby(op), "stands by where it may not", op)
             self.model.standby.append(op)
-            op.stood_by = True
+            op.was_in_standby = True
             caller.op = op
             return ()
         wakes = self.machine.begin(attempt, caller.waker if can_wait else None)
@@ -393,8 +393,9 @@ class World:
         self._check_statistics(len(held))
         if isinstance(storage, LendingStorage):
             ops = [caller.op for caller in self.callers if caller.op is not None]
-            lent = [row for op in ops if op.n > 1 and op.state is not PENDING for row in op.held]
-            _expect(storage.lent == set(lent), "rows in hands are not let go of", storage.lent)
+            claimed = [row for op in ops if op.n > 1 and op.state is not PENDING for row in op.held]
+            expected = set(claimed)
+            _expect(storage.claimed == expected, "claimed rows are not released", storage.claimed)
             staged = {op.rows[0] for op in model.enqueues if op.kind == "put_many"}
             _expect(set(storage.staged) == staged, "memory is not given back", storage.staged)
 
@@ -402,11 +403,11 @@ class World:
         attempt = op.attempt
         _expect(attempt.state is op.state, "in another state", op, attempt.state, op.state)
         if isinstance(attempt, Take):
-            hands = self._rows(attempt)
+            claimed = self._rows(attempt)
             if op.state is PENDING:
-                _expect(not hands, "holds rows that it has only claimed", op, hands)
+                _expect(not claimed, "holds rows that it has only claimed", op, claimed)
             else:
-                _expect(hands == op.held, "was given other rows", op, hands)
+                _expect(claimed == op.held, "was given other rows", op, claimed)
         elif isinstance(attempt, PutMany):
             _expect(attempt.done == op.done, "has put in otherwise", op, attempt.done)
         if op.state is FAILED:
@@ -489,7 +490,7 @@ class World:
 
         def describe(op: Op) -> tuple[Any, ...]:
             is_over = op.state is FAILED or (op.state is DONE and not op.held)
-            if is_over and not op.stood_by:
+            if is_over and not op.was_in_standby:
                 # It has only to run on; what it was no longer matters.
                 return (ord(op.waker), op.caller.left, bool(op.rows), -1)
             return (
@@ -499,7 +500,7 @@ class World:
                 _STATES[op.state],
                 op.done,
                 op.expired,
-                op.stood_by,
+                op.was_in_standby,
                 op.copies,
                 *[rank[row] for row in self._rows(op.attempt)],
             )

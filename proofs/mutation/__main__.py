@@ -43,8 +43,8 @@ PACKAGE = "aioqueue"
 FILES = """
 core/machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
 core/storage/*.py worlds/*.py queues/*.py coordination/*.py
-items/item.py items/provenance.py sources/source_reader.py
-workers/calls.py workers/retries.py workers/flow_control.py workers/job.py
+workers/calls.py workers/retries.py sources/source_reader.py workers/flow_control.py
+items/item.py items/provenance.py items/reordering.py workers/job.py
 workers/executors/worker_threads.py workers/executors/threads.py workers/executors/tasks.py
 workers/executors/process_child.py workers/executors/chunks.py
 workers/executors/processes.py processes/*.py
@@ -52,36 +52,39 @@ processes/fork_server/*.py
 """
 """What is mutated, below the package."""
 TESTS = """
-core/test_machine.py core/test_corners.py core/test_exhaustive.py core/elements/test_philox.py
-core/storage/test_copying.py core/storage/test_contract.py core/storage/test_corners.py
-core/storage/test_private.py
-system/test_gil_lock.py system/test_locks.py worlds/test_corners.py worlds/test_scopes.py
-queues/test_threads.py
-queues/test_queues.py coordination/test_coordinator.py coordination/test_stop.py
-coordination/test_failures.py coordination/test_join.py coordination/test_register.py
-coordination/test_block.py coordination/test_runner.py
-coordination/test_outcomes.py coordination/test_joins.py coordination/test_loopers.py
-coordination/test_native_cancellation.py coordination/test_corners.py
-queues/test_cancellation.py queues/test_adversary.py queues/test_corners.py
-core/storage/test_weighed.py core/storage/test_accounting.py worlds/test_cells.py
-worlds/test_owners.py worlds/test_overtaken.py queues/test_max_bytes.py
-queues/test_reentrance.py queues/test_resizing.py
-queues/test_call_when_closed.py queues/test_values.py system/test_forks.py test_errors.py
-core/elements/test_element_spec.py coordination/test_restarts.py coordination/test_draining.py
-coordination/test_latecomers.py
-coordination/test_mixups.py coordination/test_whereabouts.py coordination/test_watching.py
-coordination/test_leaving.py coordination/test_requests.py coordination/test_woken.py
-coordination/test_slow_stops.py coordination/test_places_of_blocks.py coordination/test_turns.py
-coordination/test_call_when_over.py coordination/test_exits.py coordination/test_loops.py
-queues/test_elsewhere.py queues/test_trees.py batcher/test_batcher.py batcher/test_batcher_ends.py
-base/test_tracebacks.py test_testing.py telemetry/metrics/test_queue_samples.py
-coordination/test_watchdog.py telemetry/explain/test_stacks.py telemetry/explain/test_root_causes.py
-pipeline/test_left.py pipeline/test_elastic.py
-pipeline/test_merging.py pipeline/test_tapes.py pipeline/test_rows.py
-pipeline/test_runs.py pipeline/test_where_it_failed.py pipeline/test_journal.py
-queues/test_bad_input.py processes workers pipeline/streams/test_batching.py
-sources/test_sources.py pipeline/streams/test_draining.py latest/test_latest.py
-batcher/test_watching.py
+core/test_machine.py core/test_machine_corners.py core/test_machine_exhaustive.py test_philox.py
+core/storage/test_columns_copying.py core/storage/test_protocol.py
+core/storage/test_shelf_corners.py core/storage/test_columns_private.py system/test_locks_gil.py
+test_locks.py worlds/test_waker_corners.py worlds/test_scopes.py queues/test_blocking_threads.py
+queues/test_queue_core.py coordination/test_coordinator.py
+coordination/test_coordinator_core_stop.py coordination/test_coordinator_core_failures.py
+coordination/test_coordinator_core_join.py coordination/test_coordinator_core_register.py
+coordination/test_coordinator_core_block.py coordination/test_runs_of_queue_runners.py
+coordination/test_classify_outcomes.py coordination/test_coordinator_core_interrupted_joins.py
+coordination/test_blocking_loopers.py coordination/test_cancellations_native.py
+coordination/test_coordinator_core_corners.py queues/test_queue_core_cancellation.py
+queues/test_queue_core_adversary.py queues/test_queue_core_corners.py
+core/storage/test_sized_weighed.py core/storage/test_blocks_accounting.py
+worlds/test_asyncio_cells.py worlds/test_waker_owners.py worlds/test_waker_overtaken.py
+queues/test_queue_core_max_bytes.py queues/test_queue_core_reentrance.py
+queues/test_queue_core_resizing.py queues/test_queue_core_call_when_closed.py
+queues/test_queue_core_values.py test_forks.py test_errors.py core/elements/test_spec.py
+coordination/test_restarts.py coordination/test_coordinator_core_draining.py
+coordination/test_runs_latecomers.py coordination/test_misuse.py telemetry/explain/test_frames.py
+coordination/test_runner_metrics.py coordination/test_coordinator_core_leaving.py
+coordination/test_cancellations_requests.py coordination/test_coordinator_core_wakeups.py
+coordination/test_shutdown_slow_stops.py coordination/test_coordinator_core_places_of_blocks.py
+coordination/test_tasks_turns.py coordination/test_runs_call_when_over.py
+coordination/test_shutdown_exits.py coordination/test_workers_loops.py
+queues/test_queue_core_names_of_others.py queues/test_queue_core_trees.py batcher/test_batcher.py
+batcher/test_batcher_ends.py test_tracebacks.py test_testing.py
+telemetry/metrics/test_queue_samples.py coordination/test_watchdog.py
+telemetry/explain/test_stacks.py telemetry/explain/test_wait_graph_root_causes.py
+telemetry/explain/test_wait_graph.py pipeline/test_run_left.py pipeline/test_ledger.py
+pipeline/test_merge.py pipeline/test_replay_log.py pipeline/test_rows.py pipeline/test_run.py
+pipeline/test_rows_failures.py items/test_journal.py queues/test_queue_core_bad_input.py processes
+workers pipeline/streams/test_batch.py sources/test_source.py
+pipeline/streams/test_forward_draining.py test_latest.py batcher/test_batcher_explained.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""
@@ -94,7 +97,7 @@ IN_PROCESSES = (
 PROCESS_TESTS = (
     "tests/processes/",
     "tests/workers/test_processes.py",
-    "tests/workers/test_process_life.py",
+    "tests/workers/test_processes_life.py",
     "tests/base/test_tracebacks.py::TestTracebacks::test_of_processes",
 )
 TEST_SECONDS = 20
@@ -307,7 +310,7 @@ class Trial:
     def _tests_for(self, name: str, statement: int) -> list[str]:
         """The tests that reach a statement, as many as there is time for.
 
-        Those come first that have killed most in the file; then, by turns, those that reach little
+        Those come first that have killed most in the file; then, in turn, those that reach little
         else, and the quickest case of each.
         """
         reaching = set(self.reached_by.get(statement, ()))

@@ -106,10 +106,10 @@ class Source:
     @functools.cached_property
     def mutants(self) -> list[Mutant]:
         """All changes that make a difference to what is run."""
-        return self._told_apart(filter(self._makes_a_difference, self._found))
+        return self._with_distinct_names(filter(self._makes_a_difference, self._found))
 
     @staticmethod
-    def _told_apart(mutants: Iterator[Mutant]) -> list[Mutant]:
+    def _with_distinct_names(mutants: Iterator[Mutant]) -> list[Mutant]:
         """Name those by numbers that read the same."""
         seen: dict[str, int] = {}
         result = []

@@ -70,34 +70,34 @@ class Verdict:
     lost: str | None = None
 
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Is told which library is about to play."""
 
 
-def compare(program: Program, tell: Tell = lambda library: None) -> Verdict:
+def compare(program: Program, notify: Notify = lambda library: None) -> Verdict:
     """Play a program on both libraries.
 
     Args:
         program: to be played; several times if a difference shows.
-        tell: is told which library is about to play.
+        notify: is told which library is about to play.
     """
-    verdict = _once(program, tell)
+    verdict = _once(program, notify)
     for _ in range(AGAIN):
         if verdict.difference is None:
             break
-        again = _once(program, tell)
+        again = _once(program, notify)
         if again.difference is None:
             return replace(again, unsteady=verdict.difference)
         verdict = again
     return verdict
 
 
-def shrunk(difference: Difference, tell: Tell = lambda library: None) -> Difference:
+def shrunk(difference: Difference, notify: Notify = lambda library: None) -> Difference:
     """The same difference, or one like it, with as few lines as possible.
 
     Args:
         difference: found by `compare`.
-        tell: is told which library is about to play.
+        notify: is told which library is about to play.
     """
     lines = difference.program.lines[: difference.line + 1]
     difference = replace(difference, program=replace(difference.program, lines=lines))
@@ -106,7 +106,7 @@ def shrunk(difference: Difference, tell: Tell = lambda library: None) -> Differe
         at = 0
         while at < len(lines):
             fewer = lines[:at] + lines[at + size :]
-            found = _once(replace(difference.program, lines=fewer), tell, HASTE).difference
+            found = _once(replace(difference.program, lines=fewer), notify, HASTE).difference
             if found is not None and _alike(found, difference):
                 lines, difference = fewer, found
             else:
@@ -116,13 +116,13 @@ def shrunk(difference: Difference, tell: Tell = lambda library: None) -> Differe
         size //= 2
 
 
-def _once(program: Program, tell: Tell, guard: int = GUARD) -> Verdict:
+def _once(program: Program, notify: Notify, guard: int = GUARD) -> Verdict:
     lines = [Compiled(line) for line in program.lines]
     seen = []
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "files"  # the same for both: its name is in what readers return
         for name, library in (("TensorFlow", theirs()), ("aioqueue", ours())):
-            tell(name)
+            notify(name)
             folder.mkdir()
             seen.append(play(library, lines, str(folder), guard))
             shutil.rmtree(folder)

@@ -49,10 +49,10 @@ def _records(draw: random.Random, slots: list[Slot]) -> list[bytes]:
         # A message with what is no text, or has zeros in it, TensorFlow cannot raise whole.
         if broken.isascii() and b"\0" not in broken:
             made[at] = broken
-    return [one for one in made if plain or _can_be_told(one)] or [b""]
+    return [one for one in made if plain or _is_distinguishable(one)] or [b""]
 
 
-def _can_be_told(data: bytes) -> bool:
+def _is_distinguishable(data: bytes) -> bool:
     return data.isascii() and b"\0" not in data
 
 

@@ -92,7 +92,7 @@ CHANGES = (
     "v.assign(tf.zeros([2, 3]))",
     "v.assign_add(tf.ones([2, 3]))",
 )
-LOOKS = (
+SETTINGS = (
     "v",
     "v.read_value()",
     "v * 2.0 - 1.0",
@@ -139,7 +139,7 @@ def variables(draw: random.Random) -> list[str]:
         for _ in range(draw.randint(0, 2)):
             change, read = draw.choice(CHANGES), draw.choice(READS)
             lines += [f"with tf.control_dependencies([{change}]): u = {read}", "near(u)", "near(u)"]
-    some = draw.choices((*CHANGES, *LOOKS, *LOOKS), k=draw.randint(3, 9))
+    some = draw.choices((*CHANGES, *SETTINGS, *SETTINGS), k=draw.randint(3, 9))
     lines += [f"near({fetch})" for fetch in some]
     return [*lines, "near(own)", "here(tf.assign_add(step, 2))", "here(step)"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from proofs.oracle.outcomes import Outcome, nearly, says_no_less
+from proofs.oracle.outcomes import Outcome, is_as_informative, nearly
 from proofs.oracle.stage import Sight
 
 __all__ = ("KINDER", "agree", "allowed")
@@ -122,7 +122,7 @@ def agree(theirs: Sight, ours: Sight) -> bool:
         (_, expected), (_, got) = expected, got
         return _fail_alike(expected, got) if expected[0] == "raises" else nearly(expected, got)
     if expected[0] == got[0] == "form":
-        return says_no_less(expected, got)
+        return is_as_informative(expected, got)
     return expected[0] == "raises" and _fail_alike(expected, got)
 
 

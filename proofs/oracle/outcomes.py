@@ -11,13 +11,13 @@ import numpy as np
 __all__ = (
     "Outcome",
     "about",
+    "described",
     "failed",
     "form",
+    "is_as_informative",
     "made",
     "nearly",
-    "says_no_less",
     "text_of",
-    "told",
 )
 
 Outcome = tuple[Any, ...]
@@ -66,16 +66,16 @@ NEWER_KINDS = re.compile(r"JPEG XL, |, WebP(?= required)")
 STRAGGLERS = re.compile(r"(?<=threads still running: ).*")
 
 
-def told(value: Any) -> Outcome:
+def described(value: Any) -> Outcome:
     """A value that a session returned: its type, dtype, shape and contents."""
     if isinstance(value, np.ndarray):
         return ("array", str(value.dtype), value.shape, _listed(value.tolist()))
     if isinstance(value, np.generic):
         return ("scalar", str(value.dtype), repr(value.item()))
     if isinstance(value, Mapping):
-        return ("dict", *((str(key), told(item)) for key, item in sorted(value.items())))
+        return ("dict", *((str(key), described(item)) for key, item in sorted(value.items())))
     if isinstance(value, (list, tuple)):
-        return (_sequence(value), *map(told, value))
+        return (_sequence(value), *map(described, value))
     return (type(value).__name__, repr(value))
 
 
@@ -96,7 +96,7 @@ def made(value: Any) -> Outcome:
     if hasattr(value, "initializer") and hasattr(value, "dtype"):
         return ("variable", value.name, value.dtype.base_dtype.name, str(value.shape))
     if isinstance(value, (bool, int, float, str, bytes, type(None), np.generic, np.ndarray)):
-        return told(value)
+        return described(value)
     return (type(value).__name__,)
 
 
@@ -130,7 +130,7 @@ def form(tensor: Any) -> Outcome:
     if hasattr(tensor, "dense_shape"):
         return ("sparse tensor", tensor.dtype.name, _static(tensor.get_shape()))
     if not hasattr(tensor, "dtype"):
-        return told(tensor)
+        return described(tensor)
     return ("tensor", tensor.dtype.base_dtype.name, _static(tensor.shape))
 
 
@@ -138,7 +138,7 @@ def _static(shape: Any) -> Outcome:
     return ("shape", None if shape.ndims is None else tuple(shape.as_list()))
 
 
-def says_no_less(expected: Any, got: Any) -> bool:
+def is_as_informative(expected: Any, got: Any) -> bool:
     """Whether two forms are the same, but for sizes that are known only in the second."""
     if not (isinstance(expected, tuple) and isinstance(got, tuple)):
         return bool(expected == got)
@@ -149,7 +149,7 @@ def says_no_less(expected: Any, got: Any) -> bool:
             and len(few) == len(many)
             and all(one in (None, other) for one, other in zip(few, many, strict=True))
         )
-    return len(expected) == len(got) and all(map(says_no_less, expected, got))
+    return len(expected) == len(got) and all(map(is_as_informative, expected, got))
 
 
 def failed(error: BaseException) -> Outcome:

@@ -268,10 +268,10 @@ class Writer:
             "late_close": 0.3 if self.blocks else 0,
         }
         name = self.draw.choices(list(actions), list(actions.values()))[0]
-        goes_on: bool = getattr(self, f"_{name}")()
-        if goes_on and self.chance(0.5):
+        continues: bool = getattr(self, f"_{name}")()
+        if continues and self.chance(0.5):
             self._size()
-        return goes_on
+        return continues
 
     def _feed(self, stem: str, values: list[str]) -> str:
         return "{" + ", ".join(f"{stem}{at}: {value}" for at, value in enumerate(values)) + "}"
@@ -305,7 +305,7 @@ class Writer:
     def _take(self) -> bool:
         stuck = not self.closed and not self.ready()
         if stuck and not self.blocks and self.chance(0.8):
-            return self._look()
+            return self._peek()
         fetch = "take"
         if self.chance(0.05):
             fetch = "[take, take]"
@@ -319,7 +319,7 @@ class Writer:
             n = min(n, 1)
         stuck = not self.closed and n > self.ready() and self.components[0].shape is not None
         if stuck and not self.blocks and self.chance(0.85):
-            return self._look()
+            return self._peek()
         spelled = f"[{n}]" if self.chance(0.02) else str(n)
         self.run(fetch, f"{{n: {spelled}}}", timeout=self._wait(stuck))
         if self.components[0].shape is not None:
@@ -359,7 +359,7 @@ class Writer:
         self.lines.append("here(closed)")
         return True
 
-    def _look(self) -> bool:
+    def _peek(self) -> bool:
         return self._size() if self.chance(0.7) else self._closed()
 
     def _declared(self) -> bool:
@@ -367,7 +367,7 @@ class Writer:
         constants = [line.split()[0] for line in self.lines if line[:4] in ("put0", "put1", "puts")]
         constants = [name for name in constants if name[-1].isdigit()]
         if not constants:
-            return self._look()
+            return self._peek()
         name = self.draw.choice(constants)
         if not self.blocks and not self.closed:
             if self.room() < 3:
@@ -382,7 +382,7 @@ class Writer:
     def _late_close(self) -> bool:
         """A close that may still wait for its turn when its time is up."""
         if not self._first_cut("put"):
-            return self._look()
+            return self._peek()
         self.lines += ["go(close, timeout=15)", "pause()"]
         return True
 
@@ -395,7 +395,7 @@ class Writer:
         else:
             side, line = "put", f"here(put, {self._feed('x', self.element())}, timeout=15)"
         if not self._first_cut(side):
-            return self._look()
+            return self._peek()
         self.lines.append(line)
         return True
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from proofs.oracle.outcomes import Outcome, about, failed, form, made, told
+from proofs.oracle.outcomes import Outcome, about, described, failed, form, made
 from proofs.oracle.quiet import settle
 
 __all__ = ("PRELUDE", "Compiled", "Sight", "Stage", "play")
@@ -244,6 +244,6 @@ def play(tf: Any, lines: Sequence[Compiled], folder: str, guard: int = GUARD) ->
 
 def _outcome(call: Any) -> Outcome:
     try:
-        return told(call())
+        return described(call())
     except Exception as error:
         return failed(error)

@@ -105,18 +105,20 @@ def test_no_outlet_reveals_a_secret(url: str) -> None:
     listed = items([url, url], epochs=1)
     pipeline = reader.prepare(len).batch(2)
     several = read_whole_files(items([url], epochs=1))
-    said = [repr(reader), repr(listed), repr(pipeline), repr(several), format_value([url, (url,)])]
-    said += [format_value(url.encode()), format_value(f"{'x' * 40} {url}")]
-    said += [format_value({url: url})]
-    said += [str(pipeline), pipeline._repr_svg_(), repr(DataLossError(path=url, fault="damage"))]
-    said += [str(InvalidArgumentError(f"paths: got {url!r}"))]
+    messages = [repr(one) for one in (reader, listed, pipeline, several)]
+    messages += [format_value([url, (url,)])]
+    messages += [format_value(url.encode()), format_value(f"{'x' * 40} {url}")]
+    messages += [format_value({url: url})]
+    messages += [str(pipeline), pipeline._repr_svg_()]
+    messages += [repr(DataLossError(path=url, fault="damage"))]
+    messages += [str(InvalidArgumentError(f"paths: got {url!r}"))]
     lost = DataLossError(path=url, offset=3, fault="damage")
     assert lost.path == url
-    said += [str(lost), str(copy.copy(lost)), str(pickle.loads(pickle.dumps(lost)))]
+    messages += [str(lost), str(copy.copy(lost)), str(pickle.loads(pickle.dumps(lost)))]
     for error in (OSError("no"), ValueError("no")):
         aioqueue.errors.add_note(error, f"while reading {url}")
-        said += traceback.format_exception(error)
-    for text in said:
+        messages += traceback.format_exception(error)
+    for text in messages:
         assert SECRET not in text, text
 
 
@@ -156,20 +158,20 @@ def test_names_do_no_harm_in_reprs_messages_and_explanations(name: str) -> None:
     pipeline = source.prepare(function).batch(1)
     answering: sync.Batcher[int, int] = sync.Batcher(list, name=name)
     with answering as batcher:
-        said = [repr(one) for one in (queue, queue.aio, runner, source, pipeline, batcher)]
-    said += [repr(mix([source, source], seed=1)), repr(aioqueue.Latest(name=name))]
+        messages = [repr(one) for one in (queue, queue.aio, runner, source, pipeline, batcher)]
+    messages += [repr(mix([source, source], seed=1)), repr(aioqueue.Latest(name=name))]
     with pytest.raises(aioqueue.QueueEmpty) as empty:
         queue.dequeue_nowait()
-    said.append(str(empty.value))
+    messages.append(str(empty.value))
     with pytest.raises(ExceptionGroup) as item:
         list(pipeline)
     with pytest.raises(ExceptionGroup) as worker, sync.Coordinator() as coord:
         coord.start(runner)
         coord.wait_for_stop()
     for group in (item.value, worker.value):
-        said += [str(group), *(note for one in group.exceptions for note in one.__notes__)]
-    said += str(aioqueue.explain()).split("\n")
-    for text in said:
+        messages += [str(group), *(note for one in group.exceptions for note in one.__notes__)]
+    messages += str(aioqueue.explain()).split("\n")
+    for text in messages:
         assert text.isprintable(), text
         assert SECRET not in text
 
@@ -266,9 +268,9 @@ def test_names_do_no_harm_in_what_is_exported(name: str, tmp_path: Path) -> None
     stages = (Stage(name, workers=2, service=0.004, capacity=4),)
     watching = Watching(history(stages, seconds=5, step=0.001))
     collected = [sample for one in RunCollector(watching).collect() for sample in one.samples]
-    said = [text for sample in collected for text in sample.labels.values()]
-    assert len(said) > 20
-    said += watching.scalars()
+    messages = [text for sample in collected for text in sample.labels.values()]
+    assert len(messages) > 20
+    messages += watching.scalars()
 
     def function(item: int) -> int:
         return item
@@ -278,9 +280,9 @@ def test_names_do_no_harm_in_what_is_exported(name: str, tmp_path: Path) -> None
     with pipeline.monitor() as monitor, monitor.trace(tmp_path / "trace.json"):
         list(pipeline)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    said += [event["name"] for event in events]
-    said += [event["args"]["name"] for event in events if "name" in event["args"]]
-    for text in said:
+    messages += [event["name"] for event in events]
+    messages += [event["args"]["name"] for event in events if "name" in event["args"]]
+    for text in messages:
         assert text.isprintable(), text
         assert SECRET not in text
 

@@ -88,7 +88,7 @@ def test_messages_ask_one_helper() -> None:
     assert users == ["aioqueue/base/extras.py"]
 
 
-def test_a_message_says_how_to_install_an_extra(
+def test_a_message_names_the_command_that_installs_an_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = "pip install '.[torch]' in a checkout of aioqueue"

@@ -196,7 +196,7 @@ def test_each_way_to_draw_is_found(library: str, warned: Any) -> None:
         assert f"{__name__.rpartition('.')[2]}.py:" in warned()[-1]
 
 
-def test_who_draws_from_none_is_never_named(warned: Any) -> None:
+def test_a_function_that_draws_from_none_is_never_named(warned: Any) -> None:
     with a_busy_program():
         for number, function in enumerate(NONE):
             found_by(DrawsFinder(f"function {number}", ""), function, 300)

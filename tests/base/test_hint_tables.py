@@ -218,14 +218,14 @@ def test_every_name_leads_to_one_that_is_there() -> None:
                 continue
             with pytest.raises(AttributeError) as error:
                 getattr(module, name)
-            told = f"module {package!r} has no attribute {name!r}; here that is {advice}"
-            assert str(error.value) == told
+            reported = f"module {package!r} has no attribute {name!r}; here that is {advice}"
+            assert str(error.value) == reported
             if code.startswith("import "):  # which `from` would do
                 continue
             with pytest.raises(ImportError) as missing:
                 exec(f"from {package} import {name}")
-            told = f"cannot import name {name!r} from {package!r}; here that is {advice}"
-            assert str(missing.value) == told
+            reported = f"cannot import name {name!r} from {package!r}; here that is {advice}"
+            assert str(missing.value) == reported
 
 
 def test_every_keyword_leads_to_one_that_is_there() -> None:
@@ -265,7 +265,7 @@ def test_a_misspelt_keyword_leads_to_the_nearest() -> None:
         numbers.batch(2, xyz=2)
 
 
-def test_packages_that_are_probed_say_no() -> None:
+def test_probing_for_a_missing_package_is_false() -> None:
     for module in (aioqueue, sync, inputs):
         assert not hasattr(module, "Queue")
         assert not hasattr(module, "wrong")

@@ -305,16 +305,16 @@ class TestTracebacks:
 
 
 class TestTitles:
-    def test_say_the_stage_and_the_item(self) -> None:
+    def test_name_the_stage_and_the_item(self) -> None:
         group = caught(ExceptionGroup, by_a_pipeline)
         assert group.message == "decode failed on item 5: ValueError: bad pixel"
         assert "while preparing item 5 (epoch 0, index 5)" in group.exceptions[0].__notes__
 
-    def test_say_the_stage_of_a_function_without_workers(self) -> None:
+    def test_name_the_stage_of_a_function_without_workers(self) -> None:
         group = caught(ExceptionGroup, by_a_filter)
         assert group.message == "filter decode failed on item 5: ValueError: bad pixel"
 
-    def test_say_that_it_is_the_source(self) -> None:
+    def test_name_the_source(self) -> None:
         def source() -> Iterator[int]:
             yield 1
             bad_pixel()
@@ -324,11 +324,11 @@ class TestTitles:
             "the source failed: ValueError: bad pixel"
         )
 
-    def test_say_the_worker(self) -> None:
+    def test_name_the_worker(self) -> None:
         group = caught(ExceptionGroup, by_a_runner)
         assert group.message == "aioqueue-bad_pixel-0 failed: ValueError: bad pixel"
 
-    def test_say_how_many_more(self) -> None:
+    def test_count_further_failures(self) -> None:
         coord = sync.Coordinator()
         for number in range(3):
             coord.request_stop(ValueError(number))

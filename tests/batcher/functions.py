@@ -39,12 +39,12 @@ def modelled(folder: Path, values: list[Any]) -> list[Any]:
     return results(values)
 
 
-def booked(folder: Path, numbers: list[int]) -> list[Any]:
-    """The function of the model in `test_load.py`, in a process."""
+def recorded(folder: Path, numbers: list[int]) -> list[Any]:
+    """The function of the model in `test_batcher_load.py`, in a process."""
     note(folder, numbers)
     with open(folder / "gate") as gate:
         fcntl.flock(gate, fcntl.LOCK_SH)
-    return booked_results(numbers)
+    return recorded_results(numbers)
 
 
 class UnluckyBatchError(Exception):
@@ -55,7 +55,7 @@ class UnluckyRequestError(Exception):
     """That model returns it for an unlucky request."""
 
 
-def booked_results(numbers: list[int]) -> list[Any]:
+def recorded_results(numbers: list[int]) -> list[Any]:
     """What it returns."""
     if any(number % 53 == 0 for number in numbers):
         raise UnluckyBatchError

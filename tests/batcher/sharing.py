@@ -1,8 +1,8 @@
 """Functions of batchers that share memory in every way: kept buffers, one row for all, requests.
 
-A `Sharer` gives the right results, in memory that is not its callers' alone. Whoever writes into a
-result must change neither another result, nor a request, nor what the function keeps. A process
-imports this file: so nothing is imported here that takes long.
+A `Sharer` gives the right results, in memory that is not its callers' alone. A caller that writes
+into its result must change neither another result, nor a request, nor what the function keeps. A
+process imports this file: so nothing is imported here that takes long.
 """
 
 from __future__ import annotations

@@ -230,12 +230,12 @@ class TestResults:
 
     async def test_answered_requests_are_freed(self, world: World, model: Model) -> None:
         value = Value()
-        gone = weakref.ref(value)
+        withdrawn = weakref.ref(value)
         async with batcher_of(world, model, max_wait=0) as batcher:
             assert await batcher(value) == 2
             del value
             model.forget()
-            await world.until(lambda: gone() is None)
+            await world.until(lambda: withdrawn() is None)
 
 
 class TestFailures:
@@ -272,8 +272,8 @@ class TestFailures:
         failure = KeyError("who")
         async with batcher_of(world, model, max_batch=3, max_wait=NEVER) as batcher:
             first, bad, last = await Calls(world, batcher).begin(1, failure, 3)
-            told = await raised_by(bad)
-            assert repr(told) == repr(failure)
+            reported = await raised_by(bad)
+            assert repr(reported) == repr(failure)
             assert (await first.result(), await last.result()) == (2, 6)
 
     @pytest.mark.parametrize(
@@ -359,14 +359,14 @@ class TestCopiesOfFailures:
     """Each caller has a copy of the exception, which no other caller can change."""
 
     async def test_each_copy_has_its_context_notes_and_frames(self, world: World) -> None:
-        async def ask(batcher: Any, who: str) -> tuple[BaseException, str]:
+        async def ask(batcher: Any, caller: str) -> tuple[BaseException, str]:
             try:
-                raise PermissionError(f"secret of {who}")
+                raise PermissionError(f"secret of {caller}")
             except PermissionError:
                 try:
-                    await batcher(who)
+                    await batcher(caller)
                 except FloatingPointError as error:
-                    error.add_note(f"request of {who}")
+                    error.add_note(f"request of {caller}")
                     return error, traceback.format_exc()
             raise AssertionError("it was answered")
 
@@ -398,14 +398,14 @@ class TestCopiesOfFailures:
             raise failure
 
         async with batcher_of(world, fail, max_wait=0) as batcher:
-            told = []
-            for who in "ab":
+            reported = []
+            for caller in "ab":
                 with pytest.raises(ValueError, match="not loaded") as raised:
-                    await batcher(who)
-                told.append(raised.value)
-                raised.value.add_note(who)
-        assert len({id(one) for one in (failure, *told)}) == 3
-        assert [one.__notes__ for one in told] == [["a"], ["b"]]
+                    await batcher(caller)
+                reported.append(raised.value)
+                raised.value.add_note(caller)
+        assert len({id(one) for one in (failure, *reported)}) == 3
+        assert [one.__notes__ for one in reported] == [["a"], ["b"]]
 
     @pytest.mark.parametrize("kind", ["ValueError", "CancelledError", "none"])
     async def test_a_failed_batch_is_freed_without_the_collector(
@@ -472,16 +472,16 @@ class TestCallersThatLeave:
         ) as batcher:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, bytes(1_000))
-            for gone in range(3):
+            for withdrawn in range(3):
                 waiting = await calls.begin(*[bytes(1_000)] * 3)
                 with pytest.raises(aioqueue.QueueFull):
                     await batcher(bytes(1_000))
-                waiting[gone].cancel()
-                assert await waiting[gone].was_cancelled()
+                waiting[withdrawn].cancel()
+                assert await waiting[withdrawn].was_cancelled()
                 counts = batcher.statistics()
-                assert (counts.waiting, counts.cancelled, queue.size()) == (2, 4 * gone + 1, 2)
+                assert (counts.waiting, counts.cancelled, queue.size()) == (2, 4 * withdrawn + 1, 2)
                 waiting += await calls.begin(bytes(1_000))
-                for operation in waiting[:gone] + waiting[gone + 1 :]:
+                for operation in waiting[:withdrawn] + waiting[withdrawn + 1 :]:
                     operation.cancel()
                     assert await operation.was_cancelled()
                 assert queue.size() == 0
@@ -535,12 +535,12 @@ class TestCallersThatLeave:
         """A worker collects and waits for more."""
         async with batcher_of(task_world, model, max_batch=3, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
-            gone = await calls.begin(1, 2)
+            withdrawn = await calls.begin(1, 2)
             assert batcher.statistics().waiting == 2
-            gone[0].cancel()
-            assert await gone[0].was_cancelled()
+            withdrawn[0].cancel()
+            assert await withdrawn[0].was_cancelled()
             rest = await calls.begin(3, 4)
-            assert [await operation.result() for operation in (gone[1], *rest)] == [4, 6, 8]
+            assert [await operation.result() for operation in (withdrawn[1], *rest)] == [4, 6, 8]
         assert model.batches == [[2, 3, 4]]
 
     async def test_are_left_out_of_later_batches(self, task_world: TaskWorld, model: Model) -> None:
@@ -548,9 +548,9 @@ class TestCallersThatLeave:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3)
-            gone = operations.pop(2)
-            gone.cancel()
-            assert await gone.was_cancelled()
+            withdrawn = operations.pop(2)
+            withdrawn.cancel()
+            assert await withdrawn.was_cancelled()
             model.gate.open()
             assert [await operation.result() for operation in operations] == [0, 2, 6]
         assert model.batches == [[0], [1, 3]]
@@ -563,10 +563,10 @@ class TestCallersThatLeave:
         """A caller that left makes no batch smaller if others wait."""
         async with batcher_of(task_world, model, max_batch=2, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
-            (gone,) = await calls.begin(1)
+            (withdrawn,) = await calls.begin(1)
             assert batcher.statistics().waiting == 1
-            gone.cancel()
-            assert await gone.was_cancelled()
+            withdrawn.cancel()
+            assert await withdrawn.was_cancelled()
             operations = await calls.begin(2)
         assert await operations[0].result() == 4
         assert model.batches == [[2]]
@@ -576,9 +576,9 @@ class TestCallersThatLeave:
     ) -> None:
         async with batcher_of(task_world, model, max_batch=3, max_wait=NEVER) as batcher:
             calls = Calls(task_world, batcher)
-            first, gone, last = await calls.begin_running(model, 1, 2, 3)
-            gone.cancel()
-            assert await gone.was_cancelled()
+            first, withdrawn, last = await calls.begin_running(model, 1, 2, 3)
+            withdrawn.cancel()
+            assert await withdrawn.was_cancelled()
             counts = batcher.statistics()
             assert (counts.in_flight, counts.cancelled) == (2, 1)
             model.gate.open()
@@ -587,16 +587,16 @@ class TestCallersThatLeave:
         assert (counts.answered, counts.cancelled, counts.in_flight) == (2, 1, 0)
 
     @pytest.mark.parametrize("max_wait", [0, 0.001])
-    async def test_are_replaced_by_those_who_wait_behind_them(
+    async def test_are_replaced_by_calls_that_wait_behind_them(
         self, task_world: TaskWorld, model: Model, max_wait: float
     ) -> None:
         async with batcher_of(task_world, model, max_batch=2, max_wait=max_wait) as batcher:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2, 3, 4)
-            gone = operations.pop(1)
-            gone.cancel()
-            assert await gone.was_cancelled()
+            withdrawn = operations.pop(1)
+            withdrawn.cancel()
+            assert await withdrawn.was_cancelled()
             model.gate.open()
             assert [await operation.result() for operation in operations] == [0, 4, 6, 8]
         assert model.batches == [[0], [2, 3], [4]]
@@ -623,9 +623,9 @@ class TestCallersThatLeave:
             calls = Calls(task_world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(1, 2)
-            gone = operations.pop()
-            gone.cancel()
-            assert await gone.was_cancelled()
+            withdrawn = operations.pop()
+            withdrawn.cancel()
+            assert await withdrawn.was_cancelled()
             counts = batcher.statistics()
             assert (counts.requests, counts.cancelled, counts.waiting_for_room) == (2, 0, 0)
             model.gate.open()
@@ -666,9 +666,9 @@ class TestCallersThatLeave:
 
 
 class TestOverload:
-    @pytest.mark.parametrize(("room", "told"), [(1, "1 request"), (2, "2 requests")])
+    @pytest.mark.parametrize(("room", "reported"), [(1, "1 request"), (2, "2 requests")])
     async def test_is_refused_at_once(
-        self, world: World, model: Model, room: int, told: str
+        self, world: World, model: Model, room: int, reported: str
     ) -> None:
         queue = aioqueue.FIFOQueue(room)
         async with batcher_of(
@@ -683,7 +683,7 @@ class TestOverload:
             calls = Calls(world, batcher)
             operations = await calls.begin_running(model, 0)
             operations += await calls.begin(*range(1, room + 1))
-            message = rf"^Batcher 'scores' has {told} waiting already; try again later$"
+            message = rf"^Batcher 'scores' has {reported} waiting already; try again later$"
             with pytest.raises(aioqueue.QueueFull, match=message):
                 await batcher(3)
             counts = batcher.statistics()
@@ -794,15 +794,15 @@ class TestCollecting:
                 operations = await calls.begin(1, 2)
                 assert [await one.result() for one in operations] == [2, 4]
 
-    async def test_a_batch_that_all_have_left_begins_anew(
+    async def test_a_batch_that_all_calls_have_left_is_restarted(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         async with batcher_of(task_world, model, max_batch=2, max_wait=0.01) as batcher:
             calls = Calls(task_world, batcher)
             for _ in range(3):
-                (gone,) = await calls.begin(1)
-                gone.cancel()
-                assert await gone.was_cancelled()
+                (withdrawn,) = await calls.begin(1)
+                withdrawn.cancel()
+                assert await withdrawn.was_cancelled()
                 assert batcher.statistics().waiting == 0
             assert await batcher(4) == 8
         assert model.batches == [[4]]

@@ -36,8 +36,8 @@ class TestAnotherLoop:
         return batch
 
     async def refused(self, batcher: aioqueue.Batcher[int, int], why: str) -> None:
-        told = rf"^a call of Batcher 'scores': the event loop .* {why}, .*loop_scope=.module"
-        with pytest.raises(RuntimeError, match=told):
+        reported = rf"^a call of Batcher 'scores': the event loop .* {why}, .*loop_scope=.module"
+        with pytest.raises(RuntimeError, match=reported):
             await batcher(1)
         assert batcher.statistics().requests == 0
 
@@ -63,7 +63,7 @@ class TestAnotherLoop:
         """Its tasks will never answer: threads that wait get an error when the block is freed."""
         home, begun = asyncio.new_event_loop(), asyncio.Event()
         batchers: list[aioqueue.Batcher[int, int]] = []
-        told: list[str] = []
+        reported: list[str] = []
 
         async def never(values: list[int]) -> list[int]:
             begun.set()
@@ -78,7 +78,7 @@ class TestAnotherLoop:
         def ask(number: int) -> None:
             with pytest.raises(aioqueue.QueueClosedError, match="was stopped") as caught:
                 batchers[0].sync(number)
-            told.append(str(caught.value))
+            reported.append(str(caught.value))
 
         server = home.create_task(serve())
         while not batchers:
@@ -94,7 +94,7 @@ class TestAnotherLoop:
         gc.collect()
         for asker in askers:
             asker.join(PATIENCE)
-        assert len(told) == 2
+        assert len(reported) == 2
 
     def test_both_of_which_run(self) -> None:
         entered, asked = threading.Event(), threading.Event()
@@ -252,11 +252,11 @@ class TestDyingWorkers:
         if is_stopped and model_here.where == "task":
             pytest.skip("tasks are cancelled, and end at once")
 
-        def let_go() -> None:
+        def allow_to_end() -> None:
             spin_until(lambda: caplog.messages)
             model_here.gate.open()
 
-        waits = threading.Thread(target=let_go)
+        waits = threading.Thread(target=allow_to_end)
         with contextlib.suppress(Interrupt):
             async with batcher_of(world, model_here, max_batch=1, name="scores") as batcher:
                 await Calls(world, batcher).begin_running(model_here, 1)

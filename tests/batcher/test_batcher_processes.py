@@ -93,7 +93,7 @@ class TestDeaths:
         (message,) = [one for one in caplog.messages if "worker process" in one]
         assert "of Batcher 'scores' was killed by SIGKILL" in message
 
-    async def test_of_an_idle_one_nobody_notices(self, world: World) -> None:
+    async def test_of_an_idle_one_affects_no_call(self, world: World) -> None:
         async with batcher_of(world, functions.whose, where="process", max_wait=0) as batcher:
             first = await batcher(0)
             os.kill(first, signal.SIGKILL)
@@ -124,11 +124,11 @@ class TestDeaths:
     ) -> None:
         with pytest.raises(aioqueue.WorkerDiedError) as left:
             async with batcher_of(world, dying, where="process", name="scores") as batcher:
-                with pytest.raises(aioqueue.WorkerDiedError) as told:
+                with pytest.raises(aioqueue.WorkerDiedError) as reported:
                     await batcher(1)
                 with pytest.raises(aioqueue.WorkerDiedError):
                     await batcher(2)
-        assert str(told.value) == str(left.value)
+        assert str(reported.value) == str(left.value)
         assert str(left.value).startswith("a worker of Batcher 'scores' has died: WorkerDiedError:")
         assert why in str(left.value)
         assert left.value.exitcode in (3, -signal.SIGKILL)
@@ -136,9 +136,9 @@ class TestDeaths:
     async def test_a_function_that_cannot_be_imported_there(self, world: World) -> None:
         with pytest.raises(aioqueue.WorkerDiedError, match="which a new process cannot import"):
             async with batcher_of(world, functions.CannotBeUnpickled(), where="process") as batcher:
-                with pytest.raises(aioqueue.WorkerDiedError) as told:
+                with pytest.raises(aioqueue.WorkerDiedError) as reported:
                     await batcher(1)
-        assert isinstance(told.value.__cause__, aioqueue.InvalidArgumentError)
+        assert isinstance(reported.value.__cause__, aioqueue.InvalidArgumentError)
 
     async def test_no_process_can_be_started(
         self, world: World, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""A failure reaches whoever iterates, says which item it was, and ends everything."""
+"""A failure reaches the consumer, says which item it was, and ends everything."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ def test_a_reader_leaves_damaged_files_out(kind: Kind, tmp_path: Path) -> None:
     sound, damaged = tmp_path / "sound", tmp_path / "damaged"
     for path in (sound, damaged):
         path.mkdir()
-    expected = told_of(
+    expected = reports_of(
         function_of(kind, kind.functions[0])(
             str(FORMATS[kind.cls].write(sound, "b")), **FORMATS[kind.cls].options
         ),
         sound,
     )
-    found = told_of(programs.damaged_reader(kind, damaged, on_error="skip"), damaged)
+    found = reports_of(programs.damaged_reader(kind, damaged, on_error="skip"), damaged)
     assert found[-len(expected) :] == expected
 
 
@@ -156,7 +156,7 @@ def test_a_file_that_is_not_there_is_named(kind: Kind, tmp_path: Path) -> None:
         list(function_of(kind, kind.functions[0])(path, **FORMATS[kind.cls].options))
 
 
-def told_of(rows: Any, folder: Path) -> list[str]:
+def reports_of(rows: Any, folder: Path) -> list[str]:
     """What rows say, without the folder of their files."""
     return [repr(row).replace(str(folder), "") for row in rows]
 
@@ -175,7 +175,7 @@ def back(kind: Kind, example: Any, folder: Path) -> list[str]:
     """The rows that were written, by the function that reads what the sink writes."""
     reader: Any = getattr(inputs, kind.cls._read_by)
     paths = sorted(map(str, folder.glob("part-*")))
-    return told_of(reader(paths, **example.read_options), folder)
+    return reports_of(reader(paths, **example.read_options), folder)
 
 
 @sinks()

@@ -1,4 +1,4 @@
-"""Whoever leaves a pipeline leaves nothing behind: not a file, nor a thread, nor a circle.
+"""A pipeline that was left leaves nothing behind: not a file, nor a thread, nor a circle.
 
 An open file ends with its reader, and a reader with its last reference: nothing waits for the
 cyclic garbage collector, which may not come by before the system has no descriptors left.
@@ -371,7 +371,7 @@ def run_a_runner() -> None:
         list(queue)
 
 
-def look_at_a_run() -> None:
+def sample_a_run() -> None:
     pipeline = items(range(30)).prepare(float, workers=2).batch(2)
     with pipeline.monitor() as monitor:
         list(pipeline)
@@ -381,7 +381,7 @@ def look_at_a_run() -> None:
 OTHERS: dict[str, Callable[[], object]] = {
     "batcher": run_a_batcher,
     "batcher that fails": run_a_batcher_that_fails,
-    "monitor": look_at_a_run,
+    "monitor": sample_a_run,
     "runner": run_a_runner,
     "failure in a thread": lambda: list(items(range(30)).prepare(bad, workers=2)),
     "failure in a task": lambda: list(items(range(30)).prepare(bad_async, workers=2)),

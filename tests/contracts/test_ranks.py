@@ -1,4 +1,4 @@
-"""Ranks together have each example once; and their merged positions go on with another number of
+"""Ranks together have each example once; and their merged positions resume with another number of
 ranks, or are refused with the reason."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import merge_positions
 from tests.contracts.programs import Program, asked
-from tests.kit.exact import told
+from tests.kit.exact import plain_form
 from tests.kit.resuming import Batches, How, run, through_json
 
 EPOCHS = 2
@@ -23,7 +23,7 @@ EPOCHS = 2
 def examples(program: Program, runs: list[Batches]) -> Counter[Any]:
     """How often each example came in each epoch."""
     return Counter(
-        (epoch, json.dumps(told(part)))
+        (epoch, json.dumps(plain_form(part)))
         for batches in runs
         for epoch, value in batches
         for part in program.parts(value.value)

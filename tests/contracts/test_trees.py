@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.contracts import programs
 from tests.contracts.programs import Program, asked
-from tests.kit.exact import told
+from tests.kit.exact import plain_form
 from tests.kit.examples import collapsed, same, tree_of
 from tests.kit.resuming import How, run
 
@@ -17,7 +17,7 @@ def test_nested_elements_are_like_single_ones(program: Program, folder: Path) ->
     def values(function: object) -> list[object]:
         before = programs.rows().prepare(function, workers=1)
         pipeline = program.pipeline(How(2), folder, before)
-        return [told(collapsed(value.value)) for _, value in run(pipeline, 2)[0]]
+        return [plain_form(collapsed(value.value)) for _, value in run(pipeline, 2)[0]]
 
     single, nested = values(same), values(tree_of)
     assert single == nested, f"{program.kind} treats the leaves of a nested element differently"

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import aioqueue
-from tests.conftest import made
 from tests.kit.coordinators import AwaitedCoordinator, Make, Thread
-from tests.kit.worlds import PATIENCE, AsyncioWorld, ThreadWorld, UvloopWorld, World
+from tests.kit.worlds import PATIENCE, ThreadWorld, World
 
 
 @pytest.fixture
@@ -33,10 +32,3 @@ def thread() -> Iterator[Callable[..., Thread]]:
         one.release()
         one.join(PATIENCE)
         assert not one.is_alive()
-
-
-@pytest.fixture(params=[AsyncioWorld, UvloopWorld], ids=lambda world: world.name)
-def loop_world(request: pytest.FixtureRequest) -> AsyncioWorld:
-    """The two worlds that have `asyncio.Task`."""
-    kind_of_world: type[AsyncioWorld] = request.param
-    return made(kind_of_world)

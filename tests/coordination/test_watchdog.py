@@ -87,7 +87,7 @@ class TestChecks:
             dog.check()
         assert not warnings(caplog)
 
-    def test_no_warning_if_nobody_waits(
+    def test_no_warning_without_a_waiting_caller(
         self, scene: Scene, caplog: pytest.LogCaptureFixture
     ) -> None:
         dog = watchdog_of(scene)
@@ -107,13 +107,13 @@ class TestChecks:
 
         monkeypatch.setattr(logging.getLogger("aioqueue"), "handlers", [Failing()])
         scene.waited = 99.0
-        looks = iter(range(4))
+        ticks = iter(range(4))
 
         class OpenAfterFourChecks(Gate):
             """A gate that is open after four checks of the watchdog."""
 
             def wait_blocking(self, *given: Any) -> bool:
-                number = next(looks, None)
+                number = next(ticks, None)
                 scene.counts[1] += number == 2
                 return number is None
 

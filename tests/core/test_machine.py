@@ -1,7 +1,8 @@
 """The machine, move by move: what each returns, and what it leaves behind when something fails.
 
-`tests.core.test_exhaustive` tries every order of events; here are the cases that it cannot make:
-storages that fail, Ctrl-C, batches above the capacity, priorities, shuffling, causes and waits.
+`tests.core.test_machine_exhaustive` tries every order of events; here are the cases that it cannot
+make: storages that fail, Ctrl-C, batches above the capacity, priorities, shuffling, causes and
+waits.
 """
 
 from __future__ import annotations
@@ -168,11 +169,11 @@ def test_an_expiry_comes_too_late(state: str) -> None:
 class Interrupting(ObjectStorage):
     """A storage that Ctrl-C interrupts."""
 
-    def _strike(self, *_: Any) -> Any:
+    def _inject(self, *_: Any) -> Any:
         raise KeyboardInterrupt
 
-    put = _strike
-    take = _strike
+    put = _inject
+    take = _inject
 
 
 def test_ctrl_c_on_the_fast_path_releases_the_lock() -> None:
@@ -220,12 +221,12 @@ def test_ctrl_c_beside_the_lock_does_not_release_it_twice(moment: str) -> None:
 def test_is_entered_here_in_the_middle_of_a_move() -> None:
     seen = []
 
-    class Looking(Waker):
+    class Peeking(Waker):
         def notify(self, attempt: Attempt, /) -> None:
             seen.append(machine.is_entered_here())
 
     machine = machine_of()
-    begun(machine, Take(1), Looking())
+    begun(machine, Take(1), Peeking())
     assert not machine.is_entered_here()
     machine.begin(Put(1), Waker())
     assert seen == [True]
@@ -318,7 +319,7 @@ def test_a_batch_waits_until_the_places_before_it_are_used() -> None:
     assert many.done == 1
 
 
-def test_a_withdrawn_place_passes_on() -> None:
+def test_a_withdrawn_place_goes_to_the_next_caller() -> None:
     machine = machine_of(1, capacity=1)
     first, second = begun(machine, Put("a")), begun(machine, Put("b"))
     machine.begin(Take(1), Waker())
@@ -921,7 +922,7 @@ def test_an_enqueue_joins_the_places_of_its_waker_at_once() -> None:
     assert other.state is GRANTED
 
 
-def test_who_cannot_wait_gets_the_last_rows_while_others_hold_some() -> None:
+def test_a_call_that_cannot_wait_gets_the_last_rows_while_others_hold_some() -> None:
     machine = machine_of()
     begun(machine, Take(1), Waker())
     machine.begin(PutMany([1, 2], 2), Waker())

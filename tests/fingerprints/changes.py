@@ -697,8 +697,8 @@ def changed() -> Iterator[Program]:
 
 
 def _program(name: str, text: str, beside: str | None = None) -> Program:
-    is_told = "[VALUE - 1]" in text and name.startswith("code")
-    old, new = _versions(text) if is_told else (text.replace("VALUE", one) for one in "12")
+    is_relative = "[VALUE - 1]" in text and name.startswith("code")
+    old, new = _versions(text) if is_relative else (text.replace("VALUE", one) for one in "12")
     if beside is None:
         return Program(name, {"main": old}, {"main": new})
     return Program(
@@ -715,7 +715,7 @@ def harmless() -> Iterator[Program]:
 
 
 def refused() -> Iterator[tuple[Program, str, str]]:
-    """Programs that hold what cannot be told apart, with two things that the message says."""
+    """Programs that hold what cannot be distinguished, with two things that the message says."""
     for value, (what, cure) in REFUSED.items():
         for place in WHERE:
             text = PLACES[place].replace("KIND", value).replace(USE, "")

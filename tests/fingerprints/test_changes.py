@@ -18,21 +18,21 @@ from tests.fingerprints.changes import changed, harmless, keys_of, refused, samp
 pytest.importorskip("cloudpickle")
 
 
-def told(key: Any) -> str:
+def described(key: Any) -> str:
     """A key as text, in which 1 is not True."""
     return json.dumps(key, sort_keys=True)
 
 
 def check(old: Mapping[str, Any], again: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Check that programs are told apart that differ, and no others."""
+    """Check that programs are distinguished that differ, and no others."""
     are_changed = [one.name for one in changed() if one.name in old]
     unknown = {name: old[name] for name in are_changed if len(old[name]) == 1}
     assert not unknown, "a program was refused"
-    stale = [name for name in are_changed if told(old[name]) == told(new[name])]
+    stale = [name for name in are_changed if described(old[name]) == described(new[name])]
     assert not stale, "a change was not noticed"
     others = [one.name for one in harmless() if one.name in old]
-    falsely = [name for name in others if told(old[name]) != told(new[name])]
-    falsely += [name for name in old if told(old[name]) != told(again[name])]
+    falsely = [name for name in others if described(old[name]) != described(new[name])]
+    falsely += [name for name in old if described(old[name]) != described(again[name])]
     assert not falsely, "a change was noticed where there is none"
     for program, what, cure in refused():
         if program.name in old:

@@ -17,7 +17,7 @@ from aioqueue.fingerprints.programs import is_program, package_of
 
 pytest.importorskip("cloudpickle")
 
-TELL = """
+PRINT_KEYS = """
 import json, vend
 from aioqueue.inputs import numbers
 from aioqueue.pipeline.fingerprint import code_of
@@ -67,7 +67,7 @@ def test_a_package_counts_by_its_version_and_the_program_by_its_code(
 ) -> None:
     metadata, source, kind, is_code = CASES[case]
     root, place = tmp_path / metadata, tmp_path / source
-    (tmp_path / "tell.py").write_text(TELL)
+    (tmp_path / "tell.py").write_text(PRINT_KEYS)
 
     def key(version: str, body: int) -> str:
         install(root, place, version, body, kind=kind)
@@ -105,7 +105,7 @@ def test_what_is_installed(unknown: None) -> None:
     assert is_program("__main__") or "site-packages" in str(sys.modules["__main__"].__file__)
 
 
-def test_a_file_that_somebody_has_put_there_counts_by_what_it_holds(
+def test_a_file_written_by_another_program_counts_by_its_contents(
     unknown: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "site-packages"

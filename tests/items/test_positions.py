@@ -178,7 +178,7 @@ class TestSequences:
         other = numbers(20, 2, shuffle=True, seed=source.seed ^ 1).position(7)
         assert "source.seed" in refused(resumed, other)
 
-    def test_repr_says_where(self) -> None:
+    def test_repr_has_the_place(self) -> None:
         source = numbers(5, 1, seed=1)
         assert repr(source.after(source.position(2))) == (
             "<aioqueue.inputs.numbers of 5, epochs=1, seed=1, after 2>"
@@ -351,7 +351,7 @@ class TestReaders:
             ).with_keys()
         )
 
-    def test_csv_goes_on_with_the_width_of_the_first_row(self, tmp_path: Path) -> None:
+    def test_csv_continues_with_the_width_of_the_first_row(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_text("1,2\n" * 60 + "1,2,3\n")
         source = read_csv(tmp_path / "a", int)
         *_, (_, place) = islice(source.placed(), 59)

@@ -1,4 +1,4 @@
-"""A job without its surroundings: a run and an executor that only note what they are told."""
+"""A job without its surroundings: a run and an executor that only record their calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Run:
 
 
 class Executor:
-    """Notes how often it was told something, and whether the job's lock was held then."""
+    """Counts its calls, and records whether the job's lock was held then."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

@@ -15,7 +15,7 @@ __all__ = ("LateCopier", "LateTarget")
 
 
 class _Copy:
-    """One copy: it reads when it is told to finish."""
+    """One copy: it reads when it is to finish."""
 
     def __init__(self, copier: LateCopier, batch: Any) -> None:
         self._copier = copier
@@ -59,11 +59,11 @@ class LateCopier(DeviceCopier):
         return super().memory(nbytes)
 
     def copied(self, batch: Any, slot: Slot) -> Copied:
-        def look(leaf: Any) -> None:
+        def sample(leaf: Any) -> None:
             numbers = numbers_of(leaf)
             self.outside += numbers is None or slot.memory_of(numbers) is None
 
-        mapped(look, batch)
+        mapped(sample, batch)
         copy = _Copy(self, batch)
         self.copies.append(copy)
         if self.is_prompt:

@@ -1,9 +1,9 @@
 """A small example of each kind of stage, source, file format, sink and executor, by its class.
 
 `tests/contracts` asks the same questions of each; the random pipelines of
-`tests/pipeline/test_resume_anything.py` are made of the same examples. A kind without an example is
-reported by its name. To give one, add an entry to the table of its family. Its first variant is
-asked everything, the others are in random pipelines as well.
+`tests/pipeline/test_epochs_resume_anything.py` are made of the same examples. A kind without an
+example is reported by its name. To give one, add an entry to the table of its family. Its first
+variant is asked everything, the others are in random pipelines as well.
 
 An example may be excepted from a question, with the reason. The questions are the names of the
 files of `tests/contracts`: ``"resume"``, ``"leaving"``, and so on; ``"*"`` is all of them.
@@ -42,8 +42,8 @@ from aioqueue.pipeline.stages.prepare import Prepare
 from aioqueue.pipeline.stages.read import Read
 from aioqueue.pipeline.stages.shard import Shard
 from aioqueue.pipeline.stages.shuffle import Shuffle
-from aioqueue.pipeline.stages.skip import Skip
-from aioqueue.pipeline.stages.take import Take
+from aioqueue.pipeline.stages.skip import SkipRows
+from aioqueue.pipeline.stages.take import TakeRows
 from aioqueue.pipeline.stages.to_device import ToDevice
 from aioqueue.pipeline.stages.unbatch import Unbatch
 from aioqueue.pipeline.stages.window import Window
@@ -72,7 +72,7 @@ from aioqueue.workers.executors.ray import RayExecutor
 from aioqueue.workers.executors.tasks import TaskExecutor
 from aioqueue.workers.executors.threads import ThreadExecutor
 from aioqueue.workers.executors.timed_threads import TimedThreadExecutor
-from tests.kit.exact import told
+from tests.kit.exact import plain_form
 from tests.kit.going import packed
 from tests.kit.resuming import How, of_every_kind, rows_in, write_files
 
@@ -99,7 +99,7 @@ def collapsed(value: Any) -> Any:
     """A value with one leaf in the place of each tree; the leaves of a tree are the same."""
     if is_tree(value):
         leaf, (other, inner) = collapsed(value["a"]), value["b"]
-        assert told(leaf) == told(collapsed(other)) == told(collapsed(inner["c"]))
+        assert plain_form(leaf) == plain_form(collapsed(other)) == plain_form(collapsed(inner["c"]))
         added = [one for name, one in value.items() if name not in ("a", "b")]  # by `pack`
         return (leaf, *added) if added else leaf
     if isinstance(value, dict):
@@ -127,7 +127,7 @@ def numbers_in(value: Any) -> Iterator[Any]:
 
 def sum_of(value: Any) -> int:
     """A number that any value has, whatever it is made of; that of a tree is that of its leaf."""
-    return zlib.crc32(json.dumps(told(collapsed(value))).encode())
+    return zlib.crc32(json.dumps(plain_form(collapsed(value))).encode())
 
 
 def same(value: Any) -> Any:
@@ -323,8 +323,8 @@ STAGES: dict[type[Any], StageExample] = {
             "large shuffle": lambda one, how, n: one.shuffle(100),
         }
     ),
-    Skip: StageExample({"skip": lambda one, how, n: one.skip(2 * n)}),
-    Take: StageExample({"take": lambda one, how, n: one.take(4 * n)}),
+    SkipRows: StageExample({"skip": lambda one, how, n: one.skip(2 * n)}),
+    TakeRows: StageExample({"take": lambda one, how, n: one.take(4 * n)}),
     ToDevice: StageExample(
         {"to_device": lambda one, how, n: one.batch(n).to_device("cpu")},
         {}
@@ -447,10 +447,10 @@ SOURCES: dict[type[Any], SourceExample] = {
             ),
         }
     ),
-    sequences._Part: SourceExample(
+    sequences._SequencePart: SourceExample(
         {"part": lambda folder: numbers(20, shuffle=True, seed=3).split([0.6, 0.4])[0]}
     ),
-    source._Part: SourceExample(
+    source._SourcePart: SourceExample(
         {"part of lines": lambda folder: lines(folder, 2).split([0.4, 0.6])[0]}
     ),
     source._Repeated: SourceExample(

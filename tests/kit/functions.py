@@ -113,7 +113,7 @@ def _killing_before() -> KillsBefore:
     return KillsBefore()
 
 
-def ignores_being_told(path: str, number: int) -> int:
+def ignores_termination(path: str, number: int) -> int:
     """Never ends, and makes a file when nobody can ask it to any more."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path(path).touch()

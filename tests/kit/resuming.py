@@ -1,4 +1,4 @@
-"""Pipelines of every shape that are left and gone on with: what the tests of resuming share."""
+"""Pipelines of every shape that are left and resumed: what the tests of resuming share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from aioqueue.inputs import Pipeline, Retry, items, mix, numbers, read_lines
 from aioqueue.pipeline.state.checkpoint import resume_point_in
-from tests.kit.exact import Exact, told
+from tests.kit.exact import Exact, plain_form
 from tests.kit.going import packed
 from tests.kit.trees import MAKERS, SEQUENCES, Both, Frozen, leaves, record
 
@@ -432,7 +432,7 @@ def rows_in(batch: Any) -> Iterator[Any]:
 def examples(runs: Iterable[Batches]) -> Counter[Any]:
     """How often each example came in each epoch."""
     return Counter(
-        (epoch, json.dumps(told(row)))
+        (epoch, json.dumps(plain_form(row)))
         for batches in runs
         for epoch, batch in batches
         for row in rows_in(batch.value)

@@ -20,7 +20,7 @@ PACKAGE = str(Path(aioqueue.__file__).parent)
 CALLS = ("CALL", "CALL_FUNCTION_EX", "CALL_KW")
 
 
-class StruckError(BaseException):
+class InjectedError(BaseException):
     """What the handler raises."""
 
 
@@ -34,7 +34,7 @@ class Striker:
     def __init__(self, place: int) -> None:
         self.left = place
         self.last: dict[FrameType, str] = {}
-        self.has_struck = False
+        self.was_injected = False
 
     def run(self, call: Callable[[], Any]) -> bool:
         """Make a call; return whether it has that many interruptible places."""
@@ -42,18 +42,18 @@ class Striker:
         try:
             sys.settrace(self.enter)
             call()
-        except StruckError:
+        except InjectedError:
             pass
         finally:
             sys.settrace(before)
-        return self.has_struck
+        return self.was_injected
 
     def enter(self, frame: FrameType, event: str, arg: object) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace = self.step  # first: since CPython 3.13, opcodes of a frame without are not
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self.strike()
+        self.inject()
         return self.step
 
     def step(self, frame: FrameType, event: str, arg: object) -> Any:
@@ -61,19 +61,19 @@ class Striker:
             last = self.last.get(frame, "")
             self.last[frame] = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
             if last in CALLS or last.startswith("JUMP_BACKWARD"):
-                self.strike()
+                self.inject()
         elif event == "return":
             self.last.pop(frame, None)
         return self.step
 
-    def strike(self) -> None:
+    def inject(self) -> None:
         self.left -= 1
         if self.left == -1:
-            self.has_struck = True
-            raise StruckError
+            self.was_injected = True
+            raise InjectedError
 
 
-def every_strike(case: Callable[[], tuple[Callable[[], Any], Callable[[], None]]]) -> int:
+def interrupted_everywhere(case: Callable[[], tuple[Callable[[], Any], Callable[[], None]]]) -> int:
     """Strike a call at each of its places, each time in a fresh case.
 
     Args:

@@ -23,7 +23,7 @@ class Chain:
     Attributes:
         apply: puts the stages behind a source.
         needs: how many rows of the source are needed for a number of elements, if none is left out.
-        told: what the chain does, for failures.
+        described: what the chain does, for failures.
         is_exact: whether exactly as many are read; otherwise as many as are missing may be in
             flight.
         dropped: the numbers that a stage leaves out.
@@ -31,7 +31,7 @@ class Chain:
 
     steps: list[Callable[[Any], Any]] = field(default_factory=list)
     ways: list[Callable[[int], int]] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    described: list[str] = field(default_factory=list)
     is_exact: bool = True
     dropped: Callable[[int], bool] = lambda number: False
     keeps_order: bool = True
@@ -46,8 +46,8 @@ class Chain:
             elements = way(elements) if elements else 0
         return elements
 
-    def add(self, told: str, step: Callable[[Any], Any], way: Callable[[int], int]) -> None:
-        self.told.append(told)
+    def add(self, described: str, step: Callable[[Any], Any], way: Callable[[int], int]) -> None:
+        self.described.append(described)
         self.steps.append(step)
         self.ways.append(way)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import signal
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
@@ -62,9 +63,10 @@ __all__ = (
     "core_of",
     "ctrl_c",
     "drive",
-    "looking_on",
     "needs_trio",
+    "sampling",
     "spin_until",
+    "switching_often",
     "threads_of_work",
     "waiting",
     "waiting_at",
@@ -88,7 +90,7 @@ PATIENCE = 20.0
 
 
 class StillClock:
-    """A clock that stands still unless it is told to go on; the time is `now`, in seconds."""
+    """A clock that stands still unless a test moves it; the time is `now`, in seconds."""
 
     def __init__(self, now: float = 100.0) -> None:
         self.now = now
@@ -119,7 +121,7 @@ class TaskOperation(Operation):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Ask for its cancellation; whether that comes in time is told by `result`."""
+        """Ask for its cancellation; `result` shows whether that comes in time."""
 
     async def was_cancelled(self) -> bool:
         """Wait until it ends; tell whether by cancellation. What else it raised is raised here."""
@@ -549,8 +551,8 @@ def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def threads_of_work() -> set[threading.Thread]:
-    """All threads, but for the one that has told who joins that the others have ended: it ends as
-    well, which takes it a moment where threads run at once."""
+    """All threads, but for the one that has reported to joins that the others have ended: it ends
+    as well, which takes it a moment where threads run at once."""
     return {one for one in threading.enumerate() if one.name != "aioqueue-join"}
 
 
@@ -564,26 +566,37 @@ def spin_until(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def looking_on(look: Callable[[], object]) -> Iterator[None]:
+def switching_often(seconds: float = 1e-6) -> Iterator[None]:
+    """Let threads take turns much more often than is usual, which shows what goes wrong between."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+@contextmanager
+def sampling(sample: Callable[[], object]) -> Iterator[None]:
     """Have another thread call something again and again meanwhile, which must not fail."""
     is_over = threading.Event()
     outcomes: list[BaseException | None] = []
 
-    def looks() -> None:
+    def samples() -> None:
         try:
             while not is_over.is_set():
-                look()
+                sample()
                 outcomes[:] = [None]
         except BaseException as error:
             outcomes[:] = [error]
 
-    looking = threading.Thread(target=looks)
-    looking.start()
+    sampler = threading.Thread(target=samples)
+    sampler.start()
     try:
         yield
     finally:
         is_over.set()
-        looking.join()
+        sampler.join()
     assert outcomes == [None]
 
 

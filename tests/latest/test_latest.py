@@ -290,14 +290,14 @@ def test_reentrant_calls() -> None:
     """From signal handlers and finalizers: a publication is refused, a close is deferred."""
     latest = sync.Latest[int](1)
 
-    def strike() -> None:
+    def inject() -> None:
         with pytest.raises(RuntimeError, match="nothing was published"):
             latest.publish(2)
         latest.close()
         assert not latest.is_closed()
 
     with latest._core._lock:
-        strike()
+        inject()
     spin_until(latest.is_closed)
     assert latest.get() == (1, 1)
 
@@ -325,14 +325,14 @@ def test_a_finalizer_of_an_old_value_may_publish_and_wait(pool: Any) -> None:
 def test_an_interrupted_publication_loses_no_wake(pool: Any) -> None:
     """A signal handler may raise at any point: waiting callers are woken."""
 
-    class StrikeError(Exception):
+    class InjectedError(Exception):
         pass
 
-    def strike(*_: object) -> None:
-        raise StrikeError
+    def inject(*_: object) -> None:
+        raise InjectedError
 
     random = Random(5)
-    before = signal.signal(signal.SIGALRM, strike)
+    before = signal.signal(signal.SIGALRM, inject)
     try:
         for _ in range(60):
             latest = sync.Latest[int]()
@@ -345,7 +345,7 @@ def test_an_interrupted_publication_loses_no_wake(pool: Any) -> None:
                     latest.publish(1)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
-            except StrikeError:
+            except InjectedError:
                 pass
             if latest.version == 0:
                 latest.publish(1)

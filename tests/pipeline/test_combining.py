@@ -14,7 +14,7 @@ from tests.kit.resuming import through_json
 from tests.kit.worlds import PATIENCE, World
 
 
-async def test_every_epoch_begins_anew(world: World) -> None:
+async def test_every_epoch_restarts(world: World) -> None:
     letters = items(["abcd", "b", "c"])
     zipped = numbers(5).prepare(str).zip(letters, numbers(9))
     pairs = [("0", "abcd", 0), ("1", "b", 1), ("2", "c", 2)]
@@ -34,7 +34,7 @@ async def test_an_epoch_that_is_left_does_not_move_the_next(world: World) -> Non
 
 
 class TestZip:
-    def test_strict_tells_which_has_ended(self) -> None:
+    def test_strict_names_the_source_that_has_ended(self) -> None:
         assert list(numbers(3).zip(numbers(3), strict=True)) == [(0, 0), (1, 1), (2, 2)]
         for left, right, ended in ((2, 3, 0), (3, 2, 1)):
             pipeline = numbers(left).zip(numbers(right), strict=True)

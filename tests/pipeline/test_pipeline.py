@@ -63,8 +63,8 @@ AWAITED_LATER: dict[str, Pipeline[Any]] = {
 async def test_plain_functions_that_return_a_coroutine(world: World, argument: str) -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await results(world, AWAITED_LATER[argument])
-    told = rf"^{argument}: <lambda> is a plain function but returned a coroutine: "
-    assert caught.group_contains(TypeError, match=told)
+    reported = rf"^{argument}: <lambda> is a plain function but returned a coroutine: "
+    assert caught.group_contains(TypeError, match=reported)
 
 
 class TestStages:
@@ -316,7 +316,7 @@ class TestEpochs:
     def test_a_forgotten_epochs_is_one_epoch(self) -> None:
         assert list(Pipeline(numbers(3))) == [0, 1, 2]
 
-    def test_an_epoch_that_was_left_says_so(self) -> None:
+    def test_an_epoch_that_was_left_raises_an_error(self) -> None:
         epochs = iter(numbers(10).prepare(tenfold).epochs(2))
         before = next(epochs)
         next(before)
@@ -483,7 +483,7 @@ class TestLeaving:
                 await results(world, pipeline)
             assert failure.group_contains(ValueError, match="five", depth=1)
 
-    async def test_it_can_be_gone_through_again_after_a_failure(self, world: World) -> None:
+    async def test_it_can_be_iterated_again_after_a_failure(self, world: World) -> None:
         calls = Counter[int]()
 
         def bad_once(item: int) -> int:
@@ -520,7 +520,7 @@ class TestLeaving:
         assert sorted(found) == [10 * n for n in range(500)]
 
 
-class TestSaying:
+class TestErrors:
     def test_pipelines_never_change(self) -> None:
         source = numbers(10)
         pipeline = source.batch(2)
@@ -617,7 +617,7 @@ def test_the_next_epoch_is_prepared_while_this_one_is_used() -> None:
 
 
 @pytest.mark.parametrize("made", [numbers(3), numbers(3).batch(2)], ids=["source", "pipeline"])
-def test_names_of_other_libraries_are_told(made: Any) -> None:
+def test_names_of_other_libraries_get_a_hint(made: Any) -> None:
     with pytest.raises(AttributeError, match=r"has no 'map'; here that is \.prepare\(function\)"):
         made.map(tenfold)
     with pytest.raises(AttributeError, match=r"has no attribute 'wrong'$"):
@@ -625,7 +625,7 @@ def test_names_of_other_libraries_are_told(made: Any) -> None:
     assert not hasattr(made, "cycle")
 
 
-def test_a_property_that_fails_says_so_itself() -> None:
+def test_a_property_that_fails_raises_its_own_error() -> None:
     class Failing(Source[int]):
         def entries(self) -> Iterator[Any]:
             yield from ()
@@ -640,7 +640,7 @@ def test_a_property_that_fails_says_so_itself() -> None:
 
 @pytest.mark.parametrize("batches", [0, 2, 7])
 def test_what_is_done_and_left_of_an_epoch(batches: int) -> None:
-    """Also in one that is gone on with: of the whole epoch, wherever it was begun."""
+    """Also in one that is resumed: of the whole epoch, wherever it was begun."""
     pipeline = numbers(20, seed=1).batch(3)  # 7 batches
     epochs = pipeline.epochs(2)
     epoch = next(epochs)
@@ -670,10 +670,10 @@ EMPTY: dict[str, Callable[[], Any]] = {
 async def test_epochs_without_an_end_of_nothing_are_refused(kind: str, world: World) -> None:
     epochs = EMPTY[kind]().epochs(None)
     with pytest.raises(RuntimeError, match="epochs in a row were empty"):
-        await _gone_through(world, epochs, 20)
+        await _iterated(world, epochs, 20)
 
 
-async def _gone_through(world: World, epochs: Any, most: int) -> None:
+async def _iterated(world: World, epochs: Any, most: int) -> None:
     """Go through so many epochs, which is more than there are to be."""
     if isinstance(world, ThreadWorld):
         for number, epoch in enumerate(epochs):

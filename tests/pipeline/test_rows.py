@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -18,6 +17,7 @@ from aioqueue.pipeline.source_node import SourceNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.pipeline.stages.batch import BatchNode
 from aioqueue.sources.shards import EpochEntries, Rank
+from tests.kit.worlds import switching_often
 
 ITEMS = 40
 SIZE = 8
@@ -26,10 +26,8 @@ EPOCHS = 2
 
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(20e-6)
-    yield
-    sys.setswitchinterval(before)
+    with switching_often(20e-6):
+        yield
 
 
 class TestRows:
@@ -48,7 +46,7 @@ class TestRows:
 class TestNode:
     """What a node does with all that has come, when it was asked for more or for less."""
 
-    def test_hands_them_out_as_they_are(self) -> None:
+    def test_delivers_them_as_they_are(self) -> None:
         node = node_with(ITEMS)
         rows = drive(node.take(SIZE))
         assert type(rows) is LazyRows
@@ -65,7 +63,7 @@ class TestNode:
         assert node.state()["next"] == 3
         assert numbers_in(drive(node.take(5))) == [3, 4, 5, 6, 7]
 
-    def test_has_none_to_be_looked_at_later_in_the_next_epoch(self) -> None:
+    def test_has_none_left_for_the_next_epoch(self) -> None:
         node = node_with(6, is_sure=False)  # the items of both epochs come together
         first = drive(node.take(32))
         assert numbers_in(first) == list(range(6))

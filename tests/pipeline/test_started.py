@@ -166,7 +166,7 @@ class TestStream:
         assert stream.runner.statistics().prepared == 20
         assert stream.examples is None
 
-    async def test_says_what_it_is_made_of(self, world: World) -> None:
+    async def test_shows_what_it_is_made_of(self, world: World) -> None:
         async with coordinated(world) as coord:
             assert "of <aioqueue.inputs.Pipeline of" in repr(one_worker_stage().start(coord))
 

@@ -68,7 +68,7 @@ def assert_same(framework: Framework, found: Any, expected: Any) -> None:
 def late(
     pipeline: Pipeline[Any], buffer_size: int = 2, **options: Any
 ) -> tuple[Pipeline[Any], LateCopier]:
-    """A pipeline onto a device whose copies end when they are told to; or at once."""
+    """A pipeline onto a device whose copies end on request, or at once."""
     copier = LateCopier(**options)
     return pipeline._with(ToDevice(LateTarget(copier), buffer_size)), copier
 
@@ -267,7 +267,7 @@ class TestEnding:
 
 
 class TestTheRing:
-    """With copies that end when they are told to, as those of a real device do."""
+    """With copies that end on request, as those of a real device do."""
 
     def test_a_place_is_written_again_only_when_it_was_copied(self) -> None:
         pipeline, copier = late(numbers(12).batch(2), buffer_size=8)
@@ -310,7 +310,7 @@ class TestTheRing:
             assert copier.outside == outside * batches
             assert copier.allocations == [4 * 64, 4 * 8, 4 * 8] * 2
 
-    def test_a_copy_lets_go_of_its_batch(self) -> None:
+    def test_a_copy_releases_its_batch(self) -> None:
         """What waits for a place must not keep the arrays of the device alive."""
         pytest.importorskip("torch", reason="torch is not installed")
         import weakref
@@ -324,7 +324,7 @@ class TestTheRing:
         list(epoch)
 
 
-class TestSaying:
+class TestErrors:
     def test_it_is_shown(self) -> None:
         pipeline, _ = late(numbers(4).batch(2), buffer_size=3)
         assert str(pipeline).splitlines()[-1] == "  to_device  late, 3 ahead"
@@ -357,14 +357,14 @@ class TestSaying:
         with pytest.raises(InvalidArgumentError, match="`to_device` after `mix`"):
             numbers(3).mix(pipeline)
 
-    def test_what_is_missing_is_said_with_what_installs_it(
+    def test_what_is_missing_is_reported_with_what_installs_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[torch\]'"):
             numbers(4).to_device("cuda")
 
-    def test_modules_that_only_look_like_frameworks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_modules_that_only_resemble_frameworks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(device=3))
         with pytest.raises(InvalidArgumentError, match="device: got 3"):

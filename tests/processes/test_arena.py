@@ -116,7 +116,7 @@ def test_a_reader_may_read_while_it_is_closed() -> None:
         arenas[-1].close_descriptor()  # a system may allow few open files
     begun, errors = threading.Event(), []
 
-    def look() -> None:
+    def sample() -> None:
         begun.set()
         try:
             while not arenas[-1].memory.closed:
@@ -125,12 +125,12 @@ def test_a_reader_may_read_while_it_is_closed() -> None:
         except ValueError as error:
             errors.append(error)
 
-    looking = threading.Thread(target=look)
-    looking.start()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
     begun.wait()
     for arena in arenas:
         arena.close()
-    looking.join()
+    sampler.join()
     assert errors == []
 
 
@@ -176,23 +176,23 @@ def test_blocks_never_overlap(seed: int) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there it is handed over by name")
 def test_both_processes_see_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    handed: list[int] = []
+    assigned: list[int] = []
 
     class Handle:
         """As the other process receives it."""
 
         def __init__(self, fd: int) -> None:
-            handed.append(os.dup(fd))
+            assigned.append(os.dup(fd))
 
         def detach(self) -> int:
-            return handed[0]
+            return assigned[0]
 
     monkeypatch.setattr(reduction, "DupFd", Handle)
     ours = Arena(4096)
     attached, arguments = ours.__reduce__()
     theirs = attached(*arguments)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(handed[0])
+        os.fstat(assigned[0])
     assert (theirs.size, len(theirs.memory)) == (4096, 4096)
     assert theirs.item == -1
     before = ours.has_begun

@@ -15,7 +15,7 @@ from aioqueue.processes.fork_server.bootstrap import Program
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "imported", "told"),
+    ("name", "file", "imported", "reported"),
     [
         (None, None, False, {}),
         ("program", None, True, {"init_main_from_name": "program"}),
@@ -31,7 +31,7 @@ def test_which_main_module_is_imported(
     name: str | None,
     file: str | None,
     imported: bool,
-    told: dict[str, str],
+    reported: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     main: Any = ModuleType("__main__")
@@ -41,7 +41,7 @@ def test_which_main_module_is_imported(
         main.__file__ = file
     monkeypatch.setitem(sys.modules, "__main__", main)
     assert bootstrap.imports_main() == imported
-    assert bootstrap.main_module() == told
+    assert bootstrap.main_module() == reported
 
 
 def test_a_relative_path_starts_at_the_original_directory(

@@ -20,7 +20,7 @@ from aioqueue.processes.fork_server import server
 from aioqueue.processes.fork_server.client import ForkServer
 from tests.kit.processing import is_running, open_files
 from tests.kit.worlds import PATIENCE, spin_until
-from tests.workers.test_process_life import program, run
+from tests.workers.test_processes_life import program, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no fork server")
 
@@ -132,13 +132,13 @@ class TestTheMainModule:
         assert rest == [("__mp_main__", first), ("__mp_main__", second)]
 
     @pytest.mark.slow
-    def test_is_imported_by_each_process_if_the_program_says_so(self, tmp_path: Path) -> None:
+    def test_is_imported_by_each_process_on_request(self, tmp_path: Path) -> None:
         text = TWICE.replace("    for", "    multiprocessing.set_forkserver_preload([])\n    for")
         ((first, _), (second, _)), rest = families(MAIN + text, tmp_path)
         assert rest == [("__mp_main__", first), ("__mp_main__", second)]
 
     @pytest.mark.slow
-    def test_is_imported_as_soon_as_there_is_a_prepare(self, tmp_path: Path) -> None:
+    def test_is_imported_once_there_is_a_prepare(self, tmp_path: Path) -> None:
         """No process has been started yet."""
         text = """
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class TestReplacement:
             "worker process w was killed by SIGTERM while it started, as did 9 before it",
         ]
 
-    def test_one_that_was_useful_starts_the_count_anew(self) -> None:
+    def test_a_useful_process_resets_the_count(self) -> None:
         policy = RespawnPolicy()
         for _ in range(3):
             for _ in range(9):

@@ -40,11 +40,11 @@ UNHEARD = {
 @contextmanager
 def delaying_exit() -> Iterator[threading.Event]:
     """Hand data to a process until the yielded event is set."""
-    begun, goes_on = threading.Event(), threading.Event()
+    begun, continues = threading.Event(), threading.Event()
 
     def connect(fds: list[int]) -> tuple[int, int]:
         begun.set()
-        assert goes_on.wait(PATIENCE)
+        assert continues.wait(PATIENCE)
         raise MemoryError
 
     server: Any = ours.ForkServerClient()
@@ -58,9 +58,9 @@ def delaying_exit() -> Iterator[threading.Event]:
     thread.start()
     try:
         assert begun.wait(PATIENCE)
-        yield goes_on
+        yield continues
     finally:
-        goes_on.set()
+        continues.set()
         thread.join()
 
 
@@ -70,12 +70,12 @@ def test_a_fork_of_the_program_has_no_processes(monkeypatch: pytest.MonkeyPatch)
     children = {ours, another}
     monkeypatch.setattr(multiprocessing.process, "_children", children)
     monkeypatch.setattr(bootstrap, "_PATIENCE", PATIENCE)
-    begun, goes_on = threading.Event(), threading.Event()
+    begun, continues = threading.Event(), threading.Event()
 
     def starts() -> None:
         with spawn.one_at_a_time():
             begun.set()
-            assert goes_on.wait(PATIENCE)
+            assert continues.wait(PATIENCE)
 
     starting = threading.Thread(target=starts)
     starting.start()
@@ -91,7 +91,7 @@ def test_a_fork_of_the_program_has_no_processes(monkeypatch: pytest.MonkeyPatch)
                 os._exit(0 if children == {another} else 1)
             finally:
                 os._exit(2)
-        goes_on.set()
+        continues.set()
         starting.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert children == {ours, another}
@@ -149,7 +149,7 @@ class TestSignals:
 
 
 @linux
-class TestANewProcess:
+class TestSpawnedProcess:
     @pytest.fixture(autouse=True)
     def deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It may run here without changing anything."""
@@ -217,20 +217,20 @@ class TestTheEndOfTheProgram:
     ) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
         monkeypatch.setattr(bootstrap, "_PATIENCE", 60.0)
-        with delaying_exit() as goes_on:
+        with delaying_exit() as continues:
             ended = threading.Thread(target=bootstrap.refuse_starts)
             ended.start()
             ended.join(0.02)
             assert ended.is_alive()
-            goes_on.set()
+            continues.set()
             ended.join()
 
     def test_the_exit_does_not_wait_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bootstrap, "_is_ending", False)
         monkeypatch.setattr(bootstrap, "_PATIENCE", 0.001)
-        with delaying_exit() as goes_on:
+        with delaying_exit() as continues:
             bootstrap.refuse_starts()
-            assert not goes_on.is_set()
+            assert not continues.is_set()
         assert bootstrap.is_ending()
 
 
@@ -310,19 +310,19 @@ class TestTheForkServer:
         ready: list[str] = []
         monkeypatch.setattr(spawn, "uses_fork_server", lambda: True)
         monkeypatch.setattr(ours, "preload", ready.append)
-        is_held, goes_on = threading.Event(), threading.Event()
+        is_held, continues = threading.Event(), threading.Event()
 
         def starts() -> None:
             with spawn._starting:
                 is_held.set()
-                assert goes_on.wait(PATIENCE)
+                assert continues.wait(PATIENCE)
 
         starting = threading.Thread(target=starts)
         starting.start()
         assert is_held.wait(PATIENCE)
         spawn.get_ready("tests.kit.worlds")
         assert starting.is_alive()
-        goes_on.set()
+        continues.set()
         starting.join()
         assert ready == []
 

@@ -52,9 +52,9 @@ def test_a_function_of_the_prompt_is_refused_at_once() -> None:
     """Not at the first call, or by the loop over a pipeline of another cell."""
     command = [sys.executable, "-W", "error", "-c", PROMPT]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    told = ran.stdout.splitlines()
-    assert len(told) == 4
-    for name, line in zip(["double"] * 3 + ["Doubling"], told, strict=True):
+    reported = ran.stdout.splitlines()
+    assert len(reported) == 4
+    for name, line in zip(["double"] * 3 + ["Doubling"], reported, strict=True):
         assert "which a new process cannot import" in line
         assert f"'{name}' is defined in a cell of a notebook or at a prompt" in line
 
@@ -87,9 +87,9 @@ def test_a_function_of_a_program_that_no_process_imports_is_refused(
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    told = ran.stdout.splitlines()
-    assert len(told) == 4
-    assert why in told[0]
+    reported = ran.stdout.splitlines()
+    assert len(reported) == 4
+    assert why in reported[0]
 
 
 def test_the_error_names_a_main_module_that_only_the_program_runs(

@@ -98,7 +98,7 @@ def from_actors() -> Any:
 
 
 def from_episodes(folder: Path) -> Any:
-    """The same from whole episodes, in a loop that is left and gone on with."""
+    """The same from whole episodes, in a loop that is left and resumed."""
     episodes = items(range(40), shuffle=True, seed=1).prepare(episode, workers=2)
     pipeline = episodes.bucket([8, 14], 8, length=lambda one: len(one.pushes))
     befores: list[Any] = []

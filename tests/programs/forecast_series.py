@@ -42,8 +42,8 @@ def windows() -> Pipeline[Any]:
 def forecast(record: bytes) -> dict[str, Any]:
     """The last reading of a window, from the two before it: a sine is such a recurrence."""
     values = np.frombuffer(record, np.float32)
-    told = 2 * np.cos(1 / 5) * values[-2] - values[-3]
-    return {"told": round(float(told), 4), "was": values[-1]}
+    expected = 2 * np.cos(1 / 5) * values[-2] - values[-3]
+    return {"expected": round(float(expected), 4), "was": values[-1]}
 
 
 def main() -> None:
@@ -61,10 +61,10 @@ def main() -> None:
     assert (spec["value"].shape, spec["value"].dtype) == ((SIZE,), np.float32)
     sink = to_tfrecord(given.folder / "windows", rows_per_file=20)
     kept = windows().prepare(packed, workers=1).write(sink)
-    told = read_tfrecords([str(path) for path in kept.paths]).prepare(forecast)
-    written = told.write(to_json_lines(given.folder / "forecasts", rows_per_file=64))
+    forecasts = read_tfrecords([str(path) for path in kept.paths]).prepare(forecast)
+    written = forecasts.write(to_json_lines(given.folder / "forecasts", rows_per_file=64))
     rows = list(read_json_lines([str(path) for path in written.paths]))
-    wrong = max(abs(row["told"] - row["was"]) for row in rows)
+    wrong = max(abs(row["expected"] - row["was"]) for row in rows)
     print(f"{kept.rows} windows in {len(kept.paths)} files, wrong by {wrong:.2f} at most")
     print(f"resumed at {kept.resumed}")
 

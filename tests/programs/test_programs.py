@@ -1,7 +1,7 @@
 """The programs of a first week with aioqueue, run as their authors run them.
 
 * A network that is trained on a folder of JPEG files: here, beside the same with PyTorch's loader.
-* A service that batches requests, under load: `tests/batcher/test_load.py`.
+* A service that batches requests, under load: `tests/batcher/test_batcher_load.py`.
 * Threaded scripts that never stop their workers, and one that starts them again: here.
 * A web service with traces, whose clients hang up: here.
 * An asynchronous test suite: `tests/test_testing_suites.py` runs those of `docs/howto/testing.md`.
@@ -145,7 +145,7 @@ class TestLegacy:
 
 
 @pytest.mark.slow
-def test_a_mixture_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_mixture_continues_where_it_was_stopped(tmp_path: Path) -> None:
     for number in range(3):
         texts = [f"a text {line % 7} of file {number}" for line in range(40 + number)]
         (tmp_path / f"common-{number}.txt").write_text("\n".join(texts))
@@ -242,7 +242,7 @@ def test_windows_are_inspected() -> None:
 @needs("datasets")
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [[], ["--streaming"]], ids=["by index", "streaming"])
-def test_reviews_go_on_where_they_were_stopped(form: list[str], tmp_path: Path) -> None:
+def test_reviews_continue_where_they_were_stopped(form: list[str], tmp_path: Path) -> None:
     script = f"{OURS}/classify_reviews.py"
     whole = run(script, tmp_path / "whole.json", *form)
     assert whole.returncode == 0, whole.stderr
@@ -258,20 +258,20 @@ def test_reviews_go_on_where_they_were_stopped(form: list[str], tmp_path: Path) 
 def test_drivers_come_back() -> None:
     done = run(f"{OURS}/supervised_sensors.py")
     assert (done.returncode, done.stderr) == (0, "")
-    said = done.stdout.splitlines()
-    assert said[-2:] == [
+    messages = done.stdout.splitlines()
+    assert messages[-2:] == [
         "readings: [(0, 28), (1, 28), (2, 28), (3, 28)]",
         "restarts: 8, versions: 113",
     ]
-    failures = [line for line in said if line.startswith("WARNING worker aioqueue-driver-")]
+    failures = [line for line in messages if line.startswith("WARNING worker aioqueue-driver-")]
     assert len(failures) == 8
     for sensor, tick in itertools.product(range(4), (10, 20)):
-        assert f"ConnectionError: sensor {sensor} has hung up at {tick}" in said
+        assert f"ConnectionError: sensor {sensor} has hung up at {tick}" in messages
 
 
 @needs("starlette", "uvicorn")
 @pytest.mark.slow
-def test_traces_lead_to_the_batch_and_those_who_leave_are_in_none() -> None:
+def test_traces_lead_to_the_batch_and_cancelled_calls_are_in_none() -> None:
     pytest.importorskip("opentelemetry.sdk")
     done = run(f"{OURS}/traced_service.py")
     assert (done.returncode, done.stderr) == (0, "")
@@ -313,7 +313,7 @@ class TestSurvey:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("stops", [[], [1], [3, 2]], ids=str)
-    def test_counts_what_is_sound_and_goes_on(self, stops: list[int], folder: Path) -> None:
+    def test_counts_valid_rows_and_continues(self, stops: list[int], folder: Path) -> None:
         script = f"{OURS}/survey_answers.py"
         for stop in stops:
             done = run(script, folder, "--stop-after", str(stop))

@@ -17,7 +17,7 @@ class Site(ThreadingHTTPServer):
     """A site of pages ``/0`` to ``/11``: each links to the next ones, and to the other sites.
 
     The first pages but the root are held back until so many of them are asked for at once: a
-    crawler that does not do that is told by `was_slow`.
+    crawler that does not do that is reported by `was_slow`.
 
     Args:
         number: which one.

@@ -42,7 +42,7 @@ def public_blocks() -> set[str]:
 
 
 def test_every_block_is_known() -> None:
-    """Whoever adds one decides whether a coroutine may enter it."""
+    """An author who adds one decides whether a coroutine may enter it."""
     assert public_blocks() == set(WAITING) | HARMLESS
 
 

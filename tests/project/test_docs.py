@@ -121,10 +121,10 @@ def test_the_blocks_of_a_page_run(
     script = written(page, tmp_path)
     filters = ["error", *THEIR_WARNINGS.get(name_of(page), ())]
     warnings = [part for one in filters for part in ("-W", one)]
-    told = errors_of([*warnings, str(script)], where)
+    reported = errors_of([*warnings, str(script)], where)
     if name_of(page) in SKIP_ITEMS:
-        told = [line for line in told if not re.match(SKIPPED, line)]
-    assert told == []
+        reported = [line for line in reported if not re.match(SKIPPED, line)]
+    assert reported == []
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def errors_of(arguments: list[str], folder: Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def folder_with_shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the pages have told their readers to run `examples/shapes.py`."""
+    """A folder in which the pages ask their readers to run `examples/shapes.py`."""
     folder = tmp_path_factory.mktemp("pages")
     script = ROOT / "examples" / "shapes.py"
     subprocess.run([sys.executable, str(script), "shapes"], cwd=folder, timeout=50, check=True)
@@ -232,7 +232,7 @@ FILES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "tests").r
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_are_there(page: Path) -> None:
-    """Tests go by their end (`machine/test_machine.py`), all others by their whole path."""
+    """Tests go by their end (`core/test_machine.py`), all others by their whole path."""
     text = page.read_text(encoding="utf-8")
     tests = set(re.findall(r"[\w/]*\btest_\w+\.py", text))
     paths = set(re.findall(r"`((?:tests|examples|aioqueue|docs|\.ci)/[\w./-]+)`", text))

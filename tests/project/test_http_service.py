@@ -63,11 +63,11 @@ class Server:
     def stop(self) -> str:
         """SIGTERM; returns what it says at its end."""
         self.process.send_signal(signal.SIGTERM)
-        said, errors = self.process.communicate(timeout=20)
+        messages, errors = self.process.communicate(timeout=20)
         assert errors == ""
         # uvicorn hands the signal on once all is done.
         assert self.process.returncode in (0, -signal.SIGTERM)
-        return said
+        return messages
 
 
 @contextmanager
@@ -129,14 +129,14 @@ def test_sigterm_under_load_fails_no_request() -> None:
         spin_until(lambda: clients.statuses[200] > 5 * CLIENTS)
         spin_until(lambda: server.metric("in_flight") > 0 and server.metric("waiting") > 0)
         clients.stopping.set()
-        said = server.stop()
+        messages = server.stop()
         for thread in clients.threads:
             thread.join(20)
     assert clients.mistakes == []
     assert set(clients.statuses) == {200}
     assert clients.after_the_signal > 0
-    found = re.search(r"answered (\d+) of (\d+) requests", said)
-    assert found is not None, said
+    found = re.search(r"answered (\d+) of (\d+) requests", messages)
+    assert found is not None, messages
     assert int(found[1]) == int(found[2]) == clients.statuses[200]
 
 
@@ -162,7 +162,7 @@ def test_overload_is_answered_at_once() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_wrong_with_a_request_is_told_to_its_client() -> None:
+def test_a_client_gets_the_error_of_its_request() -> None:
     with running("--model-ms", "1") as server, server.connect() as connection:
         assert ask(connection, [1, 2, 3]) == (200, {"score": 6})
         status, answer = ask(connection, [1, 2, float("nan")])

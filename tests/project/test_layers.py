@@ -503,7 +503,7 @@ delivers at the next await what came since it began."""
 
 
 def test_one_module_asks_whether_a_task_was_cancelled() -> None:
-    """It asks since a call began. Whoever asks the task itself finds what was left behind."""
+    """It asks since a call began. A caller that asks the task itself finds what was left behind."""
     found = [
         f"{module}:{getattr(node, 'lineno', 0)} asks {name}"
         for module, path in MODULES.items()

@@ -60,7 +60,7 @@ def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.slow
-def test_a_job_says_which_python_it_runs_or_lacks() -> None:
+def test_a_job_names_the_python_it_runs_or_lacks() -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     listed = script("--list", f"test-{version}", PYTHON=sys.executable)
     assert listed.returncode == 0, listed.stderr

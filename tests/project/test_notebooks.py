@@ -233,7 +233,7 @@ with tf.Session() as sess:
 
 @pytest.mark.slow
 def test_async_code_does_as_ever(run: Cells) -> None:
-    _, batches, gone = run(
+    _, batches, ended = run(
         FILLING,
         """
 queue = aioqueue.FIFOQueue(4, "int64", ())
@@ -253,7 +253,7 @@ async with aioqueue.Coordinator() as coord:
         "queue.is_closed()",
     )
     assert batches == "[0, 1] [2, 3] [4]"
-    assert gone == "True"
+    assert ended == "True"
 
 
 @pytest.mark.slow
@@ -412,7 +412,7 @@ def caller(kernel: Any) -> Iterator[Caller]:
         caller.close()
 
 
-SAY_WHEN_BLOCKED = """
+PRINT_WHEN_BLOCKED = """
 def say_when_blocked():
     spin_until(lambda: queue.statistics().waiting_dequeues)
     print("blocked", flush=True)
@@ -425,7 +425,7 @@ def watched():
 
 @pytest.mark.slow
 def test_an_interrupted_loop_loses_nothing_and_runs_again(caller: Caller) -> None:
-    caller.run(FILLING + SAY_WHEN_BLOCKED + "queue = sync.FIFOQueue(8, 'int64', ())")
+    caller.run(FILLING + PRINT_WHEN_BLOCKED + "queue = sync.FIFOQueue(8, 'int64', ())")
     caller.run("for number in range(3):\n    queue.enqueue(number)")
     loop = "for number in queue:\n    print(number, flush=True)"
     watch = "    if number == 2: watched()"
@@ -443,7 +443,7 @@ def test_an_interrupted_loop_loses_nothing_and_runs_again(caller: Caller) -> Non
 
 @pytest.mark.slow
 def test_an_interrupted_block_stops_its_workers_and_runs_again(caller: Caller) -> None:
-    caller.run(FILLING + SAY_WHEN_BLOCKED + "numbers = iter(range(5))")
+    caller.run(FILLING + PRINT_WHEN_BLOCKED + "numbers = iter(range(5))")
     block = """
 queue = sync.FIFOQueue(8, "int64", ())
 

@@ -75,8 +75,8 @@ def test_the_version_stands_in_one_place() -> None:
     files = ["pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md", "aioqueue/__init__.py"]
     found = [name for name in files if pattern.search((ROOT / name).read_text("utf-8"))]
     assert found == ["aioqueue/__init__.py"]
-    told = project()["tool"]["hatch"]["version"]["path"]
-    assert told == "aioqueue/__init__.py"
+    reported = project()["tool"]["hatch"]["version"]["path"]
+    assert reported == "aioqueue/__init__.py"
 
 
 @needs_checkout

@@ -35,7 +35,7 @@ PUBLIC = [module for module in MODULES if hasattr(module, "__all__")]
 PROPERTIES = (property, PeerFace)
 MADE = re.compile(r"^(?:async def|def|class) ([A-Za-z]\w*)", re.MULTILINE)
 """A definition with a public name, at the top level of a file."""
-SAID = ("__compiled__", "__version__")
+DOCUMENTED = ("__compiled__", "__version__")
 """What the package says of itself."""
 
 
@@ -135,7 +135,7 @@ class TestModules:
             wrong += [
                 f"{module.__name__}: {name}"
                 for name in exported
-                if not hasattr(module, name) or (name.startswith("_") and name not in SAID)
+                if not hasattr(module, name) or (name.startswith("_") and name not in DOCUMENTED)
             ]
         assert not wrong
 
@@ -232,7 +232,7 @@ class TestNames:
         exec(f"from {face.__name__} import *", names)
         assert set(names) - {"__builtins__"} == set(face.__all__)
 
-    def test_the_package_has_nothing_else_that_looks_public(self) -> None:
+    def test_the_package_has_no_other_public_names(self) -> None:
         """Besides its modules, which Python puts there."""
         found = {name for name in vars(aioqueue) if not name.startswith("_")}
         others = found - set(aioqueue.__all__) - {"annotations"}
@@ -278,7 +278,7 @@ class TestDocumentation:
         }
         assert not wrong
 
-    def test_every_face_says_the_same_first(self) -> None:
+    def test_every_face_has_the_same_first_sentence(self) -> None:
         """The two faces of a method differ in how they wait, not in what they do."""
         for name in ("FIFOQueue", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"):
             ours, theirs = getattr(aioqueue, name), getattr(sync, name)
@@ -312,7 +312,7 @@ DIFFERENCES = {
 """What the async face has and the thread face has not, and the other way round."""
 
 
-def says_only_no(method: Any) -> bool:
+def only_refuses(method: Any) -> bool:
     """Whether it only says that the other face has it; see `aioqueue.coordination.misuse`."""
     return bool(method.__name__ == "refuse")
 
@@ -322,7 +322,7 @@ def surface(kind: type) -> set[str]:
     protocol |= {"__iter__", "__next__", "__aiter__", "__anext__"}
     protocol |= {"__enter__", "__exit__", "__aenter__", "__aexit__"}
     found = {name: getattr(kind, name, None) for name in protocol}
-    dunders = {name for name, one in found.items() if is_ours(one) and not says_only_no(one)}
+    dunders = {name for name, one in found.items() if is_ours(one) and not only_refuses(one)}
     return {name for name, _ in members(kind)} | dunders
 
 

@@ -84,7 +84,7 @@ def test_the_loaders_are_measured_where_pytorch_is() -> None:
     assert all(c.figures for c in comparisons)
 
 
-def test_the_page_tells_what_fell_short() -> None:
+def test_the_page_lists_what_fell_short() -> None:
     reached = Comparison(Row("1", "one thing", "a peer", 2.0), [2.5], {"aioqueue": "1 µs"})
     missed = Comparison(Row("2", "another", "a limit", 0.9), [0.5, 0.7, 0.6], {"limit": "9 µs"})
     page = report.render_aims([reached, missed])

@@ -335,7 +335,7 @@ class NoMemory:
 async def test_memory_ends_in_a_batch(
     world: World, kind: Kind, monkeypatch: pytest.MonkeyPatch, fails_at: int, waits: bool
 ) -> None:
-    """Whoever copies hears of it, and everything is still there for the next one."""
+    """The call that copies raises it, and everything is still there for the next one."""
     queue = kind.make(world, 8)
     taking = None
     for number in range(4 if waits else 6):

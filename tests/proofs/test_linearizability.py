@@ -74,10 +74,10 @@ def test_histories(switches: str, kind: str, interrupts: bool, ending: str) -> N
     assert undecided <= 1 + half // 20
 
 
-def ops(*told: tuple[Any, ...], **options: Any) -> list[Op]:
+def ops(*reported: tuple[Any, ...], **options: Any) -> list[Op]:
     """Calls from ``(start, end, method, rows)``, and what else an `Op` has."""
     made = []
-    for start, end, method, rows, *more in told:
+    for start, end, method, rows, *more in reported:
         op = Op(method, start, end, rows=tuple(rows), n=max(1, len(rows)), **options)
         for name, value in dict(*more).items():
             setattr(op, name, value)
@@ -85,7 +85,7 @@ def ops(*told: tuple[Any, ...], **options: Any) -> list[Op]:
     return made
 
 
-Told = dict[str, tuple[Spec, list[tuple[Any, ...]]]]
+History = dict[str, tuple[Spec, list[tuple[Any, ...]]]]
 FIFO = Spec("fifo", 2)
 PRIORITY = Spec("priority", 5)  # the priorities of 0, 1, 2, 3, 4 are 0, 2, 4, 1, 3
 SHUFFLE = Spec("shuffle", 3, keep=1)
@@ -93,7 +93,7 @@ UNDONE = {"outcome": "undone"}
 EMPTY, FULL = {"outcome": "empty"}, {"outcome": "full"}
 CLOSED, OUT = {"outcome": "closed"}, {"outcome": "out of range"}
 
-LEGAL: Told = {
+LEGAL: History = {
     "one after the other": (
         FIFO,
         [(0, 1, "enqueue", [1]), (2, 3, "enqueue", [2]), (4, 5, "dequeue", [1])],
@@ -152,7 +152,7 @@ LEGAL: Told = {
     ),
 }
 
-ILLEGAL: Told = {
+ILLEGAL: History = {
     "swap": (
         FIFO,
         [
@@ -282,28 +282,28 @@ ILLEGAL: Told = {
 class TestTheChecker:
     @pytest.mark.parametrize("name", LEGAL)
     def test_explains(self, name: str) -> None:
-        spec, told = LEGAL[name]
-        verdict = check(ops(*told), spec)
-        explained = [op for op in ops(*told) if op.outcome != "undone"]
+        spec, reported = LEGAL[name]
+        verdict = check(ops(*reported), spec)
+        explained = [op for op in ops(*reported) if op.outcome != "undone"]
         assert {str(op) for op in verdict.order} == {str(op) for op in explained}
 
     @pytest.mark.parametrize("name", ILLEGAL)
     def test_refuses(self, name: str) -> None:
-        spec, told = ILLEGAL[name]
+        spec, reported = ILLEGAL[name]
         with pytest.raises(NotLinearizableError):
-            check(ops(*told), spec)
+            check(ops(*reported), spec)
 
-    def test_tells_how_far_it_came(self) -> None:
-        spec, told = ILLEGAL["swap"]
+    def test_reports_how_far_it_came(self) -> None:
+        spec, reported = ILLEGAL["swap"]
         with pytest.raises(NotLinearizableError) as caught:
-            check(ops(*told), spec)
+            check(ops(*reported), spec)
         assert "of 4 moves can be explained" in str(caught.value)
         assert "enqueue [1]: done" in str(caught.value)
 
     def test_gives_up(self) -> None:
-        spec, told = LEGAL["one after the other"]
+        spec, reported = LEGAL["one after the other"]
         with pytest.raises(UndecidedError):
-            check(ops(*told), spec, limit=2)
+            check(ops(*reported), spec, limit=2)
 
     @pytest.mark.parametrize("kind", ["objects", "shuffle", "priority"])
     @pytest.mark.parametrize("damage", ["swap", "loss", "duplicate"])
@@ -367,9 +367,9 @@ JOINED: dict[str, tuple[bool, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize("name", JOINED)
 def test_a_join_ends_where_all_may_be_done(name: str) -> None:
-    is_legal, told = JOINED[name]
+    is_legal, reported = JOINED[name]
     if is_legal:
-        check_joins(ops(*told))
+        check_joins(ops(*reported))
     else:
         with pytest.raises(NotLinearizableError, match="unfinished"):
-            check_joins(ops(*told))
+            check_joins(ops(*reported))

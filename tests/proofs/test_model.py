@@ -112,9 +112,9 @@ def paste(program: str) -> None:
 
 
 class TestTheReference:
-    """It is no better than what it is told, so the simplest of its answers are checked by hand."""
+    """It is no better than its input, so the simplest of its answers are checked by hand."""
 
-    def test_a_hand_over_that_is_cancelled_serves_the_next(self) -> None:
+    def test_a_cancelled_transfer_serves_the_next_caller(self) -> None:
         state = Reference(Rules("fifo", 3))
         first, second = Call(0, "dequeue", "loop"), Call(1, "dequeue", "loop")
         state.begin(first)
@@ -165,7 +165,7 @@ class TestTheReference:
         for row in (0, 1):
             state.enqueue_nowait(row)
         other = state.copy()
-        state.tell({0: (0,)})
+        state.observe({0: (0,)})
         assert (state.ended, state.inside) == ({0: ("returned", (0,))}, [1])
-        other.tell({0: (1,)})  # which came after the draw
+        other.observe({0: (1,)})  # which came after the draw
         assert other.ended != {0: ("returned", (1,))}

@@ -18,7 +18,7 @@ from aioqueue.core.attempts import WITHDRAWN
 from aioqueue.core.machine import Machine
 from aioqueue.worlds.asyncio import AsyncioWaker
 from aioqueue.worlds.waker import ThreadWaker
-from proofs.books import Books
+from proofs.call_record import CallRecord
 from proofs.effort import EFFORT, IS_LONG
 from proofs.loops import SteppedLoop
 from proofs.scheduling import Choices, ControlledLock, ScheduleError, Scheduler, explore, replay
@@ -127,13 +127,13 @@ class TaskRun:
         self.scene = scene
         self.choices = choices
         self.loops = (SteppedLoop(), SteppedLoop())
-        self.books = Books(scene.capacity, scene.inside)
-        self.first = len(self.books.entries)
+        self.record = CallRecord(scene.capacity, scene.inside)
+        self.first = len(self.record.entries)
         self.tasks: list[asyncio.Task[None]] = []
         for index, method, *arguments in scene.waiters:
             loop = self.loops[index]
             with loop.entered():
-                self.tasks.append(loop.create_task(self.books.task(method, *arguments)))
+                self.tasks.append(loop.create_task(self.record.task(method, *arguments)))
             self.settle()
 
     def run(self) -> None:
@@ -148,12 +148,12 @@ class TaskRun:
             moves[self.choices.choose(len(moves))]()
         if any(loop.is_closed() for loop in self.loops):
             # Each call that does not wait does so first; who waits already may have to wait for it.
-            core_of(self.books.queue).drop_dead_loops()
+            core_of(self.record.queue).drop_dead_loops()
         self.settle()
-        self.books.check_sleepers()
-        self.books.close(cancel=True)
+        self.record.check_sleepers()
+        self.record.close(cancel=True)
         self.settle()
-        self.books.check(in_turn=True)
+        self.record.check(in_turn=True)
         for loop in self.loops:
             assert loop.complaints == []
             loop.put_away()
@@ -175,7 +175,7 @@ class TaskRun:
                 with loop.entered():
                     task.cancel()
         else:
-            act = self.books.now if kind == "now" else self.books.close
+            act = self.record.now if kind == "now" else self.record.close
             if self.scene.inner:
                 with self.loops[0].entered():
                     act(*arguments)
@@ -185,10 +185,10 @@ class TaskRun:
     def end(self, index: int) -> None:
         self.loops[index].close()
         for entry, waiter in zip(
-            self.books.entries[self.first :], self.scene.waiters, strict=False
+            self.record.entries[self.first :], self.scene.waiters, strict=False
         ):
             if waiter[0] == index and entry.is_alive:
-                entry.is_gone = True
+                entry.has_left = True
 
 
 def play(scene: Scene, choices: Choices) -> None:
@@ -249,119 +249,119 @@ def test_any_two_tasks(disturbance: str, inner: bool) -> None:
 # Threads, and event loops that run in threads: every order in which they can take their locks, and
 # sleep, and wake, with so many preemptions.
 
-Plot = Callable[[Scheduler, Books], None]
+Plot = Callable[[Scheduler, CallRecord], None]
 
 
-def consumers_and_a_producer(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("consumer 0", books.thread("dequeue"))
-    scheduler.add("consumer 1", books.thread("dequeue"))
-    scheduler.add("producer", books.thread("enqueue_many", [10, 11]))
+def consumers_and_a_producer(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("consumer 0", record.thread("dequeue"))
+    scheduler.add("consumer 1", record.thread("dequeue"))
+    scheduler.add("producer", record.thread("enqueue_many", [10, 11]))
 
 
-def producers_and_a_consumer(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("producer 0", books.thread("enqueue", 10))
-    scheduler.add("producer 1", books.thread("enqueue", 11))
-    scheduler.add("consumer", books.thread("dequeue_many", 3))
+def producers_and_a_consumer(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("producer 0", record.thread("enqueue", 10))
+    scheduler.add("producer 1", record.thread("enqueue", 11))
+    scheduler.add("consumer", record.thread("dequeue_many", 3))
 
 
-def timeout_and_grant(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("impatient", books.thread("dequeue", timeout=1.0))
-    scheduler.add("patient", books.thread("dequeue"))
-    scheduler.add("producer", books.thread("enqueue", 10))
+def timeout_and_grant(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("impatient", record.thread("dequeue", timeout=1.0))
+    scheduler.add("patient", record.thread("dequeue"))
+    scheduler.add("producer", record.thread("enqueue", 10))
 
 
-def timeout_of_a_batch(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("impatient", books.thread("dequeue_many", 2, timeout=1.0))
-    scheduler.add("patient", books.thread("dequeue"))
-    scheduler.add("producer", books.thread("enqueue", 10))
+def timeout_of_a_batch(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("impatient", record.thread("dequeue_many", 2, timeout=1.0))
+    scheduler.add("patient", record.thread("dequeue"))
+    scheduler.add("producer", record.thread("enqueue", 10))
 
 
-def timeout_of_an_enqueue(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("impatient", books.thread("enqueue_many", [10, 11], timeout=1.0))
-    scheduler.add("patient", books.thread("enqueue", 12))
-    scheduler.add("consumer", books.thread("dequeue_up_to", 2))
+def timeout_of_an_enqueue(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("impatient", record.thread("enqueue_many", [10, 11], timeout=1.0))
+    scheduler.add("patient", record.thread("enqueue", 12))
+    scheduler.add("consumer", record.thread("dequeue_up_to", 2))
 
 
-def haste(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("expiring", books.thread("dequeue_up_to", 2, 1.0))
-    scheduler.add("producer 0", books.thread("enqueue", 10))
-    scheduler.add("producer 1", books.thread("enqueue", 11))
+def haste(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("expiring", record.thread("dequeue_up_to", 2, 1.0))
+    scheduler.add("producer 0", record.thread("enqueue", 10))
+    scheduler.add("producer 1", record.thread("enqueue", 11))
 
 
-def close_and_grant(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("consumer", books.thread("dequeue_many", 2))
-    scheduler.add("producer", books.thread("enqueue", 10))
-    scheduler.add("closer", books.close)
+def close_and_grant(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("consumer", record.thread("dequeue_many", 2))
+    scheduler.add("producer", record.thread("enqueue", 10))
+    scheduler.add("closer", record.close)
 
 
-def close_and_cancel(scheduler: Scheduler, books: Books) -> None:
-    scheduler.add("producer", books.thread("enqueue_many", [10, 11]))
-    scheduler.add("waiter", books.thread("wait_closed"))
-    scheduler.add("closer", partial(books.close, True))
+def close_and_cancel(scheduler: Scheduler, record: CallRecord) -> None:
+    scheduler.add("producer", record.thread("enqueue_many", [10, 11]))
+    scheduler.add("waiter", record.thread("wait_closed"))
+    scheduler.add("closer", partial(record.close, True))
 
 
-def task_and_thread(scheduler: Scheduler, books: Books) -> None:
+def task_and_thread(scheduler: Scheduler, record: CallRecord) -> None:
     """One task in a loop that waits, and is woken from outside."""
     loop = SteppedLoop(scheduler)
-    scheduler.add("loop", lambda: loop.run(books.task("dequeue")))
-    scheduler.add("producer", books.thread("enqueue", 10))
+    scheduler.add("loop", lambda: loop.run(record.task("dequeue")))
+    scheduler.add("producer", record.thread("enqueue", 10))
 
 
-def two_wakes_of_one_loop(scheduler: Scheduler, books: Books) -> None:
+def two_wakes_of_one_loop(scheduler: Scheduler, record: CallRecord) -> None:
     """Two threads tell the same loop at the same time."""
     loop = SteppedLoop(scheduler)
 
     async def main() -> None:
-        await asyncio.wait([loop.create_task(books.task("dequeue")) for _ in range(2)])
+        await asyncio.wait([loop.create_task(record.task("dequeue")) for _ in range(2)])
 
     scheduler.add("loop", lambda: loop.run(main()))
-    scheduler.add("producer 0", books.thread("enqueue", 10))
-    scheduler.add("producer 1", books.thread("enqueue", 11))
+    scheduler.add("producer 0", record.thread("enqueue", 10))
+    scheduler.add("producer 1", record.thread("enqueue", 11))
 
 
-def cancelled_in_the_hand_over(scheduler: Scheduler, books: Books) -> None:
+def cancelled_during_transfer(scheduler: Scheduler, record: CallRecord) -> None:
     """A task is cancelled by its loop while a thread grants it what it waits for."""
     loop = SteppedLoop(scheduler)
 
     async def main() -> None:
-        task = loop.create_task(books.task("dequeue"))
+        task = loop.create_task(record.task("dequeue"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
 
     scheduler.add("loop", lambda: loop.run(main()))
-    scheduler.add("producer", books.thread("enqueue", 10))
-    scheduler.add("consumer", books.thread("dequeue"))
+    scheduler.add("producer", record.thread("enqueue", 10))
+    scheduler.add("consumer", record.thread("dequeue"))
 
 
-def place_of_a_task(scheduler: Scheduler, books: Books) -> None:
+def place_of_a_task(scheduler: Scheduler, record: CallRecord) -> None:
     """A task that puts in, between two threads that do."""
     loop = SteppedLoop(scheduler)
-    scheduler.add("loop", lambda: loop.run(books.task("enqueue", 10)))
-    scheduler.add("producer", books.thread("enqueue", 11))
-    scheduler.add("consumer", books.thread("dequeue_many", 3))
+    scheduler.add("loop", lambda: loop.run(record.task("enqueue", 10)))
+    scheduler.add("producer", record.thread("enqueue", 11))
+    scheduler.add("consumer", record.thread("dequeue_many", 3))
 
 
-def loop_ends(scheduler: Scheduler, books: Books) -> None:
+def loop_ends(scheduler: Scheduler, record: CallRecord) -> None:
     """A loop is closed while a thread wakes a task of it."""
     loop = SteppedLoop(scheduler)
 
     async def main() -> None:
-        loop.create_task(books.task("dequeue"))
+        loop.create_task(record.task("dequeue"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     def run() -> None:
         loop.run(main())
         loop.close()
-        for entry in books.entries:
+        for entry in record.entries:
             if entry.is_alive and entry.method == "dequeue":
-                entry.is_gone = True
+                entry.has_left = True
 
     scheduler.add("loop", run)
-    scheduler.add("producer", books.thread("enqueue", 10))
-    scheduler.add("other", books.thread("dequeue_many", 1))
+    scheduler.add("producer", record.thread("enqueue", 10))
+    scheduler.add("other", record.thread("dequeue_many", 1))
 
 
 @dataclass(frozen=True)
@@ -392,7 +392,7 @@ SETTINGS = [
     Setting(close_and_cancel, 1, 1),
     Setting(task_and_thread),
     Setting(two_wakes_of_one_loop),
-    Setting(cancelled_in_the_hand_over),
+    Setting(cancelled_during_transfer),
     Setting(place_of_a_task, 1, 1, is_long=True),
     Setting(loop_ends),
 ]
@@ -404,24 +404,24 @@ def thread_run(
     """One run of a plot."""
     scheduler = Scheduler(choices, preemptions=preemptions, lines=lines)
     with scheduler.installed():
-        books = Books(setting.capacity, setting.inside)
-        setting.plot(scheduler, books)
+        record = CallRecord(setting.capacity, setting.inside)
+        setting.plot(scheduler, record)
         scheduler.run()
-        core_of(books.queue).drop_dead_loops()  # each call that does not wait does so first
+        core_of(record.queue).drop_dead_loops()  # each call that does not wait does so first
         scheduler.no_more_choices()
         scheduler.run()
-        books.check_sleepers()
-        books.close(cancel=True)
+        record.check_sleepers()
+        record.close(cancel=True)
         sleeping = scheduler.run()
         assert sleeping == [], f"asleep for ever: {sleeping}"
         scheduler.finish()
-        books.check()
+        record.check()
 
 
 @pytest.mark.slow(every=7)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_threads(setting: Setting) -> None:
-    """They are stopped before they take a lock, and after they have let go of it."""
+    """They are stopped before they take a lock, and after they have released it."""
     preemptions = 1 + IS_LONG + (EFFORT >= 100)
     explored = explore(partial(thread_run, setting, preemptions=preemptions))
     print(f"\n{explored.schedules} schedules")
@@ -475,7 +475,7 @@ class TestTheExplorers:
         assert (explored.schedules, explored.finished) == (5, True)
         assert not explore(run, limit=2).finished
 
-    def test_a_failure_tells_the_choices_that_lead_to_it(self) -> None:
+    def test_a_failure_lists_the_choices_that_lead_to_it(self) -> None:
         def run(choices: Choices) -> None:
             if (choices.choose(2), choices.choose(3)) == (1, 2):
                 raise ValueError("found")
@@ -547,7 +547,7 @@ class TestTheExplorers:
             (AsyncioWaker, "_resume_scheduled", _fall_asleep_late, two_wakes_of_one_loop),
             (ThreadWaker, "wake", lambda *_, **__: (), consumers_and_a_producer),
             (Machine, "withdraw", _withdraw_in_any_case, timeout_and_grant),
-            (Machine, "withdraw", _withdraw_in_any_case, cancelled_in_the_hand_over),
+            (Machine, "withdraw", _withdraw_in_any_case, cancelled_during_transfer),
         ],
     )
     @pytest.mark.skipif(
@@ -566,8 +566,8 @@ class TestTheExplorers:
             context.setattr(where, name, broken)
             with pytest.raises(ScheduleError) as caught:
                 explore(run)
-            told = str(caught.value).rpartition("with the choices ")[2]
-            choices = ast.literal_eval(told)
+            reported = str(caught.value).rpartition("with the choices ")[2]
+            choices = ast.literal_eval(reported)
             with pytest.raises(AssertionError):
                 replay(run, choices)
         replay(run, choices)

@@ -59,7 +59,7 @@ def test_it_would_notice(
 
 @pytest.mark.slow(every=3)
 @pytest.mark.parametrize("worker", ["consume", "produce", "consume_async", "produce_async"])
-def test_it_would_tell_of_a_worker_that_failed(
+def test_a_failed_worker_would_be_reported(
     worker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What such a worker moved last is not mistaken for lost or repeated elements."""
@@ -75,7 +75,7 @@ def test_it_would_tell_of_a_worker_that_failed(
 
     monkeypatch.setattr(soak.Round, intact.__name__, failing)
     assert soak.main(["--seconds", "60", "--seed", "11"]) == 1
-    told = capsys.readouterr().out
-    assert "FAILED in round" in told
-    assert "a worker failed" in told
-    assert "OSError: it fell over" in told
+    reported = capsys.readouterr().out
+    assert "FAILED in round" in reported
+    assert "a worker failed" in reported
+    assert "OSError: it fell over" in reported

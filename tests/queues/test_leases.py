@@ -46,7 +46,7 @@ def wait_for_takers(queue: Any, count: int) -> None:
 
 def test_all_rows_go_back_before_anyone_takes_one() -> None:
     queue = filled(4)
-    leases = queue._lent()
+    leases = queue._leases()
     for number in range(4):
         leases.take(number)
     thread, found = begun(lambda: queue.dequeue_many(2))
@@ -60,7 +60,7 @@ def test_all_rows_go_back_before_anyone_takes_one() -> None:
 
 def test_the_record_counts_them_as_granted() -> None:
     queue = filled(5)
-    leases = queue._lent()
+    leases = queue._leases()
     for number in range(3):
         leases.take(number)
     leases.commit([0])
@@ -73,7 +73,7 @@ def test_the_record_counts_them_as_granted() -> None:
 
 def test_what_is_taken_when_the_loop_is_over_stays() -> None:
     queue = filled(3)
-    leases = queue._lent()
+    leases = queue._leases()
     leases.give_back()
     with pytest.raises(CancelledError):
         leases.take(0)
@@ -82,7 +82,7 @@ def test_what_is_taken_when_the_loop_is_over_stays() -> None:
 
 def test_a_lease_that_waited_is_one_too() -> None:
     queue = filled(0)
-    leases = queue._lent()
+    leases = queue._leases()
     thread, found = begun(lambda: leases.take(0))
     wait_for_takers(queue, 1)
     queue.enqueue("row")
@@ -95,7 +95,7 @@ def test_a_lease_that_waited_is_one_too() -> None:
 
 def test_the_owner_does_not_wait_for_itself_whatever_it_calls() -> None:
     queue = filled(2, is_closed=True)
-    leases = queue._lent()
+    leases = queue._leases()
     assert [leases.take(0), leases.take(1)] == [0, 1]
     thread, found = begun(queue.dequeue)
     wait_for_takers(queue, 1)
@@ -111,7 +111,7 @@ def test_the_owner_does_not_wait_for_itself_whatever_it_calls() -> None:
 
 def test_another_thread_waits_while_a_lease_may_be_returned() -> None:
     queue = filled(1, is_closed=True)
-    leases = queue._lent()
+    leases = queue._leases()
     leases.take(0)
     thread, found = begun(queue.dequeue_nowait)
     thread.join()
@@ -120,19 +120,19 @@ def test_another_thread_waits_while_a_lease_may_be_returned() -> None:
 
 def test_borrowers_that_wait_for_each_other_end_one_by_one() -> None:
     queue = filled(2, is_closed=True)
-    one, other = queue._lent(), queue._lent()
+    one, other = queue._leases(), queue._leases()
     taken = [begun(lambda: one.take(0)), begun(lambda: other.take(0))]
     for thread, _ in taken:
         thread.join()
-    first, told_first = begun(lambda: one.take(1))
+    first, first_report = begun(lambda: one.take(1))
     wait_for_takers(queue, 1)
-    second, told_second = begun(lambda: other.take(1))
+    second, second_report = begun(lambda: other.take(1))
     first.join()
-    assert told_first == [OutOfRangeError]
+    assert first_report == [OutOfRangeError]
     wait_for_takers(queue, 1)  # the other waits for what the first one does now
     one.give_back()
     second.join()
-    assert told_second == taken[0][1]
+    assert second_report == taken[0][1]
 
 
 def check_sharing(seed: int) -> None:
@@ -143,7 +143,7 @@ def check_sharing(seed: int) -> None:
     used: list[list[int]] = [[] for _ in range(3)]
 
     def loop(at: int, keep: int, leaves_at: int) -> None:
-        leases = queue._lent()
+        leases = queue._leases()
         held: list[tuple[int, int]] = []
         number = 0
         try:

@@ -220,13 +220,13 @@ class LocalHandle:
         """Return the report for an actor that has restarted."""
         unanswered = [sent for sent in self.calls if sent.answer is None]
 
-        def told(what: str) -> tuple[int, list[int]]:
+        def reported(what: str) -> tuple[int, list[int]]:
             return self._next[what], [one.number for one in unanswered if one.what == what]
 
         return ClientReport(
             starts=self._starts,
-            enqueues=told("enqueue"),
-            dequeues=told("dequeue"),
+            enqueues=reported("enqueue"),
+            dequeues=reported("dequeue"),
             kept=list(self.kept),
             held=list(held),
             cancelled_calls=[(one.what, one.number) for one in unanswered if one.is_cancelled],

@@ -64,7 +64,7 @@ class Wire:
 
     Args:
         monkeypatch: puts these in the place of Ray.
-        strikes: what is done at which moment; the first one is 1.
+        faults: what is done at which moment; the first one is 1.
 
     Attributes:
         moments: what has passed so far, in words.
@@ -72,10 +72,10 @@ class Wire:
     """
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, strikes: Mapping[int, Callable[[Wire], None]]
+        self, monkeypatch: pytest.MonkeyPatch, faults: Mapping[int, Callable[[Wire], None]]
     ) -> None:
         self.moments: list[str] = []
-        self._strikes = strikes
+        self._faults = faults
         self.loop = asyncio.get_running_loop()
         self._others = asyncio.all_tasks()
         self.programs: list[Program] = []
@@ -90,7 +90,7 @@ class Wire:
         )
         monkeypatch.setattr(queue_connection, "connected", lambda: FakeRay(self, None))
         monkeypatch.setattr(
-            queue_connection.Connection, "start", lambda connection: self._started(connection)
+            queue_connection.ActorConnection, "start", lambda connection: self._started(connection)
         )
         monkeypatch.setattr(queues, "connected", lambda: self.programs[-1].ray)
         monkeypatch.setattr(queues, "remote_class", lambda: Builder(self, self.programs[-1]))
@@ -99,16 +99,16 @@ class Wire:
         for module in (queue_actor, actor_sessions):
             monkeypatch.setattr(module, "copy_to_actor", self._copy_to_actor)
 
-    def _started(self, connection: queue_connection.Connection) -> None:
+    def _started(self, connection: queue_connection.ActorConnection) -> None:
         """No thread says that a program is alive: the test does."""
         self.programs[-1].connections.append(connection)
 
     def passes(self, what: str) -> None:
         """A call or a reply is about to pass: now is the moment."""
         self.moments.append(what)
-        strike = self._strikes.get(len(self.moments))
-        if strike is not None:
-            strike(self)
+        inject = self._faults.get(len(self.moments))
+        if inject is not None:
+            inject(self)
 
     # The object store.
 

@@ -55,7 +55,7 @@ async def test_flushed_records_are_read_again(path: Path) -> None:
 
 
 @looped
-async def test_nothing_is_freed_before_the_disk_says_so(
+async def test_nothing_is_freed_before_it_is_on_disk(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An actor that comes back would ask for it, and its producer would not have it any more."""
@@ -63,12 +63,12 @@ async def test_nothing_is_freed_before_the_disk_says_so(
     await filled(journal)
     journal.append("lease", "c", 0, [["p", 0, [0, 2]], ["p", 1, [0, 2]]])
     await journal.flushed()
-    begun, goes_on = threading.Event(), threading.Event()
+    begun, continues = threading.Event(), threading.Event()
     put_down = journal._write_lines
 
     def slowly(lines: list[str], compacted: list[Any] | None) -> None:
         begun.set()
-        goes_on.wait()
+        continues.wait()
         put_down(lines, compacted)
 
     monkeypatch.setattr(journal, "_write_lines", slowly)
@@ -76,7 +76,7 @@ async def test_nothing_is_freed_before_the_disk_says_so(
     begun.wait()
     assert journal.freed("p") == []
     assert journal.droppable_of("p", [0, 1, 2]) == []
-    goes_on.set()
+    continues.set()
     await journal.flushed()
     assert journal.droppable_of("p", [0, 1, 2]) == [0, 1]
     assert journal.freed("p") == [0, 1]

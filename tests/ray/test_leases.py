@@ -16,8 +16,8 @@ import pytest
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError, WorkerDiedError
 from tests.ray.local_handles import LocalHandle, fifo, settled
 from tests.ray.simulation import Killed, Program, Wire
-from tests.ray.test_every_call import VICTIMS, Strikes
 from tests.ray.test_queue_actor import looped
+from tests.ray.test_queue_calls_killed import VICTIMS, Faults
 
 SITE: Mapping[int, list[int]] = {
     page: [link for link in (2 * page, 2 * page + 1) if link < 8] for page in range(1, 8)
@@ -40,13 +40,13 @@ class Spider:
         self.is_over = False
         self._options = options
 
-    def go(self, strikes: Strikes) -> Spider:
-        asyncio.run(self._go(strikes))
+    def go(self, faults: Faults) -> Spider:
+        asyncio.run(self._go(faults))
         return self
 
-    async def _go(self, strikes: Strikes) -> None:
+    async def _go(self, faults: Faults) -> None:
         with pytest.MonkeyPatch.context() as monkeypatch:
-            self.wire = Wire(monkeypatch, strikes)
+            self.wire = Wire(monkeypatch, faults)
             try:
                 async with asyncio.timeout(60), asyncio.TaskGroup() as both:
                     both.create_task(self._wait(Program(self.wire, "producer")))
@@ -171,9 +171,9 @@ async def test_a_lost_element_is_done_with(monkeypatch: pytest.MonkeyPatch) -> N
     await settled()
     for segment in actor._segments:
         segment.is_lost = True
-    told = consumer.take(1).arrive()
+    reported = consumer.take(1).arrive()
     await settled()
-    assert isinstance(told.answer and told.answer.error, WorkerDiedError)
+    assert isinstance(reported.answer and reported.answer.error, WorkerDiedError)
     waiting = consumer.take(1).arrive()
     await settled()
     assert not waiting.is_answered

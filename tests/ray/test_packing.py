@@ -90,7 +90,7 @@ def test_all_other_answers_are_bytes() -> None:
     assert rows == range(1, 2)
 
 
-def test_who_calls_is_pickled_once() -> None:
+def test_the_caller_is_pickled_once() -> None:
     pickled = []
     sent = []
 

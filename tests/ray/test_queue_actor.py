@@ -132,7 +132,7 @@ async def test_a_cancelled_dequeue_has_taken_nothing(moment: str) -> None:
 
 
 @looped
-async def test_a_cancelled_enqueue_tells_how_many_rows_are_in() -> None:
+async def test_a_cancelled_enqueue_reports_how_many_rows_are_in() -> None:
     actor, description = fifo(2)
     put = LocalHandle(actor, description, "p").put(1, 2, 3).arrive()
     await settled()
@@ -319,9 +319,9 @@ async def test_a_loss_is_reported_once_and_other_rows_arrive() -> None:
     consumer = LocalHandle(actor, description, "c")
     consumer.take(3).arrive()
     await settled()
-    told = actor.lost("c", 0, ["ref"])
-    assert isinstance(told.error, WorkerDiedError)
-    assert "call 0 of producer p" in str(told.error)
+    reported = actor.lost("c", 0, ["ref"])
+    assert isinstance(reported.error, WorkerDiedError)
+    assert "call 0 of producer p" in str(reported.error)
     again = consumer.take(2, up_to=True, max_wait=0).arrive()
     actor.close(False, None)
     await settled()

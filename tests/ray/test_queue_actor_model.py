@@ -50,17 +50,17 @@ class Users(RuleBasedStateMachine):
         self.done_with: set[int] = set()  # rows
         self.add_applied_call: dict[str, int] = {}  # by life: how often it has called `task_done`
         self.is_closed = False
-        self.told: set[int] = set()  # takes whose answers were looked at
+        self.reported: set[int] = set()  # takes whose answers were looked at
         self.committed: dict[str, int] = {}  # by consumer: the last lease that it has used
-        self.handed: dict[str, int] = {}  # and that it was given
+        self.assigned: dict[str, int] = {}  # and that it was given
         for name in ("", "rank 0"):
-            self.producers.append(self._desk())
-            self.consumers.append(self._desk(name))
+            self.producers.append(self._handle())
+            self.consumers.append(self._handle(name))
 
     async def _made(self) -> tuple[QueueActor, Any]:
         return self.make(3)
 
-    def _desk(self, name: str = "", after: int | None = None) -> LocalHandle:
+    def _handle(self, name: str = "", after: int | None = None) -> LocalHandle:
         life = f"desk {next(self.names)}"
         return LocalHandle(self.actor, self.description, life, name, after, loop=self.loop)
 
@@ -134,7 +134,7 @@ class Users(RuleBasedStateMachine):
     @rule(choice=CHOICES)
     def lose_the_answer(self, choice: int) -> None:
         """A consumer gives up a call, whose rows are on their way to it."""
-        takes = [take for take in self.takes if id(take) in self.told and self._has(take)]
+        takes = [take for take in self.takes if id(take) in self.reported and self._has(take)]
         if takes:
             take = self._one_of(takes, choice)
             take.cancel()
@@ -176,7 +176,7 @@ class Users(RuleBasedStateMachine):
         """A consumer is killed; another one comes."""
         dead: LocalHandle = self._one_of(self.consumers, choice)
         self.consumers.remove(dead)
-        self.consumers.append(self._desk(self._name(dead)))
+        self.consumers.append(self._handle(self._name(dead)))
         self._ends(dead)
         self._settle()
 
@@ -195,27 +195,27 @@ class Users(RuleBasedStateMachine):
         self.held = {key: rows for key, rows in self.held.items() if key[0] != dead.life}
 
     @rule(after=st.integers(-1, 6))
-    def begin_anew(self, after: int) -> None:
+    def restart(self, after: int) -> None:
         """A named consumer gets a new handle, with the lease at which it continues."""
         former = next(handle for handle in self.consumers if self._name(handle))
         client = former.caller.client
-        committed, handed = (of.get(client, -1) for of in (self.committed, self.handed))
+        committed, assigned = (of.get(client, -1) for of in (self.committed, self.assigned))
         mine = sorted(number for life, number in self.held if life == former.life)
-        new = self._desk(client, None if after < 0 else after)
+        new = self._handle(client, None if after < 0 else after)
         agreed = self.actor.agree(new.caller)
         if after < 0 or after == committed or (after > committed and after in mine):
             assert agreed.error is None
-            assert agreed.rows > handed
+            assert agreed.rows > assigned
             for number in mine:
                 if number <= after:
                     self._use(former, number)
             self._is_over(former)
             self.consumers[self.consumers.index(former)] = new
-        elif committed < after <= handed:
+        elif committed < after <= assigned:
             assert isinstance(agreed.error, WorkerDiedError)
         else:
             assert isinstance(agreed.error, InvalidArgumentError)
-            bound = committed if after < committed else handed
+            bound = committed if after < committed else assigned
             assert f"got {after} " in str(agreed.error)
             assert f"number {bound}" in str(agreed.error) or bound < 0
         self._settle()
@@ -230,12 +230,12 @@ class Users(RuleBasedStateMachine):
     @invariant()
     def answers_are_right(self) -> None:
         for take in self.takes:
-            if take.answer is None or id(take) in self.told:
+            if take.answer is None or id(take) in self.reported:
                 continue
-            self.told.add(id(take))
+            self.reported.add(id(take))
             if take.answer.error is None:
                 client = take.handle.caller.client
-                self.handed[client] = max(self.handed.get(client, -1), take.number)
+                self.assigned[client] = max(self.assigned.get(client, -1), take.number)
                 if not take.is_cancelled and take.handle in self.consumers:
                     self.held[take.handle.life, take.number] = take.got
             elif isinstance(take.answer.error, OutOfRangeError):
@@ -285,7 +285,7 @@ class Users(RuleBasedStateMachine):
         self.actor.close(True, None)
         self._settle()
         entered = [row for put in self.puts for row in put.rows[: self._rows_in(put.answer)]]
-        last = self._desk()
+        last = self._handle()
         found: list[int] = []
         while True:
             taken = last.take(1, up_to=True, used=range(len(found))).arrive()

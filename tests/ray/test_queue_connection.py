@@ -74,7 +74,7 @@ class Unreadable:
 
 
 @pytest.mark.parametrize("journal", [None, "/journal"])
-def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words(
+def test_what_cannot_be_sent_is_reported_of_the_queue_in_plain_words(
     journal: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray says it in many lines, in colours, and not of which queue."""
@@ -87,10 +87,10 @@ def test_what_cannot_be_sent_is_said_of_the_queue_in_plain_words(
             await queue.enqueue(threading.Lock())
         with pytest.raises(InvalidArgumentError) as failed:
             await queue.enqueue(Unreadable())
-        for told in (refused, failed):
-            assert "queue 'wire'" in str(told.value)
-            assert "\x1b" not in str(told.value)
-            assert "\n" not in str(told.value)
+        for reported in (refused, failed):
+            assert "queue 'wire'" in str(reported.value)
+            assert "\x1b" not in str(reported.value)
+            assert "\n" not in str(reported.value)
         assert "cannot pickle" in str(refused.value)
         assert "invalid literal for int()" in str(failed.value)
         assert (await queue.statistics()).enqueued == 1

@@ -71,17 +71,17 @@ async def test_uncommitted_batches_are_sent_again_in_order() -> None:
 @looped
 async def test_a_lease_outlives_the_actor() -> None:
     """A consumer may commit rows that it received before. Otherwise they return to the front."""
-    actor, (producer, keeper, loser) = await handles("p", "k", "l")
+    actor, (producer, holder, loser) = await handles("p", "k", "l")
     producer.put(*range(6)).arrive()
-    keeper.take(2).arrive()
+    holder.take(2).arrive()
     await settled()
     loser.take(2).arrive()
     await settled()
-    actor = await died(actor, producer, keeper, loser, held={"k": [0], "l": [0]})
+    actor = await died(actor, producer, holder, loser, held={"k": [0], "l": [0]})
     assert actor.leases() == 2
     actor.commit("k", [0])
     actor.leave(loser.caller)
-    rest = keeper.take(4).arrive()
+    rest = holder.take(4).arrive()
     await settled()
     assert rest.got == [2, 3, 4, 5]
 
@@ -209,9 +209,9 @@ async def test_a_loss_after_a_restart_is_reported_once(has_left: bool) -> None:
         assert first.answer is None
         actor.dismiss("gone")  # nothing was heard of it
         await settled()
-    told = first.answer and first.answer.error
-    assert isinstance(told, WorkerDiedError)
-    assert "call 0 of producer gone" in str(told)
+    reported = first.answer and first.answer.error
+    assert isinstance(reported, WorkerDiedError)
+    assert "call 0 of producer gone" in str(reported)
     after = consumer.take(1).arrive()
     await settled()
     assert after.got == [3]
@@ -395,9 +395,9 @@ async def test_a_journal_older_than_a_delivered_lease_is_refused() -> None:
         consumer.take(1).arrive()
         await settled()
     consumer.actor = actor = RestartableActor("desk", FIFO, old)
-    told = (await consumer.rejoin(actor, [0, 1, 2])).error
-    assert isinstance(told, DataLossError)
-    assert "leases of consumer 'c' up to number 0, which has number 2" in str(told)
+    reported = (await consumer.rejoin(actor, [0, 1, 2])).error
+    assert isinstance(reported, DataLossError)
+    assert "leases of consumer 'c' up to number 0, which has number 2" in str(reported)
     assert (await consumer.rejoin(actor, [0])).error is None
 
 
@@ -453,8 +453,8 @@ class UsersOfOneThatDies(Users):
         description = FIFO._replace(capacity=3)
         return RestartableActor("desk", description, Records()), description
 
-    def _desk(self, name: str = "", after: int | None = None) -> LocalHandle:
-        handle = super()._desk(name, after)
+    def _handle(self, name: str = "", after: int | None = None) -> LocalHandle:
+        handle = super()._handle(name, after)
         self._run(handle.rejoin(self.actor))
         return handle
 

@@ -78,10 +78,10 @@ async def test_a_different_batch_of_the_same_number_is_refused(rows: int) -> Non
     assert (await begun(second)).rows == 0
     other = entered(second, 0, *range(rows))
     await settled()
-    told = other.answer and other.answer.error
-    assert isinstance(told, InvalidArgumentError)
+    reported = other.answer and other.answer.error
+    assert isinstance(reported, InvalidArgumentError)
     expected = f"got {rows} rows for batch 0 of producer '{BOOK}', which had 5 before"
-    assert f"make_batch: {expected}" in str(told)
+    assert f"make_batch: {expected}" in str(reported)
     entered(second, 0, *range(5))
     taken = consumer.take(5).arrive()
     await settled()
@@ -251,8 +251,8 @@ async def test_the_former_handle_may_not_continue() -> None:
     late = entered(first, 0, 1)
     await settled()
     assert isinstance(late.answer and late.answer.error, WorkerDiedError)
-    told = await actor.end_filling(first.caller, BOOK)
-    assert "producer 'shard 3' was started again" in str(told.error)
+    reported = await actor.end_filling(first.caller, BOOK)
+    assert "producer 'shard 3' was started again" in str(reported.error)
     assert actor.statistics().size == 0
 
 

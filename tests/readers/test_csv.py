@@ -112,11 +112,13 @@ class TestCsv:
             (read_csv(path, dtype, columns=[2, 0], **skip), 3),
         ):
             read = []
-            with pytest.raises(DataLossError, match=f"{path}: line 4: .* column {column}") as told:
+            with pytest.raises(
+                DataLossError, match=f"{path}: line 4: .* column {column}"
+            ) as reported:
                 for row in reader:
                     read.append(row)  # noqa: PERF402  # what was read before the failure
             assert len(read) == 1
-            assert told.value.offset == path_offset(path, 4)
+            assert reported.value.offset == path_offset(path, 4)
 
     @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp1252", "utf-8-sig"])
     def test_bytes_are_those_of_the_file(self, encoding: str, write: Write) -> None:
@@ -263,7 +265,7 @@ class TestAllColumns:
                 rows.append(row)  # noqa: PERF402  # what was read before the failure
         assert len(rows) == 3
 
-    def test_the_header_says_how_many_there_are(self, write: Write) -> None:
+    def test_the_header_has_the_number_of_columns(self, write: Write) -> None:
         path = write("a,b,c\n1,2,3,4\n1,2,3,4\n")
         with pytest.raises(DataLossError, match="line 2: it has 4 columns, and lines above have 3"):
             list(read_csv(path, {"b": int}, skip_header_lines=1))

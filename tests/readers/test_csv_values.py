@@ -58,23 +58,23 @@ class TestQuotedNewlines:
         monkeypatch.setattr(reading, "_BLOCK", block)
         path = write('a,1\n"b\nb",2\n"c,3\nd,4\ne,5\n')
         read = []
-        with pytest.raises(DataLossError, match="line 4: a quoted field has no end") as told:
+        with pytest.raises(DataLossError, match="line 4: a quoted field has no end") as reported:
             for row in read_csv(path, [str, int]):
                 read.append(row)  # noqa: PERF402  # what was read before the failure
         assert read == [("a", 1), ("b\nb", 2)]
-        assert told.value.offset == 12
+        assert reported.value.offset == 12
 
     def test_a_row_has_a_largest_size(self, write: Write) -> None:
         path = write('a,1\n"' + "b\n" * 200_000)
-        with pytest.raises(DataLossError, match="a row exceeds max_line_bytes=65536") as told:
+        with pytest.raises(DataLossError, match="a row exceeds max_line_bytes=65536") as reported:
             list(read_csv(path, [str, int], max_line_bytes=2**16))
-        assert told.value.offset == 4
+        assert reported.value.offset == 4
 
     def test_what_follows_does_not_fit(self, write: Write) -> None:
         path = write('"a\nb",1\n"c\n\nd",x\n')
-        with pytest.raises(DataLossError, match=r"line 3: .*'x'") as told:
+        with pytest.raises(DataLossError, match=r"line 3: .*'x'") as reported:
             list(read_csv(path, [str, int]))
-        assert told.value.offset == 8
+        assert reported.value.offset == 8
 
     @pytest.mark.parametrize("seed", range(40))
     def test_random_tables(self, seed: int, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

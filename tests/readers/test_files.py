@@ -241,7 +241,7 @@ class TestOpening:
             list(read_whole_files(tmp_path))
 
     @needs_fsspec
-    def test_a_missing_url_says_which(self, memory: Any) -> None:
+    def test_a_missing_url_is_named(self, memory: Any) -> None:
         with pytest.raises(FileNotFoundError) as caught:
             list(read_whole_files("memory://none"))
         assert "while reading memory://none" in caught.value.__notes__
@@ -302,7 +302,7 @@ class TestOpening:
         assert caught.value.name == module
 
 
-def test_data_loss_says_where_and_survives_pickling() -> None:
+def test_data_loss_has_a_location_and_survives_pickling() -> None:
     error = DataLossError(path="a.txt", offset=7, fault="corrupted record")
     assert str(error) == "a.txt: corrupted record at 7"
     copy = pickle.loads(pickle.dumps(error))
@@ -367,12 +367,12 @@ class TestWhatIsNamedIsRead:
         for name in ("open", "shut"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "0.txt").write_text("x")
-        look = os.scandir
+        scandir = os.scandir
 
         def refuse(path: str) -> Any:  # root may read whatever there is
             if os.path.basename(path) == "shut":
                 raise PermissionError(13, "Permission denied", path)
-            return look(path)
+            return scandir(path)
 
         monkeypatch.setattr(os, "scandir", refuse)
         with pytest.raises(PermissionError) as caught:

@@ -181,7 +181,7 @@ def taken(
 
 @pytest.mark.slow(every=2)
 @pytest.mark.parametrize("is_shuffled", [False, True])
-def test_goes_on_where_it_was(broker: Broker, topic: str, is_shuffled: bool) -> None:
+def test_continues_where_it_was(broker: Broker, topic: str, is_shuffled: bool) -> None:
     """Behind a position comes what the first run had not given yet, each record once, also of
     partitions that were read in another order since."""
     # In lumps of one partition each, while the run goes on: their order is that of arrival.
@@ -235,7 +235,7 @@ def test_a_position_of_another_topic_is_refused(broker: Broker, topic: str) -> N
         other.load_state_dict(state)
 
 
-def told(run: Any) -> BaseException:
+def reported(run: Any) -> BaseException:
     """What it fails by, before it gives anything."""
     with pytest.raises(ExceptionGroup) as caught:
         next(iter(run))
@@ -255,7 +255,7 @@ def test_an_offset_that_a_topic_has_not_reached_is_refused(
     if offset <= 10:
         assert [number for (number,) in source.batch(1)] == list(range(36, 40, 4))[: 10 - offset]
         return
-    error = told(source.batch(1))
+    error = reported(source.batch(1))
     assert isinstance(error, aioqueue.InvalidArgumentError)
     assert f"got {offset} of partition 0 of topic '{topic}', which ends before offset 10;" in str(
         error
@@ -263,7 +263,7 @@ def test_an_offset_that_a_topic_has_not_reached_is_refused(
 
 
 @pytest.mark.parametrize("end", [None, "now"])
-def test_a_position_in_a_topic_that_was_made_anew_is_refused(
+def test_a_position_in_a_recreated_topic_is_refused(
     broker: Broker, topic: str, end: str | None
 ) -> None:
     broker.fill(topic, range(40))
@@ -273,7 +273,7 @@ def test_a_position_in_a_topic_that_was_made_anew_is_refused(
     other.fill(topic, range(8))
     with pipeline_of(other, topic, end=end).batch(10).epochs(1) as epochs:
         epochs.load_state_dict(states[2])
-        error = told(next(epochs))
+        error = reported(next(epochs))
     assert isinstance(error, aioqueue.InvalidArgumentError)
     assert "which ends before offset 2;" in str(error)
 
@@ -291,7 +291,7 @@ def test_a_position_whose_records_were_deleted_is_reported_with_both_offsets(
 
     monkeypatch.setattr(aiokafka.AIOKafkaConsumer, "beginning_offsets", beginning_offsets)
     source = inputs.kafka(topic, broker.address, partitions=[0], start={0: 5}, end="now")
-    error = told(source.prepare(number_of).batch(1))
+    error = reported(source.prepare(number_of).batch(1))
     assert isinstance(error, aioqueue.DataLossError)
     assert error.offset == 5
     assert "up to offset 7 were deleted before they were read, from offset 5 on" in str(error)

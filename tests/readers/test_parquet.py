@@ -235,7 +235,7 @@ class TestTypes:
             ("timestamp[us]", [5, datetime.datetime(2024, 1, 1)], [1j]),
         ],
     )
-    def test_nulls_become_what_was_said_or_nothing(
+    def test_nulls_become_the_given_value_or_none(
         self, kind: str, type: str, right: list[Any], wrong: list[Any], path: Path
     ) -> None:
         read = written(kind, {"x": pa.array([None], type)}, path)
@@ -521,7 +521,7 @@ def test_pages_have_checksums(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_whatever_pyarrow_says_of_damage(path: Path) -> None:
+def test_whatever_pyarrow_raises_on_damage(path: Path) -> None:
     """Turned bits of Arrow's own schema may ask for types that there are not."""
     pq.write_table(pa.table({"a": np.arange(10)}), path, row_group_size=4)
     whole = path.read_bytes()
@@ -551,7 +551,7 @@ def test_more_memory_than_there_is(path: Path, monkeypatch: pytest.MonkeyPatch) 
         list(read_parquet(path))
 
 
-def test_a_row_group_that_says_it_is_smaller_loses_no_rows(path: Path) -> None:
+def test_a_row_group_that_claims_to_be_smaller_loses_no_rows(path: Path) -> None:
     """Turned bits of the footer, which has no checksum. (Not all: some make pyarrow abort.)"""
     pq.write_table(pa.table({"a": np.arange(1000)}), path, row_group_size=333)
     whole = path.read_bytes()
@@ -562,7 +562,7 @@ def test_a_row_group_that_says_it_is_smaller_loses_no_rows(path: Path) -> None:
         if whole[place : place + 3] == counts
     ]
     assert len(places) >= 6  # of rows, and of values, in each full group
-    told = 0
+    reported = 0
     for place in places:
         for turned in range(7):  # the eighth says that another byte follows
             damaged = bytearray(whole)
@@ -571,8 +571,8 @@ def test_a_row_group_that_says_it_is_smaller_loses_no_rows(path: Path) -> None:
             try:
                 assert [row["a"] for row in read_parquet(path)] == list(range(1000))
             except DataLossError as error:
-                told += error.fault.startswith("damaged footer: 1000 rows in the file, ")
-    assert told == 3 * 7
+                reported += error.fault.startswith("damaged footer: 1000 rows in the file, ")
+    assert reported == 3 * 7
 
 
 class TestEndOfStreams:

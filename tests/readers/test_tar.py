@@ -1,4 +1,4 @@
-"""Tar shards: the samples that are there, whoever wrote them; whatever is damaged is reported."""
+"""Tar shards: the samples that are there, from any writer; whatever is damaged is reported."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class TestFormats:
         assert plain(path) == [("a", b"1")]
 
     @pytest.mark.parametrize("field", ["path", "size", "GNU.sparse.map"])
-    def test_what_they_cannot_say(self, field: str, path: Path) -> None:
+    def test_fields_that_a_global_header_must_not_set(self, field: str, path: Path) -> None:
         stream = io.BytesIO()
         with tarfile.open(
             fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, pax_headers={field: "1"}
@@ -464,7 +464,7 @@ NO_SAMPLES = [
 
 class TestWhatIsNoSample:
     @pytest.mark.parametrize("name", NO_SAMPLES)
-    def test_cuts_none_and_is_said(
+    def test_cuts_none_and_is_reported(
         self, name: str, path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         contents = [("1.jpg", b"A"), (name, b"x"), ("1.cls", b"0"), (f"{name}", b"y")]
@@ -478,7 +478,9 @@ class TestWhatIsNoSample:
         assert "grouped=False" in record.getMessage()
         assert plain(path) == contents
 
-    def test_what_looks_like_it_is_one(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_what_resembles_an_archive_is_one(
+        self, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         names = ["__init__.py", "a/__meta__/b.json", "PaxHeaders.jpg", "_.x", "a_.b", "__MACOSX.y"]
         path.write_bytes(archive([(name, b"x") for name in names]))
         assert sum(len(sample) - 2 for sample in read_tar(path)) == len(names)

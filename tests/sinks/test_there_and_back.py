@@ -274,10 +274,10 @@ def into_parquet_batches(values: list[Any], folder: Path) -> Iterable[Any]:
     batches: list[Any] = []
     for begin in range(0, len(values), 40):
         batch: Any = values[begin : begin + 40]
-        looks = {
+        types = {
             (type(one), *(getattr(one, name, None) for name in ("dtype", "shape"))) for one in batch
         }
-        if len(looks) == 1 and isinstance(batch[0], np.generic | np.ndarray):
+        if len(types) == 1 and isinstance(batch[0], np.generic | np.ndarray):
             batch = np.array(batch)
         batches.append({"x": batch})
     written = items(batches).write(to_parquet(folder, batches=True), raise_single=True)
@@ -337,10 +337,10 @@ def check(name: str, values: list[Any], folder: Path) -> bool:
     try:
         found = list(SINKS[name](values, folder))
     except InvalidArgumentError as error:
-        told = str(error)
-        assert told.startswith(("row ", "batch")), told
+        reported = str(error)
+        assert reported.startswith(("row ", "batch")), reported
         if name.startswith("parquet"):
-            assert "'x'" in told or "masked" in told or "uint64" in told, told
+            assert "'x'" in reported or "masked" in reported or "uint64" in reported, reported
         return False
     assert len(found) == len(values)
     for number, (given, one) in enumerate(zip(values, found, strict=True)):

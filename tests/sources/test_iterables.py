@@ -41,7 +41,7 @@ async def numbers_up_to_five() -> AsyncIterator[int]:
 
 
 class TestIterables:
-    async def test_what_begins_anew_does_so_in_every_epoch(self, world: World) -> None:
+    async def test_what_restarts_does_so_in_every_epoch(self, world: World) -> None:
         for blocking in (False, True):
             pipeline = from_iterable({3, 1, 2}, blocking=blocking).prepare(tenfold)
             found = await epochs_of(world, pipeline.epochs(2))

@@ -1,4 +1,4 @@
-"""A lock that a signal handler may strike is let go of, whatever strikes and whenever.
+"""A lock that a signal handler may interrupt is released, whatever interrupts it and whenever.
 
 First every moment in which a handler can raise is tried, one or two at a time, with a lock that
 raises there. Then a real signal strikes thousands of times, at random moments.
@@ -31,7 +31,7 @@ PACKAGE = Path(aioqueue.__file__).parent
 ROUNDS = 1000
 
 
-class StruckError(BaseException):
+class InjectedError(BaseException):
     """What the handler raises."""
 
 
@@ -39,7 +39,7 @@ class HandlerError(RuntimeError):
     """What a handler raises that does not mind the class."""
 
 
-class StruckLock:
+class InterruptedLock:
     """A lock that calls a handler when one of its methods is about to return, or is waiting.
 
     As in `threading.RLock`, no handler comes between the call of a method and what it does.
@@ -77,8 +77,10 @@ class StruckLock:
 class Handler:
     """Raises at some of the moments in which it is called, which are counted."""
 
-    def __init__(self, strikes: Collection[int], kind: type[BaseException] = StruckError) -> None:
-        self.strikes = strikes
+    def __init__(
+        self, injected: Collection[int], kind: type[BaseException] = InjectedError
+    ) -> None:
+        self.injected = injected
         self.kind = kind
         self.calls = 0
         self.last: BaseException | None = None
@@ -86,7 +88,7 @@ class Handler:
 
     def __call__(self, moment: str) -> None:
         self.calls += 1
-        if self.calls in self.strikes:
+        if self.calls in self.injected:
             self.last = self.kind(moment)
             raise self.last
 
@@ -110,17 +112,17 @@ PAIRS = [*itertools.combinations(range(1, 8), 2), *((one,) for one in range(1, 8
 
 
 @WAYS
-@pytest.mark.parametrize("kind", [StruckError, HandlerError])
+@pytest.mark.parametrize("kind", [InjectedError, HandlerError])
 @pytest.mark.parametrize("body_raises", [False, True])
-@pytest.mark.parametrize("strikes", PAIRS, ids=str)
+@pytest.mark.parametrize("injected", PAIRS, ids=str)
 def test_a_handler_may_raise_anywhere(
     way: Callable[[Any, Callable[[], Any]], Any],
-    strikes: tuple[int, ...],
+    injected: tuple[int, ...],
     body_raises: bool,
     kind: type[BaseException],
 ) -> None:
     """The lock is free afterwards, and what was raised last is what comes out."""
-    lock, handler = StruckLock(), Handler(strikes, kind)
+    lock, handler = InterruptedLock(), Handler(injected, kind)
 
     def body() -> str:
         assert lock.is_held()
@@ -133,7 +135,7 @@ def test_a_handler_may_raise_anywhere(
     lock.handler = handler
     try:
         assert way(lock, body) == "result"
-    except (StruckError, HandlerError, ValueError) as error:
+    except (InjectedError, HandlerError, ValueError) as error:
         assert error is handler.last
     else:
         assert handler.last is None
@@ -144,18 +146,18 @@ def test_a_handler_may_raise_anywhere(
 def test_a_handler_that_raises_within_the_interrupted_call(
     way: Callable[[Any, Callable[[], Any]], Any],
 ) -> None:
-    """Whoever is interrupted with the lock held lets go of it, not the handler."""
-    lock = StruckLock()
+    """A call that is interrupted with the lock held lets go of it, not the handler."""
+    lock = InterruptedLock()
     held: list[bool] = []
 
-    def strike() -> None:
-        raise StruckError
+    def inject() -> None:
+        raise InjectedError
 
     def handle(moment: str) -> None:
         if moment == "acquired":
             lock.handler = lambda moment: None
-            with pytest.raises(StruckError):
-                way(lock, strike)
+            with pytest.raises(InjectedError):
+                way(lock, inject)
             held.append(lock.is_held())
 
     lock.handler = handle
@@ -223,7 +225,7 @@ class TestWhatIsPrivateInTheStandardLibrary:
 
 
 def test_arguments_and_results_pass_through() -> None:
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def reported(*args: Any, **kwargs: Any) -> Any:
         return args, kwargs
 
     class Owner:
@@ -231,17 +233,17 @@ def test_arguments_and_results_pass_through() -> None:
             self._lock = threading.RLock()
 
         @synchronized
-        def told(self, /, *args: Any, **kwargs: Any) -> Any:
+        def reported(self, /, *args: Any, **kwargs: Any) -> Any:
             """What it does."""
             return args, kwargs
 
     named = {"lock": 1, "call": 2, "method": 3}
-    assert call_with_lock(threading.RLock(), told, 1, 2, **named) == ((1, 2), named)
-    assert Owner().told(1, 2, **named, self=4) == ((1, 2), {**named, "self": 4})
-    assert (Owner.told.__name__, Owner.told.__doc__) == ("told", "What it does.")
+    assert call_with_lock(threading.RLock(), reported, 1, 2, **named) == ((1, 2), named)
+    assert Owner().reported(1, 2, **named, self=4) == ((1, 2), {**named, "self": 4})
+    assert (Owner.reported.__name__, Owner.reported.__doc__) == ("reported", "What it does.")
 
 
-def test_letting_go_of_what_is_held_and_what_is_not() -> None:
+def test_releasing_what_is_held_and_what_is_not() -> None:
     lock = threading.RLock()
     release_if_held(lock)
     lock.acquire()
@@ -283,7 +285,7 @@ from aioqueue.system.locks import synchronized, call_with_lock
 from aioqueue.worlds.scopes import CancelScope, Gate, unwatch, watch
 from aioqueue.worlds.asyncio import AsyncioWaker
 
-class StruckError(BaseException):
+class InjectedError(BaseException):
     pass
 
 class Machine:
@@ -314,7 +316,7 @@ def strike(*_):
     if left:  # the next one comes while this one is on its way out
         signal.setitimer(signal.ITIMER_REAL, 1e-6 + rng.random() * 2e-5)
     in_handler()
-    raise StruckError
+    raise InjectedError
 
 def in_handler():
     pass
@@ -335,9 +337,9 @@ def struck_again_and_again(step, locks):
                 signal.setitimer(signal.ITIMER_REAL, 2e-5 + rng.random() * 2e-4)
                 while True:
                     step()
-            except StruckError:
+            except InjectedError:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-        except StruckError:
+        except InjectedError:
             pass  # the second one
         strikes += 2 - left
         for lock in locks:
@@ -430,11 +432,11 @@ BESIDE = """
 import json, random, signal, sys, threading
 from aioqueue import OutOfRangeError, sync
 
-class StruckError(Exception):
+class InjectedError(Exception):
     pass
 
 def strike(number, frame):
-    raise StruckError
+    raise InjectedError
 
 signal.signal(signal.SIGALRM, strike)
 sys.setswitchinterval(1e-6)
@@ -467,7 +469,7 @@ for round in range(40):
                 perhaps.add(number)
                 queue.enqueue(number)
                 sent.add(number)
-        except StruckError:
+        except InjectedError:
             struck += 1
     queue.close()
     for thread in takers:
@@ -553,7 +555,7 @@ def unprotected_loops(code: CodeType) -> Iterator[int | None]:
             yield step.positions.lineno
 
 
-NEVER_STRUCK = {"Run._calls", "Run.loop", "Run.loop_async"}
+NEVER_INTERRUPTED = {"Run._calls", "Run.loop", "Run.loop_async"}
 """Other threads than the main one run these, or Ctrl-C is deferred in them."""
 UNDOES_NOTHING = {"Run._awaits"}
 """Its handler decides whether the worker begins again, which it never does after Ctrl-C."""
@@ -568,7 +570,7 @@ def test_no_loop_is_left_past_what_undoes(name: str) -> None:
     found = {
         one.co_qualname: lines
         for one in codes(compile(source, name, "exec"))
-        if one.co_qualname not in NEVER_STRUCK | UNDOES_NOTHING
+        if one.co_qualname not in NEVER_INTERRUPTED | UNDOES_NOTHING
         and (lines := list(unprotected_loops(one)))
     }
     assert found == {}

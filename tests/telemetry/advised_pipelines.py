@@ -131,7 +131,7 @@ class Advised:
 
 
 def random_case(seed: int) -> Advised:
-    """One of all kinds, by turns."""
+    """All kinds in turn."""
     random, kind = Random(seed), KINDS[seed % len(KINDS)]
     batch = random.choice((4, 8))
     step = random.choice((0.001, 0.002))

@@ -75,7 +75,7 @@ def history(
     found = [_snapshot(0, flows, steps, waited, worked, loop)]
     ticks = 50
     for second in range(seconds):
-        times = dict(who for when, who in (slow or {}).items() if when[0] <= second < when[1])
+        times = dict(worker for when, worker in (slow or {}).items() if when[0] <= second < when[1])
         for tick in range(ticks):
             # The step and the workers come in bursts, or no queue would ever be between the ends.
             burst = 1.0 + 0.5 * ((tick * 7 + second * 3) % 11 - 5) / 5
@@ -116,7 +116,7 @@ def history(
             first.blocked += dt * first.stage.workers - own
             first.enqueue_wait += dt * first.stage.workers - own
             for flow in flows:
-                _look(flow, dt)
+                _measure(flow, dt)
         found.append(_snapshot(second + 1, flows, steps, waited, worked, loop))
     return found
 
@@ -129,7 +129,7 @@ def _wanted(flow: _Flow, dt: float, times: Mapping[str, float], burst: float) ->
     return max(1e-12, min(able, room))
 
 
-def _look(flow: _Flow, dt: float) -> None:
+def _measure(flow: _Flow, dt: float) -> None:
     capacity = flow.stage.capacity
     flow.empty += dt * (flow.level < 0.5)
     if capacity is not None:

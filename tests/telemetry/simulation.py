@@ -129,11 +129,11 @@ class Waits:
         self.seconds = 0.0
         self._since: dict[Any, float] = {}
 
-    def begin(self, who: Any) -> None:
-        self._since[who] = self._world.now
+    def begin(self, worker: Any) -> None:
+        self._since[worker] = self._world.now
 
-    def end(self, who: Any) -> None:
-        self.seconds += self._world.now - self._since.pop(who)
+    def end(self, worker: Any) -> None:
+        self.seconds += self._world.now - self._since.pop(worker)
 
     def until_now(self) -> float:
         return self.seconds + sum(self._world.now - since for since in self._since.values())
@@ -310,9 +310,9 @@ class Stage:
     def _have(self, count: int, after: float) -> None:
         self.count = count
         for _ in range(count - len(self.done)):
-            who = next(self.started)
-            self.done[who] = 0
-            self.run.world.resume(self._work(who), None, after)
+            worker = next(self.started)
+            self.done[worker] = 0
+            self.run.world.resume(self._work(worker), None, after)
 
     def _lives(self, more: int) -> None:
         self.alive, self.changed = self.alive_until_now(), self.run.world.now
@@ -322,36 +322,36 @@ class Stage:
         """Seconds that its workers have been there, all together."""
         return self.alive + self.live * (self.run.world.now - self.changed)
 
-    def _work(self, who: int) -> Process:
+    def _work(self, worker: int) -> Process:
         process_of: list[Process] = []
-        process_of.append(self._body(who, process_of))
+        process_of.append(self._body(worker, process_of))
         return process_of[0]
 
-    def _body(self, who: int, me: list[Process]) -> Process:
+    def _body(self, worker: int, me: list[Process]) -> Process:
         self._lives(1)
         while len(self.done) <= self.count:
-            self.starved.begin(who)
+            self.starved.begin(worker)
             yield ("take", self.turn)
-            self.starved.end(who)
-            self.full.begin(who)
+            self.starved.end(worker)
+            self.full.begin(worker)
             yield ("take", self.window)
-            self.full.end(who)
-            self.starved.begin(who)
-            self.source.begin(who)
+            self.full.end(worker)
+            self.starved.begin(worker)
+            self.source.begin(worker)
             if self.upstream is None:
                 yield ("sleep", self.run.shape.source)
             else:
                 yield ("get", self.upstream)
-            self.source.end(who)
+            self.source.end(worker)
             number = self.taken
             self.taken += 1
             self.turn.give()
-            self.starved.end(who)
-            self.busy.begin(who)
+            self.starved.end(worker)
+            self.busy.begin(worker)
             yield from self._call()
-            self.busy.end(who)
+            self.busy.end(worker)
             self.calls += 1
-            self.done[who] += 1
+            self.done[worker] += 1
             if not self.shape.ordered:
                 yield self.into.offer(me[0], number)
                 self._left()
@@ -367,7 +367,7 @@ class Stage:
                 self._left()
             self.is_flushing = False
         self._lives(-1)
-        del self.done[who]
+        del self.done[worker]
 
     def _left(self) -> None:
         self.delivered += 1
@@ -422,8 +422,10 @@ class Stage:
             source=self.source_name,
             into=self.queue_name,
             workers=tuple(
-                WorkerNumbers(f"{shape.name}-{who}", busy / len(self.done), 0.0, done, 0, None, 0.0)
-                for who, done in self.done.items()
+                WorkerNumbers(
+                    f"{shape.name}-{worker}", busy / len(self.done), 0.0, done, 0, None, 0.0
+                )
+                for worker, done in self.done.items()
             ),
             resizable=True,
             taken=self.taken,

@@ -45,7 +45,7 @@ class Tuned:
         self.count = count
         self.sizes.append(count)
 
-    def goes_on(self, seconds: int) -> None:
+    def continues(self, seconds: int) -> None:
         """So many seconds pass, six of which are seen each time."""
         for _ in range(seconds // 6):
             self.now += 2.0  # to settle
@@ -63,32 +63,32 @@ def _at(snapshot: Snapshot, seconds: float) -> Snapshot:
 class TestSteadyRuns:
     def test_it_adds_workers_until_data_is_ahead(self) -> None:
         tuned = Tuned(shape)
-        tuned.goes_on(30)
+        tuned.continues(30)
         assert tuned.sizes == sorted(tuned.sizes)
         assert 8 <= tuned.count <= 16  # 400 items a second of 20 ms each
         assert [change.after for change in tuned.watch.changes()] == tuned.sizes
 
     def test_it_stays_within_bounds(self) -> None:
         tuned = Tuned(shape, bounds=(1, 3))
-        tuned.goes_on(30)
+        tuned.continues(30)
         assert tuned.count == 3
 
     def test_it_adds_no_threads_that_hold_the_gil(self) -> None:
         tuned = Tuned(lambda count: shape(count, waits=0.0, computes=0.005), count=4)
-        tuned.goes_on(30)
+        tuned.continues(30)
         assert tuned.sizes == []
 
     def test_it_undoes_a_change_that_did_not_help(self) -> None:
         """The verdict sees calls that wait, but all of them wait for one resource."""
         tuned = Tuned(lambda count: shape(count, waits=0.02 * count), count=2)
-        tuned.goes_on(24)
+        tuned.continues(24)
         assert tuned.count == 2
         assert len(tuned.sizes) == 2 * (len(tuned.sizes) // 2)
         assert any("no faster" in change.why for change in tuned.watch.changes())
 
     def test_it_does_not_change_a_stage_that_is_not_the_bottleneck(self) -> None:
         tuned = Tuned(lambda count: shape(count, step=1.0), count=1)
-        tuned.goes_on(30)
+        tuned.continues(30)
         assert tuned.sizes == []
 
     def test_workers_that_cannot_start_are_not_retried_at_once(self) -> None:
@@ -100,7 +100,7 @@ class TestSteadyRuns:
                 raise RuntimeError("can't start new thread")
 
         tuned = Refused(shape)
-        tuned.goes_on(12)
+        tuned.continues(12)
         assert len(asked) == 1
         assert tuned.watch.changes() == ()
 
@@ -121,16 +121,16 @@ class TestInVirtualTime:
         made = shape(1)
         slow = replace(made.stages[0], where="process", starts=7.0)
         run = TunedRun(replace(made, stages=(slow,)), 1)
-        run.goes_on(35)
+        run.continues(35)
         assert not [change for change in run.watch.changes() if change.after < change.before]
-        assert run.goes_on(10) > 0.9 * best_fixed(replace(made, stages=(slow,)), 1)
+        assert run.continues(10) > 0.9 * best_fixed(replace(made, stages=(slow,)), 1)
 
     @pytest.mark.slow
     def test_a_stage_that_stops_being_the_bottleneck_keeps_its_workers(self) -> None:
         made = shape(1, step=0.004)
         twin = replace(made.stages[0], name="augment")
         run = TunedRun(replace(made, stages=(made.stages[0], twin)), 1)
-        run.goes_on(30)
+        run.continues(30)
         assert not [change for change in run.watch.changes() if change.after < change.before]
         assert min(run.workers) >= 8
 
@@ -138,34 +138,34 @@ class TestInVirtualTime:
         """While four are tried the machine has other things to do, and then no longer."""
         run = TunedRun(shape(1), 1)
         [stage] = run.run.stages
-        run.goes_on(3)
+        run.continues(3)
         assert run.workers == (4,)
         stage.shape = replace(stage.shape, waits=4 * stage.shape.waits)
-        run.goes_on(3)
+        run.continues(3)
         assert run.workers == (1,), "it takes them back"
         stage.shape = replace(stage.shape, waits=stage.shape.waits / 4)
         stage.shape = replace(stage.shape, waits=1.5 * stage.shape.waits)
-        run.goes_on(3)
+        run.continues(3)
         assert run.workers == (4,), "but one is slower still"
         assert "slower" in run.watch.changes()[-1].why
 
     def test_a_change_that_was_too_large_is_retried_smaller(self) -> None:
         run = TunedRun(shape(1), 1)
         [stage] = run.run.stages
-        run.goes_on(3)
+        run.continues(3)
         assert run.workers == (4,)
         stage.shape = replace(stage.shape, waits=8 * stage.shape.waits)
-        run.goes_on(4)
+        run.continues(4)
         assert run.workers == (1,)
         stage.shape = replace(stage.shape, waits=stage.shape.waits / 8)
-        run.goes_on(4)
+        run.continues(4)
         assert run.workers == (2,)
 
     @pytest.mark.slow
     def test_one_change_at_a_time_per_run(self) -> None:
         stages = tuple(replace(shape(1).stages[0], name=name) for name in ("a", "b", "c"))
         run = TunedRun(Shape(0.0, stages, 4, 0.004), 1)
-        run.goes_on(30)
+        run.continues(30)
         times = [change.seconds for change in run.watch.changes()]
         assert len(times) >= 5
         assert all(later - earlier > 2.5 for earlier, later in pairwise(times))
@@ -174,9 +174,9 @@ class TestInVirtualTime:
         """The source limits; but two can do without the time that one works after it."""
         made = replace(shape(1, waits=0.001, step=0.001), source=0.003)
         run = TunedRun(made, 1)
-        run.goes_on(30)
+        run.continues(30)
         assert run.workers[0] > 1
-        assert run.goes_on(10) > 0.95 * best_fixed(made, 1)
+        assert run.continues(10) > 0.95 * best_fixed(made, 1)
 
 
 class TestTheOption:

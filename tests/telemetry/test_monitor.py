@@ -170,7 +170,7 @@ class Big:
 class TestEndedParts:
     """A monitor keeps nothing alive, and sums up by name what has ended."""
 
-    def epochs_by_hand(self, coord: Any, count: int, name: str | None) -> list[weakref.ref[Big]]:
+    def manual_epochs(self, coord: Any, count: int, name: str | None) -> list[weakref.ref[Big]]:
         made: list[weakref.ref[Big]] = []
 
         def make(_: int) -> Big:
@@ -189,7 +189,7 @@ class TestEndedParts:
     @pytest.mark.parametrize("name", ["same", None])
     def test_ended_parts_are_not_kept_and_share_one_label(self, name: str | None) -> None:
         with sync.Coordinator() as coord, coord.monitor() as monitor:
-            made = self.epochs_by_hand(coord, 12, name)
+            made = self.manual_epochs(coord, 12, name)
             gc.collect()  # as it takes without a monitor
             spin_until(lambda: not any(one() for one in made))
             seen = monitor.snapshot()
@@ -202,7 +202,7 @@ class TestEndedParts:
     def test_a_closed_monitor_keeps_no_part(self) -> None:
         with sync.Coordinator() as coord:
             monitor = coord.monitor()
-            made = self.epochs_by_hand(coord, 2, "same")
+            made = self.manual_epochs(coord, 2, "same")
             monitor.close()
             gc.collect()
             spin_until(lambda: not any(one() for one in made))

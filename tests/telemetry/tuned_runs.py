@@ -1,4 +1,4 @@
-"""Pipelines in virtual time that are tuned: what becomes of their numbers of workers."""
+"""Pipelines in virtual time that are tuned: how their numbers of workers change."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TunedRun:
         """Of each stage, now."""
         return tuple(stage.count for stage in self.run.stages)
 
-    def goes_on(self, seconds: int) -> float:
+    def continues(self, seconds: int) -> float:
         """So many seconds pass: batches per second of them."""
         steps = self.run.steps
         for _ in range(seconds):

@@ -223,7 +223,7 @@ class Held(Tensors):
     def __init__(self, at: int) -> None:
         self.at = at
         self.begun = threading.Event()
-        self.go_on = threading.Event()
+        self.may_continue = threading.Event()
 
     def __copy__(self) -> Held:
         return self  # the events are to be seen by the test
@@ -231,7 +231,7 @@ class Held(Tensors):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         if index == self.at:
             self.begun.set()
-            self.go_on.wait()
+            self.may_continue.wait()
         return super().__getitem__(index)
 
 
@@ -267,7 +267,7 @@ def unreadable_from_four_to_seven(samples: list[Any]) -> Any:
     return Unreadable() if numbers == [4, 5, 6, 7] else numbers
 
 
-class ToldByTensor(Dataset[Any]):
+class IndexedByTensor(Dataset[Any]):
     """Gets its epoch through a tensor in shared memory, as datasets of Hugging Face do."""
 
     def __init__(self) -> None:

@@ -174,7 +174,7 @@ def test_memory_of_a_large_batch_is_given_back_with_its_last_view(
     assert [block() is None for block in mapped] == [True]
 
 
-def test_a_worker_uses_the_memory_of_a_batch_again_that_nobody_has(
+def test_a_worker_reuses_the_memory_of_an_unreferenced_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mapped = mappings(monkeypatch)

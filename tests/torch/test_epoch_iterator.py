@@ -145,12 +145,12 @@ class TestFailures:
 
         def release() -> None:
             spin_until(lambda: dataset.begun.is_set() and waiting(replies))
-            dataset.go_on.set()
+            dataset.may_continue.set()
 
-        letting_go = threading.Thread(target=release)
-        letting_go.start()
+        releasing = threading.Thread(target=release)
+        releasing.start()
         assert next(iter(loader))[1].tolist() == [0, 1, 2, 3]
-        letting_go.join()
+        releasing.join()
 
     @pytest.mark.usefixtures("few_processes")
     def test_of_a_batch_that_cannot_be_unpickled_are_of_that_alone(self) -> None:
@@ -259,7 +259,7 @@ class TestFailures:
         assert str(died).endswith("its batches cannot be made again")
 
 
-def test_in_a_coroutine_it_is_said_what_to_do() -> None:
+def test_in_a_coroutine_the_error_has_advice() -> None:
     dataset = Held(0)
     loader = ours(dataset, 4, num_workers=1)
 
@@ -270,7 +270,7 @@ def test_in_a_coroutine_it_is_said_what_to_do() -> None:
         ) as caught:
             next(iterator)
         assert "queue" not in str(caught.value).replace("aioqueue", "")
-        dataset.go_on.set()
+        dataset.may_continue.set()
         rest = await asyncio.to_thread(list, iterator)
         return len(rest)
 
@@ -291,7 +291,7 @@ class TestTimeouts:
                     if batches:
                         raise
         assert batches == [[0, 1, 2, 3]]
-        dataset.go_on.set()
+        dataset.may_continue.set()
         iterator._plan.__dict__["timeout"] = 60
         assert next(iterator)[1].tolist() == [4, 5, 6, 7]  # nothing was lost
         iterator.close()
@@ -301,7 +301,7 @@ class TestTimeouts:
         iterator = iter(ours(dataset, 4, num_workers=1))
         with pytest.raises(aioqueue.DeadlineExceededError), sync.CancelScope(timeout=0.01):
             next(iterator)
-        dataset.go_on.set()
+        dataset.may_continue.set()
         assert next(iterator)[1].tolist() == [0, 1, 2, 3]
         iterator.close()
 
@@ -352,7 +352,7 @@ class TestLeaving:
         dataset.begun.wait()
         del iterator  # does not wait
         spin_until(lambda: len(own_threads()) <= 2)  # the one that is held, and who watches it
-        dataset.go_on.set()
+        dataset.may_continue.set()
         no_thread_is_left()
 
     def test_closing_waits_for_the_workers(self) -> None:
@@ -363,7 +363,7 @@ class TestLeaving:
         closing.start()
         spin_until(lambda: streams_of(iterator)[0].coord.should_stop())
         assert closing.is_alive()
-        dataset.go_on.set()
+        dataset.may_continue.set()
         closing.join()
         assert next(iterator, None) is None
         iterator.close()  # as often as one likes
@@ -432,7 +432,7 @@ def test_ctrl_c_ends_the_wait_at_once() -> None:
     ):
         list(iterator)
     assert streams_of(iterator)[0].coord.should_stop()
-    dataset.go_on.set()
+    dataset.may_continue.set()
     no_thread_is_left()
     assert next(iterator, None) is None
 
@@ -505,13 +505,13 @@ from types import SimpleNamespace
 import torch
 from aioqueue.torch import DataLoader, loader_workers, worker_info
 
-begun, go_on = threading.Event(), threading.Event()
+begun, may_continue = threading.Event(), threading.Event()
 
 
 class Held(threading.Thread):
     def start(self):
         begun.set()
-        go_on.wait()
+        may_continue.wait()
         super().start()
 
 
@@ -532,7 +532,7 @@ with worker_info._install_lock:
         thread.join()
         assert found == [3, 3], found
         os._exit(0)
-go_on.set()
+may_continue.set()
 assert len(list(iterator)) == 2
 print(os.waitpid(child, 0)[1])
 """
@@ -569,7 +569,7 @@ print(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
-def test_an_iterator_in_a_fork_says_that_it_is_in_one() -> None:
+def test_an_iterator_in_a_fork_reports_the_fork() -> None:
     """And not, as it would wait, that an event loop is running."""
     ran = subprocess.run(
         [sys.executable, "-c", INHERITED],

@@ -173,7 +173,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"batch_size": 4, "num_workers": 2}, "batches of 4, 2 workers, where='thread'"),
         ({"batch_size": None}, "single samples, no workers"),
@@ -181,21 +181,23 @@ def test_names() -> None:
         ({"num_workers": 1, "where": "process"}, "batches of 1, 1 worker, where='process'"),
     ],
 )
-def test_what_a_loader_shows_of_itself(options: dict[str, Any], said: str) -> None:
-    assert repr(ours(Tensors(), **options)) == f"<aioqueue.torch.DataLoader of a Tensors: {said}>"
+def test_what_a_loader_shows_of_itself(options: dict[str, Any], message: str) -> None:
+    assert (
+        repr(ours(Tensors(), **options)) == f"<aioqueue.torch.DataLoader of a Tensors: {message}>"
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_an_iterator_shows_of_itself(workers: int) -> None:
     iterator = iter(ours([1, 2], num_workers=workers, persistent_workers=bool(workers)))
-    said = "<aioqueue.torch.LoaderIterator of a list: "
-    assert repr(iterator) == f"{said}handed out 0>"
+    message = "<aioqueue.torch.LoaderIterator of a list: "
+    assert repr(iterator) == f"{message}handed out 0>"
     next(iterator)
-    assert repr(iterator) == f"{said}handed out 1>"
+    assert repr(iterator) == f"{message}handed out 1>"
     assert len(list(iterator)) == 1
-    assert repr(iterator) == f"{said}handed out 2, over>"
+    assert repr(iterator) == f"{message}handed out 2, over>"
     iterator.close()
-    assert repr(iterator) == f"{said}handed out 2, closed>"
+    assert repr(iterator) == f"{message}handed out 2, closed>"
 
 
 def test_where_pytorch_is_missing() -> None:

@@ -206,14 +206,14 @@ class TestOtherKindsOfWorkers:
             if at < until == len(epochs[0]):
                 assert next(iterator, None) is None
                 number, until = number + 1, 0
-            told = f"{make.__name__}, {kinds}: epoch {number}, batch {until}"
+            reported = f"{make.__name__}, {kinds}: epoch {number}, batch {until}"
             for _ in range(draw.randint(0, 1) if not until else 0):
                 assert_same(epoch_of(loader), epochs[number])
                 number += 1
             state, outside = saved(loader), torch.get_rng_state()
             loader, place = make(**kind), (number, until)
             loader.load_state_dict(state)
-            assert saved(loader) == state, told
+            assert saved(loader) == state, reported
             torch.set_rng_state(outside)  # as programs do that draw from it
         number, at = place
         assert_same(epoch_of(loader), epochs[number][at:])
@@ -244,7 +244,7 @@ class TestOtherKindsOfWorkers:
         draw.shuffle(kinds)
         self.compare(draw, kinds)
 
-    def test_workers_that_start_anew_do_not_repeat_their_numbers(self) -> None:
+    def test_restarted_workers_do_not_repeat_their_numbers(self) -> None:
         """Persistent workers keep their generators; those that resume them start anew."""
         loader = shuffled(2, persistent_workers=True, collate_fn=seed_of_worker)
         epoch_of(loader)

@@ -31,11 +31,11 @@ from aioqueue.torch.dataset_copies import copy_for_thread
 from tests.torch.comparison import assert_same, epoch_of, no_thread_is_left, ours, seeded, theirs
 from tests.torch.datasets import (
     Draws,
+    IndexedByTensor,
     OwnIterator,
     Sentences,
     Split,
     Tensors,
-    ToldByTensor,
     padded,
     shared_or_not,
 )
@@ -97,10 +97,10 @@ class TestWorkerInfo:
     @pytest.mark.parametrize("workers", [1, 3])
     def test_initialised_once_by_its_number(self, workers: int) -> None:
         """Also those that get no batch."""
-        told: list[tuple[int, str]] = []
+        reported: list[tuple[int, str]] = []
 
         def init(worker: int) -> None:
-            told.append((worker, threading.current_thread().name))
+            reported.append((worker, threading.current_thread().name))
 
         loader = ours(
             list(range(2)),
@@ -111,8 +111,8 @@ class TestWorkerInfo:
         assert [epoch_of(loader) for _ in range(3)] == [[torch.tensor([0]), torch.tensor([1])]] * 3
         assert loader._iterator is not None
         loader._iterator.close()
-        assert sorted(number for number, _ in told) == list(range(workers))
-        assert len({thread for _, thread in told}) == workers
+        assert sorted(number for number, _ in reported) == list(range(workers))
+        assert len({thread for _, thread in reported}) == workers
 
 
 class Modes(Dataset[Any]):
@@ -282,7 +282,7 @@ class OpensToo:
     __getitem__ = Opens.__getitem__
 
 
-class PassesOn:
+class Forwards:
     """Delegates to another dataset."""
 
     def __init__(self, inner: Any) -> None:
@@ -298,7 +298,7 @@ class PassesOn:
         return getattr(self.inner, name)
 
 
-class WorkerStreams(PassesOn, IterableDataset[Any]):
+class WorkerStreams(Forwards, IterableDataset[Any]):
     """The same for an iterable dataset."""
 
     def __iter__(self) -> Any:
@@ -435,7 +435,7 @@ class TestDatasets:
             lambda one: Digs([["a"], [(one,)]], lambda held: held[1][0][0]),
             lambda one: Digs({"all": OrderedDict(x=one)}, lambda held: held["all"]["x"]),
             lambda one: Digs(Named(["a"], one), lambda held: held.inner),
-            PassesOn,
+            Forwards,
         ],
         ids=range(9),
     )
@@ -568,7 +568,7 @@ def test_no_thread_was_left() -> None:
 @pytest.mark.parametrize("where", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_memory_that_is_shared_stays_shared(where: Any) -> None:
     """What is written into it reaches workers that live on."""
-    dataset = ToldByTensor()
+    dataset = IndexedByTensor()
     loader = ours(dataset, 4, num_workers=1, persistent_workers=True, where=where)
     found = []
     for epoch in range(3):

@@ -225,22 +225,22 @@ def test_what_other_objects_count_is_not_restored() -> None:
     assert resumed.steps == 103
 
 
-def test_a_dataset_is_not_looked_into() -> None:
+def test_a_dataset_is_not_inspected() -> None:
     class Counts(list[int]):
-        looks = 0
+        samples = 0
 
         def __iter__(self) -> Iterator[int]:
-            Counts.looks += 1
+            Counts.samples += 1
             return super().__iter__()
 
     loader = DataLoader(DATA, 2, sampler=RandomSampler(Counts(DATA)))
     list(loader)
     loader.state_dict()
-    assert Counts.looks == 0
+    assert Counts.samples == 0
 
 
 def test_what_is_set_between_epochs_is_left_alone() -> None:
-    class Told(Sampler[int]):
+    class AnnouncedSampler(Sampler[int]):
         epoch = 0
 
         def set_epoch(self, epoch: int) -> None:
@@ -249,20 +249,20 @@ def test_what_is_set_between_epochs_is_left_alone() -> None:
         def __iter__(self) -> Iterator[int]:
             return iter(np.random.default_rng(self.epoch).permutation(12).tolist())
 
-    def gone_through(loader: Any, epochs: range) -> list[list[int]]:
+    def iterated(loader: Any, epochs: range) -> list[list[int]]:
         given = []
         for epoch in epochs:
             loader.sampler.set_epoch(epoch)
             given += [batch.tolist() for batch in loader]
         return given
 
-    expected = gone_through(DataLoader(DATA, 2, sampler=Told()), range(4))
-    loader = DataLoader(DATA, 2, sampler=Told())
-    gone_through(loader, range(2))
+    expected = iterated(DataLoader(DATA, 2, sampler=AnnouncedSampler()), range(4))
+    loader = DataLoader(DATA, 2, sampler=AnnouncedSampler())
+    iterated(loader, range(2))
     state = json.loads(json.dumps(loader.state_dict()))
-    loader = DataLoader(DATA, 2, sampler=Told())
+    loader = DataLoader(DATA, 2, sampler=AnnouncedSampler())
     loader.load_state_dict(state)
-    assert gone_through(loader, range(2, 4)) == expected[12:]
+    assert iterated(loader, range(2, 4)) == expected[12:]
 
 
 @pytest.mark.parametrize("version", [1, 2, 4])

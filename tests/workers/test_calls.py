@@ -75,7 +75,7 @@ def test_nothing() -> None:
         called(lambda value: None)
 
 
-def test_the_end_of_an_epoch_is_handed_on() -> None:
+def test_the_end_of_an_epoch_is_forwarded() -> None:
     end = EpochEnd(1, 9)
 
     def fail(value: Any) -> None:

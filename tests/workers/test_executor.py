@@ -71,6 +71,6 @@ def test_two_classes_for_the_same_jobs_are_refused() -> None:
 
 
 @pytest.mark.parametrize("executor", all_executors(), ids=lambda one: one.__name__)
-def test_a_number_of_workers_is_told_in_words(executor: type[Executor]) -> None:
+def test_a_number_of_workers_is_formatted_in_words(executor: type[Executor]) -> None:
     assert executor.counted(1) == f"1 {executor.worker_name}"
     assert executor.counted(2) == f"2 {executor.worker_plural}"

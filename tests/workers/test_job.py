@@ -25,7 +25,7 @@ def another_call() -> Call:
 
 
 class TestBeginning:
-    def test_the_first_worker_asks_to_be_told_of_the_end(self) -> None:
+    def test_the_first_worker_registers_for_the_end(self) -> None:
         made = Made(2)
         assert made.job.state == "idle"
         made.job.enter()
@@ -329,7 +329,7 @@ class TestAnItemThatLeaves:
         ("is_awaited", "has_ended", "calls"),
         [(True, False, 1), (False, False, 0), (False, True, 1), (True, True, 1)],
     )
-    def test_makes_room_for_who_waits_and_may_be_the_last(
+    def test_makes_room_for_a_waiter_and_may_be_the_last(
         self, is_awaited: bool, has_ended: bool, calls: int
     ) -> None:
         made = Made()
@@ -353,13 +353,13 @@ class TestAnItemThatLeaves:
         assert released == [item]
         assert made.window.has_room()
 
-    def test_leaves_the_lock_when_something_strikes(self) -> None:
+    def test_leaves_the_lock_when_interrupted(self) -> None:
         made = Made()
 
-        def strike(prepared: Prepared) -> None:
+        def inject(prepared: Prepared) -> None:
             raise KeyboardInterrupt
 
-        made.progress.item_delivered = strike  # type: ignore[method-assign]
+        made.progress.item_delivered = inject  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             made.job.item_delivered(Prepared(made.taken(), (1,)))
         assert not is_held_here(made.job.lock)
@@ -444,7 +444,7 @@ class TestOrder:
         assert made.job.item_delivered(two) is None
         assert made.job.item_prepared(three) is three
 
-    def test_a_known_size_is_not_looked_for(self) -> None:
+    def test_a_known_size_is_not_measured(self) -> None:
         made = Made(limit_bytes=100)
         prepared = Prepared(made.taken(), (np.zeros(80, "uint8"),))
         prepared.size = 7

@@ -86,9 +86,9 @@ class TestPlaces:
         left = [one for one in pendings if one.has_place]
         assert len(left) == 2
         while left:
-            heir = limit.release_place(left.pop())
-            if heir is not None:
-                left.append(heir)
+            next_owner = limit.release_place(left.pop())
+            if next_owner is not None:
+                left.append(next_owner)
         del pendings, one
         gc.collect()
         assert [key() for key in keys] == [None] * 5
@@ -114,7 +114,7 @@ class TestPlaces:
             limit.note_key(one)
         assert not one.has_key
 
-    def test_who_gets_one_goes_before_those_that_are_ready(self) -> None:
+    def test_an_item_that_gets_a_place_precedes_ready_ones(self) -> None:
         limit = KeyLimit(first, 1)
         inbox = Inbox(limit)
         one, other, third = (pending("a", number) for number in range(3))
@@ -280,7 +280,7 @@ class TestEverywhere:
 
 
 class TestKeysThatFail:
-    """They are the failure of their item, and the policy says what becomes of it."""
+    """They are the failure of their item, and the policy decides its outcome."""
 
     @pytest.mark.slow(every=13)
     @pytest.mark.parametrize("key_of", [list, lambda item: 1 // 0], ids=["unhashable", "raises"])
@@ -532,7 +532,7 @@ def test_a_coroutine_function_gives_no_keys() -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"concurrency_key": abs, "max_per_key": 1}], ids=["", "by key"]
 )
-async def test_how_often_it_was_tried_is_told_of_what_the_queue_refuses(
+async def test_a_refusal_of_the_queue_counts_the_attempts(
     world: World, where: Any, options: dict[str, Any]
 ) -> None:
     """After a failure that was retried."""

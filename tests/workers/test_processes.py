@@ -1,4 +1,4 @@
-"""`prepare` in processes: every item once, whoever is killed, and nothing left behind."""
+"""`prepare` in processes: every item once, whichever is killed, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def results(
 def failure(function: Callable[..., Any], source: Any = range(100), **options: Any) -> str:
     with pytest.raises(ExceptionGroup) as caught:
         results(function, source, **options)
-    (told,) = failures_of(caught.value)
-    return told
+    (reported,) = failures_of(caught.value)
+    return reported
 
 
 class TestEveryItemOnce:
@@ -248,10 +248,10 @@ class TestWorkersThatDie:
     @pytest.mark.parametrize("on_error", ["stop", "skip"])
     def test_an_item_that_kills(self, on_error: Any) -> None:
         if on_error == "stop":
-            told = failure(functions.kills_itself)
-            assert told.startswith("WorkerDiedError('3 worker processes have died of one item")
-            assert "the last one was killed by SIGKILL" in told
-            assert "while preparing item 37 (epoch 0, index 37)" in told
+            reported = failure(functions.kills_itself)
+            assert reported.startswith("WorkerDiedError('3 worker processes have died of one item")
+            assert "the last one was killed by SIGKILL" in reported
+            assert "while preparing item 37 (epoch 0, index 37)" in reported
             return
         got, runner = results(functions.kills_itself, on_error=on_error, ordered=True)
         assert got == [number for number in range(100) if number != 37]
@@ -274,10 +274,10 @@ class TestWorkersThatDie:
     @pytest.mark.slow
     def test_before_they_have_done_anything(self) -> None:
         """Again and again, with no item to blame."""
-        told = failure(functions.KillsBefore(), workers=1)
-        assert told.startswith("WorkerDiedError('worker process aioqueue-KillsBefore-")
-        assert "was killed by SIGKILL (out of memory?) before it had done anything" in told
-        assert "as did 9 before it" in told
+        reported = failure(functions.KillsBefore(), workers=1)
+        assert reported.startswith("WorkerDiedError('worker process aioqueue-KillsBefore-")
+        assert "was killed by SIGKILL (out of memory?) before it had done anything" in reported
+        assert "as did 9 before it" in reported
 
     @pytest.mark.slow
     @pytest.mark.skipif(not HAS_PROC, reason="only the fork server's exit codes are read once")
@@ -321,9 +321,9 @@ class TestFailures:
 
     @pytest.mark.slow
     def test_workers_start_no_processes(self) -> None:
-        told = failure(functions.starts_a_process, [1])
-        assert told.startswith("RuntimeError(")
-        assert "multiprocessing cannot start processes in a worker process" in told
+        reported = failure(functions.starts_a_process, [1])
+        assert reported.startswith("RuntimeError(")
+        assert "multiprocessing cannot start processes in a worker process" in reported
 
     @pytest.mark.slow
     def test_skipped_with_the_traceback_of_the_worker(self) -> None:
@@ -338,9 +338,9 @@ class TestFailures:
     )
     def test_errors_that_cannot_be_pickled(self, function: Callable[[int], int], name: str) -> None:
         """They are made anew, without what they say of pickling."""
-        told = failure(function, [1])
-        assert told.startswith(f"{name}(")
-        assert "while preparing item 1 (epoch 0, index 0)" in told
+        reported = failure(function, [1])
+        assert reported.startswith(f"{name}(")
+        assert "while preparing item 1 (epoch 0, index 0)" in reported
 
     @pytest.mark.slow
     def test_those_of_a_class_that_is_called_otherwise(self) -> None:
@@ -384,8 +384,8 @@ class TestFailures:
     def test_functions_that_cannot_be_imported_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(functions, "only_here", only_here, raising=False)
         monkeypatch.setattr(only_here, "__module__", functions.__name__)
-        told = failure(only_here)
-        assert "function: got 'only_here', which a new process cannot import" in told
+        reported = failure(only_here)
+        assert "function: got 'only_here', which a new process cannot import" in reported
 
 
 class TestEnds:
@@ -401,7 +401,7 @@ class TestEnds:
 
     def test_a_stop_of_one_that_ignores_signals(self, tmp_path: Path) -> None:
         mark = tmp_path / "begun"
-        function = functools.partial(functions.ignores_being_told, str(mark))
+        function = functools.partial(functions.ignores_termination, str(mark))
         with sync.Coordinator(stop_grace_period=PATIENCE) as coord:
             coord.start(runner_of(function, sync.FIFOQueue(16), [9]))
             spin_until(mark.exists)

@@ -57,7 +57,7 @@ def flaky(times: int) -> Callable[[int], int]:
 
 class TestSkip:
     @pytest.mark.parametrize("ordered", [False, True], ids=["as they come", "ordered"])
-    async def test_the_rest_goes_on(
+    async def test_the_rest_continues(
         self, world: World, fitting: Callable[..., Any], ordered: bool
     ) -> None:
         runners: list[Runner] = []

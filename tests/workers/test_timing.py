@@ -184,7 +184,7 @@ class TestRuns:
 
     @pytest.mark.parametrize("limit", ["max_in_flight", "limit_bytes"])
     @pytest.mark.parametrize("where", ["thread", "task"])
-    def test_who_waits_for_room_does_not_starve(
+    def test_a_worker_that_waits_for_room_does_not_starve(
         self, clock: StillClock, where: str, limit: str
     ) -> None:
         gate, queue = Gate(1, 2), sync.FIFOQueue(8)
@@ -203,7 +203,7 @@ class TestRuns:
         assert stage.seconds_bytes_full == (5.0 if limit == "limit_bytes" else 0.0)
 
     @pytest.mark.parametrize("where", ["thread", "task"])
-    def test_keys_keep_nobody_idle_while_all_work(self, clock: StillClock, where: str) -> None:
+    def test_keys_keep_no_worker_idle_while_all_work(self, clock: StillClock, where: str) -> None:
         gate, queue = Gate("a0", "a1", "b0"), sync.FIFOQueue(8)
         with sync.Coordinator() as coord, coord.monitor() as monitor:
             runner = inputs.prepare(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from aioqueue import CancelledError, DeadlineExceededError, InvalidArgumentError, sync
-from tests.kit.worlds import PATIENCE, press_until, spin_until
+from tests.kit.worlds import PATIENCE, press_until, spin_until, switching_often
 
 Call = Callable[[], Any]
 
@@ -136,7 +135,7 @@ def test_nested_scopes_each_cancel(which: int) -> None:
     assert [scope.cancelled for scope in scopes] == [which == 0, which == 1]
 
 
-def test_calls_that_need_not_wait_go_on() -> None:
+def test_calls_that_need_not_wait_proceed() -> None:
     queue, scope = sync.FIFOQueue(1), sync.CancelScope()
     scope.cancel()
     with scope:
@@ -216,10 +215,8 @@ def test_a_signal_handler_may_cancel() -> None:
 
 @pytest.fixture
 def _switch_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
+    with switching_often():
+        yield
 
 
 @pytest.mark.slow

@@ -680,11 +680,11 @@ def _check_kept(pa: Any, given: Any, type: Any, rounds: bool) -> None:
     shapes = [getattr(one, "shape", None) for one in (given, type)]  # those of tensors
     if shapes[0] != shapes[1] and not types.is_null(given):
         # Arrow would cast the storage, which has one axis.
-        told = [
+        lines = [
             str(one) if shape is None else f"arrays of the shape {tuple(shape)}"
             for one, shape in zip((given, type), shapes, strict=True)
         ]
-        raise ValueError(" for ".join(told))
+        raise ValueError(" for ".join(lines))
     if types.is_struct(given) and types.is_struct(type):
         ours = {field.name: field.type for field in type}
         theirs = {field.name for field in given}

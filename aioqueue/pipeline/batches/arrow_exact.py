@@ -69,10 +69,10 @@ def are_plain_tensors(values: Collection[Any]) -> bool:
     several axes."""
     if set(map(type, values)) != {np.ndarray}:
         return False
-    looks = {(value.dtype, value.shape) for value in values}
-    if len(looks) > 1:
+    layouts = {(value.dtype, value.shape) for value in values}
+    if len(layouts) > 1:
         return False
-    ((dtype, shape),) = looks
+    ((dtype, shape),) = layouts
     return len(shape) > 1 and dtype.type in _NUMBERS and dtype.isnative
 
 

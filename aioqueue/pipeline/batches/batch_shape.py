@@ -186,18 +186,18 @@ class Promised(BatchShape):
 
 def container_paths(value: Any, shape: BatchShape | None) -> list[list[Path]]:
     """Return where the containers are in a batch, then in its examples, and so on, for `Listed`."""
-    told: list[list[Path]] = []
-    while shape is not None and len(told) < MAX_DEPTH:
+    paths: list[list[Path]] = []
+    while shape is not None and len(paths) < MAX_DEPTH:
         found = shape.found_in(value)
-        told.append(sorted(found, key=str))
+        paths.append(sorted(found, key=str))
         try:
             value = next(iter(rows_of(value, found)), None)
         except InvalidArgumentError:  # it is no batch
             break
         shape = shape.within
-    while told and not told[-1]:
-        del told[-1]
-    return told
+    while paths and not paths[-1]:
+        del paths[-1]
+    return paths
 
 
 def rows_in(batch: Any, shape: BatchShape | None) -> list[Any]:

@@ -209,16 +209,16 @@ class Collator:
             self._learn(Layout.of_plain(self._earlier), examples[0])
             self._is_decided = True
             return
-        telling = [*islice(filter(_tells_dtypes, examples), 1)]  # may be [None]
-        (example,) = telling or examples[:1]
+        typed = [*islice(filter(_has_dtypes, examples), 1)]  # may be [None]
+        (example,) = typed or examples[:1]
         layout = layout_of(example, self._objects)
         self._learn(layout, example)
-        self._is_decided = bool(telling)
+        self._is_decided = bool(typed)
         self._layout = layout.plain() if self._is_decided else None
 
     def _learn(self, layout: Layout, example: Any) -> None:
         structure = layout.structure.like(example, WORDING)
-        self._components = components_of(structure, layout.looks, self._padding_value)
+        self._components = components_of(structure, layout.layouts, self._padding_value)
         self._structure = structure
 
     def _column(
@@ -293,7 +293,7 @@ class Collator:
         raise _refused(component, got, _conversion(rule.dtype, array.dtype, value)) from failure
 
 
-def _tells_dtypes(example: Any) -> bool:
+def _has_dtypes(example: Any) -> bool:
     return not any(map(_is_empty, values_of(example)))
 
 

@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     """The structure of an example, which all must have, and what is in its places."""
 
     structure: Structure
-    looks: list[ValueLayout]
+    layouts: list[ValueLayout]
     """Of each leaf, in the order of the structure."""
 
     def plain(self) -> dict[str, Any] | None:
@@ -75,7 +75,7 @@ class Layout(NamedTuple):
         as in the example.
         """
         texts = []
-        for dtype, shape in self.looks:
+        for dtype, shape in self.layouts:
             name = _OBJECT if dtype is None else text_of(dtype)
             if name is None:
                 return None
@@ -92,14 +92,14 @@ class Layout(NamedTuple):
         """Return the layout that holds examples of both without loss, or ``None``."""
         if not self.structure.is_like(other.structure):
             return None
-        theirs = dict(zip(other.structure.paths(), other.looks, strict=True))
-        looks = []
-        for path, look in zip(self.structure.paths(), self.looks, strict=True):
-            joined = look.joined(theirs[path])
+        theirs = dict(zip(other.structure.paths(), other.layouts, strict=True))
+        layouts = []
+        for path, layout in zip(self.structure.paths(), self.layouts, strict=True):
+            joined = layout.joined(theirs[path])
             if joined is None:
                 return None
-            looks.append(joined)
-        return self._replace(looks=looks)
+            layouts.append(joined)
+        return self._replace(layouts=layouts)
 
     @classmethod
     def of_plain(cls, given: Mapping[str, Any]) -> Layout:
@@ -114,10 +114,10 @@ class Layout(NamedTuple):
         else:
             texts = parts
             structure = flat_structure("leaf" if kind == _ONE else kind, range(len(parts)))
-        return cls(structure, list(map(_look_in, texts)))
+        return cls(structure, list(map(_layout_in, texts)))
 
 
-def _look_in(text: str) -> ValueLayout:
+def _layout_in(text: str) -> ValueLayout:
     """Return the dtype and shape that a text means."""
     found = _SHAPE.search(text)
     shape = tuple(map(int, found[1].split(","))) if found else ()
@@ -288,13 +288,13 @@ def layout_of(example: Any, objects: Objects) -> Layout:
             f"objects: got {sorted(missing)}; expected paths of an example: {', '.join(labels)}"
         )
     values = structure.leaves(example, WORDING)
-    looks = [
+    layouts = [
         ValueLayout(None, ())
         if label in wanted
-        else _look_of(label, value, keeps_objects=objects is True)
+        else _layout_of(label, value, keeps_objects=objects is True)
         for label, value in zip(labels, values, strict=True)
     ]
-    return Layout(structure, looks)
+    return Layout(structure, layouts)
 
 
 def is_one_array(values: Any, depth: int = _MAX_AXES) -> bool:
@@ -307,19 +307,19 @@ def is_one_array(values: Any, depth: int = _MAX_AXES) -> bool:
 
 
 def components_of(
-    structure: Structure, looks: Sequence[ValueLayout], padding: Any
+    structure: Structure, layouts: Sequence[ValueLayout], padding: Any
 ) -> list[ExampleComponent]:
     """Return the components of all examples.
 
     Args:
         structure: of an example.
-        looks: of each component.
+        layouts: of each component.
         padding: the user's value to pad with, for all or for each.
 
     Raises:
         InvalidArgumentError: the padding does not fit.
     """
-    rows = zip(structure.labels(), looks, _paddings(padding, structure), strict=True)
+    rows = zip(structure.labels(), layouts, _paddings(padding, structure), strict=True)
     return [_component(*row) for row in rows]
 
 
@@ -358,7 +358,7 @@ def _paddings_below(given: Any, structure: Structure) -> list[Any] | None:
     return None if None in below else [one for found in below for one in found or ()]
 
 
-def _look_of(label: str, value: Any, *, keeps_objects: bool) -> ValueLayout:
+def _layout_of(label: str, value: Any, *, keeps_objects: bool) -> ValueLayout:
     """Return the dtype and shape of one value.
 
     Raises:
@@ -389,9 +389,9 @@ def _text_in(array: NDArray[Any]) -> str:
     return array.dtype.kind
 
 
-def _component(label: str, look: ValueLayout, padding: Any) -> ExampleComponent:
+def _component(label: str, layout: ValueLayout, padding: Any) -> ExampleComponent:
     """Return how to handle the values of a component."""
-    dtype, shape = look
+    dtype, shape = layout
     if dtype is None:
         return ExampleComponent(label, np.dtype(object), (), True, False, None)
     if dtype.kind in "US":

@@ -55,7 +55,7 @@ class Field:
             raise DocumentError(f"{where}: got {str(value)[:40]!r}; expected {self.expected}")
 
 
-class Record:
+class NestedField:
     """A field that has fields of its own.
 
     Args:
@@ -83,7 +83,7 @@ class Record:
             self.fields[name].check(f"{where}.{name}", one)
 
 
-class WorkerCounts(Record):
+class WorkerCounts(NestedField):
     """The counts of the items that workers have prepared."""
 
     def check(self, where: str, value: Any) -> None:
@@ -93,7 +93,7 @@ class WorkerCounts(Record):
             raise DocumentError(f"{where}: got {value!r}; expected numbers")
 
 
-Fields: TypeAlias = Mapping[str, Field | Record]
+Fields: TypeAlias = Mapping[str, Field | NestedField]
 
 
 def is_number(value: Any) -> bool:
@@ -173,7 +173,9 @@ WORKERS: Final[Fields] = {
 
 _UNORDERED: Final = ("missing", "upto", "partial")
 
-READING: Final = Record({**COMMON, "next": _PLACE, "from": NUMBER, "counts": WorkerCounts(_COUNTS)})
+READING: Final = NestedField(
+    {**COMMON, "next": _PLACE, "from": NUMBER, "counts": WorkerCounts(_COUNTS)}
+)
 """The state of the task that reads an async source."""
 
 _START: Final[Fields] = {"start": NUMBER, "start_place": _ANYTHING}
@@ -189,12 +191,12 @@ _LEFT: Final[Fields] = {
 }
 """The items that a rank has left: the state of its ledger."""
 
-READ: Final = Record({**COMMON, **_START, "left": Record(_LEFT)})
+READ: Final = NestedField({**COMMON, **_START, "left": NestedField(_LEFT)})
 """The state of the node that reads the source."""
 
 RANK_FIELDS: Final[Fields] = {"total": NUMBER, "lost": TEXT}
 
-PADDING: Final = Record(
+PADDING: Final = NestedField(
     {
         **COMMON,
         **dict.fromkeys(("seen", "extra", "latest"), NUMBER),

@@ -39,7 +39,7 @@ from aioqueue.pipeline.nodes.state_fields import (
     PADDING,
     RANK_FIELDS,
     Fields,
-    Record,
+    NestedField,
     WorkerCounts,
     read_fields,
     write_fields,
@@ -144,7 +144,7 @@ class BaseStage(ABC):
         cls._further_nodes = {
             name: field.fields
             for name, field in cls.entry_fields.items()
-            if isinstance(field, Record) and field.is_node
+            if isinstance(field, NestedField) and field.is_node
         }
         name = vars(cls).get("name")
         if name is None:

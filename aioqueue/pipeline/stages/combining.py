@@ -42,7 +42,7 @@ class CombiningNode(Node):
 
     def __init__(self, branches: Sequence[Node]) -> None:
         super().__init__(branches[0].span)
-        self.is_ordered = all(branch.is_ordered for branch in branches)
+        self.is_ordered: bool = all(branch.is_ordered for branch in branches)
         self.stage = ""
         """What it does, in the words of a failure's note."""
         self._branches = list(branches)

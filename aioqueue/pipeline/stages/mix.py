@@ -56,7 +56,7 @@ class MixNode(CombiningNode):
         self._seed = seed
         self._stop = stop
         self._tokens = tokens
-        self.measured = () if tokens is None else ("_tokens_of",)
+        self.measured: tuple[str, ...] = () if tokens is None else ("_tokens_of",)
         self._chosen: int | None = None  # drawn, but not yet taken from
         self._words = PhiloxWords((seed, 1))
         self._left: list[float] = []  # the weights; 0 for branches whose epoch has ended

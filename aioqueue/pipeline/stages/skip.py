@@ -61,7 +61,7 @@ class SkipNode(Transform):
 
 
 @dataclass(frozen=True)
-class Skip(CountedStage):
+class SkipRows(CountedStage):
     """Leaves out the first rows of each epoch."""
 
     name: ClassVar[str] = "skip"

@@ -70,7 +70,7 @@ class TakeNode(Transform):
 
 
 @dataclass(frozen=True)
-class Take(CountedStage):
+class TakeRows(CountedStage):
     """Keeps the first rows of each epoch."""
 
     name: ClassVar[str] = "take"

@@ -16,7 +16,7 @@ from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.rows import (
     Row,
 )
-from aioqueue.pipeline.nodes.state_fields import COMMON, WORKERS, Fields, Record, worker_fields
+from aioqueue.pipeline.nodes.state_fields import COMMON, WORKERS, Fields, NestedField, worker_fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import Transform
 
@@ -26,7 +26,7 @@ class ToDevice(BaseStage):
     """Copies the next batches to a device."""
 
     name: ClassVar[str] = "to_device"
-    state_fields: ClassVar[Fields] = {**WORKERS, "arrival": Record(COMMON, is_node=True)}
+    state_fields: ClassVar[Fields] = {**WORKERS, "arrival": NestedField(COMMON, is_node=True)}
     is_on_device: ClassVar[bool] = True
     target: Target
     buffer_size: int

@@ -31,7 +31,7 @@ class WindowNode(BatchNode):
         drop_remainder: whether windows at the end of an epoch that have fewer rows are left out.
     """
 
-    measured = ("_take_in", "more")
+    measured: tuple[str, ...] = ("_take_in", "more")
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from aioqueue.pipeline.nodes.state_fields import (
     COMMON,
     HELD,
     Fields,
-    Record,
+    NestedField,
     own_fields,
     read_fields,
     write_fields,
@@ -91,11 +91,11 @@ class ZipNode(CombiningNode):
         super()._go_to(epoch)
 
 
-_AHEAD: Final = Record({**COMMON, **HELD})
+_AHEAD: Final = NestedField({**COMMON, **HELD})
 """The state of a `_Lookahead`."""
 
 
-class _Lookaheads(Record):
+class _Lookaheads(NestedField):
     """A field with the states of all branches, by their number."""
 
     def check(self, where: str, value: Any) -> None:

@@ -68,10 +68,10 @@ class BatchPipe(QueuePipe):
         pad: bool = False,
         objects: Objects = False,
     ) -> None:
-        self.queue = queue
-        self.examples = queue
-        self.runner = runner
-        self.size = size
+        self.queue: AnyQueue = queue
+        self.examples: AnyQueue | None = queue
+        self.runner: PreparationInfo | None = runner
+        self.size: int | None = size
         self.drop_remainder = drop_remainder
         self.max_wait = max_wait
         self._owns = owns
@@ -133,9 +133,9 @@ class PrefetchedBatches(QueuePipe):
     """
 
     def __init__(self, maker: BatchPipe, queue: FIFOQueue) -> None:
-        self.queue = queue
-        self.examples = maker.queue
-        self.runner = maker.runner
+        self.queue: AnyQueue = queue
+        self.examples: AnyQueue | None = maker.queue
+        self.runner: PreparationInfo | None = maker.runner
         self._maker = maker
         self._lock = threading.RLock()  # guards the counts
         self._batches = 0

@@ -44,7 +44,7 @@ class Consumer(QueuePipe):
     """
 
     def __init__(self, queue: FIFOQueue, policy: Policy, *, copy: bool) -> None:
-        self.queue = queue
+        self.queue: AnyQueue = queue
         self.policy = policy
         self._copy = copy
         self._lock = threading.Lock()  # guards the counts

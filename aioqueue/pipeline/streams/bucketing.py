@@ -29,7 +29,7 @@ from aioqueue.pipeline.stream import (
 from aioqueue.pipeline.streams.forward import (
     NO_POSITIONS,
     Delivery,
-    consumer_gone,
+    consumer_left,
     fill,
     forwarder,
     start_worker,
@@ -63,9 +63,9 @@ class BucketPipe(QueuePipe):
         *,
         keep_remainder: bool,
     ) -> None:
-        self.queue = queue
+        self.queue: AnyQueue = queue
         self.runner = runner
-        self.examples = examples
+        self.examples: AnyQueue | None = examples
         self._buckets = buckets
         self._keep_remainder = keep_remainder
 
@@ -83,7 +83,7 @@ class BucketPipe(QueuePipe):
                 yield self.queue, batch
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        raise consumer_gone(queue) from error.__cause__
+        raise consumer_left(queue) from error.__cause__
 
     def is_over(self) -> bool:
         return self.queue.is_closed()

@@ -64,7 +64,7 @@ class ExampleSink(Protocol):
         """End with the source; return what is left to enqueue."""
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        """Handle the closing of a queue that had no room. Raise `consumer_gone` to end the
+        """Handle the closing of a queue that had no room. Raise `consumer_left` to end the
         worker."""
 
     def is_over(self) -> bool:
@@ -87,7 +87,7 @@ class QueueSink:
         return ()
 
     def refused(self, queue: AnyQueue, error: QueueClosedError) -> None:
-        raise consumer_gone(queue) from error.__cause__
+        raise consumer_left(queue) from error.__cause__
 
     def is_over(self) -> bool:
         return self._queue.is_closed()
@@ -178,12 +178,12 @@ def _mover(source: Any, queue: AnyQueue) -> Forwarder | None:
         try:
             await queue.aio.enqueue_many(batch, copy=False)
         except QueueClosedError as error:
-            raise consumer_gone(queue) from error.__cause__
+            raise consumer_left(queue) from error.__cause__
 
     return Forwarder(move, source=source)
 
 
-def consumer_gone(queue: AnyQueue) -> OutOfRangeError:
+def consumer_left(queue: AnyQueue) -> OutOfRangeError:
     """Return the error that quietly ends a worker whose consumer has closed the queue."""
     return OutOfRangeError(f"'{queue.name}' was closed, so no more examples are needed")
 

@@ -17,7 +17,7 @@ fork server makes them (`client.py`). Elsewhere, and in programs that are no Pyt
 
 We use a fork server of our own (`client.py`). The one that multiprocessing shares may have been
 started by other code, and would die of such a signal. Only this file and the three files of the
-fork server use private parts of multiprocessing; `test_process_life.py` fails when those change.
+fork server use private parts of multiprocessing; `test_processes_life.py` fails when those change.
 """
 
 from __future__ import annotations

@@ -368,7 +368,7 @@ class OfIterable(BuiltinSource[T]):
                     yield PlacedEntry(Entry(copy_if_shared(value), epoch, index), place)
                 index += 1
         finally:
-            # Another iterator may belong to its owner, who goes on with it. A generator would
+            # Another iterator may belong to its owner, who continues with it. A generator would
             # otherwise end whenever the event loop collects it, with its files open until then.
             if inspect.isasyncgen(run):
                 await run.aclose()
@@ -396,8 +396,8 @@ class OfIterable(BuiltinSource[T]):
         taken, _, since = _checked(place)
         return taken + since
 
-    def _lent(self) -> Any:
-        return self._given._lent() if self._reads_queue else None
+    def _leases(self) -> Any:
+        return self._given._leases() if self._reads_queue else None
 
     def _placing_in(self, place: Place) -> Placing | None:
         self._use_up()

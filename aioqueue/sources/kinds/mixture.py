@@ -419,7 +419,7 @@ class Interleaved(BuiltinSource[T]):
                     empty, taken, slot.place = 0, taken + 1, placed.place
                     if taken == self._block:
                         at, taken = (at + 1) % len(slots), 0
-                    # A new tuple each time: whoever has an earlier place may still save it.
+                    # A new tuple each time: the holder of an earlier place may still save it.
                     places = tuple(one and one.place for one in slots)
                     yield PlacedEntry(placed.entry, (before, places, at, taken))
                     continue

@@ -110,7 +110,7 @@ class Sequential(BuiltinSource[T]):
 
     @property
     def _is_in_memory(self) -> bool:
-        return type(self._sequence) in (list, tuple, range, np.ndarray, _Rows)
+        return type(self._sequence) in (list, tuple, range, np.ndarray, _ColumnRows)
 
     def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
         return _SequenceScan(self, epoch, after)
@@ -140,7 +140,7 @@ class Sequential(BuiltinSource[T]):
         sequence: Any = self._sequence
         if isinstance(sequence, np.ndarray):
             return bool(sequence.dtype.hasobject)
-        return not isinstance(sequence, range | _Rows)
+        return not isinstance(sequence, range | _ColumnRows)
 
     def _copied_entries(self, epoch: int, places: Iterable[int]) -> Iterator[Entry[T]]:
         """Yield items that share no memory with what the sequence keeps, or returns again."""
@@ -168,7 +168,7 @@ class Sequential(BuiltinSource[T]):
         count, seed = len(self._sequence), checked_split_seed(seed)
         bounds = [0, *parts_of(fractions, count)]
         return [
-            _Part(
+            _SequencePart(
                 self,
                 _places_of(count, seed, start, stop),
                 {"of": count, "start": start, "stop": stop, "seed": seed},
@@ -205,7 +205,7 @@ class Sequential(BuiltinSource[T]):
         sequence: Any = self._sequence
         if isinstance(sequence, range):
             found = None if sequence == range(len(sequence)) else repr(sequence)
-        elif isinstance(sequence, _Rows):
+        elif isinstance(sequence, _ColumnRows):
             found = sequence.digest()
         else:
             from aioqueue.fingerprints.contents import digest_of_items
@@ -325,7 +325,7 @@ class _SequenceScan(Scan[T]):
         return done
 
 
-class _Part(Sequential[T]):
+class _SequencePart(Sequential[T]):
     """The items of a sequence that belong to one part of a `Source.split`.
 
     Args:
@@ -566,7 +566,7 @@ def arrays(
     if isinstance(tensors, Mapping) or is_table(tensors):
         rows = _columns_of(tensors)
     elif isinstance(tensors, tuple | list):
-        rows = _Rows([_read_only(array, number) for number, array in enumerate(tensors)])
+        rows = _ColumnRows([_read_only(array, number) for number, array in enumerate(tensors)])
     else:
         rows = _read_only(tensors, None)
     return items(rows, epochs, shuffle, seed, shard, drop_remainder=drop_remainder, name=name)
@@ -593,7 +593,7 @@ class _SeriesByPosition(Sequence[Any]):
         return self._series.iloc[index]
 
 
-def _columns_of(table: Any) -> _Rows:
+def _columns_of(table: Any) -> _ColumnRows:
     """Return the rows of a mapping or data frame of columns, as a sequence of dicts."""
     names = list(getattr(table, "column_names", table))  # iterated over, Arrow's gives columns
     if len(set(names)) < len(names):
@@ -601,10 +601,10 @@ def _columns_of(table: Any) -> _Rows:
             f"tensors: got a {type(table).__name__} with the columns {names}; expected different"
             " names: a dict of its rows would lose a column"
         )
-    return _Rows([_read_only(table[name], name) for name in names], names)
+    return _ColumnRows([_read_only(table[name], name) for name in names], names)
 
 
-class _Rows(Sequence[Any]):
+class _ColumnRows(Sequence[Any]):
     """Arrays of one length, as the sequence of their rows."""
 
     def __init__(self, columns: list[Any], names: list[Any] | None = None) -> None:

@@ -226,7 +226,7 @@ class Source(Stages[T], BaseSource[T]):
         """
         bounds = parts_of(fractions, 2**64)
         seed = checked_split_seed(seed)
-        return [_Part(self, bounds, number, seed) for number in range(len(bounds))]
+        return [_SourcePart(self, bounds, number, seed) for number in range(len(bounds))]
 
     def after(self, position: Mapping[str, Any]) -> Source[T]:
         """The same source, each of whose runs begins at a position.
@@ -259,7 +259,7 @@ hint_methods(Source, "inputs", ("after", "epoch", "repeat", "split"))
 
 
 class _PublicScan(Scan[T]):
-    """A scan of a source of the user's, by the public methods, any of which may be overridden.
+    """A scan of a source of the user's, by the public methods, which a subclass may override.
 
     A place within an epoch is the number of items before it, and the index of the last of them.
     """
@@ -306,10 +306,19 @@ class BuiltinSource(Source[T], is_kind=False):
     def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
         """Return the items of an epoch or of a whole run behind a place; see `BaseSource._scan`."""
 
-    entries = BaseSource.entries
-    epoch_entries = BaseSource.epoch_entries
-    placed_after = BaseSource.placed_after
-    entries_after = BaseSource.entries_after
+    # Not those of `Source`, which ask the overrides of somebody who writes one.
+
+    def entries(self) -> Iterator[Entry[T]]:
+        return BaseSource.entries(self)
+
+    def epoch_entries(self, epoch: int) -> Iterator[Entry[T]]:
+        return BaseSource.epoch_entries(self, epoch)
+
+    def placed_after(self, place: Place) -> Iterator[PlacedEntry[T]]:
+        return BaseSource.placed_after(self, place)
+
+    def entries_after(self, place: Place) -> Iterator[Entry[T]]:
+        return BaseSource.entries_after(self, place)
 
 
 def checked_split_seed(seed: Any) -> int:
@@ -627,7 +636,7 @@ class _RepeatedScan(Scan[T]):
             place = None  # only the first pass begins within
 
 
-class _Part(_Derived[T]):
+class _SourcePart(_Derived[T]):
     """The items of a source that belong to one part, each by its index.
 
     Args:

@@ -72,17 +72,17 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
         queues = tuple(_queues(known, frames))
         waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
         waits += tuple(_join_waits(frames))
-        hand_filled = _could_anybody_fill(queues, waits, frames)
+        could_fill = _could_anybody_fill(queues, waits, frames)
     workers = [worker for stage in stages for worker in stage.workers]
     belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
     return Explanation(
-        culprits_of(queues, stages, waits, could_fill=hand_filled),
+        culprits_of(queues, stages, waits, could_fill=could_fill),
         queues,
         stages,
         tuple(one.explained(belonging) for one in coordinators),
         os.getpid(),
         waits,
-        hints_of(queues, stages, waits) if hand_filled else (),
+        hints_of(queues, stages, waits) if could_fill else (),
     )
 
 

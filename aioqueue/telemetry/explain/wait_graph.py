@@ -203,7 +203,7 @@ class _Walk:
             step = f"'{queue.name}' was filled by {queue.last_enqueuer}"
             yield from self._of_caller(*other, (*path, step), visited)
             return
-        yield self._suspected_cycle(queue, caller, path) or self._nobody_fills(queue, path)
+        yield self._suspected_cycle(queue, caller, path) or self._unfilled(queue, path)
 
     def _of_producer(
         self, queue: ExplainedQueue, caller: ExplainedCaller, path: _Path, visited: _Visited
@@ -224,7 +224,7 @@ class _Walk:
             step = f"'{queue.name}' was emptied by {queue.last_dequeuer}"
             yield from self._of_caller(*other, (*path, step), visited)
             return
-        yield self._suspected_cycle(queue, caller, path) or self._nobody_takes(queue, path)
+        yield self._suspected_cycle(queue, caller, path) or self._unread(queue, path)
 
     def _of_workers(
         self, stage: ExplainedStage, path: _Path, visited: _Visited, *, is_asked: bool = True
@@ -294,7 +294,7 @@ class _Walk:
             worker=worker.name,
         )
 
-    def _nobody_fills(self, queue: ExplainedQueue, path: _Path) -> Culprit:
+    def _unfilled(self, queue: ExplainedQueue, path: _Path) -> Culprit:
         if queue.last_end is not None:
             why = f"its runner has ended: {queue.last_end}, and has not closed it"
         elif queue.last_enqueuer is not None and queue.last_enqueuer_ended:
@@ -310,7 +310,7 @@ class _Walk:
             "nobody fills", f"nobody fills '{queue.name}': {why}", path, queue=queue.name
         )
 
-    def _nobody_takes(self, queue: ExplainedQueue, path: _Path) -> Culprit:
+    def _unread(self, queue: ExplainedQueue, path: _Path) -> Culprit:
         worker = queue.last_dequeuer
         if worker is None:
             why = "nobody has ever waited to take from it"

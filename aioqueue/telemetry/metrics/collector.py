@@ -49,7 +49,7 @@ _GIL_PROBE: Final = 1e-5
 NumbersT = TypeVar("NumbersT", QueueNumbers, StageNumbers)
 
 
-class _Member(Generic[NumbersT]):
+class _SeriesMember(Generic[NumbersT]):
     """A stage or a queue in a series. It is not kept alive.
 
     Args:
@@ -115,13 +115,13 @@ class _Series(Generic[NumbersT]):
     def __init__(self, name: str, finalize: Callable[[NumbersT], NumbersT]) -> None:
         self.name = name
         self._finalize: Callable[[NumbersT], NumbersT] = finalize
-        self._members: list[_Member[NumbersT]] = []
+        self._members: list[_SeriesMember[NumbersT]] = []
         self._ended: NumbersT | None = None  # the parts that have ended, together
         self._previous: NumbersT | None = None  # the last reading
 
     def add(self, part: Any, now: float) -> None:
         self.sweep(now)
-        self._members.append(_Member(part, now))
+        self._members.append(_SeriesMember(part, now))
 
     def parts(self) -> list[Any]:
         found = [member.part() for member in self._members]

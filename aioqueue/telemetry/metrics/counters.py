@@ -23,13 +23,13 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 from aioqueue.core.meters import Histogram
 
 
-class Reading(Protocol):
+class CounterRecord(Protocol):
     """A record of numbers: an instance of a dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
-ReadingT = TypeVar("ReadingT", bound=Reading)
+ReadingT = TypeVar("ReadingT", bound=CounterRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,12 @@ IF_ALL: Final = _rule(lambda one, other: one and other)
 
 
 @cache
-def _rules(kind: type[Reading]) -> tuple[tuple[str, _Rule], ...]:
+def _rules(kind: type[CounterRecord]) -> tuple[tuple[str, _Rule], ...]:
     found = ((field.name, field.metadata.get("rule")) for field in fields(kind))
     return tuple((name, rule) for name, rule in found if rule is not None)
 
 
-def _counters(kind: type[Reading]) -> Iterator[tuple[str, _Rule]]:
+def _counters(kind: type[CounterRecord]) -> Iterator[tuple[str, _Rule]]:
     return ((name, rule) for name, rule in _rules(kind) if rule.is_counter)
 
 
@@ -170,8 +170,8 @@ def never_less(earlier: ReadingT, later: ReadingT) -> ReadingT:
 
     A call in progress counts up to the moment of the reading. When it ends, its worker reads the
     clock first and stores the sum later: a reading between the two counted the call for a little
-    longer than it took. So the sum could shrink. Whoever subtracts counters, such as Prometheus,
-    would take that for a restart.
+    longer than it took. So the sum could shrink. A program that subtracts counters, such as
+    Prometheus, would take that for a restart.
     """
     raised: dict[str, Any] = {
         name: before

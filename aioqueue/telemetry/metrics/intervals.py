@@ -197,7 +197,7 @@ class Interval:
         queues: in the order of the data flow.
         functions: the functions between stages, in no particular order.
         step: the consumer of the data.
-        last_queue: the queue that the consumer reads; `None` if there is none.
+        last_queue: the queue that the consumer reads; `None` without one.
         gil: share of the samples that found the GIL held.
         cores: processor cores that this process used.
     """

@@ -134,7 +134,7 @@ If the GIL is held meanwhile, threads take turns, and each turn costs more than 
 _GIL_HELD: Final = 0.35
 """Share of the samples that find the GIL held if such calls compute."""
 
-_HAND_OVER_SECONDS: Final = 20e-6
+_TRANSFER_SECONDS: Final = 20e-6
 """Seconds that it takes at least to hand over an item and its example."""
 
 _HIDDEN_WAIT: Final = 1.3
@@ -147,7 +147,7 @@ _LOCKED: Final = 0.3
 _HELD_UP_BY_OTHERS: Final = 0.3
 """A source or a full queue holds up the tasks of a stage from this share of the time on."""
 
-_HANDS_OVER: Final = 0.3
+_MOST_TRANSFERS: Final = 0.3
 """Hand-overs of items are the bottleneck from this share of the time on."""
 
 
@@ -175,8 +175,8 @@ def verdict_of(earlier: Snapshot, later: Snapshot) -> Verdict:
         return _slow_stage(interval, suspect.stage)
     quick = _short_calls_stage(interval)
     # Processes would not help a stage whose calls are quicker than the hand-over of their items.
-    is_theirs = suspect.cause == "unknown" or _is_short_of_processor(suspect)
-    if holder is not None and holder is not quick and is_theirs:
+    may_lack_gil = suspect.cause == "unknown" or _is_short_of_processor(suspect)
+    if holder is not None and holder is not quick and may_lack_gil:
         return _holds_gil(interval, holder)
     if quick is not None and (suspect.share < _IDLE or suspect.stage is quick):
         return _short_calls(interval, quick)
@@ -299,7 +299,7 @@ def _slow_stage(interval: Interval, stage: StageInterval) -> Verdict:
     runs."""
     name, where = stage.now.name, stage.now.where
     count = max(1, round(stage.workers))
-    who = f"{name} ({_count_workers(count, where)})"
+    subject = f"{name} ({_count_workers(count, where)})"
     more = _more_workers(interval, count)
     threads = _plural(where)
     more_workers = f"{more} more {threads}" if more > 1 else f"one more {where}"
@@ -308,7 +308,7 @@ def _slow_stage(interval: Interval, stage: StageInterval) -> Verdict:
     busiest = interval.cores if where != "process" else stage.cores
     if _waits_for_lock(stage):
         what = (
-            f"{who} mostly waits for a lock, at {stage.now.lock}: hold the lock for less time,"
+            f"{subject} mostly waits for a lock, at {stage.now.lock}: hold the lock for less time,"
             " or avoid it; more workers would only wait for it too"
         )
         return _verdict(interval, "stage", what, stage, "less locking")
@@ -317,28 +317,28 @@ def _slow_stage(interval: Interval, stage: StageInterval) -> Verdict:
     if stage.full_of_bytes > 0.5 and stage.busy < 0.9:
         return _full_of_bytes(interval, stage)
     if on is not None and on > _COMPUTES and max(stage.cores, busiest) > 0.9 * cores:
-        what = f"{who} computes on all {cores:g} cores: use more cores, or compute less"
+        what = f"{subject} computes on all {cores:g} cores: use more cores, or compute less"
         return _verdict(interval, "stage", what, stage, "more cores")
     if where == "task" and (stage.cores > 0.9 or 0.9 < interval.cores < 1.35):
-        what = f"{who} keeps the event loop busy: make it a plain function with where='process'"
+        what = f"{subject} keeps the event loop busy: make it a plain function with where='process'"
         return _verdict(interval, "stage", what, stage, "processes", count)
     if on is not None and on < _COMPUTES and interval.cores > 0.9 * cores:
-        what = f"{who} waits for a processor: use more cores, or compute less"
+        what = f"{subject} waits for a processor: use more cores, or compute less"
         return _verdict(interval, "stage", what, stage, "more cores")
     if where == "thread" and interval.cores > 0.5 and stage.cores > _HIDDEN_WAIT * interval.cores:
         return _holds_gil(interval, stage)
     how = ""
     if on is not None:
         how = " and computes" if on > _COMPUTES else " and mostly waits"
-    what = f"{who} is saturated{how}: give it {more_workers}"
+    what = f"{subject} is saturated{how}: give it {more_workers}"
     return _verdict(interval, "stage", what, stage, "more workers", more)
 
 
 def _holds_gil(interval: Interval, stage: StageInterval) -> Verdict:
     """Return the verdict that the threads of a stage hold the GIL and block all others."""
     count = max(1, round(stage.workers))
-    who = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
-    what = f"{who} is saturated and holds the GIL: use where='process'"
+    subject = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
+    what = f"{subject} is saturated and holds the GIL: use where='process'"
     return _verdict(interval, "stage", what, stage, "processes", count)
 
 
@@ -355,7 +355,7 @@ def _short_calls_stage(interval: Interval) -> StageInterval | None:
             return False
         if usual >= _TOO_SHORT_TO_WAIT and interval.gil < _GIL_HELD:
             return False  # they wait, for a cache in memory perhaps: others can run meanwhile
-        return stage.rate * (usual + _HAND_OVER_SECONDS) > _HANDS_OVER
+        return stage.rate * (usual + _TRANSFER_SECONDS) > _MOST_TRANSFERS
 
     quick = [stage for stage in interval.stages if is_quick(stage)]
     return max(quick, key=lambda stage: stage.rate, default=None)
@@ -364,11 +364,11 @@ def _short_calls_stage(interval: Interval) -> StageInterval | None:
 def _short_calls(interval: Interval, stage: StageInterval) -> Verdict:
     """Return the verdict that the hand-over of items between threads is the bottleneck."""
     count = max(1, round(stage.workers))
-    who = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
+    subject = f"{stage.now.name} ({_count_workers(count, stage.now.where)})"
     usual = _format_duration(stage.service.quantile(0.5))
     what = (
-        f"a call of {who} takes about {usual}, no more than to hand its item from thread to thread:"
-        " more threads do not help; give each call more work, such as a whole batch with"
+        f"a call of {subject} takes about {usual}, no more than to hand its item from thread to"
+        " thread: more threads do not help; give each call more work, such as a whole batch with"
         " map_batches(...), or do the work in vectorised code after batch(...)"
     )
     return _verdict(interval, "stage", what, stage, "larger items")
@@ -415,14 +415,14 @@ def _own_loop(interval: Interval) -> Verdict:
 
 
 def _slow_function(
-    interval: Interval, function: FunctionInterval, who: str, *, gain: float | None = None
+    interval: Interval, function: FunctionInterval, waiting: str, *, gain: float | None = None
 ) -> Verdict:
     """The bottleneck is a function that has no workers of its own.
 
     Args:
         interval: the interval.
         function: the function.
-        who: a phrase that says who waits for it.
+        waiting: a phrase that says who waits for it.
         gain: the largest share of the time that a thread of its own would save; ``None`` if it
             already has one.
     """
@@ -431,8 +431,8 @@ def _slow_function(
         saved = _format_percent(gain)
         beside = f"prefetch(...) would save at most the {saved} that the training step takes"
     what = (
-        f"the bottleneck is {_describe(function)}; {who}, one thread at a time: make it faster, or"
-        f" move its work into prepare(...), which has workers; {beside}"
+        f"the bottleneck is {_describe(function)}; {waiting}, one thread at a time: make it faster,"
+        f" or move its work into prepare(...), which has workers; {beside}"
     )
     return _verdict(interval, "stage", what, advice="faster function", name=function.now.name)
 
@@ -518,10 +518,10 @@ def _held_up(interval: Interval) -> Verdict:
         return _verdict(interval, "stage", what, stage, "higher max_in_flight")
     for stage in reversed(interval.stages):
         if _blocks_its_loop(stage):
-            who = f"{stage.now.name} ({_count_workers(round(stage.workers), 'task')})"
+            subject = f"{stage.now.name} ({_count_workers(round(stage.workers), 'task')})"
             what = (
-                f"{who} waits without await, so one task at a time holds up their event loop: await"
-                " there, or make it a plain function, which runs on threads"
+                f"{subject} waits without await, so one task at a time holds up their event loop:"
+                " await there, or make it a plain function, which runs on threads"
             )
             return _verdict(interval, "stage", what, stage, "threads")
     what = "its workers wait for something that is not measured"

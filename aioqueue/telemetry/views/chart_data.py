@@ -250,7 +250,7 @@ def _step_panels(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     step = whole.step
     rates = tuple(interval.step.rate for interval in intervals)
     waits = tuple(interval.step.waits for interval in intervals)
-    who = "the training step" if step.unit == "batches" else "the reader of the last queue"
+    reader = "the training step" if step.unit == "batches" else "the reader of the last queue"
     throughput = Plot(
         f"{count(round(step.rate, 2))} {step.unit}/s on average",
         (Layer(f"{step.unit}/s", "rate", rates),),
@@ -263,7 +263,7 @@ def _step_panels(intervals: Sequence[Interval], whole: Interval) -> list[Panel]:
     )
     return [
         Panel("Throughput", f"{step.unit} per second", (throughput,)),
-        Panel("Waiting for data", who, (waiting,)),
+        Panel("Waiting for data", reader, (waiting,)),
     ]
 
 
@@ -311,8 +311,8 @@ def _stage_panel(whole: StageInterval, track: Sequence[StageInterval | None]) ->
         _duration_scale(max(most)),
         is_small=True,
     )
-    who = workers(round(whole.workers), whole.now.where)
-    details = f"{who}, {count(round(whole.rate, 2))} items/s"
+    reader = workers(round(whole.workers), whole.now.where)
+    details = f"{reader}, {count(round(whole.rate, 2))} items/s"
     return Panel(whole.now.name, details, (times, service))
 
 

@@ -127,12 +127,12 @@ def _headline(interval: Interval, width: int) -> Any:
     from rich.text import Text
 
     step = interval.step
-    who = "the training step" if step.unit == "batches" else "the reader"
+    reader = "the training step" if step.unit == "batches" else "the reader"
     head = Text.assemble(
         (clock(interval.end), "dim"),
         "  ",
         (count(round(step.rate, 2)), "bold"),
-        f" {step.unit}/s   {who} waits ",
+        f" {step.unit}/s   {reader} waits ",
         (share(step.waits), "bold yellow" if step.waits > _HIGHLIGHTED_FROM else "bold"),
     )
     rest = " of the time"

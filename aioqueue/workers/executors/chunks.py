@@ -199,7 +199,7 @@ class Connection(Protocol):
 
     Attributes:
         gauge: the gauge of the worker.
-        assignments: the worker's items, of which the rules keep track.
+        assignments: the worker's items, which the rules keep track of.
         was_of_use: the worker has returned something, or shows which item to blame. Workers that
             are of no use are not replaced for ever.
     """

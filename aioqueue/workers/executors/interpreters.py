@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import EnqueueOp, function_name
@@ -35,10 +35,10 @@ class InterpreterExecutor(Executor):
     worker_name = "interpreter"
     worker_plural = "interpreters"
     per_worker = 16
-    limit_bytes = None
-    most_workers = None
+    limit_bytes: ClassVar[int | None] = None
+    most_workers: ClassVar[int | None] = None
     is_async = False
-    is_timed = None
+    is_timed: ClassVar[bool | None] = None
     takes_ray = False
 
     def __init__(self, job: Job) -> None:

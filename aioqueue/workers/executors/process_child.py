@@ -90,7 +90,7 @@ def _receive(channel: Channel, outbox: _Outbox) -> bytes | bytearray:
     """Wait for the parent's next message. If that takes long, have held outcomes sent."""
     if not channel.comes_within(_MOST_SECONDS):
         # The parent may have nothing to send before it gets these outcomes.
-        outbox.send_soon()
+        outbox.schedule_send()
     message = channel.receive()
     outbox.hold()
     return message
@@ -163,7 +163,7 @@ class _Outbox:
     def hold(self) -> None:
         self._may_hold = True
 
-    def send_soon(self) -> None:
+    def schedule_send(self) -> None:
         """Have held outcomes sent, and from now on each as it arrives. Does not wait.
 
         The reading thread calls it. Sending may wait for the parent, and reading must not.

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from aioqueue import ItemTimeoutError, WorkerDiedError
 from aioqueue.base.arguments import EnqueueOp
@@ -166,7 +166,7 @@ class PreparingProcess(WorkerProcess):
         gauge: WorkerGauge,
         copy: Callable[[memoryview], Any] | None,
     ) -> None:
-        self.assignments = Assignments()
+        self.assignments: Assignments = Assignments()
         self.overdue: tuple[int, ItemTimeoutError] | None = None
         """Why it is being killed: the number of the item that took too long, and its failure."""
         self.gauge = gauge
@@ -258,10 +258,10 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
     worker_name = "process"
     worker_plural = "processes"
     per_worker = 128
-    limit_bytes = 64 * 2**20
-    most_workers = None
+    limit_bytes: ClassVar[int | None] = 64 * 2**20
+    most_workers: ClassVar[int | None] = None
     is_async = False
-    is_timed = None
+    is_timed: ClassVar[bool | None] = None
     takes_ray = False
 
     def __init__(self, job: Job) -> None:
@@ -312,7 +312,7 @@ class ProcessExecutor(ChunkExecutor[PreparingProcess]):
         return process
 
     def wait_until_ready(self, process: PreparingProcess) -> None:
-        ready = process.hand_over(self._payload)
+        ready = process.assign(self._payload)
         if ready is None:
             raise ConnectionLost
         process.gauge.process_ready()

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from aioqueue import InvalidArgumentError, ItemTimeoutError, WorkerDiedError
 from aioqueue.base.arguments import function_name
@@ -343,10 +343,10 @@ class RayExecutor(ChunkExecutor[_Actor]):
     worker_name = "actor"
     worker_plural = "actors"
     per_worker = 128
-    limit_bytes = 256 * 2**20
-    most_workers = 64
+    limit_bytes: ClassVar[int | None] = 256 * 2**20
+    most_workers: ClassVar[int | None] = 64
     is_async = False
-    is_timed = None
+    is_timed: ClassVar[bool | None] = None
     takes_ray = True
 
     def __init__(self, job: Job, options: Mapping[str, Any] | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -49,10 +49,10 @@ class TaskExecutor(Executor):
     worker_name = "task"
     worker_plural = "tasks"
     per_worker = 16
-    limit_bytes = None
-    most_workers = 64
+    limit_bytes: ClassVar[int | None] = None
+    most_workers: ClassVar[int | None] = 64
     is_async = True
-    is_timed = None
+    is_timed: ClassVar[bool | None] = None
     takes_ray = False
 
     def __init__(self, job: Job) -> None:

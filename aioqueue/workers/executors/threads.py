@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, ClassVar
 
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.items.item import Item, Prepared
@@ -43,10 +43,10 @@ class ThreadExecutor(Executor):
     worker_name = "thread"
     worker_plural = "threads"
     per_worker = 16
-    limit_bytes = None
-    most_workers = 64
+    limit_bytes: ClassVar[int | None] = None
+    most_workers: ClassVar[int | None] = 64
     is_async = False
-    is_timed = False
+    is_timed: ClassVar[bool | None] = False
     takes_ray = False
 
     def __init__(self, job: Job, examples: Callable[[Item], Iterable[Any]] | None = None) -> None:

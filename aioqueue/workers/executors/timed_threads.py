@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from aioqueue.base.display_text import LogLines, on_one_line
 from aioqueue.errors import add_note, counted
@@ -44,7 +44,7 @@ class TimedThreadExecutor(ThreadExecutor):
         job: the job, which has an ``item_timeout``.
     """
 
-    is_timed = True
+    is_timed: ClassVar[bool | None] = True
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, partial(_in_time, job.call.examples))
@@ -201,10 +201,10 @@ class TimedWorker(threading.Thread):
 
     def __init__(self, name: str, timeout: float, work: Callable[[InProgress], None]) -> None:
         super().__init__(name=name, daemon=True)
-        self.in_progress = InProgress()
+        self.in_progress: InProgress = InProgress()
         self.in_progress.thread = self
         self.item: Item | None = None  # the latest item
-        self.failures = 0
+        self.failures: int = 0
         self.error: BaseException | None = None
         self._timeout = timeout
         self._work = work

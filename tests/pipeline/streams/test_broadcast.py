@@ -1,4 +1,4 @@
-"""Broadcast: who gets what, who waits for whom, and who notices that somebody has left."""
+"""Broadcast: who gets what, which consumers wait for which, and notice that one has left."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestSlowest:
             assert await take(slow) == 0
             assert await take(fast) == 4
 
-    async def test_one_that_leaves_holds_nobody_up(self, world: World) -> None:
+    async def test_one_that_leaves_blocks_no_other(self, world: World) -> None:
         async with coordinated(world) as coord:
             staying, leaving = broadcast(range(50), 2, coord=coord, capacity=1)
             assert await take(staying) == 0
@@ -81,7 +81,7 @@ class TestSlowest:
             await joined(coord)  # without a stop
 
 
-class TestThoseNobodyWaitsFor:
+class TestUnawaitedConsumers:
     async def test_drop_oldest_leaves_the_newest(self, world: World) -> None:
         async with coordinated(world) as coord:
             (consumer,) = broadcast(range(10), 1, coord=coord, policy="drop_oldest", capacity=3)

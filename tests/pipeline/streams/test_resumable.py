@@ -214,7 +214,7 @@ class TestSetExact:
 class TestInEveryWorld:
     @pytest.mark.slow(but=("asyncio-buckets", "threads"))
     @pytest.mark.parametrize("name", ["shuffled lines", "buckets", "batch of a mixture"])
-    async def test_leaving_and_going_on(self, world: World, name: str, folder: Path) -> None:
+    async def test_leaving_and_resuming(self, world: World, name: str, folder: Path) -> None:
         shape = ordered_streams(folder)[name]
         async with coordinated(world) as coord:
             whole = [Exact(made) for made in await rest(shape(How(), coord))]
@@ -304,11 +304,11 @@ class TestInEveryWorld:
     async def test_what_was_cancelled_has_lost_nothing(self, world: World) -> None:
         if not isinstance(world, TaskWorld):
             pytest.skip("threads are not cancelled")
-        let_go = threading.Event()
+        allow_to_end = threading.Event()
 
         def waiting(item: int) -> int:
             if item == 6:
-                let_go.wait()
+                allow_to_end.wait()
             return item
 
         async with coordinated(world) as coord:
@@ -319,7 +319,7 @@ class TestInEveryWorld:
             operation.cancel()
             assert await operation.was_cancelled()
             state = stream.state_dict()
-            let_go.set()
+            allow_to_end.set()
             assert plain(await take(stream)) == [4, 5, 6, 7]
         async with coordinated(world) as coord:
             stream = batch(range(10), 4, coord=coord, resume=None, function=abs, workers=1)
@@ -343,12 +343,12 @@ class TestWhen:
         assert go(shuffling, How(), None, state)[0] == []
 
     def test_while_another_thread_waits_for_a_batch(self) -> None:
-        let_go, waits = threading.Event(), threading.Event()
+        allow_to_end, waits = threading.Event(), threading.Event()
 
         def waiting(item: int) -> int:
             if item == 6:
                 waits.set()
-                let_go.wait()
+                allow_to_end.wait()
             return item
 
         with sync.Coordinator() as coord:
@@ -361,7 +361,7 @@ class TestWhen:
             thread.start()
             waits.wait()
             state = stream.state_dict()
-            let_go.set()
+            allow_to_end.set()
             thread.join()
         assert found == [[4, 5, 6, 7]]
         with sync.Coordinator() as coord:
@@ -428,12 +428,12 @@ class TestWhen:
 
     def test_with_workers_that_overtake_each_other_in_the_middle_of_a_batch(self) -> None:
         """What has been drawn, and the buffer that it was drawn from, come again."""
-        let_go, waits = threading.Event(), threading.Event()
+        allow_to_end, waits = threading.Event(), threading.Event()
 
         def waiting(item: int) -> int:
             if item == 6:
                 waits.set()
-                let_go.wait()
+                allow_to_end.wait()
             return item
 
         def shape(how: How, coord: Any, **more: Any) -> Any:
@@ -448,7 +448,7 @@ class TestWhen:
             thread.start()
             waits.wait()
             state = stream.state_dict()
-            let_go.set()
+            allow_to_end.set()
             thread.join()
             state_behind = stream.state_dict()
         more, _ = go(shape, How(), None, state)
@@ -459,11 +459,11 @@ class TestWhen:
     def test_after_ctrl_c(self) -> None:
         """What had just come out of the queue may be lost: so nothing more is taken, but the
         position is good."""
-        let_go = threading.Event()
+        allow_to_end = threading.Event()
 
         def waiting(item: int) -> int:
             if item == 6:
-                let_go.wait()
+                allow_to_end.wait()
             return item
 
         def shape(how: How, coord: Any, **more: Any) -> Any:
@@ -479,7 +479,7 @@ class TestWhen:
             ):
                 next(stream)
             state = stream.state_dict()
-            let_go.set()
+            allow_to_end.set()
             with pytest.raises(RuntimeError, match="was interrupted while it made a batch"):
                 next(stream)
         assert go(shape, How(), None, state)[0] == [[4, 5, 6, 7], [8, 9]]

@@ -115,7 +115,7 @@ def refused(shape: Any, state: Any) -> str:
 
 
 class TestRefusing:
-    def test_a_run_that_ended_does_not_go_on(self) -> None:
+    def test_a_run_that_ended_does_not_continue(self) -> None:
         def shape(epochs: int | None) -> Any:
             return lambda how, coord, **more: batch(
                 numbers(5, epochs, seed=1), 2, coord=coord, **more

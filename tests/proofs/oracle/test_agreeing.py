@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proofs.oracle.kinder import agree
-from proofs.oracle.outcomes import Outcome, about, told
+from proofs.oracle.outcomes import Outcome, about, described
 
 ERROR = ("raises", "InvalidArgumentError", "wrong size", "resize/ResizeBilinear")
 
@@ -31,11 +31,11 @@ def test_another_op_is_a_difference(op: str | None) -> None:
 def test_other_words_are_a_difference() -> None:
     assert not same(ERROR, ("raises", "InvalidArgumentError", "wrong sizes", "resize"))
     assert not same(about(ERROR), about(("raises", "ValueError", "wrong size", "resize")))
-    assert not same(about(ERROR), about(told(np.float32(1))))
+    assert not same(about(ERROR), about(described(np.float32(1))))
 
 
 def test_another_line_is_a_difference() -> None:
-    assert not agree((3, about(told(1.5))), (4, about(told(1.5))))
+    assert not agree((3, about(described(1.5))), (4, about(described(1.5))))
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_another_line_is_a_difference() -> None:
     ],
 )
 def test_last_bits_of_floats_are_of_no_interest(one: Any, other: Any) -> None:
-    assert told(one) != told(other)
-    assert same(about(told(one)), about(told(other)))
+    assert described(one) != described(other)
+    assert same(about(described(one)), about(described(other)))
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_last_bits_of_floats_are_of_no_interest(one: Any, other: Any) -> None:
     ],
 )
 def test_anything_else_is_of_interest(one: Any, other: Any) -> None:
-    assert not same(about(told(one)), about(told(other)))
+    assert not same(about(described(one)), about(described(other)))
 
 
 def test_last_bits_count_where_they_are_not_excused() -> None:
-    assert not same(told(np.float32(0.1)), told(np.float32(0.1000001)))
+    assert not same(described(np.float32(0.1)), described(np.float32(0.1000001)))
 
 
 def form(shape: Any, dtype: str = "int32") -> Outcome:

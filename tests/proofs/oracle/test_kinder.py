@@ -14,7 +14,7 @@ import pytest
 
 from proofs.oracle.kinder import KINDER
 from proofs.oracle.libraries import MISSING, ours, theirs
-from proofs.oracle.outcomes import failed, told
+from proofs.oracle.outcomes import described, failed
 from proofs.oracle.quiet import settle
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -307,5 +307,5 @@ def _(tf: Any) -> Any:
         return "some number of rows"
 
 
-def test_told_tells_dtypes_apart() -> None:
-    assert told(np.int32(1)) != told(np.int64(1))
+def test_described_distinguishes_dtypes() -> None:
+    assert described(np.int32(1)) != described(np.int64(1))

@@ -15,7 +15,7 @@ from proofs.oracle.watching import Watched
 
 
 def play(pipe: Connection, folder: str) -> None:
-    """A worker of few words: the program's only line says what becomes of it."""
+    """A worker of few words: the program's only line decides how it ends."""
     Path(folder, "was here").touch()
     while True:
         what, about = pipe.recv()
@@ -46,7 +46,7 @@ def program(line: str) -> Program:
         ("crash", "TensorFlow crashes"),
     ],
 )
-def test_who_does_not_come_back_is_told(line: str, lost: str) -> None:
+def test_a_process_that_does_not_return_is_reported(line: str, lost: str) -> None:
     with Watched(limit=0.2, work=play) as watched:
         assert watched.compare(program(line)) == Verdict(lost=lost)
 

@@ -31,7 +31,7 @@ def _making(end: Callable[[Any], object]) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(autouse=True)
-def handles_are_let_go() -> Iterator[None]:
+def release_handles() -> Iterator[None]:
     """What a failure that was caught still refers to, and the threads of that, end with a test."""
     yield
     gc.collect()

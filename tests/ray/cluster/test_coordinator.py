@@ -388,7 +388,7 @@ def test_programs_that_leave_a_block_together_do_not_deadlock(coord: Any, cluste
     coord.sync.join()
 
 
-def test_it_is_forgotten_when_nobody_uses_it_any_more(coord: Any, cluster: Any) -> None:
+def test_it_is_removed_after_its_last_user(coord: Any, cluster: Any) -> None:
     """The next program starts afresh."""
     import gc
 

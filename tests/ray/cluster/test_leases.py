@@ -139,11 +139,11 @@ def test_a_loss_with_its_producer_is_reported(make: Any, cluster: Any) -> None:
     clusters.kill(cluster.get(producer.pid.remote()))
     queue.enqueue_many(np.full((2, 50_000), 7))
     queue.close()
-    came, told = [], 0
+    came, reported = [], 0
     while 7 not in came:
         try:
             came += queue.dequeue_many(2)[:, 0].tolist()
         except aioqueue.WorkerDiedError as error:
             assert "has died" in str(error)
-            told += 1
-    assert told == sum(came.count(number) < 4 for number in range(4))
+            reported += 1
+    assert reported == sum(came.count(number) < 4 for number in range(4))

@@ -70,7 +70,7 @@ assert not ray.is_initialized()
 ENDED = "has ended: ray.shutdown() was called"
 FORKED = "belongs to the process that this one was forked from"
 NOWHERE = "connected to no Ray cluster"
-TOLD = {
+ERRORS = {
     "a coordinator nowhere": ("RuntimeError", NOWHERE),
     "a queue nowhere": ("RuntimeError", NOWHERE),
     "a queue in a child": ("RuntimeError", FORKED),
@@ -82,9 +82,9 @@ TOLD = {
 }
 
 
-def test_a_connection_that_ends_says_so() -> None:
+def test_a_connection_that_ends_raises_an_error() -> None:
     lines = clusters.run_program(CUT_OFF)
-    assert [line.split(":")[0] for line in lines] == list(TOLD)
-    for line, (kind, text) in zip(lines, TOLD.values(), strict=True):
+    assert [line.split(":")[0] for line in lines] == list(ERRORS)
+    for line, (kind, text) in zip(lines, ERRORS.values(), strict=True):
         assert f": {kind}: " in line
         assert text in line

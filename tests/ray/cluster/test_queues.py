@@ -15,9 +15,9 @@ import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, QueueClosedError
 from aioqueue.inputs import numbers, prepare
 from tests.kit.clusters import PATIENCE
-from tests.kit.exact import told
+from tests.kit.exact import plain_form
 from tests.kit.trees import stacked
-from tests.queues.test_trees import TREES
+from tests.queues.test_queue_core_trees import TREES
 from tests.ray.marks import MARKS
 
 pytestmark = MARKS
@@ -122,8 +122,8 @@ def test_elements_in_containers(share: Any, tree: str) -> None:
     queue = share("FIFOQueue", 20, dtypes, shapes).sync
     queue.enqueue(make(0))
     queue.enqueue_many(stacked([make(1), make(2)]))
-    assert told(queue.dequeue()) == told(make(0))
-    assert told(queue.dequeue_many(2)) == told(stacked([make(1), make(2)]))
+    assert plain_form(queue.dequeue()) == plain_form(make(0))
+    assert plain_form(queue.dequeue_many(2)) == plain_form(stacked([make(1), make(2)]))
     with pytest.raises(InvalidArgumentError, match=r"^element"):
         queue.enqueue(1)
 
@@ -218,7 +218,7 @@ def test_one_producer_is_kept_in_order_with_many_calls_in_flight(share: Any) -> 
     assert set(got) == set(range(60))
 
 
-def test_a_thousand_blocked_producers_shut_out_nobody(share: Any) -> None:
+def test_a_thousand_blocked_producers_starve_no_caller(share: Any) -> None:
     queue = share("FIFOQueue", 1)
 
     async def main() -> None:
@@ -246,7 +246,7 @@ def test_a_cancelled_call_takes_nothing(share: Any) -> None:
     asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
 
-def test_a_cancelled_call_says_what_it_has_put_in(share: Any) -> None:
+def test_a_cancelled_call_reports_what_it_has_put_in(share: Any) -> None:
     queue = share("FIFOQueue", 2)
 
     async def main() -> None:

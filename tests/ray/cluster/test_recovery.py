@@ -114,7 +114,7 @@ def pid(ray: Any, queue: Any) -> int:
     return int(ray.get(clusters.actor_of(queue).__ray_call__.remote(lambda _: os.getpid())))
 
 
-def test_calls_that_wait_go_on(make: Any, cluster: Any, tmp_path: Path) -> None:
+def test_waiting_calls_continue(make: Any, cluster: Any, tmp_path: Path) -> None:
     """Producers and consumers are blocked; small batches return, too."""
     options = {"name": "waits", "journal": tmp_path}
     queue, other = (make("FIFOQueue", 4, **options).sync for _ in range(2))

@@ -286,7 +286,7 @@ def listening(text: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def pretending(user: int, answers: Iterable[bytes]) -> Iterator[Path]:
-    """Something listens where this process would; `user` is whom the folder is named for."""
+    """Something listens where this process would; the folder is named for `user`."""
     path = explain_socket.socket_of(os.getpid(), user)
     path.parent.mkdir(mode=0o700)
 
@@ -315,7 +315,7 @@ def rest_of(connection: socket.socket) -> bytes:
 class TestClients:
     """No client can hold up others, and no answer can harm the client."""
 
-    def test_a_client_that_does_not_read_blocks_nobody(self, folder: Path) -> None:
+    def test_a_client_that_does_not_read_blocks_no_other(self, folder: Path) -> None:
         long = "waits\n" * 200_000  # more than a socket takes at once
         with listening(long), contextlib.ExitStack() as undo:
             for _ in range(3):
@@ -345,7 +345,7 @@ class TestClients:
             closed.register(idle, 0)
             assert closed.poll(PATIENCE * 1000)
 
-    def test_a_full_pipe_blocks_nobody(self, folder: Path) -> None:
+    def test_a_full_pipe_blocks_no_client(self, folder: Path) -> None:
         here, there = os.pipe()
         text = "waits\n" * 100_000
         with pytest.MonkeyPatch.context() as patch, open(there, "w", encoding="utf-8") as file:
@@ -427,7 +427,7 @@ class TestClients:
         assert set(wild) - steering <= set(answer)
 
     @pytest.mark.parametrize(
-        ("way", "said"),
+        ("way", "messages"),
         [
             ("folder", "got a folder of user {own}"),
             ("open", "with permissions 777"),
@@ -437,9 +437,9 @@ class TestClients:
         ],
     )
     def test_files_of_other_users_are_not_trusted(
-        self, way: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+        self, way: str, messages: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """We are the other user, who pretends to be a process of somebody else."""
+        """We are the other user, who pretends to be a process of another user."""
         own, other = os.getuid(), os.getuid() + 1
         of = own if way in ("open", "peer") else other
         monkeypatch.setattr(posix, "user_of", lambda pid: of)
@@ -456,7 +456,7 @@ class TestClients:
             with pytest.raises(CannotAskError) as raised:
                 ask(os.getpid(), PATIENCE)
         assert f"process {os.getpid()} of user {of} cannot be asked" in str(raised.value)
-        assert said.format(own=own, other=other) in str(raised.value)
+        assert messages.format(own=own, other=other) in str(raised.value)
 
     def test_a_client_of_another_user_gets_no_answer(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

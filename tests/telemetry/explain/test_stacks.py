@@ -58,7 +58,7 @@ class TestThreads:
         assert stack_of(None) == stack_of(3) == ()
 
 
-LOOKS: dict[str, Callable[[threading.Thread], object]] = {
+WAYS_TO_SAMPLE: dict[str, Callable[[threading.Thread], object]] = {
     "explain": lambda thread: aioqueue.explain(),
     "items": lambda thread: items_in_progress(),
     "locks": lambda thread: locks_of([thread.ident]),
@@ -70,9 +70,9 @@ LOOKS: dict[str, Callable[[threading.Thread], object]] = {
 class TestNothingIsKept:
     """Reading all threads includes the reading one: no reference cycle keeps its locals."""
 
-    @pytest.mark.parametrize("look", LOOKS)
+    @pytest.mark.parametrize("way", WAYS_TO_SAMPLE)
     @pytest.mark.parametrize("whose", ["own", "another"])
-    def test_of_the_reading_thread(self, look: str, whose: str) -> None:
+    def test_of_the_reading_thread(self, way: str, whose: str) -> None:
         go = threading.Event()
         thread = threading.Thread(target=go.wait, args=(PATIENCE,))
         thread.start()
@@ -83,7 +83,7 @@ class TestNothingIsKept:
 
         def works() -> weakref.ref[Data]:
             data = Data()
-            LOOKS[look](seen)
+            WAYS_TO_SAMPLE[way](seen)
             return weakref.ref(data)
 
         gc.disable()
@@ -149,10 +149,10 @@ class TestTasks:
 
     def test_a_running_task_is_found_in_the_thread_of_its_loop(self) -> None:
         async def body() -> None:
-            def looks() -> tuple[Frame, ...]:
+            def own_stack() -> tuple[Frame, ...]:
                 return stack_of(asyncio.current_task())
 
-            assert names(looks()) == ["looks", "body"]
+            assert names(own_stack()) == ["own_stack", "body"]
 
         AsyncioWorld().run(body)
 

@@ -58,11 +58,11 @@ class Hang:
         """The explanation, once it is of the hang."""
         found: list[Explanation] = []
 
-        def look() -> object:
+        def is_blocked() -> object:
             found[:] = [(explain or self.coord.explain)()]
             return is_there(found[0])
 
-        spin_until(look)
+        spin_until(is_blocked)
         return found[0]
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def both(*conditions: Callable[[Explanation], object]) -> Callable[[Explanation]
     return lambda found: all(condition(found) for condition in conditions)
 
 
-def in_hand(value: str, function: str) -> Callable[[Explanation], object]:
+def held_value(value: str, function: str) -> Callable[[Explanation], object]:
     """Whether a worker has an item, and has come to the function, where it waits."""
     return lambda found: any(
         worker.item is not None
@@ -142,7 +142,7 @@ class TestHangs:
         examples = hang.queue(8, "examples")
         hang.coord.start(prepare(range(100), read, into=examples, workers=2, ordered=True))
         hang.thread("trainer", lambda: [examples.dequeue() for _ in range(100)])
-        found = hang.explained(both(has_waiter("examples"), in_hand("37", "read")))
+        found = hang.explained(both(has_waiter("examples"), held_value("37", "read")))
         culprit = culprit_of(found, "item", stage="read (2 threads)", sentence="item 37 (epoch 0")
         assert culprit.item is not None
         assert (culprit.item.index, culprit.item.attempt) == (37, 1)
@@ -178,7 +178,7 @@ class TestHangs:
         for lock in locks:
             lock.release()  # to whoever waits for it
 
-    def test_a_full_queue_that_nobody_empties(self, hang: Hang) -> None:
+    def test_a_full_queue_without_a_consumer(self, hang: Hang) -> None:
         examples = hang.queue(8, "examples")
         hang.coord.start(sync.QueueRunner(examples, [lambda: examples.enqueue(1)] * 2))
         found = hang.explained(has_waiter("examples", "enqueue"))
@@ -212,7 +212,7 @@ class TestHangs:
         runner = prepare([7], functions.never_ends, into=examples, workers=1, where="process")
         hang.coord.start(runner)
         hang.thread("trainer", examples.dequeue)
-        found = hang.explained(both(has_waiter("examples"), in_hand("7", "never_ends")))
+        found = hang.explained(both(has_waiter("examples"), held_value("7", "never_ends")))
         culprit = culprit_of(found, "item", stage="never_ends", sentence="in never_ends")
         pid = int(str(culprit.worker).partition("pid ")[2].rstrip(")"))
         os.kill(pid, signal.SIGSTOP)
@@ -287,18 +287,18 @@ class TestHangs:
     def test_a_lost_wake_in_the_code_of_the_user(self, hang: Hang) -> None:
         condition = threading.Condition()
 
-        def wait_for_somebody() -> None:
+        def wait_for_another() -> None:
             with condition:
                 condition.wait(PATIENCE)  # whoever notifies has done so already
 
         examples = hang.queue(8, "examples")
-        hang.coord.start(sync.QueueRunner(examples, wait_for_somebody))
+        hang.coord.start(sync.QueueRunner(examples, wait_for_another))
         hang.thread("trainer", examples.dequeue)
         found = hang.explained(
             lambda found: has_waiter("examples")(found) and "condition.wait" in str(found)
         )
-        culprit = culprit_of(found, "worker", stage="the QueueRunner of wait_for_somebody")
-        assert "wait_for_somebody: condition.wait(PATIENCE)" in culprit.sentence
+        culprit = culprit_of(found, "worker", stage="the QueueRunner of wait_for_another")
+        assert "wait_for_another: condition.wait(PATIENCE)" in culprit.sentence
         with condition:
             condition.notify_all()
         hang.coord.request_stop()
@@ -383,7 +383,7 @@ class TestPipelines:
         assert culprit.item.text == "5"
         hang.go.set()
 
-    def test_nobody_waits_before_and_after_a_run(self) -> None:
+    def test_no_caller_waits_before_and_after_a_run(self) -> None:
         epochs = items([1]).batch(1).epochs(1)
         assert epochs.explain().pid == os.getpid()
         assert [[batch.tolist() for batch in epoch] for epoch in epochs] == [[[1]]]

@@ -17,7 +17,8 @@ def stage() -> StageNumbers:
 
 
 class TestNeverLess:
-    """Whoever subtracts counters, as Prometheus does, would take a smaller value for a restart."""
+    """A program that subtracts counters, as Prometheus does, would take a smaller value for a
+    restart."""
 
     @pytest.mark.parametrize(
         "name", ["busy", "blocked", "starved", "alive", "fed", "seconds_window_full"]

@@ -248,7 +248,7 @@ class TestSumsAgree:
                 except OutOfRangeError:
                     return
 
-        def look() -> None:
+        def sample() -> None:
             part = QueuePart(core_of(queue), 0.0)
             before = part.numbers(0.0)
             while not over.is_set():
@@ -268,7 +268,7 @@ class TestSumsAgree:
             threading.Thread(target=consume, args=(0, 0.0005)),
             threading.Thread(target=consume, args=(3, 0.0005)),
         ]
-        lookers = [threading.Thread(target=look) for _ in range(3)]
+        lookers = [threading.Thread(target=sample) for _ in range(3)]
         for thread in (*lookers, *movers):
             thread.start()
         spin_until(lambda: got.count >= 2000)

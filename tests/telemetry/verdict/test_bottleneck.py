@@ -71,7 +71,7 @@ class TestTruth:
 class TestFunctionsWithoutWorkers:
     """Functions between stages, bounds of bytes, and locks: on top of a run of a slow step."""
 
-    def said(self, share: float, within: str | None, *, worked: float) -> Verdict:
+    def verdict_of(self, share: float, within: str | None, *, worked: float) -> Verdict:
         earlier, later = run(Shape(0, (stage(waits=0.001),), 4, 0.02))
         seconds = later.seconds - earlier.seconds
         assert earlier.steps is not None
@@ -89,14 +89,14 @@ class TestFunctionsWithoutWorkers:
         return verdict_of(earlier, replace(later, steps=steps, functions=(function,)))
 
     def test_prefetch_is_advised_for_a_collate_if_it_pays(self) -> None:
-        verdict = self.said(0.55, None, worked=0.4)
+        verdict = self.verdict_of(0.55, None, worked=0.4)
         assert (verdict.advice, verdict.stage) == ("prefetch", "my_collate")
         assert "my_collate of batch" in str(verdict)
 
     @pytest.mark.parametrize("worked", [0.02, 0.15])
     def test_a_faster_collate_is_advised_if_prefetch_does_not_pay(self, worked: float) -> None:
         """A thread of its own would save at most the step takes."""
-        verdict = self.said(0.99 - worked, None, worked=worked)
+        verdict = self.verdict_of(0.99 - worked, None, worked=worked)
         assert (verdict.cause, verdict.advice, verdict.stage) == (
             "stage",
             "faster function",
@@ -105,7 +105,7 @@ class TestFunctionsWithoutWorkers:
         assert f"prefetch(...) would save at most the {100 * worked:.0f} %" in str(verdict)
 
     def test_a_quick_function_is_not_the_bottleneck(self) -> None:
-        assert self.said(0.05, None, worked=0.4).stage != "my_collate"
+        assert self.verdict_of(0.05, None, worked=0.4).stage != "my_collate"
 
     def test_limit_bytes_is_the_bottleneck(self) -> None:
         earlier, later = run(Shape(0, (stage(waits=0.04),), 4, 0.002))
@@ -150,8 +150,8 @@ class TestFunctionsWithoutWorkers:
         assert verdict.advice == "less locking"
         assert "train.py:12" in str(verdict)
         call_with_lock = replace(in_line, cpu=in_line.cpu_sampled)  # who has it computes
-        later_looks = replace(later, gil_looks=later.gil_looks + 100, gil_taken=100)
-        verdict = verdict_of(earlier, replace(later_looks, stages=(call_with_lock,)))
+        later_samples = replace(later, gil_looks=later.gil_looks + 100, gil_taken=100)
+        verdict = verdict_of(earlier, replace(later_samples, stages=(call_with_lock,)))
         assert verdict.advice == "less locking"
         few = replace(one, looks=100, in_line=10, lock="train.py:12")
         assert verdict_of(earlier, replace(later, stages=(few,))).advice == "more workers"

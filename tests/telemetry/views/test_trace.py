@@ -55,8 +55,8 @@ class TestFormat:
             Track("read", "read-1", [Event("works elsewhere", 9.0, 10.25, None, items=3)]),
             Track("decode", "decode-2", []),
         ]
-        looks = [(10.0, {"q": 1}), (11.0, {"q": 0})]
-        events = list(events_of(tracks, looks, 10.0, 12.0, ["read", "decode"]))
+        samples = [(10.0, {"q": 1}), (11.0, {"q": 0})]
+        events = list(events_of(tracks, samples, 10.0, 12.0, ["read", "decode"]))
         assert read(events, 2.0).groups == ["read", "decode", "queues"]
         names = {
             (event["name"], event["pid"], event["tid"]): event["args"]

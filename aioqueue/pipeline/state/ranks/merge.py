@@ -193,8 +193,8 @@ def _rank_of(position: Any, name: str) -> tuple[_Rank, int]:
         fingerprint = identity_in(position)
         resume_point = resume_point_in(position)
     except InvalidArgumentError as error:
-        said = str(error).removeprefix("position: ")
-        raise InvalidArgumentError(f"{name}: {said}") from error
+        message = str(error).removeprefix("position: ")
+        raise InvalidArgumentError(f"{name}: {message}") from error
     _check_stages(fingerprint, name)
     if is_merged(fingerprint):
         raise InvalidArgumentError(
