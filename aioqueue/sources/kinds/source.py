@@ -306,7 +306,7 @@ class BuiltinSource(Source[T], is_kind=False):
     def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
         """Return the items of an epoch or of a whole run behind a place; see `BaseSource._scan`."""
 
-    # Not those of `Source`, which ask the overrides of somebody who writes one.
+    # Not those of `Source`, which ask the overrides of its author.
 
     def entries(self) -> Iterator[Entry[T]]:
         return BaseSource.entries(self)
