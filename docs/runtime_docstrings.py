@@ -2,11 +2,10 @@
 
 mkdocstrings reads sources. But the two faces of a queue take their docstring from the class that
 describes its kind (``__doc__ = FIFOConstructor.__doc__``), and their methods take theirs from the
-text for both faces (`aioqueue.base.public_names`), which only a running Python sees. And
-``aioqueue.inputs.prepare`` is a function when it runs, but a file too: griffe would show that.
-Signatures are written for type checkers: overloads repeat all parameters for the sake of one, and
-aliases (``Where``) are names that users cannot look up. And ``**options: Unpack[PrepareOptions]``
-does not show which options there are.
+text for both faces (`aioqueue.base.public_names`), which only a running Python sees. Signatures are
+written for type checkers: overloads repeat all parameters for the sake of one, and aliases
+(``Where``) are names that users cannot look up. And ``**options: Unpack[PrepareOptions]`` does not
+show which options there are.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ class RuntimeDocstrings(griffe.Extension):
         for function in functions_of(pkg):
             show_one_signature(function)
             show_options(function)
-        for module in [pkg, *pkg.modules.values()]:
-            show_functions(module)
 
     def on_module(self, *, mod: griffe.Module, **_: Any) -> None:
         if mod.docstring is not None:
@@ -71,24 +68,6 @@ def show_docstring(thing: griffe.Object, text: str | None) -> None:
         thing.docstring = griffe.Docstring(
             text, lineno=thing.lineno, parent=thing
         )
-
-
-def show_functions(package: griffe.Module) -> None:
-    """Put functions in the place of the modules that they hide, because both have one name.
-
-    What else is in such a module stays where paths lead to it, now by way of the function.
-    """
-    for name, module in list(package.modules.items()):
-        function = module.members.get(name)
-        if (
-            name in package.imports
-            and function is not None
-            and function.is_function
-        ):
-            function.members.update(
-                {k: v for k, v in module.members.items() if k != name}
-            )
-            package.set_member(name, function)
 
 
 def functions_of(parent: griffe.Object) -> Iterator[griffe.Function]:

@@ -134,7 +134,7 @@ class Slot:
 
     def start(self) -> None:
         """Copy the tree and collect the tests."""
-        for name in (PACKAGE, "tests"):
+        for name in (PACKAGE, "tests", "proofs", "benchmarks"):
             shutil.copytree(
                 ROOT / name,
                 self.folder / name,
@@ -211,7 +211,11 @@ class Trial:
     def mutants(self, patterns: list[str]) -> dict[str, list[tuple[int, Mutant]]]:
         """Those whose name or file matches one of the patterns, by file, with their numbers."""
         chosen = {}
-        files = {pattern.partition(":")[0] for pattern in patterns} or {"*"}
+        # A pattern without a folder and a line is one of names, which may be in any file.
+        files = {
+            pattern.partition(":")[0] if "/" in pattern or ":" in pattern else "*"
+            for pattern in patterns or ["*"]
+        }
         for name, source in self.sources.items():
             if not any(fnmatchcase(source.name, file) for file in files):
                 continue

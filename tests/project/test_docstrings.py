@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import aioqueue
 from aioqueue import sync
 from aioqueue.base.public_names import describe, text_for, with_sections
+from tests.kit.docstrings import entries, sections
 
 BOTH = """
     Wait for it.
@@ -103,6 +107,54 @@ def test_a_class_has_prose_of_its_own_and_sections_of_its_base() -> None:
         """
     assert with_sections(prose, base) == "It is this.\n\nAnd that.\n\nArgs:\n    n: how many."
     assert with_sections(None, base) is None, "where Python leaves docstrings out"
+
+
+MODULES = ("aioqueue", "aioqueue.sync", "aioqueue.inputs", "aioqueue.testing", "aioqueue.asgi")
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """The public functions and classes, and the public methods of these."""
+    for module in map(importlib.import_module, MODULES):
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isfunction(found) or inspect.isclass(found):
+                yield f"{module.__name__}.{name}", found
+            if inspect.isclass(found):
+                for method, function in inspect.getmembers(found, inspect.isfunction):
+                    if not method.startswith("_"):
+                        yield f"{module.__name__}.{name}.{method}", function
+
+
+def unexplained(function: Any) -> list[str]:
+    """The parameters that the ``Args:`` of a docstring lack; none if it has no such section."""
+    parts = sections(inspect.getdoc(function) or "")
+    if "Args" not in parts:
+        return []
+    explained = [*entries(parts["Args"]), *entries(parts.get("Attributes", ""))]
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        one.name
+        for one in parameters
+        if one.name != "self" and one.kind not in VARIADIC and one.name not in explained
+    ]
+
+
+def test_each_parameter_is_explained() -> None:
+    """An option that was added, say to the `Batcher`, is one that a user can read of."""
+    found = {name: missing for name, one in public_callables() if (missing := unexplained(one))}
+    assert not found
+
+
+def test_a_parameter_that_is_not_explained_is_found() -> None:
+    def function(n: int, m: int) -> None:
+        """Do it.
+
+        Args:
+            n: how many.
+        """
+
+    assert unexplained(function) == ["m"]
 
 
 @pytest.mark.parametrize("name", ["FIFOQueue", "RandomShuffleQueue", "Coordinator"])

@@ -184,7 +184,7 @@ def test_signatures_show_each_option() -> None:
         docstring_parser="google",
     )
     options = set(inputs.PrepareOptions.__optional_keys__)
-    for path in ("pipeline.pipeline.Stages.prepare", "batches.batch.batch"):
-        function = package[f"inputs.{path}"]
+    for path in ("pipeline.pipeline.Stages.prepare", "pipeline.streams.batch.batch"):
+        function = package[path]
         assert options <= {one.name for one in function.parameters}
         assert "options" not in function.parameters

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from proofs.mutation.__main__ import main, sampled
+from proofs.mutation.__main__ import FILES, PACKAGE, PROCESS_TESTS, ROOT, TESTS, main, sampled
 from proofs.mutation.judge import functions_of_heap
 from proofs.mutation.mutants import PROBE, Source
 
@@ -136,8 +136,15 @@ def test_a_sample_is_the_same_each_time_and_all_files_have_their_part() -> None:
 
 
 @pytest.mark.slow
+def test_its_files_and_tests_are_there() -> None:
+    missing = [pattern for pattern in FILES.split() if not [*(ROOT / PACKAGE).glob(pattern)]]
+    tests = [f"tests/{name}" for name in TESTS.split()]
+    tests += [name.partition("::")[0] for name in PROCESS_TESTS]
+    assert not missing + [name for name in tests if not (ROOT / name).exists()]
+
+
 def test_the_command_lists_mutants(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "core/attempts.py:* Lines.remove:*"]) == 0
+    assert main(["--list", "core/attempts.py:* WaitLists.remove:*"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines
-    assert all(" Lines.remove: `" in line for line in lines)
+    assert all(" WaitLists.remove: `" in line for line in lines)

@@ -48,7 +48,7 @@ thread(examples.dequeue)
     "a stopped process": (
         "is stopped (SIGSTOP)",
         """
-from tests.inputs import functions
+from tests.kit import functions
 run(prepare([0, 1], functions.stops_its_process, into=examples, workers=1, where="process"))
 thread(lambda: [examples.dequeue() for _ in range(2)])
 """,
