@@ -8,8 +8,10 @@ the run, and nobody who was skipped may be listed twice. A third of the kills ar
 of `save_position`, a tenth where one epoch ends and the next begins, the others anywhere.
 ``--shape`` chooses shapes of `tests.kit.resuming` by name or pattern, or, as
 ``stream:...``, streams made by hand in `tests.kit.resumable_streams`, which are compared with
-those that cannot be resumed. A shape that begins with ``ranks:`` is iterated over by several ranks,
-in turns, and by another number of them at each start: each example must be there once.
+those that cannot be resumed. A shape that begins with ``example:`` is the example of a stage or a
+source in `tests.kit.examples`, so that a new one is proven unasked. A shape that begins with
+``ranks:`` is iterated over by several ranks, in turns, and by another number at each start:
+each example must be there once.
 
 All shapes together take a while, and most of that is waiting: ``--jobs`` proves several at a time.
 What is proven is written into the file of ``--done``; who begins again with it goes on behind that.
@@ -41,6 +43,7 @@ from aioqueue.inputs import Journal, read_journal
 from proofs.resume_run import (
     EPOCH_ENDS,
     EPOCHS,
+    EXAMPLE,
     JOURNAL,
     RANKS,
     SAVING,
@@ -114,7 +117,11 @@ def runs() -> Iterator[Runs]:
 def names() -> list[str]:
     """Those of all shapes."""
     all_shapes = [*shapes(Path())]
-    elastic = [one for one in all_shapes if "stream:" not in one and one not in NOT_ELASTIC]
+    elastic = [
+        one
+        for one in all_shapes
+        if "stream:" not in one and not one.startswith(EXAMPLE) and one not in NOT_ELASTIC
+    ]
     return [*all_shapes, *(RANKS + one for one in elastic)]
 
 

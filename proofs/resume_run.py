@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, TextIO
 from aioqueue import sync
 from aioqueue.inputs import load_position, merge_positions, save_position
 from aioqueue.items import positions
+from tests.contracts.programs import programs_asked
 from tests.kit.exact import plain_form
 from tests.kit.resumable_streams import ordered_streams, undisturbed, unordered_streams
 from tests.kit.resuming import How, ordered_shapes, rows_in, unordered_shapes
@@ -38,6 +39,7 @@ from tests.kit.resuming import run as going_through
 __all__ = (
     "EPOCHS",
     "EPOCH_ENDS",
+    "EXAMPLE",
     "JOURNAL",
     "RANKS",
     "SAVING",
@@ -59,6 +61,9 @@ JOURNAL = "run.journal"
 
 RANKS = "ranks:"
 """How the names of shapes begin that several ranks go through."""
+
+EXAMPLE = "example:"
+"""How the names begin of the shapes that are made of the examples of stages and sources."""
 
 SAVING = ("opened", "half written", "written", "on disk", "renamed", "folder on disk")
 """The moments within `save_position`."""
@@ -97,6 +102,12 @@ def shapes(folder: Path) -> dict[str, Any]:
         **{f"unordered:{name}": shape for name, shape in unordered_shapes(folder).items()},
         **{f"stream:{name}": shape for name, shape in ordered_streams(folder).items()},
         **{f"unordered stream:{name}": shape for name, shape in unordered_streams().items()},
+        **{
+            f"{EXAMPLE}{program.variant}": partial(program.pipeline, folder=folder)
+            for family in ("stage", "source")
+            for program in programs_asked("resume", of=family)
+            if program.is_random
+        },
     }
 
 

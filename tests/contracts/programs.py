@@ -50,6 +50,7 @@ class Program(NamedTuple):
         exceptions: the questions that it is not asked, with the reasons.
         parts: the examples in one of its values.
         is_slow: whether its workers take long to start.
+        is_random: whether random pipelines have it.
     """
 
     kind: Kind
@@ -58,6 +59,7 @@ class Program(NamedTuple):
     exceptions: examples.Exceptions
     parts: Callable[[Any], Iterable[Any]] = examples.numbers_in
     is_slow: bool = False
+    is_random: bool = False
 
     def pipeline(self, how: How, folder: Path, before: Any = None) -> Pipeline[Any]:
         """The pipeline.
@@ -103,13 +105,20 @@ def programs(*, of: str = "") -> list[Program]:
     found = []
     for kind in stage_kinds():
         stage = examples.STAGES.get(kind.cls)
-        for name, add in stage.variants.items() if stage else ():
+        if stage is None:
+            continue
+        for name, add in stage.variants.items():
             make = partial(_stage, add, kind.cls.combines)
-            found.append(Program(kind, name, make, stage.exceptions, stage.rows))
+            found.append(
+                Program(kind, name, make, stage.exceptions, stage.rows, is_random=stage.is_random)
+            )
     for kind in source_kinds():
         source = examples.SOURCES.get(kind.cls)
-        for name, makes in source.variants.items() if source else ():
-            found.append(Program(kind, name, partial(_source, makes), source.exceptions))
+        if source is None:
+            continue
+        for name, makes in source.variants.items():
+            make = partial(_source, makes)
+            found.append(Program(kind, name, make, source.exceptions, is_random=source.is_random))
     for kind in format_kinds():
         format_ = examples.FORMATS.get(kind.cls)
         if format_:
@@ -173,7 +182,7 @@ def sink_of(kind: Kind, path: Path, options: Mapping[str, Any]) -> Callable[...,
     return partial(function_of(kind, kind.functions[0]), path, **options)
 
 
-def asked(question: str, *, of: str = "", first: bool = False) -> Any:
+def asked(question: str, *, of: str = "", first: bool = False) -> pytest.MarkDecorator:
     """Parametrize a test with the programs that are asked a question.
 
     The first variant of each kind is in the quick tests; the others are slow.

@@ -65,6 +65,7 @@ def test_an_example_has_its_kind(program: Program, folder: Path) -> None:
     if "*" in program.exceptions:
         pytest.skip(program.exceptions["*"])
     pipeline = program.pipeline(How(2), folder)
+    found: list[type[Any]]
     if program.kind.family == "stage" and program.kind.name != "read":
         found = [type(stage) for stage in pipeline.stages]
     elif program.kind.family == "source":

@@ -123,7 +123,7 @@ def test_a_worker_skips_items_that_fail(program: Program, folder: Path) -> None:
     assert sorted(pipeline) == [number for number in range(10) if number != 5]
 
 
-def formats() -> Any:
+def formats() -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", asked_formats("failing"), ids=lambda one: one.name)
 
 
@@ -131,6 +131,20 @@ def formats() -> Any:
 def test_damaged_files_are_named(kind: Kind, tmp_path: Path) -> None:
     reader = programs.damaged_reader(kind, tmp_path)
     with pytest.raises(DataLossError, match=re.escape(str(tmp_path / "a"))):
+        list(reader)
+
+
+@formats()
+def test_a_file_that_is_cut_short_is_damaged(kind: Kind, tmp_path: Path) -> None:
+    example = FORMATS[kind.cls]
+    path = example.write(tmp_path, "a")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2 | 1])
+    reader = function_of(kind, kind.functions[0])(str(path), **example.options)
+    if not example.shows_cuts:
+        list(reader)  # nothing in the file says where its end should be
+        return
+    with pytest.raises(DataLossError, match=re.escape(str(path))):
         list(reader)
 
 
@@ -161,7 +175,7 @@ def reports_of(rows: Any, folder: Path) -> list[str]:
     return [repr(row).replace(str(folder), "") for row in rows]
 
 
-def sinks() -> Any:
+def sinks() -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("kind", "example", "options"),
         [
@@ -205,7 +219,9 @@ def test_a_sink_names_the_row_that_does_not_fit(
     kind: Kind, example: Any, options: Any, tmp_path: Path
 ) -> None:
     with pytest.raises((InvalidArgumentError, ExceptionGroup)) as caught:
-        items([example.row(0), example.unfit]).write(sink_of(kind, tmp_path / "x", options)())
+        sink = sink_of(kind, tmp_path / "x", options)(rows_per_file=2)
+        items([*map(example.row, range(3)), example.unfit]).write(sink)
     errors = [one for one in raised_in(caught.value) if isinstance(one, InvalidArgumentError)]
     assert errors, f"{kind} raises {caught.value!r} for a row that does not fit"
-    assert "row 1" in str(errors[0]) or "row 1" in "".join(getattr(errors[0], "__notes__", ()))
+    message = "".join([str(errors[0]), *getattr(errors[0], "__notes__", ())])
+    assert "row 3" in message, f"{kind} does not say which row does not fit: {message}"

@@ -17,6 +17,7 @@ import mmap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,21 +25,24 @@ import pytest
 
 import aioqueue
 from aioqueue import DataLossError, sync
-from aioqueue.inputs import items
+from aioqueue.inputs import Retry, items
 from aioqueue.pipeline.cache import CacheStore
 from aioqueue.pipeline.sink import RowWriter
 from tests.contracts.programs import (
     Program,
+    asked,
     asked_formats,
     damaged_reader,
     programs_asked,
     sink_of,
     sinks_asked,
 )
-from tests.kit.examples import HAS_PYARROW
+from tests.kit.examples import HAS_PYARROW, executed
+from tests.kit.functions import refuses_five, refuses_five_in_a_task
 from tests.kit.kinds import Kind, concrete
-from tests.kit.left_behind import HAS_PROC, left_behind
+from tests.kit.left_behind import HAS_PROC, left_behind, opened
 from tests.kit.resuming import How
+from tests.kit.worlds import spin_until
 
 WRONG = (aioqueue.InvalidArgumentError, ExceptionGroup, DataLossError)
 
@@ -138,7 +142,7 @@ WRITING = (write_all, write_batches, write_what_does_not_fit, write_in_a_task, w
 
 def test_each_cache_and_writer_is_in_use(tmp_path: Path, folder: Path) -> None:
     """Each class that the package derives from those that hold files open is left by a test."""
-    kinds = [one for kind in (CacheStore, RowWriter) for one in concrete(kind)]
+    classes = [*concrete(CacheStore), *concrete(RowWriter)]
     used: set[Any] = set()
 
     def noting(kind: Any, original: Any) -> Any:
@@ -149,15 +153,15 @@ def test_each_cache_and_writer_is_in_use(tmp_path: Path, folder: Path) -> None:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind in kinds:
-            patch.setattr(kind, "__init__", noting(kind, kind.__init__))
+        for cls in classes:
+            patch.setattr(cls, "__init__", noting(cls, cls.__init__))
         for number, case in enumerate(CACHES):
             with suppress(*WRONG):
                 list(case.make(tmp_path / f"cache {number}", folder))
         for kind, example, options in sinks_asked("leaving"):
             sink = sink_of(kind, tmp_path / f"sink {kind.name} {options}", options)
             write_all(sink, example.row, example.unfit)
-    unused = sorted(one.__qualname__ for one in kinds if one not in used)
+    unused = sorted(one.__qualname__ for one in classes if one not in used)
     assert not unused, f"in use by no example of tests/kit/examples.py: {', '.join(unused)}"
 
 
@@ -329,6 +333,21 @@ def test_writing_leaves_nothing_to_the_collector(
 
     program()
     assert left_behind(program) == ({}, [])
+
+
+@pytest.mark.slow(but=("thread", "task"))
+@asked("leaving", of="executor")
+def test_workers_that_wait_for_a_retry_end_at_once(program: Program) -> None:
+    functions = (refuses_five, refuses_five_in_a_task)
+    retry = Retry(1, backoff=60)
+    pipeline = executed(program.kind.cls, How(2), functions, items(range(10)), on_error=retry)
+    for value in pipeline:
+        if value == 4:
+            break
+    begun = perf_counter()
+    del pipeline
+    spin_until(lambda: not opened()["threads"])
+    assert perf_counter() - begun < 20, f"{program.kind}: its stop does not end what waits"
 
 
 async def bad_async(example: Any) -> None:

@@ -48,8 +48,9 @@ def why_inelastic(pipeline: Any) -> tuple[str, str] | None:
 @asked("ranks", first=True)
 def test_ranks_share_the_examples(program: Program, folder: Path) -> None:
     whole = program.pipeline(How(2), folder)
-    if getattr(whole.source, "_no_ranks", None) is not None:
-        with pytest.raises(InvalidArgumentError, match=re.escape(whole.source._no_ranks)):
+    no_ranks = whole.source._no_ranks
+    if no_ranks is not None:
+        with pytest.raises(InvalidArgumentError, match=re.escape(no_ranks)):
             ranks_of(program, folder, 2)[0].epochs(EPOCHS)
         return
     if why_inelastic(whole) is not None:
@@ -64,7 +65,7 @@ def test_ranks_share_the_examples(program: Program, folder: Path) -> None:
 @asked("ranks", first=True)
 def test_another_number_of_ranks_continues_or_is_refused(program: Program, folder: Path) -> None:
     whole = program.pipeline(How(2), folder)
-    if getattr(whole.source, "_no_ranks", None) is not None:
+    if whole.source._no_ranks is not None:
         return
     before = [run(one, EPOCHS, 1 + rank) for rank, one in enumerate(ranks_of(program, folder, 2))]
     states = [state for _, state in before]

@@ -287,7 +287,9 @@ STAGES: dict[type[Any], StageExample] = {
     Prepare: StageExample(
         {
             "prepare": lambda one, how, n: how.prepare(one, noised),
-            "tasks": lambda one, how, n: how.prepare(one, noised_in_a_task),
+            "tasks": lambda one, how, n: one.prepare(
+                noised_in_a_task, workers=how.workers, max_in_flight=how.limit
+            ),
             "generators": lambda one, how, n: how.prepare(one, copies),
             "skips": lambda one, how, n: how.prepare(one, mostly, on_error="skip", drop_none=True),
             "retries": lambda one, how, n: how.prepare(
@@ -532,6 +534,7 @@ class FormatExample:
         exceptions: the questions that it is not asked.
         variants: further ways to make a source of it.
         is_random: whether random pipelines have these variants.
+        shows_cuts: whether a file that is cut short shows it.
     """
 
     write: Callable[[Path, str], Path]
@@ -539,6 +542,7 @@ class FormatExample:
     exceptions: Exceptions = field(default_factory=dict)
     variants: Mapping[str, Make] = field(default_factory=dict)
     is_random: bool = False
+    shows_cuts: bool = True
 
     def paths(self, folder: Path) -> list[str]:
         """Two files of it."""
@@ -643,6 +647,7 @@ FORMATS: dict[type[Any], FormatExample] = {
     LineFormat: FormatExample(
         text,
         is_random=True,
+        shows_cuts=False,
         variants={
             "lines": lines,
             "damaged files": lambda folder: read_lines(
@@ -654,7 +659,9 @@ FORMATS: dict[type[Any], FormatExample] = {
         },
     ),
     JsonLineFormat: FormatExample(json_lines),
-    CsvFormat: FormatExample(csv, {"dtypes": {"n": int, "text": str}, "skip_header_lines": 1}),
+    CsvFormat: FormatExample(
+        csv, {"dtypes": {"n": int, "text": str}, "skip_header_lines": 1}, shows_cuts=False
+    ),
     ParquetFormat: FormatExample(
         parquet,
         exceptions=WITHOUT_PYARROW,
@@ -680,7 +687,7 @@ FORMATS: dict[type[Any], FormatExample] = {
         },
     ),
     RecordFormat: FormatExample(fixed, {"record_bytes": 2, "header_bytes": 4}),
-    WholeFileFormat: FormatExample(whole),
+    WholeFileFormat: FormatExample(whole, shows_cuts=False),
     TarFormat: FormatExample(tar),
     TFRecordFormat: FormatExample(tfrecord, exceptions=WITHOUT_CRC),
 }

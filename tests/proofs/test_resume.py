@@ -37,6 +37,8 @@ def starter() -> Iterator[Runs]:
         "ranks:generators, shuffled",
         "ranks:lines, shuffled",
         "ranks:skips, listed",
+        "example:bucket",
+        "example:repeated lines",
     ],
 )
 def test_killed_runs_end_as_undisturbed_ones(starter: Runs, name: str) -> None:
