@@ -10,7 +10,7 @@ of `save_position`, a tenth where one epoch ends and the next begins, the others
 ``stream:...``, streams made by hand in `tests.kit.resumable_streams`, which are compared with
 those that cannot be resumed. A shape that begins with ``example:`` is the example of a stage or a
 source in `tests.kit.examples`, so that a new one is proven unasked. A shape that begins with
-``ranks:`` is gone through by several ranks, in turns, and by another number of them at each start:
+``ranks:`` is iterated over by several ranks, in turns, and by another number of them at each start:
 each example must be there once.
 
 All shapes together take a while, and most of that is waiting: ``--jobs`` proves several at a time.

@@ -223,5 +223,5 @@ def test_a_sink_names_the_row_that_does_not_fit(
         items([*map(example.row, range(3)), example.unfit]).write(sink)
     errors = [one for one in raised_in(caught.value) if isinstance(one, InvalidArgumentError)]
     assert errors, f"{kind} raises {caught.value!r} for a row that does not fit"
-    said = "".join([str(errors[0]), *getattr(errors[0], "__notes__", ())])
-    assert "row 3" in said, f"{kind} does not say which row does not fit: {said}"
+    message = "".join([str(errors[0]), *getattr(errors[0], "__notes__", ())])
+    assert "row 3" in message, f"{kind} does not say which row does not fit: {message}"
