@@ -43,8 +43,8 @@ PACKAGE = "aioqueue"
 FILES = """
 core/machine.py core/fast_path.py core/attempts.py system/locks.py core/elements/philox.py
 core/storage/*.py worlds/*.py queues/*.py coordination/*.py
-workers/calls.py workers/retries.py sources/source_reader.py workers/flow_control.py
-items/item.py items/provenance.py items/reordering.py workers/job.py
+items/item.py items/provenance.py items/reordering.py sources/source_reader.py
+workers/calls.py workers/retries.py workers/flow_control.py workers/job.py
 workers/executors/worker_threads.py workers/executors/threads.py workers/executors/tasks.py
 workers/executors/process_child.py workers/executors/chunks.py
 workers/executors/processes.py processes/*.py
@@ -52,10 +52,12 @@ processes/fork_server/*.py
 """
 """What is mutated, below the package."""
 TESTS = """
-core/test_machine.py core/test_machine_corners.py core/test_machine_exhaustive.py test_philox.py
+core/test_machine.py core/test_machine_corners.py core/test_machine_exhaustive.py
+core/elements/test_philox.py
 core/storage/test_columns_copying.py core/storage/test_protocol.py
 core/storage/test_shelf_corners.py core/storage/test_columns_private.py system/test_locks_gil.py
-test_locks.py worlds/test_waker_corners.py worlds/test_scopes.py queues/test_blocking_threads.py
+system/test_locks.py worlds/test_waker_corners.py worlds/test_scopes.py
+queues/test_blocking_threads.py
 queues/test_queue_core.py coordination/test_coordinator.py
 coordination/test_coordinator_core_stop.py coordination/test_coordinator_core_failures.py
 coordination/test_coordinator_core_join.py coordination/test_coordinator_core_register.py
@@ -68,7 +70,7 @@ core/storage/test_sized_weighed.py core/storage/test_blocks_accounting.py
 worlds/test_asyncio_cells.py worlds/test_waker_owners.py worlds/test_waker_overtaken.py
 queues/test_queue_core_max_bytes.py queues/test_queue_core_reentrance.py
 queues/test_queue_core_resizing.py queues/test_queue_core_call_when_closed.py
-queues/test_queue_core_values.py test_forks.py test_errors.py core/elements/test_spec.py
+queues/test_queue_core_values.py system/test_forks.py test_errors.py core/elements/test_spec.py
 coordination/test_restarts.py coordination/test_coordinator_core_draining.py
 coordination/test_runs_latecomers.py coordination/test_misuse.py telemetry/explain/test_frames.py
 coordination/test_runner_metrics.py coordination/test_coordinator_core_leaving.py
@@ -77,14 +79,14 @@ coordination/test_shutdown_slow_stops.py coordination/test_coordinator_core_plac
 coordination/test_tasks_turns.py coordination/test_runs_call_when_over.py
 coordination/test_shutdown_exits.py coordination/test_workers_loops.py
 queues/test_queue_core_names_of_others.py queues/test_queue_core_trees.py batcher/test_batcher.py
-batcher/test_batcher_ends.py test_tracebacks.py test_testing.py
+batcher/test_batcher_ends.py base/test_tracebacks.py test_testing.py
 telemetry/metrics/test_queue_samples.py coordination/test_watchdog.py
 telemetry/explain/test_stacks.py telemetry/explain/test_wait_graph_root_causes.py
 telemetry/explain/test_wait_graph.py pipeline/test_run_left.py pipeline/test_ledger.py
 pipeline/test_merge.py pipeline/test_replay_log.py pipeline/test_rows.py pipeline/test_run.py
 pipeline/test_rows_failures.py items/test_journal.py queues/test_queue_core_bad_input.py processes
 workers pipeline/streams/test_batch.py sources/test_source.py
-pipeline/streams/test_forward_draining.py test_latest.py batcher/test_batcher_explained.py
+pipeline/streams/test_forward_draining.py latest/test_latest.py batcher/test_batcher_explained.py
 """
 """Quick and sharp ones. The model, the linearizability checker, the explorer, and the tests where a
 signal strikes everywhere are left out."""

@@ -108,7 +108,9 @@ def queue_kinds() -> list[Kind]:
     return [
         Kind("queue", cls, cls.__name__, (cls.__name__,), "reference/queues.md")
         for cls in found
-        if cls.__module__ == "aioqueue" or cls.__module__.startswith("aioqueue.queues.")
+        # A private subclass elsewhere, such as that of a stream, may have been imported before.
+        if not cls.__name__.startswith("_")
+        and (cls.__module__ == "aioqueue" or cls.__module__.startswith("aioqueue.queues."))
     ]
 
 
