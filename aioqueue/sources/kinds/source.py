@@ -60,7 +60,7 @@ _FOR_AUTHORS: Final = frozenset(
         "placed_after",
     }
 )
-"""What the author of a source overrides, and no other code needs."""
+"""What somebody who writes a source overrides, and nobody else needs."""
 
 
 @public("aioqueue.inputs")
@@ -306,7 +306,7 @@ class BuiltinSource(Source[T], is_kind=False):
     def _scan(self, epoch: int | None, after: Place) -> Scan[T]:
         """Return the items of an epoch or of a whole run behind a place; see `BaseSource._scan`."""
 
-    # Not those of `Source`, which call the overrides of a custom source.
+    # Not those of `Source`, which call the overrides of user-defined sources.
 
     def entries(self) -> Iterator[Entry[T]]:
         return BaseSource.entries(self)
