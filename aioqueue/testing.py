@@ -21,7 +21,7 @@ from aioqueue.errors import DeadlineExceededError, InvalidArgumentError
 from aioqueue.queues.queue_core import QueueFace
 from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry.explain import stacks
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import in_event_loop
 

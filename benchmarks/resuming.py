@@ -16,7 +16,8 @@ import numpy as np
 from aioqueue import sync
 from aioqueue.inputs import Pipeline, batch, numbers
 from aioqueue.items.positions import sealed
-from aioqueue.pipeline.nodes.progress import ResumePoint, id_of, id_text, packed, settled, unpacked
+from aioqueue.pipeline.nodes.deferred import settled
+from aioqueue.pipeline.nodes.progress import ResumePoint, id_of, id_text, packed, unpacked
 from aioqueue.pipeline.nodes.rows import END
 from aioqueue.pipeline.pipeline import Stages
 from aioqueue.pipeline.run import ThreadRun

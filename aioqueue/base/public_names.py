@@ -49,18 +49,6 @@ def public(
     return decorate
 
 
-_ERRORS: Final = "aioqueue.errors"
-"""A module that needs none of the packages below, so it is imported alone."""
-
-_CORE: Final = "aioqueue.queues"
-"""The package to import before all else; it imports `aioqueue.worlds`.
-
-Both packages import their own modules. If one thread imports such a package while another
-thread imports one of its modules, each waits for what the other has begun, and Python raises
-`_DeadlockError` in one of them.
-"""
-
-
 class PublicNames:
     """The names of a package that are imported at their first use.
 
@@ -98,8 +86,6 @@ class PublicNames:
 
             raise_unknown_name(self._package, name)
         module, attribute = self._homes[name]
-        if module != _ERRORS and module not in sys.modules:
-            importlib.import_module(_CORE)
         found: Any = importlib.import_module(module)
         if attribute:
             found = getattr(found, attribute)

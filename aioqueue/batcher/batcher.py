@@ -37,7 +37,7 @@ from aioqueue.errors import CancelledError, DeadlineExceededError, QueueClosedEr
 from aioqueue.queues.base import AsyncQueue, BlockingQueue
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
     cancelled_by,

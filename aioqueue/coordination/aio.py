@@ -57,7 +57,7 @@ from aioqueue.coordination.tasks import Tasks, new_tasks, wait_shielded
 from aioqueue.coordination.workers import RUNNER_ARGUMENTS, Worker, WorkerPlan, as_worker
 from aioqueue.errors import InvalidArgumentError, interrupt_of
 from aioqueue.system.forks import is_inherited
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.waker import allows_ctrl_c, defers_ctrl_c
 
 

@@ -36,7 +36,7 @@ from aioqueue.errors import (
     describe_exception,
     without_frames,
 )
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 
 _log: Final = logging.getLogger("aioqueue")

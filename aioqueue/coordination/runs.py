@@ -58,7 +58,7 @@ from aioqueue.errors import OutOfRangeError, counted
 from aioqueue.queues.queue_core import QueueCore, QueueFace
 from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.metrics.watch import StagePart, Watch
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import (
     Owner,

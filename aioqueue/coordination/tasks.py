@@ -34,7 +34,7 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import StartedTask
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from aioqueue.worlds.waker import (
     current_worker,

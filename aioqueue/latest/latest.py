@@ -31,7 +31,7 @@ from aioqueue.errors import (
 from aioqueue.latest.state import UNSET, LatestCore, PendingRead, Versioned
 from aioqueue.system.forks import inherited_object, is_inherited, note_for_forks
 from aioqueue.system.locks import call_with_lock
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
     cancelled_by,

@@ -42,7 +42,7 @@ from aioqueue.core.meters import current_meter
 from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import (
     CancelScope,
     active_stops,

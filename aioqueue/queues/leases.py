@@ -26,7 +26,7 @@ import numpy as np
 from aioqueue.core.attempts import Borrower, Take
 from aioqueue.errors import CancelledError
 from aioqueue.system.forks import PROCESS
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.waker import apply_deferred, current_loops, deliver, in_event_loop
 
 

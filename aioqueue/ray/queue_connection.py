@@ -36,7 +36,7 @@ from aioqueue.workers.executors.ray_cluster import (
     was_refused,
     why_failed,
 )
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 
 T = TypeVar("T")

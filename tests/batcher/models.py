@@ -11,7 +11,7 @@ from typing import Any
 import aioqueue
 from aioqueue import sync
 from aioqueue.batcher.function_calls import Where
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.batcher.functions import FileGate, modelled, noted, results
 from tests.kit.worlds import PATIENCE, ThreadWorld, World

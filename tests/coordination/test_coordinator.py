@@ -18,6 +18,7 @@ from aioqueue import sync
 from aioqueue.coordination import coordinator_core as core_module
 from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.errors import StillRunningError
+from aioqueue.worlds.current import current_waker
 from tests.kit.coordinators import StopCallbacks, Thread, same, waiting_for_stop
 from tests.kit.worlds import TaskWorld, core_of, spin_until, waiting_at
 
@@ -145,7 +146,7 @@ class TestLeaks:
     def test_an_abandoned_join_keeps_nothing(self) -> None:
         coord = aioqueue.Coordinator()
         gate = core_of(coord).stopped
-        waker_of: partial[Any] = partial(aioqueue.worlds.current_waker)
+        waker_of: partial[Any] = partial(current_waker)
 
         async def body() -> None:
             waiting = gate.wait(waker_of())

@@ -10,6 +10,7 @@ import pytest
 
 import aioqueue
 from aioqueue.errors import OutOfRangeError, QueueClosedError
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import Make, Thread, group_of, notes, same, stragglers, throw
 from tests.kit.worlds import CancelledError, TaskWorld, TrioWorld, World, spin_until
@@ -270,13 +271,13 @@ class TestBlock:
         async def block() -> None:
             async with coord:
                 inside.open()
-                await Gate().wait(aioqueue.worlds.current_waker())
+                await Gate().wait(current_waker())
 
         async def in_scope() -> None:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as group:
                     group.start_soon(block)
-                    await inside.wait(aioqueue.worlds.current_waker())
+                    await inside.wait(current_waker())
                     scope.cancel()
             raise CancelledError
 

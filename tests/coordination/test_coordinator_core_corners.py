@@ -19,7 +19,7 @@ from aioqueue.coordination import aio, coordinator_core
 from aioqueue.coordination.tasks import new_tasks, threadsafe_caller, wait_shielded
 from aioqueue.coordination.workers import as_worker
 from aioqueue.errors import OutOfRangeError
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import StopCallbacks, has_begun_to_join, notes
 from tests.kit.worlds import (

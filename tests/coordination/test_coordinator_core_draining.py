@@ -12,7 +12,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, QueueClosedError, UndeliveredError, inputs, sync
 from aioqueue.errors import counted
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.pipelines import coordinated, joined
 from tests.kit.worlds import PATIENCE, AwaitedQueue, ThreadWorld, World, spin_until

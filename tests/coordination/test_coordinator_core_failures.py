@@ -11,6 +11,7 @@ import trio
 
 import aioqueue
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import AwaitedCoordinator, Make, group_of, notes, same, throw
 from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, World, waiting_at
@@ -314,7 +315,7 @@ class TestStopOnException:
 
             async def worker() -> None:
                 with coord.stop_on_exception():
-                    await never.wait(aioqueue.worlds.current_waker())
+                    await never.wait(current_waker())
 
             operation = task_world.spawn(worker)
             await task_world.until(lambda: waiting_at(never))

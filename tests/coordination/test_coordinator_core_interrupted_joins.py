@@ -14,7 +14,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import OutOfRangeError
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.worlds import PATIENCE, AsyncioWorld, TaskWorld, core_of, spin_until
 

@@ -22,7 +22,7 @@ import aioqueue
 from aioqueue import sync
 from aioqueue.coordination.classify import leaves_of
 from aioqueue.errors import OutOfRangeError, StillRunningError
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import has_begun_to_join
 from tests.kit.worlds import (

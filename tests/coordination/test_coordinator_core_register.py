@@ -12,6 +12,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import Make, Thread, group_of, has_begun_to_join, notes, same
 from tests.kit.worlds import AsyncioWorld, TaskWorld, World
@@ -184,13 +185,13 @@ class TestStart:
             async def forever() -> None:
                 try:
                     running.open()
-                    await Gate().wait(aioqueue.worlds.current_waker())
+                    await Gate().wait(current_waker())
                 finally:
                     ended.append(True)
 
             async with aioqueue.Coordinator(stop_grace_period=0) as coord:
                 coord.start(aioqueue.LooperTask(None, forever))
-                await running.wait(aioqueue.worlds.current_waker())
+                await running.wait(current_waker())
             assert ended == [True]
             assert coord.joined
 

@@ -16,7 +16,7 @@ import pytest
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import InvalidArgumentError, OutOfRangeError, QueueClosedError
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import group_of, notes
 from tests.kit.worlds import PATIENCE, TaskWorld, spin_until, waiting

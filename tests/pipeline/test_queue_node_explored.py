@@ -30,8 +30,8 @@ from aioqueue.inputs import numbers
 from aioqueue.items.item import Delivered, EpochEnd
 from aioqueue.pipeline import stage_input
 from aioqueue.pipeline.nodes import progress
+from aioqueue.pipeline.nodes.deferred import settled
 from aioqueue.pipeline.nodes.node import Node
-from aioqueue.pipeline.nodes.progress import settled
 from aioqueue.pipeline.nodes.rows import EpochRange
 from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.source_node import SourceNode

@@ -27,9 +27,9 @@ from aioqueue import (
 )
 from aioqueue.core.attempts import Attempt, Put, Take
 from aioqueue.core.machine import Machine
-from aioqueue.worlds import current_waker
 from aioqueue.worlds import waker as base
 from aioqueue.worlds.asyncio import AsyncioWaker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate, current_scopes, seconds_left
 from aioqueue.worlds.waker import AsyncWaker, ThreadWaker, in_event_loop, loaded_trio
 from tests.kit.worlds import PATIENCE, ThreadWorld, World, core_of, spin_until, waiting, waiting_at

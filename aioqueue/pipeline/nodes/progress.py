@@ -20,7 +20,6 @@ close to each other.
 
 from __future__ import annotations
 
-import json
 import zlib
 from base64 import b64decode
 from binascii import b2a_base64
@@ -31,7 +30,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from aioqueue.items.item import Delivered, ItemCounts
-from aioqueue.items.positions import plain_int
 from aioqueue.items.provenance import items_of
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
 from aioqueue.pipeline.nodes.rows import END, ROW_ORIGIN, Id, Row, State, WantedRows
@@ -40,23 +38,30 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from aioqueue.items.journal import JournalWriter
+from aioqueue.pipeline.nodes.deferred import DeferredState, settled
 
 _EVERY: Final = 256
 """The least number of rows between two marks."""
 
+
 NUMBER: Final = np.dtype("<i8")
 """The dtype of row numbers: little-endian on every machine, because states keep its bytes."""
 
+
 _WORD: Final = np.dtype("<u2")
+
 
 _FEW: Final = 16
 """So few numbers are not shorter when they are compressed."""
 
+
 _LISTED: Final = 8
 """So few numbers are written one by one, so that people can read them."""
 
+
 _MOST_BYTES: Final = 2**30
 """The numbers of 128 million rows. A damaged state may have been compressed from more."""
+
 
 KeyT = TypeVar("KeyT", bound=tuple[int, ...])
 
@@ -150,57 +155,6 @@ def id_of(text: str) -> Id:
 
 def _text(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode("ascii")
-
-
-class DeferredState:
-    """A part of a state that is made later, from copies, while its nodes run on.
-
-    Args:
-        make: makes the part; called once.
-    """
-
-    __slots__ = ("make",)
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make: Callable[[], Any] = make
-
-
-def plain(document: Any) -> Any:
-    """Return a copy in plain JSON types only; deferred parts are computed now."""
-    return json.loads(_STATES.encode(document))
-
-
-def _made(part: Any) -> Any:
-    return part.make() if isinstance(part, DeferredState) else plain_int(part)
-
-
-_STATES: Final = json.JSONEncoder(
-    separators=(",", ":"),
-    default=_made,
-    check_circular=False,  # states have no cycles, so the check would only cost time
-)
-
-
-def made(part: Any) -> Any:
-    """A part of a state; a deferred part is made now."""
-    return part.make() if isinstance(part, DeferredState) else part
-
-
-def settled(state: Any) -> Any:
-    """A state in which all deferred parts have been made."""
-    if isinstance(state, DeferredState):
-        return settled(state.make())
-    if isinstance(state, dict):
-        return {
-            key: settled(value) if type(value) in _PARTS else value for key, value in state.items()
-        }
-    if isinstance(state, list) and state and isinstance(state[0], dict):
-        return [settled(one) for one in state]
-    return state
-
-
-_PARTS: Final = frozenset({DeferredState, dict, list})
-"""The types that may contain a deferred part."""
 
 
 def _refused(error: NoPositionError) -> Any:

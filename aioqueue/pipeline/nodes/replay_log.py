@@ -31,11 +31,11 @@ from weakref import ref
 import numpy as np
 
 from aioqueue.items.item import EpochEnd
+from aioqueue.pipeline.nodes.deferred import DeferredState
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import (
     NUMBER,
-    DeferredState,
     StateMarks,
     id_of,
     id_text,

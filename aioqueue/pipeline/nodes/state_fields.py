@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from aioqueue.base.arguments import is_int
 from aioqueue.base.json_files import DocumentError
-from aioqueue.pipeline.nodes.progress import made, plain
+from aioqueue.pipeline.nodes.deferred import made, plain
 from aioqueue.pipeline.nodes.rows import State
 
 _MOST: Final = 2**63

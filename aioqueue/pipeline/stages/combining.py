@@ -13,9 +13,9 @@ from aioqueue.base.json_files import DocumentError
 from aioqueue.items.index import derive_index
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.batches.batch_shape import AnyOf, BatchShape
+from aioqueue.pipeline.nodes.deferred import made
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
-from aioqueue.pipeline.nodes.progress import made
 from aioqueue.pipeline.nodes.rows import (
     Id,
     Row,

@@ -25,7 +25,8 @@ from aioqueue.items.positions import (
     refusing_wrong_values,
     sealed,
 )
-from aioqueue.pipeline.nodes.progress import ResumePoint, plain
+from aioqueue.pipeline.nodes.deferred import plain
+from aioqueue.pipeline.nodes.progress import ResumePoint
 from aioqueue.pipeline.nodes.rows import State
 from aioqueue.pipeline.nodes.state_fields import RANK_FIELDS, blank_read, blank_rest
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage

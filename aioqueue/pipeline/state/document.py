@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from aioqueue.pipeline.nodes.progress import made
+from aioqueue.pipeline.nodes.deferred import made
 from aioqueue.pipeline.nodes.rows import State
 from aioqueue.pipeline.nodes.state_fields import (
     LAYOUT,

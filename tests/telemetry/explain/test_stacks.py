@@ -27,7 +27,7 @@ from aioqueue.telemetry.explain.stacks import (
     stack_of_traceback,
 )
 from aioqueue.testing import wait_until_waiting
-from aioqueue.worlds import current_waker
+from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.waker import Owner
 from tests.kit.worlds import PATIENCE, TASK_WORLDS, AsyncioWorld, TaskWorld, spin_until
 

@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 
 from aioqueue.items.item import EpochEnd, Origin
 from aioqueue.items.provenance import DeliveredParts, ItemLabel, ItemTicket, finish
+from aioqueue.pipeline.nodes.deferred import DeferredState
 from aioqueue.pipeline.nodes.node import Taken
-from aioqueue.pipeline.nodes.progress import DeferredState, packed, unpacked
+from aioqueue.pipeline.nodes.progress import packed, unpacked
 from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, State
 from aioqueue.sources.base import BaseSource
 from aioqueue.sources.shards import EpochEntries, EpochStart, Rank, RemainingItems
