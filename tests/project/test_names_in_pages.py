@@ -180,6 +180,7 @@ def without_an_owner(field: str, guard: str = "") -> list[str]:
     ]
 
 
+@pytest.mark.slow("docs/design.md")
 @pytest.mark.parametrize("page", PAGES)
 def test_paths_and_names_are_in_the_code(page: str) -> None:
     found = {
