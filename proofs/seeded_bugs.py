@@ -197,8 +197,8 @@ class Catch:
 
 
 def build(bug: Bug | None, folder: Path) -> None:
-    """Copy the package and its tests, and make the mistake."""
-    for name in ("aioqueue", "tests"):
+    """Copy the package, the proofs and the tests, and make the mistake."""
+    for name in ("aioqueue", "proofs", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     if bug is not None:
