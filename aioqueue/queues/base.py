@@ -13,6 +13,7 @@ from aioqueue.base.public_names import name_methods, public
 from aioqueue.core.elements.spec import ElementT
 from aioqueue.queues.aio import AsyncMethods
 from aioqueue.queues.blocking import BlockingMethods
+from aioqueue.system.locks import COMPILED
 
 
 @public("aioqueue")
@@ -105,3 +106,9 @@ name_methods(AsyncMethods, "AsyncQueue")
 for _cls in (AsyncQueue, BlockingQueue):
     hint_methods(_cls, "queues", ("batches", "close"))
 del _cls
+
+if COMPILED:
+    # All compiled modules have been imported by now: those of the core, and what the faces need.
+    from aioqueue.base.tracebacks import show_sources
+
+    show_sources()
