@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TextIO
 
 from aioqueue import sync
 from aioqueue.inputs import load_position, merge_positions, save_position
-from aioqueue.items import positions
+from aioqueue.items import position_file
 from tests.contracts.programs import programs_asked
 from tests.kit.exact import plain_form
 from tests.kit.resumable_streams import ordered_streams, undisturbed, unordered_streams
@@ -244,7 +244,7 @@ def run(request: Request) -> None:
     """Go through a pipeline from where the position is, a little slower than it could."""
     folder, doom = Path(request.folder), _Doom(request.plan)
     dangerous: Any = _Dangerous(doom)
-    positions.os, positions.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
+    position_file.os, position_file.open = dangerous, dangerous.open_file  # type: ignore[attr-defined]
     kept = load_position(folder / "position.json", default=None)
     log, count = folder / "log.jsonl", kept["batches"] if kept else 0
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []

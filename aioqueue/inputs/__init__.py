@@ -156,6 +156,56 @@ def _options() -> dict[str, tuple[str, ...]]:
     return dict.fromkeys(with_options, tuple(PrepareOptions.__optional_keys__))
 
 
+def _imported_by_name() -> None:
+    """Say what registries import by name, to tools that follow import statements: PyInstaller, say.
+
+    A test compares it with the folders.
+    """
+    from aioqueue.pipeline.stages import (  # noqa: F401
+        base,
+        batch,
+        bucket,
+        carry,
+        chain,
+        combining,
+        concat,
+        counted,
+        draw,
+        enumerate,
+        filter,
+        flat,
+        lengths,
+        map_batches,
+        mix,
+        pack,
+        prefetch,
+        prepare,
+        read,
+        shard,
+        shuffle,
+        skip,
+        take,
+        to_device,
+        transform,
+        unbatch,
+        window,
+        zip,
+    )
+    from aioqueue.workers.executors import (  # noqa: F401
+        chunks,
+        interpreters,
+        process_child,
+        processes,
+        ray,
+        ray_actor,
+        ray_cluster,
+        tasks,
+        threads,
+        timed_threads,
+        worker_threads,
+    )
+
+
 _names = _PublicNames(
     __name__,
     {

@@ -43,7 +43,17 @@ def explore(setting: Setting, *, deadline: float | None = None, progress: bool =
     """
     world = World(setting)
     kinds = (
-        *("begin", "stand", "retry", "start", "resume", "withdraw", "expire", "close", "resize"),
+        *(
+            "begin",
+            "enter_standby",
+            "retry",
+            "start",
+            "resume",
+            "withdraw",
+            "expire",
+            "close",
+            "resize",
+        ),
         *("task_done", "fail"),
     )
     result = Result(kinds=dict.fromkeys(kinds, 0))

@@ -117,7 +117,7 @@ class World:
                         yield "begin", index, kind
                         may_stand_by = self.setting.has_standby and caller.waker.two_step
                         if may_stand_by and kind in ("put", "take"):
-                            yield "stand", index, kind
+                            yield "enter_standby", index, kind
                 continue
             if op.was_in_standby:
                 yield "retry", index

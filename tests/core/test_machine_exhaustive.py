@@ -195,7 +195,7 @@ def test_no_order_of_events_breaks_a_rule(setting: Setting, least: int) -> None:
     assert bool(result.kinds["close"]) is bool(setting.closes)
     assert bool(result.kinds["task_done"]) is bool(setting.dones)
     assert bool(result.kinds["fail"]) is bool(setting.failures)
-    kinds = [result.kinds[kind] for kind in ("stand", "retry", "start")]
+    kinds = [result.kinds[kind] for kind in ("enter_standby", "retry", "start")]
     assert all(kinds) if setting.has_standby else not any(kinds)
 
 
@@ -425,7 +425,7 @@ def test_standby_mistakes_are_found(machine: type[Machine]) -> None:
         has_standby=True,
         machine=machine,
     )
-    with pytest.raises(ViolationError, match="stand"):
+    with pytest.raises(ViolationError, match="enter_standby"):
         explore(setting)
 
 

@@ -151,6 +151,19 @@ for name in names:
     run(program, package.__name__, *package.__all__)
 
 
+@pytest.mark.parametrize("room", ["aioqueue.pipeline.stages", "aioqueue.workers.executors"])
+def test_tools_that_follow_imports_find_what_is_imported_by_name(room: str) -> None:
+    tree = ast.parse(inspect.getsource(inputs._imported_by_name))
+    named = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == room
+        for alias in node.names
+    }
+    folder = ROOT.joinpath(*room.split("."))
+    assert named == {file.stem for file in folder.glob("*.py")} - {"__init__"}
+
+
 def test_no_room_imports_its_own_modules_at_once() -> None:
     """Of two threads, one may import the folder and the other a module in it: each would wait for
     what the other has begun, and Python raises `_DeadlockError` in one of them."""
