@@ -718,9 +718,9 @@ for scenario in SCENARIOS:
 
     def interrupt():
         if scenario.method == "wait_closed":
-            spin_until(lambda: ledger.queue._machine._lines.until_closed)
+            spin_until(lambda: ledger.queue._machine._wait_lists.until_closed)
         elif scenario.method == "join":
-            spin_until(lambda: ledger.queue._machine._lines.until_done)
+            spin_until(lambda: ledger.queue._machine._wait_lists.until_done)
         else:
             spin_until(lambda: waiting(ledger.queue))
         # A signal that comes just before the main thread falls asleep does not wake it: once more.
