@@ -1,7 +1,7 @@
 """Rows 20, 21, 27 and decoding: `aioqueue.compat.v1` beside TensorFlow, the same programs.
 
 The runner's rows are measured in processes of their own, alternately, since its threads would
-disturb what comes after: ``python -m benchmarks.compat LIBRARY COUNT`` runs one.
+disturb the runs after it: ``python -m benchmarks.compat LIBRARY COUNT`` runs one.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class LoanListener(Protocol):
 class ItemLoan(ItemLabel):
     """Follows an item that was taken from a queue, until one of three ends is known.
 
-    It was *handed out* with the first row that contains a part of it (`handed_out`); it *gave
+    It was *delivered* with the first row that contains a part of it (`loaned`); it *gave
     nothing*, as all its parts were left out (`finish`, `make_none`); or neither, and it goes back.
 
     Args:

@@ -529,7 +529,10 @@ class Job:
         Raises:
             BaseException: the failure, if it ends the pipeline; or what else ends the worker.
         """
-        return self.progress.failed(item, self.failure_of_item(raised, owner), failures)
+        try:
+            return self.progress.failed(item, self.failure_of_item(raised, owner), failures)
+        finally:
+            del raised  # a stop is raised through this frame: that would be a cycle
 
     def timeout_error(self, item: Item, stack: Stack) -> ItemTimeoutError:
         """Return the failure of an item that was cut short.
@@ -562,7 +565,10 @@ class Job:
             if prepared.entered:
                 self._commit_lease(prepared)
             raise self.nothing_more() from None
-        self.refused(prepared, self.failure_of_item(error, owner))
+        try:
+            self.refused(prepared, self.failure_of_item(error, owner))
+        finally:
+            del error  # as in `item_failed`
 
     def refused(self, prepared: Prepared, error: BaseException) -> None:
         """Fail an item some of whose examples may be in the queue: it is not retried.

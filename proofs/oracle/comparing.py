@@ -79,7 +79,7 @@ def compare(program: Program, notify: Notify = lambda library: None) -> Verdict:
 
     Args:
         program: to be played; several times if a difference shows.
-        notify: is told which library is about to play.
+        notify: called with the name of the library that runs next.
     """
     verdict = _once(program, notify)
     for _ in range(AGAIN):
@@ -97,7 +97,7 @@ def shrunk(difference: Difference, notify: Notify = lambda library: None) -> Dif
 
     Args:
         difference: found by `compare`.
-        notify: is told which library is about to play.
+        notify: called with the name of the library that runs next.
     """
     lines = difference.program.lines[: difference.line + 1]
     difference = replace(difference, program=replace(difference.program, lines=lines))

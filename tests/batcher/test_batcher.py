@@ -915,7 +915,7 @@ class TestLeaving:
             assert raised.value.__cause__ is failure
         assert "closed" in repr(batcher)
 
-    async def test_by_a_cancellation_refuses_calls_whose_batch_has_not_begun(
+    async def test_a_cancellation_refuses_calls_of_batches_not_begun(
         self, task_world: TaskWorld, model: Model
     ) -> None:
         operations: list[TaskOperation] = []

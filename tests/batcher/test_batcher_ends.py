@@ -360,7 +360,7 @@ class TestTheOtherFace:
                 thread.join()
         assert results == [[2 * number for number in range(50)]] * 4
 
-    def test_callers_whose_event_loop_has_ended(self, model: Model) -> None:
+    def test_callers_of_an_ended_event_loop(self, model: Model) -> None:
         with sync.Batcher(
             model.function, where=model.where, max_batch=2, max_wait=NEVER
         ) as batcher:

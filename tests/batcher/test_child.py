@@ -118,7 +118,7 @@ def test_batches_one_after_another() -> None:
         assert program.arena.item == 7  # what it would have died of
 
 
-def test_large_parts_are_in_the_arena_whose_blocks_are_reused() -> None:
+def test_large_parts_reuse_blocks_of_the_arena() -> None:
     rows = np.arange(LARGE, dtype=np.int64)  # two fill each half
     with working(doubled) as program:
         for number in range(5):

@@ -67,7 +67,7 @@ class Program(NamedTuple):
         Args:
             how: what may differ between two runs of one pipeline.
             folder: where its files are, or will be.
-            before: what comes before a stage; ``None`` for `rows`.
+            before: the pipeline before a stage; ``None`` for `rows`.
         """
         made = self.make(how, folder, before)
         return made if isinstance(made, Pipeline) else Pipeline(made)
@@ -157,7 +157,7 @@ def asked_formats(question: str) -> list[Kind]:
 
 
 def damaged_reader(kind: Kind, own: Path, **options: Any) -> Any:
-    """A reader of two files, of which the first is damaged at its end."""
+    """A reader of two files; the first one is damaged at its end."""
     example = examples.FORMATS[kind.cls]
     function = function_of(kind, kind.functions[0])
     first, second = (example.write(own, name) for name in ("a", "b"))

@@ -26,7 +26,7 @@ def test_a_position_refuses_other_options(
     monkeypatch.setattr(programs, "N", programs.N + 1)
     other = program.pipeline(How(1), folder)
     if stages_of(other) == stages_of(pipeline):
-        return  # it has no option that changes what comes
+        return  # none of its options changes the elements
     try:
         run(other, 1, None, state)
     except InvalidArgumentError:

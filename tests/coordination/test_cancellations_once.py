@@ -624,9 +624,11 @@ class TestShieldedWaits:
             async def op() -> None:
                 begun.set()
                 if how == "shield":
-                    await asyncio.shield(queue.dequeue())
+                    tasks.append(asyncio.ensure_future(queue.dequeue()))
+                    await asyncio.shield(tasks[0])
                 elif how == "function":
-                    await asyncio.shield(helper())
+                    tasks.append(asyncio.ensure_future(helper()))
+                    await asyncio.shield(tasks[0])
                 elif how == "thread":
                     await asyncio.to_thread(queue.sync.dequeue)
                 elif how == "task":

@@ -203,7 +203,7 @@ class TestLoopers:
             coord.wait_for_stop()
         check(failure_of(caught.value), "aioqueue-<lambda> is a plain function but returned a cor")
 
-    def test_of_a_thread_whose_loop_is_a_coroutine_function(self) -> None:
+    def test_a_looper_thread_with_a_coroutine_function(self) -> None:
         class Looper(sync.LooperThread):
             async def run_loop(self) -> None:  # type: ignore[override]
                 pass
@@ -221,7 +221,7 @@ class TestLoopers:
         with pytest.raises(InvalidArgumentError, match=text):
             aioqueue.LooperTask(None, function)
 
-    def test_of_a_thread_whose_later_call_returns_a_coroutine(self) -> None:
+    def test_a_looper_thread_with_a_later_coroutine(self) -> None:
         results: list[Any] = [None, target()]
         with pytest.raises(ExceptionGroup) as caught, sync.Coordinator() as coord:
             sync.LooperThread.loop(coord, None, lambda: results.pop(0))

@@ -711,7 +711,7 @@ def test_a_waiting_enqueue_that_fails_lets_the_next_one_proceed() -> None:
     assert drained(machine) == [4]
 
 
-def test_a_place_whose_row_fails_goes_to_the_next_enqueue() -> None:
+def test_a_failed_row_leaves_its_place_to_the_next_enqueue() -> None:
     machine, storage = failing(1, capacity=1)
     first, second = begun(machine, Put(2)), begun(machine, Put(3))
     machine.begin(Take(1), Waker())

@@ -727,8 +727,8 @@ def executed(cls: Any, how: How, functions: tuple[Any, Any], before: Any, **opti
     Args:
         cls: its class.
         how: how many workers, and what is in flight.
-        functions: a plain function and a coroutine function, of which it runs one.
-        before: what comes before.
+        functions: a plain function and a coroutine function; the executor runs one of them.
+        before: the pipeline before the stage.
         options: more options of the `prepare`.
     """
     if cls.is_timed:
@@ -746,7 +746,7 @@ def executed(cls: Any, how: How, functions: tuple[Any, Any], before: Any, **opti
 
 
 def random_stages(*, combines: bool = False) -> dict[str, Any]:
-    """Ways to use the stages of which random pipelines are made, by name.
+    """Ways to use the stages of random pipelines, by name.
 
     Args:
         combines: those of stages that combine, which are a `Combine`; else each is an `Add`.

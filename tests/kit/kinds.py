@@ -58,7 +58,7 @@ def below(root: type[Any]) -> Iterator[type[Any]]:
 
 
 def concrete(root: type[Any]) -> list[type[Any]]:
-    """Its subclasses of which there are instances, each once."""
+    """Its concrete subclasses, each once."""
     return [cls for cls in dict.fromkeys(below(root)) if not inspect.isabstract(cls)]
 
 

@@ -404,7 +404,7 @@ class TestEnding:
         assert {*threading.enumerate()} <= {*before, taker}
         taker.join(PATIENCE)
 
-    async def test_an_epoch_whose_run_was_left_raises_an_error(self, world: World) -> None:
+    async def test_an_epoch_of_a_left_run_raises_an_error(self, world: World) -> None:
         for pipeline in (numbers(5).prepare(tenfold), numbers(5).filter(bool)):
             if isinstance(world, ThreadWorld):
                 epoch = next(iter(pipeline.epochs(2)))

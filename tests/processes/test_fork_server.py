@@ -297,7 +297,7 @@ class TestOneServer:
         spin_until(lambda: not is_running(pid))
 
         def is_forgotten() -> bool:
-            ForkServer(()).reap()  # whoever begins asks for those that have ended
+            ForkServer(()).reap()  # a new server collects the ended ones first
             return not Path(f"/proc/{pid}").exists()
 
         spin_until(is_forgotten)

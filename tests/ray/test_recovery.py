@@ -123,7 +123,7 @@ async def test_a_waiting_call_keeps_its_commit() -> None:
 
 
 @looped
-async def test_a_lease_whose_answer_was_lost_is_delivered_again() -> None:
+async def test_a_lease_with_a_lost_answer_is_delivered_again() -> None:
     actor, (producer, consumer) = await handles("p", "c")
     producer.put(*range(4)).arrive()
     take = consumer.take(2).arrive()

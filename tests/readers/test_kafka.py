@@ -278,7 +278,7 @@ def test_a_position_in_a_recreated_topic_is_refused(
     assert "which ends before offset 2;" in str(error)
 
 
-def test_a_position_whose_records_were_deleted_is_reported_with_both_offsets(
+def test_a_position_of_deleted_records_is_reported_with_both_offsets(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here they are said to be: that broker deletes nothing."""

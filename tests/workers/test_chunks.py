@@ -279,7 +279,7 @@ class TestLosses:
         assert played.made.progress.statistics().workers_died == 1
         assert caplog.messages == ["a worker has died; 8 left"]
 
-    def test_an_item_whose_outcome_has_arrived_is_not_blamed(self) -> None:
+    def test_an_item_with_an_arrived_outcome_is_not_blamed(self) -> None:
         life = [answers, dies(Loss("has died", suspects=[0], is_certain=True))]
         played = executor(life, [], values=range(2), on_error="skip")
         assert played.play() == [0, 1]

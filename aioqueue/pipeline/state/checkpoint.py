@@ -69,7 +69,7 @@ def fingerprint_of(pipeline: BasePipeline[Any]) -> dict[str, Any]:
 
 
 def _blank(pipeline: BasePipeline[Any]) -> dict[str, Any]:
-    """The document of a pipeline with empty fields; see `state_document`."""
+    """The document of a pipeline with empty fields; see `aioqueue.pipeline.state.document`."""
     has_ledger = is_elastic(pipeline)
     part = _blank_part(pipeline, has_ledger=has_ledger)
     document = {"epoch": 0, "batches": 0, "skip": 0, "handed": 0, "run": ""}

@@ -51,7 +51,7 @@ def any_how(chance: random.Random) -> How:
 
 
 def in_pieces(shape: Any, chance: random.Random, most: int) -> list[Any]:
-    """All batches, from many streams, each of which resumes where the one before was left."""
+    """All batches, from many streams: each resumes where the one before was left."""
     taken: list[Any] = []
     state = None
     while True:

@@ -457,7 +457,7 @@ class TestWaitsAtNoQueue:
             assert "joiner waits in join for worker" in culprit.chain[0]
             hang.go.set()
 
-    def test_leaving_a_block_whose_thread_is_stuck(self, hang: Hang) -> None:
+    def test_leaving_a_block_with_a_stuck_thread(self, hang: Hang) -> None:
         """A stop was requested; it waits in a join all the same."""
 
         def work() -> None:
