@@ -24,13 +24,7 @@ from zlib import crc32
 
 from hypothesis import seed
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, precondition, rule
 
 from aioqueue.system.locks import COMPILED
 from aioqueue.telemetry.metrics.queue_samples import QueuePart

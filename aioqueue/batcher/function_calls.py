@@ -16,12 +16,7 @@ import numpy as np
 
 from aioqueue.base.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
 from aioqueue.coordination.cancellations import Call
-from aioqueue.coordination.classify import (
-    Classification,
-    as_failure,
-    classify,
-    is_fatal,
-)
+from aioqueue.coordination.classify import Classification, as_failure, classify, is_fatal
 from aioqueue.core.elements.component import is_table
 from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared_parts
 from aioqueue.core.elements.spec import is_iterable

@@ -33,12 +33,7 @@ from types import FrameType
 from typing import Any, Final, Literal, Protocol
 
 from aioqueue.base.arguments import checked_count, checked_seconds, checked_watchdog, function_name
-from aioqueue.batcher.function_calls import (
-    Where,
-    checked_function,
-    checked_where,
-    takes_contexts,
-)
+from aioqueue.batcher.function_calls import Where, checked_function, checked_where, takes_contexts
 from aioqueue.batcher.statistics import BatcherCounts, BatcherState, BatcherStatistics
 from aioqueue.coordination.cancellations import running_task
 from aioqueue.coordination.watchdog import Watchdog

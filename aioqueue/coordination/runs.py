@@ -29,12 +29,7 @@ from typing import TYPE_CHECKING, Final
 from aioqueue.base.arguments import EnqueueOp, function_name, name_of_work
 from aioqueue.base.display_text import on_one_line
 from aioqueue.coordination.cancellations import Call, is_cancellation
-from aioqueue.coordination.classify import (
-    Classification,
-    cause_of,
-    classify,
-    owner_of_caller,
-)
+from aioqueue.coordination.classify import Classification, cause_of, classify, owner_of_caller
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.misuse import (
     checked_ops,
@@ -60,12 +55,7 @@ from aioqueue.system.locks import synchronized
 from aioqueue.telemetry.metrics.watch import StagePart, Watch
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import (
-    Owner,
-    allows_ctrl_c,
-    current_worker,
-    defers_ctrl_c,
-)
+from aioqueue.worlds.waker import Owner, allows_ctrl_c, current_worker, defers_ctrl_c
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explain.explanation import ExplainedStage, ExplainedWorker

@@ -36,13 +36,7 @@ from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import StartedTask
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import (
-    current_worker,
-    defers_ctrl_c,
-    in_trio,
-    loaded_trio,
-    running_loop,
-)
+from aioqueue.worlds.waker import current_worker, defers_ctrl_c, in_trio, loaded_trio, running_loop
 
 _BACKEND: Final = "anyio._backends._asyncio"  # imported by `anyio.run`
 

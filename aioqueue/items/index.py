@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import (
-    Final,
-)
+from typing import Final
 
 _INDEX_BITS: Final = 128
 """How many bits the index of a random generator may have."""

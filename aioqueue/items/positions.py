@@ -26,11 +26,7 @@ from typing import Any, Final, TypeAlias
 from aioqueue import DataLossError, InvalidArgumentError
 from aioqueue.base.arguments import check_version, is_int
 from aioqueue.base.display_text import without_secrets
-from aioqueue.base.json_files import (
-    MAX_DEPTH,
-    DocumentError,
-    is_too_deep,
-)
+from aioqueue.base.json_files import MAX_DEPTH, DocumentError, is_too_deep
 
 Place: TypeAlias = Any
 """Ints, strings, ``None``, and lists or tuples of them; ``None`` is the beginning."""

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-)
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aioqueue.base.public_names import public
 from aioqueue.core.elements.trees import Branch, branch_of
-
-if TYPE_CHECKING:
-    pass
 from aioqueue.pipeline.stages.base import BaseStage, Spec
 
 

@@ -11,7 +11,6 @@ import aioqueue
 from aioqueue import InvalidArgumentError, sync, telemetry
 from aioqueue.base.arguments import checked_count
 from aioqueue.base.hints import refuse_search
-from aioqueue.pipeline.array_spec import spec_of_all
 from aioqueue.pipeline.stages.base import BasePipeline, refuse_in_loop, watch_of
 
 if TYPE_CHECKING:
@@ -345,6 +344,8 @@ class RunMethods(ABC, Generic[T_co]):
                 f"element_spec: got {self!r}, whose first epoch is empty; expected an element to"
                 " look at"
             )
+        from aioqueue.pipeline.array_spec import spec_of_all
+
         return spec_of_all(elements, self._pipeline().stages)
 
     def _peeking(self, count: int) -> Epochs[T_co]:

@@ -29,12 +29,7 @@ from aioqueue.items.item import ClosingRun, Entry, EpochEnd
 from aioqueue.items.provenance import UNKNOWN, RowOrigin
 from aioqueue.items.quota import ItemQuota
 from aioqueue.pipeline.batches.batch_shape import BatchShape
-from aioqueue.pipeline.nodes.flow import (
-    Flow,
-    RunOver,
-    failure_of_step,
-    reraise_unexpected_end,
-)
+from aioqueue.pipeline.nodes.flow import Flow, RunOver, failure_of_step, reraise_unexpected_end
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.rows import END, EpochRange, Id, State, WantedRows
 from aioqueue.pipeline.queue_loans import LentEntries, LentRun

@@ -15,11 +15,7 @@ from aioqueue.items.positions import Place
 from aioqueue.items.provenance import RowOrigin
 from aioqueue.items.quota import ItemQuota
 from aioqueue.pipeline.batches.batch_shape import BatchShape
-from aioqueue.pipeline.nodes.flow import (
-    drive,
-    drive_async,
-    reraise_unexpected_end,
-)
+from aioqueue.pipeline.nodes.flow import drive, drive_async, reraise_unexpected_end
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import KeptItems, StateMarks
 from aioqueue.pipeline.nodes.rows import EpochRange, State

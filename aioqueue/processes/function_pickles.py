@@ -11,10 +11,7 @@ from typing import Any
 
 from aioqueue.base.arguments import function_name
 from aioqueue.errors import InvalidArgumentError, exception_text
-from aioqueue.processes.fork_server.bootstrap import (
-    imports_main,
-    main_module_hint,
-)
+from aioqueue.processes.fork_server.bootstrap import imports_main, main_module_hint
 
 
 def pickled(thing: object, function: Callable[..., Any]) -> bytes:

@@ -17,12 +17,7 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 from aioqueue.core.attempts import PENDING, Attempt, QueueState
-from aioqueue.errors import (
-    DataLossError,
-    InvalidArgumentError,
-    OutOfRangeError,
-    WorkerDiedError,
-)
+from aioqueue.errors import DataLossError, InvalidArgumentError, OutOfRangeError, WorkerDiedError
 from aioqueue.ray.client_registry import CallerId, ClientReport, ClientSession, ClientSessions
 from aioqueue.ray.idempotent_calls import StaleCallError
 from aioqueue.ray.journal import NoJournal, QueueJournal

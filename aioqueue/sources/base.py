@@ -39,15 +39,17 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from operator import methodcaller
-from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.base.display_text import on_one_line
 from aioqueue.items.item import Entry, PlacedEntry, closing_run
 from aioqueue.items.positions import Place, position_of
-from aioqueue.items.quarantined import Quarantined
 from aioqueue.sources.shuffling import is_seed, resolved_seed
 from aioqueue.system.forks import in_one_process, in_one_process_async
+
+if TYPE_CHECKING:
+    from aioqueue.items.quarantined import Quarantined
 
 T = TypeVar("T")
 FormT = TypeVar("FormT")

@@ -11,13 +11,7 @@ from typing import Final, Generic, TypeVar
 
 import anyio.lowlevel
 
-from aioqueue import (
-    CancelledError,
-    FIFOQueue,
-    OutOfRangeError,
-    QueueClosedError,
-    sync,
-)
+from aioqueue import CancelledError, FIFOQueue, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import describe_exception
 from aioqueue.system.forks import PROCESS, inherited_error

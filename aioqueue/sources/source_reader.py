@@ -21,18 +21,8 @@ from typing import Any, Final, TypeVar
 
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.base.tracebacks import FailureNote
-from aioqueue.coordination.cancellations import (
-    Call,
-    is_cancellation,
-    running_task,
-    shielded,
-)
-from aioqueue.coordination.classify import (
-    Classification,
-    as_failure,
-    cause_of,
-    classify,
-)
+from aioqueue.coordination.cancellations import Call, is_cancellation, running_task, shielded
+from aioqueue.coordination.classify import Classification, as_failure, cause_of, classify
 from aioqueue.coordination.tasks import mark_ending
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import add_note, describe_exception

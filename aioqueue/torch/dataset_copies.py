@@ -26,13 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch.utils.data import (
-    ChainDataset,
-    ConcatDataset,
-    Dataset,
-    StackDataset,
-    Subset,
-)
+from torch.utils.data import ChainDataset, ConcatDataset, Dataset, StackDataset, Subset
 
 _LARGE_CONTAINER: Final = 1000
 """A container with this many members counts as data: it is searched only for a `Dataset`."""

@@ -19,10 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 import torch
 
-from aioqueue import (
-    InvalidArgumentError,
-    WorkerDiedError,
-)
+from aioqueue import InvalidArgumentError, WorkerDiedError
 from aioqueue.base.global_generators import DrawsFinder
 from aioqueue.errors import add_note
 from aioqueue.processes.function_pickles import UnknownToOthersError, dumped

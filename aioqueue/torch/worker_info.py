@@ -25,9 +25,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch.utils.data import _utils as torch_utils
-from torch.utils.data import (
-    get_worker_info,
-)
+from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
 _SEEN_BY_TORCH: Final = "_aioqueue_worker_info"

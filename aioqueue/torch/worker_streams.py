@@ -17,11 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from aioqueue import (
-    OutOfRangeError,
-    QueueEmpty,
-    inputs,
-)
+from aioqueue import OutOfRangeError, QueueEmpty, inputs
 from aioqueue.base.tracebacks import FailureNote, reraise, title_of
 from aioqueue.errors import interrupt_of
 from aioqueue.sync import BlockingQueue, Coordinator, FIFOQueue

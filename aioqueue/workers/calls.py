@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.base.arguments import (
-    function_name,
-    refuse_awaitable,
-    takes,
-)
+from aioqueue.base.arguments import function_name, refuse_awaitable, takes
 from aioqueue.base.global_generators import DrawsFinder, SamplingFinder
 from aioqueue.base.tracebacks import FailureNote
 from aioqueue.coordination.classify import as_failure

@@ -49,17 +49,17 @@ class Executor(ABC):
     whatever has happened in between. (Helpers only raise: `Job.nothing_more` when there is nothing
     more to do.) Plain functions run on threads, coroutine functions as tasks of one event loop.
 
-    **Every item once.** `InFlightWindow.enter` counts an item before it is taken from the source. From
-    then on the executor keeps track of the item until it has become a `Prepared`. It passes that to
-    `Job.item_prepared` and, when its examples are in the queue, to `Job.item_delivered`: exactly
-    once, even if a process or machine with the item is lost and the item is prepared again. It
-    enqueues no example as long as the item might be prepared once more.
+    **Every item once.** `InFlightWindow.enter` counts an item before it is taken from the source.
+    From then on the executor keeps track of the item until it has become a `Prepared`. It passes
+    that to `Job.item_prepared` and, when its examples are in the queue, to `Job.item_delivered`:
+    exactly once, even if a process or machine with the item is lost and the item is prepared again.
+    It enqueues no example as long as the item might be prepared once more.
 
     **Failures.** If the function raises, the executor calls `Job.failure_of_item` and then
-    `PrepareProgress.failed`, which decides whether and when to retry the item. If the source raises, it
-    calls `Job.source_raised`; if the queue raises, `Job.not_enqueued`. A failure from elsewhere has
-    the remote traceback as its cause. The loss of a worker process is not a failure of an item,
-    unless the item causes it again and again.
+    `PrepareProgress.failed`, which decides whether and when to retry the item. If the source
+    raises, it calls `Job.source_raised`; if the queue raises, `Job.not_enqueued`. A failure from
+    elsewhere has the remote traceback as its cause. The loss of a worker process is not a failure
+    of an item, unless the item causes it again and again.
 
     **More and fewer workers.** The first op is that of a worker. It may be called more often, or
     end before the others. A worker calls `Job.dismiss` whenever it has no item, and before it waits

@@ -14,13 +14,7 @@ from typing import Any, Protocol
 
 from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.coordination.cancellations import Call, is_cancellation
-from aioqueue.coordination.classify import (
-    Classification,
-    as_failure,
-    cause_of,
-    classify,
-    is_fatal,
-)
+from aioqueue.coordination.classify import Classification, as_failure, cause_of, classify, is_fatal
 from aioqueue.core.storage.sized import size_of
 from aioqueue.errors import add_note, describe_exception
 from aioqueue.items.item import EpochEnd, Item, Prepared

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import (
-    Callable,
-)
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from aioqueue import InvalidArgumentError
-from aioqueue.base.arguments import (
-    checked_delay,
-    is_int,
-)
+from aioqueue.base.arguments import checked_delay, is_int
 from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import add_note, counted, describe_exception
 from aioqueue.items.item import EpochEnd, Item, ItemCounts, Prepared

@@ -16,14 +16,7 @@ from aioqueue.workers.options import Where
 from tests.kit import examples
 from tests.kit.children import ROOT
 from tests.kit.docstrings import entries, sections
-from tests.kit.kinds import (
-    Kind,
-    all_kinds,
-    executor_kinds,
-    function_of,
-    queue_kinds,
-    stage_kinds,
-)
+from tests.kit.kinds import Kind, all_kinds, executor_kinds, function_of, queue_kinds, stage_kinds
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["extras"]

@@ -182,7 +182,7 @@ class TestTasks:
 
 
 class TestCancellation:
-    def test_a_runner_with_a_task_that_never_waits_at_its_queue(self, task_world: TaskWorld) -> None:
+    def test_a_runner_with_a_task_that_waits_elsewhere(self, task_world: TaskWorld) -> None:
         """Closing the queue would not wake it."""
 
         async def body() -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.coordination.coordinator_core import CoordinatorCore
-from aioqueue.errors import (
-    StillRunningError,
-)
+from aioqueue.errors import StillRunningError
 from tests.kit.worlds import core_of, waiting_at
 
 Make = Callable[..., Any]

@@ -19,15 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.inputs import (
-    Pipeline,
-    Sink,
-    numbers,
-    to_json_lines,
-    to_parquet,
-    to_tar,
-    to_tfrecord,
-)
+from aioqueue.inputs import Pipeline, Sink, numbers, to_json_lines, to_parquet, to_tar, to_tfrecord
 
 ROWS: Final = 3000
 

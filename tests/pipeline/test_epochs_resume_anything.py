@@ -18,11 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioqueue.inputs import (
-    Pipeline,
-    merge_positions,
-    numbers,
-)
+from aioqueue.inputs import Pipeline, merge_positions, numbers
 from tests.kit.exact import Exact
 from tests.kit.examples import (
     HAS_PYARROW,
@@ -35,15 +31,7 @@ from tests.kit.examples import (
     random_stages,
     rich,
 )
-from tests.kit.resuming import (
-    Batches,
-    How,
-    examples,
-    run,
-    shuffled,
-    slowly,
-    through_json,
-)
+from tests.kit.resuming import Batches, How, examples, run, shuffled, slowly, through_json
 from tests.kit.worlds import HAS_TRIO, needs_trio, switching_often
 
 if TYPE_CHECKING or HAS_TRIO:

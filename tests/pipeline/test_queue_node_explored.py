@@ -11,8 +11,8 @@ nodes and what feeds the workers, and never a queue, so in the machine it would 
 changes nothing. Nodes are moved step by step under a lock, and a snapshot is taken under it, so
 there is none in the middle of a step; between the steps a node may be waiting, and that is a state
 here, too. Threads and tasks make the same steps of the same nodes: what differs is how they wait,
-and what a cancellation may strike. For that see `TestCancelled` in `test_epochs_resume_anything`, and
-`Stepping` for handlers of signals.
+and what a cancellation may strike. For that see `TestCancelled` in `test_epochs_resume_anything`,
+and `Stepping` for handlers of signals.
 """
 
 from __future__ import annotations

@@ -13,14 +13,7 @@ import pytest
 import aioqueue
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.inputs import AsyncBatchStream, BatchStream, from_iterable, numbers
-from tests.kit.pipelines import (
-    coordinated,
-    failures_of,
-    joined,
-    rest,
-    rest_until_failure,
-    take,
-)
+from tests.kit.pipelines import coordinated, failures_of, joined, rest, rest_until_failure, take
 from tests.kit.resuming import through_json
 from tests.kit.worlds import ThreadWorld, World
 

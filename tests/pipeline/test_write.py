@@ -19,14 +19,7 @@ import numpy as np
 import pytest
 
 from aioqueue import DataLossError, InvalidArgumentError
-from aioqueue.inputs import (
-    Pipeline,
-    Written,
-    from_iterable,
-    items,
-    numbers,
-    to_json_lines,
-)
+from aioqueue.inputs import Pipeline, Written, from_iterable, items, numbers, to_json_lines
 from aioqueue.pipeline.write import LeftError, Writing, fill
 from tests.kit.going import results
 from tests.kit.pipelines import failures_of

@@ -18,9 +18,7 @@ from typing import Any
 import pytest
 
 from aioqueue.processes.fork_server import bootstrap, spawn
-from aioqueue.processes.fork_server.bootstrap import (
-    CannotStartError,
-)
+from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.processes.fork_server.spawn import IgnoresSignals, StartedProcess
 from tests.kit.processing import open_files
 from tests.kit.worlds import PATIENCE

@@ -28,24 +28,11 @@ import uvloop
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.errors import (
-    DeadlineExceededError,
-    OutOfRangeError,
-    QueueClosedError,
-    QueueFull,
-)
+from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError, QueueFull
 from aioqueue.testing import wait_until_waiting
 from aioqueue.worlds.asyncio import BUDGET, current_asyncio_waker
 from aioqueue.worlds.waker import ThreadWaker
-from tests.kit.worlds import (
-    KINDS,
-    PATIENCE,
-    AsyncioWorld,
-    CancelledError,
-    Kind,
-    TaskWorld,
-    waiting,
-)
+from tests.kit.worlds import KINDS, PATIENCE, AsyncioWorld, CancelledError, Kind, TaskWorld, waiting
 
 FIFO = KINDS[0]
 NewLoop = Callable[[], asyncio.AbstractEventLoop]

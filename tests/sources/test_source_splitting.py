@@ -11,15 +11,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import (
-    Pipeline,
-    arrays,
-    from_iterable,
-    items,
-    mix,
-    numbers,
-    read_lines,
-)
+from aioqueue.inputs import Pipeline, arrays, from_iterable, items, mix, numbers, read_lines
 from tests.kit.going import results
 from tests.kit.resuming import LINES, run, write_files
 from tests.kit.worlds import World

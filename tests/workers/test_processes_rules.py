@@ -19,9 +19,7 @@ from aioqueue.items.item import Item
 from aioqueue.processes import worker_process
 from aioqueue.processes.arena import NO_ITEM, Allocator, Arena, pack
 from aioqueue.processes.child import Ready
-from aioqueue.processes.fork_server.bootstrap import (
-    CannotStartError,
-)
+from aioqueue.processes.fork_server.bootstrap import CannotStartError
 from aioqueue.workers.executors import processes as process_executor
 from aioqueue.workers.executors.chunks import Assignments, ConnectionLost
 from aioqueue.workers.executors.process_child import Outcome, WorkerReport, work

@@ -18,13 +18,7 @@ import anyio
 import pytest
 
 import aioqueue
-from aioqueue import (
-    CancelledError,
-    DeadlineExceededError,
-    OutOfRangeError,
-    QueueClosedError,
-    sync,
-)
+from aioqueue import CancelledError, DeadlineExceededError, OutOfRangeError, QueueClosedError, sync
 from aioqueue.core.attempts import Attempt, Put, Take
 from aioqueue.core.machine import Machine
 from aioqueue.worlds import waker as base

@@ -22,13 +22,7 @@ import numpy as np
 
 from aioqueue.base.arguments import is_int
 from aioqueue.base.public_names import DeferredModule
-from aioqueue.core.elements.component import (
-    Component,
-    Shape,
-    is_table,
-    separate_rows,
-    short_repr,
-)
+from aioqueue.core.elements.component import Component, Shape, is_table, separate_rows, short_repr
 from aioqueue.core.elements.structure import (
     Structure,
     Wording,

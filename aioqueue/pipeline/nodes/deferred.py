@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aioqueue.items.positions import plain_int
-
-if TYPE_CHECKING:
-    pass
 
 
 class DeferredState:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import (
-    Any,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-)
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from aioqueue import OutOfRangeError
 from aioqueue.coordination.classify import as_failure

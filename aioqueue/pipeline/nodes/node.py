@@ -21,10 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import (
-    Any,
-    TypeAlias,
-)
+from typing import Any, TypeAlias
 
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.batches.batch_shape import BatchShape

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import (
-    Any,
-    Final,
-    NamedTuple,
-    TypeAlias,
-    overload,
-)
+from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from aioqueue.items.item import Delivered, delivered_index
 from aioqueue.items.provenance import RowOrigin

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aioqueue.base.arguments import is_int
 from aioqueue.base.json_files import DocumentError
 from aioqueue.pipeline.nodes.deferred import made, plain
-from aioqueue.pipeline.nodes.rows import State
+
+if TYPE_CHECKING:
+    from aioqueue.pipeline.nodes.rows import State
 
 _MOST: Final = 2**63
 

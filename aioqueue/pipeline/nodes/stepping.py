@@ -6,9 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import RLock
-from typing import (
-    Any,
-)
+from typing import Any
 
 import anyio
 

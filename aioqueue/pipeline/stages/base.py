@@ -16,23 +16,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Final,
-    Generic,
-    Protocol,
-    Self,
-    TypeAlias,
-    TypeVar,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.display_text import on_one_line
 from aioqueue.base.json_files import DocumentError
-from aioqueue.pipeline.nodes.rows import State
 from aioqueue.pipeline.nodes.state_fields import (
     COMMON,
     LAYOUT,
@@ -51,6 +40,7 @@ from aioqueue.worlds.waker import in_event_loop
 
 if TYPE_CHECKING:
     from aioqueue.pipeline.nodes.node import Node
+    from aioqueue.pipeline.nodes.rows import State
 
 
 T_co = TypeVar("T_co", covariant=True)

@@ -21,15 +21,7 @@ from aioqueue.pipeline.batches.collation import Collator
 from aioqueue.pipeline.batches.layout import checked_objects
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.progress import packed, unpacked
-from aioqueue.pipeline.nodes.rows import (
-    Id,
-    LazyRows,
-    Row,
-    State,
-    id_in,
-    origin_of,
-    value_of,
-)
+from aioqueue.pipeline.nodes.rows import Id, LazyRows, Row, State, id_in, origin_of, value_of
 from aioqueue.pipeline.nodes.state_fields import HELD, LAYOUT, NUMBER, TEXT, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import MakingTransform

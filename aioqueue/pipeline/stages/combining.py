@@ -16,12 +16,7 @@ from aioqueue.pipeline.batches.batch_shape import AnyOf, BatchShape
 from aioqueue.pipeline.nodes.deferred import made
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
-from aioqueue.pipeline.nodes.rows import (
-    Id,
-    Row,
-    State,
-    WantedRows,
-)
+from aioqueue.pipeline.nodes.rows import Id, Row, State, WantedRows
 from aioqueue.pipeline.nodes.state_fields import COMMON, own_fields, write_fields
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
 from aioqueue.pipeline.stages.lengths import as_pipeline, length_of_source

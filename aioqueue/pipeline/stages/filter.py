@@ -9,18 +9,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from aioqueue import InvalidArgumentError
-from aioqueue.base.arguments import (
-    Answers,
-    function_name,
-    is_async,
-)
+from aioqueue.base.arguments import Answers, function_name, is_async
 from aioqueue.items.provenance import finish
 from aioqueue.pipeline.nodes.node import Node
-from aioqueue.pipeline.nodes.rows import (
-    ROW_ORIGIN,
-    ROW_VALUE,
-    Row,
-)
+from aioqueue.pipeline.nodes.rows import ROW_ORIGIN, ROW_VALUE, Row
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import Transform
 

@@ -13,11 +13,7 @@ from aioqueue.core.elements.philox import PhiloxWords
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, Taken
-from aioqueue.pipeline.nodes.rows import (
-    ROW_VALUE,
-    Row,
-    State,
-)
+from aioqueue.pipeline.nodes.rows import ROW_VALUE, Row, State
 from aioqueue.pipeline.nodes.state_fields import NUMBER, Field, Fields, is_amount, list_of
 from aioqueue.pipeline.stages.base import BuildContext
 from aioqueue.pipeline.stages.combining import CombiningNode, CombiningStage, Stop

@@ -8,12 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from aioqueue import sync
-from aioqueue.base.arguments import (
-    checked_count,
-    function_name,
-    is_async,
-    makes_several,
-)
+from aioqueue.base.arguments import checked_count, function_name, is_async, makes_several
 from aioqueue.base.hints import unexpected_keyword
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields, worker_fields

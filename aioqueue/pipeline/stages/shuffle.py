@@ -7,17 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from aioqueue.base.arguments import (
-    checked_count,
-)
+from aioqueue.base.arguments import checked_count
 from aioqueue.core.elements.philox import PhiloxWords
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.replay_log import KnownNames, NameColumns
-from aioqueue.pipeline.nodes.rows import (
-    Id,
-    Row,
-    State,
-)
+from aioqueue.pipeline.nodes.rows import Id, Row, State
 from aioqueue.pipeline.nodes.state_fields import HELD, NUMBER, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import HoldingTransform

@@ -6,16 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from aioqueue.base.arguments import (
-    checked_count,
-)
+from aioqueue.base.arguments import checked_count
 from aioqueue.core.elements.trees import mapped
 from aioqueue.pipeline.batches.collation import Uncollated
 from aioqueue.pipeline.batches.devices import BufferRing, Copied, DeviceCopier, Target, target_of
 from aioqueue.pipeline.nodes.node import Node
-from aioqueue.pipeline.nodes.rows import (
-    Row,
-)
+from aioqueue.pipeline.nodes.rows import Row
 from aioqueue.pipeline.nodes.state_fields import COMMON, WORKERS, Fields, NestedField, worker_fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import Transform

@@ -11,11 +11,7 @@ from aioqueue.items.positions import misplaced
 from aioqueue.items.provenance import DROPPED, unbatched
 from aioqueue.pipeline.batches.batch_shape import BatchShape, rows_in
 from aioqueue.pipeline.nodes.node import Node
-from aioqueue.pipeline.nodes.rows import (
-    Id,
-    Row,
-    State,
-)
+from aioqueue.pipeline.nodes.rows import Id, Row, State
 from aioqueue.pipeline.nodes.state_fields import HELD, NUMBER, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.pipeline.stages.transform import HoldingTransform

@@ -13,14 +13,7 @@ from aioqueue.items.provenance import joined
 from aioqueue.pipeline.batches.batch_shape import BatchShape, Beside
 from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.node import Node, Taken
-from aioqueue.pipeline.nodes.rows import (
-    ROW_INDEX,
-    ROW_SUB,
-    Row,
-    State,
-    origin_of,
-    value_of,
-)
+from aioqueue.pipeline.nodes.rows import ROW_INDEX, ROW_SUB, Row, State, origin_of, value_of
 from aioqueue.pipeline.nodes.state_fields import (
     COMMON,
     HELD,

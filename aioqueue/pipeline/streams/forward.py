@@ -8,30 +8,15 @@ a stop need not wait for an element that never arrives.
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterable,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-)
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
-from aioqueue.coordination.classify import (
-    Classification,
-    as_failure,
-    cause_of,
-    classify,
-)
+from aioqueue.coordination.classify import Classification, as_failure, cause_of, classify
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import describe_exception
-from aioqueue.pipeline.stream import (
-    AnyCoordinator,
-    AnyQueue,
-    PreparationInfo,
-)
+from aioqueue.pipeline.stream import AnyCoordinator, AnyQueue, PreparationInfo
 from aioqueue.sources.kinds.source import Source
 from aioqueue.sources.source_reader import aclose, close, failure_of_clean_up, next_of
 from aioqueue.sources.stream_base import BaseStream

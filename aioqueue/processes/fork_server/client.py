@@ -15,14 +15,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from io import BytesIO
-from multiprocessing import (
-    connection,
-    forkserver,
-    popen_forkserver,
-    reduction,
-    spawn,
-    util,
-)
+from multiprocessing import connection, forkserver, popen_forkserver, reduction, spawn, util
 from multiprocessing.connection import wait
 from multiprocessing.context import set_spawning_popen
 from typing import Any, Final

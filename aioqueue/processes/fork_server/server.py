@@ -32,13 +32,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aioqueue.processes.fork_server.bootstrap import (
-    COLD,
-    PARENT_DIED,
-    WARM,
-    ImportPlan,
-    Program,
-)
+from aioqueue.processes.fork_server.bootstrap import COLD, PARENT_DIED, WARM, ImportPlan, Program
 from aioqueue.system import posix
 
 

@@ -17,7 +17,7 @@ from itertools import groupby, islice
 from math import fsum
 from numbers import Real
 from os import PathLike
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count
@@ -33,11 +33,13 @@ from aioqueue.items.positions import (
     misplaced,
     refusing_wrong_values,
 )
-from aioqueue.items.quarantined import Quarantined
 from aioqueue.pipeline.pipeline import Pipeline, Stages
 from aioqueue.pipeline.stages.base import BaseStage
 from aioqueue.sources.base import BaseSource, Determined, Scan
 from aioqueue.sources.shuffling import derive_seed, resolved_seed
+
+if TYPE_CHECKING:
+    from aioqueue.items.quarantined import Quarantined
 
 T = TypeVar("T")
 

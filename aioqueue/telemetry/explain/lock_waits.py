@@ -11,11 +11,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from aioqueue.base.tracebacks import is_library_file, is_of_aioqueue
-from aioqueue.telemetry.explain.frames import (
-    coroutine_of,
-    current_frames,
-    without_collection,
-)
+from aioqueue.telemetry.explain.frames import coroutine_of, current_frames, without_collection
 from aioqueue.telemetry.explain.stacks import awaited_frames
 
 _LOCK_FUNCTIONS: Final = frozenset(

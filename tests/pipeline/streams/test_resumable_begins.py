@@ -17,13 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import aioqueue
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
-from aioqueue.inputs import (
-    batch,
-    bucket_by_sequence_length,
-    from_iterable,
-    numbers,
-    shuffle_batch,
-)
+from aioqueue.inputs import batch, bucket_by_sequence_length, from_iterable, numbers, shuffle_batch
 from tests.kit.exact import Exact
 from tests.kit.going import plain
 from tests.kit.pipelines import take
