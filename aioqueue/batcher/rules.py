@@ -152,7 +152,7 @@ class BatcherCore:
         where: Where,
         on_full: OnFull,
         name: str | None,
-        watchdog: float | None = None,
+        watchdog: float | None,
     ) -> None:
         self.function: Callable[..., Any] = checked_function(function)
         self.watchdog: float | None = checked_watchdog(watchdog)

@@ -304,6 +304,7 @@ STAGES: dict[type[Any], StageExample] = {
             "resume": "only an iterator with a state resumes, see test_iterables",
             "leaving": "an iterable for tasks, which threads cannot read",
             "failing": "it begins a pipeline, whose source is its own",
+            "finishing": "it begins a pipeline, whose source is its own",
             "ranks": "no order in common, see test_elastic",
             "trees": "it begins a pipeline, whose source is its own",
             "determinism": "it has one worker",
