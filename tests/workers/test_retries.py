@@ -348,7 +348,7 @@ class Hostile:
 
 APPENDING = """
 import sys
-from aioqueue.items.item import Quarantined
+from aioqueue.items.quarantined import Quarantined
 from aioqueue.items.quarantine import QuarantineFile
 file = QuarantineFile(sys.argv[1])
 for number in range(100):

@@ -20,7 +20,7 @@ from aioqueue.telemetry.views.matplotlib_picture import picture
 from aioqueue.telemetry.views.table import RunTable
 from tests.telemetry.fluid_model import Stage, Watching, history
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
 COLUMNS = 80
 
 
