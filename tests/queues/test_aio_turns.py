@@ -26,6 +26,7 @@ from aioqueue import OutOfRangeError, QueueClosedError
 from aioqueue.coordination.cancellations import Call, is_being_cancelled
 from aioqueue.worlds import asyncio as asyncio_waiting
 from aioqueue.worlds.asyncio import BUDGET, current_asyncio_waker
+from tests.kit.loops import NewLoop, nearly_used_up, new_loop
 from tests.kit.worlds import (
     KINDS,
     AsyncioWorld,
@@ -35,7 +36,6 @@ from tests.kit.worlds import (
     UvloopWorld,
     core_of,
 )
-from tests.queues.test_queue_core_cancellation import NewLoop, nearly_used_up, new_loop
 
 __all__ = ("new_loop",)  # a fixture
 

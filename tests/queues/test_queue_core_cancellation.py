@@ -24,32 +24,18 @@ import anyio
 import numpy as np
 import pytest
 import trio
-import uvloop
 
 import aioqueue
 from aioqueue import sync
 from aioqueue.errors import DeadlineExceededError, OutOfRangeError, QueueClosedError, QueueFull
 from aioqueue.testing import wait_until_waiting
-from aioqueue.worlds.asyncio import BUDGET, current_asyncio_waker
 from aioqueue.worlds.waker import ThreadWaker
+from tests.kit.loops import NewLoop, nearly_used_up, new_loop
 from tests.kit.worlds import KINDS, PATIENCE, AsyncioWorld, CancelledError, Kind, TaskWorld, waiting
 
+__all__ = ("new_loop",)  # a fixture
+
 FIFO = KINDS[0]
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
-
-
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def new_loop(request: pytest.FixtureRequest) -> Iterator[NewLoop]:
-    """Makes event loops, which are closed in the end."""
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    def make() -> asyncio.AbstractEventLoop:
-        loops.append(request.param())
-        return loops[-1]
-
-    yield make
-    for loop in loops:
-        loop.close()
 
 
 @dataclass(frozen=True)
@@ -280,15 +266,6 @@ async def make_moves(world: TaskWorld, moves: list[tuple[int, int, Callable[[], 
             if at == tick:
                 move()
         await world.tick()
-
-
-async def nearly_used_up() -> None:
-    """Have the next call of the running loop's tasks let others run."""
-    waker = current_asyncio_waker()
-    await waker.pause(BUDGET)
-    pause = waker.pause(BUDGET - 1)
-    with pytest.raises(StopIteration):  # not yet
-        pause.send(None)
 
 
 async def settle(ledger: Ledger, operation: Any) -> bool:
