@@ -324,7 +324,6 @@ CALLS: dict[str, Any] = {
     "python_io.tf_record_iterator": lambda f, path: next(f(path)),
     "train.summary_iterator": lambda f, path: next(f(path)),
     "python.ops.data_flow_ops.RecordInput": lambda f, path: f(path).get_yield_op(),
-    "io.parse_sequence_example": lambda f, path: f([b""], sequence_features=FEATURES)[1]["x"],
     "io.parse_single_sequence_example": lambda f, path: f(b"", sequence_features=FEATURES)[1]["x"],
 }
 """How to use what does not take one string."""

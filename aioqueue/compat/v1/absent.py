@@ -62,6 +62,7 @@ DATASETS = (
     " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, unbatch, prefetch;"
     " for the rest use Dataset.from_generator with a Python function"
 )
+SEQUENCES = "call tf.io.parse_single_sequence_example in Dataset.map, and pad with padded_batch"
 NEVER_NAMED = (
     "it is outside the scope (input pipelines, queues, coordination and variables), and no known"
     " script with queues uses it: compute it with NumPy in a tf.py_func"
@@ -132,6 +133,7 @@ REASONS: dict[str, str] = {
     **_named(EAGER, "contrib.eager enable_eager_execution enable_v2_behavior"),
     **_named(ESTIMATORS, "contrib.training.train estimator train.SessionManager"),
     **_named(LMDB, "LMDBReader"),
+    **_named(SEQUENCES, "parse_sequence_example io.parse_sequence_example"),
     **_named(
         NEVER_NAMED,
         "NodeDef audio batch_gather bincount bitwise dynamic_partition dynamic_stitch "

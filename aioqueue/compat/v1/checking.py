@@ -81,7 +81,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("google_crc32c", "google-crc32c", "tfrecord"),
     ),
     **dict.fromkeys(
-        ("decode_json_example", "io.parse_sequence_example", "io.parse_single_sequence_example"),
+        ("decode_json_example", "io.parse_single_sequence_example"),
         ("google.protobuf", "protobuf", "tfrecord"),
     ),
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
+from tests.compat.serialized import Slot, damaged, field, number, record
 
 pytest.importorskip("google.protobuf", reason="the extra `tfrecord` is not installed")
 
@@ -352,16 +355,178 @@ def test_steps_that_cannot_be_of_one_size_are_told_all_at_once(sess: Any) -> Non
         sess.run(made)
 
 
-@pytest.mark.parametrize("parse", [tf.parse_example, tf.parse_sequence_example])
-def test_names_are_as_many_as_examples_or_none(sess: Any, parse: Any) -> None:
+def test_names_are_as_many_as_examples_or_none(sess: Any) -> None:
     features = {"a": tf.FixedLenFeature([], tf.int64, 3)}
 
     def parsed(names: Any) -> Any:
-        found = parse(["", ""], features, example_names=names)
-        return sess.run(found["a"] if isinstance(found, dict) else found[0]["a"]).tolist()
+        found = tf.parse_example(["", ""], features, example_names=names)
+        return sess.run(found["a"]).tolist()
 
     assert parsed(np.empty(0, object)) == parsed(["x", "y"]) == [3, 3]
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"name\.shape=\[1\], ser\w+\.shape=\[2\]"
     ):
         parsed(["x"])
+
+
+class TestAsTensorFlowDoes:
+    """What its parser makes of messages that protobuf would read otherwise, or not at all."""
+
+    @staticmethod
+    def ids(data: bytes) -> Any:
+        with tf.Graph().as_default(), tf.Session() as session:
+            parsed = tf.parse_example([data], {"i": tf.VarLenFeature(tf.int64)})
+            return session.run(parsed["i"]).values.tolist()
+
+    @staticmethod
+    def entry(*values: int) -> bytes:
+        packed = b"".join(map(number, values))
+        feature = field(0x1A, field(0x0A, packed))
+        return field(0x0A, field(0x0A, b"i") + field(0x12, feature))
+
+    def test_the_last_of_two_entries_counts(self) -> None:
+        assert self.ids(field(0x0A, self.entry(1, 2) + self.entry(3))) == [3]
+        assert self.ids(field(0x0A, self.entry(1)) + field(0x0A, self.entry(2))) == [2]
+
+    def test_only_the_first_packed_field_counts(self) -> None:
+        lists = field(0x0A, number(1)) + field(0x0A, number(2))
+        entry = field(0x0A, field(0x0A, b"i") + field(0x12, field(0x1A, lists)))
+        assert self.ids(field(0x0A, entry)) == [1]
+
+    def test_a_length_beyond_the_end_means_the_end(self) -> None:
+        assert self.ids(field(0x0A, self.entry(1) + self.entry(2))[:-12]) == [1]
+
+    def test_what_nobody_asks_for_may_be_anything(self) -> None:
+        other = field(0x0A, field(0x0A, b"o") + field(0x12, b"anything"))
+        assert self.ids(field(0x0A, self.entry(1) + other)) == [1]
+
+    def test_lists_need_not_be_packed(self) -> None:
+        lists = b"\x08" + number(1) + b"\x08" + number(-2)
+        entry = field(0x0A, field(0x0A, b"i") + field(0x12, field(0x1A, lists)))
+        assert self.ids(field(0x0A, entry)) == [1, -2]
+
+    @pytest.mark.parametrize("entry", [b"\x0a\x01i", b"\x12\x00", b"\x0a\x01i\x12\x00\x12\x00"])
+    def test_an_entry_has_two_fields(self, entry: bytes) -> None:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse example input"):
+            self.ids(field(0x0A, field(0x0A, entry)))
+
+    @pytest.mark.parametrize(
+        ("kind", "feature", "alone", "in_batch"),
+        [
+            (
+                tf.FixedLenFeature([2], tf.string),
+                field(0x0A, field(0x0A, b"x")),
+                "Key: i.  Can't parse serialized Example: Some bytes_list slice was not parsed.",
+                "Number of bytes values != expected.  Values size: 1 but output shape: [2]",
+            ),
+            (
+                tf.FixedLenFeature([], tf.string),
+                field(0x0A, field(0x0A, b"x") * 2),
+                "Key: i.  Can't parse serialized Example: Parsing bytes_list failed.",
+                "Can't parse serialized Example.",
+            ),
+            (
+                tf.VarLenFeature(tf.string),
+                b"\x0a\x05\x0a\x10x",
+                "Key: i.  Can't parse serialized Example: Could not get num elements in"
+                " bytes_list.",
+                "Can't parse serialized Example.",
+            ),
+            (
+                tf.FixedLenFeature([2], tf.float32),
+                field(0x12, field(0x0A, struct.pack("<f", 1))),
+                "Key: i.  Can't parse serialized Example: Some float_list slice was not parsed.",
+                "Number of float values != expected.  Values size: 1 but output shape: [2]",
+            ),
+            (
+                tf.VarLenFeature(tf.float32),
+                b"\x12\x03\x0a\x20x",
+                "Key: i.  Can't parse serialized Example: Parsing float_list failed.",
+                "Can't parse serialized Example.",
+            ),
+            (
+                tf.VarLenFeature(tf.int64),
+                b"\x1a\x03\x0a\x01\xff",
+                "Key: i.  Can't parse serialized Example: Parsing int64_list failed.",
+                "Can't parse serialized Example.",
+            ),
+            (tf.VarLenFeature(tf.int64), b"\x22\x01a", "Unsupported datatype.", ""),
+        ],
+    )
+    def test_words(self, kind: Any, feature: bytes, alone: str, in_batch: str) -> None:
+        entry = field(0x0A, field(0x0A, b"i") + field(0x12, feature))
+        data = field(0x0A, entry)
+        whole = f"Name: <unknown>, Key: i, Index: 0.  {in_batch}" if in_batch else alone
+        with tf.Graph().as_default(), tf.Session() as session:
+            for parsed, words in (
+                (tf.parse_single_example(data, {"i": kind}), alone),
+                (tf.parse_example([data], {"i": kind}), whole),
+                (tf.parse_example([data] * 9, {"i": kind}), whole),
+            ):
+                with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+                    session.run(parsed)
+                assert caught.value.message.split("\n")[0].strip() == words
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (
+            {"a": tf.FixedLenFeature([], tf.int64), "s": tf.SparseFeature("a", "v", tf.int64, 5)},
+            "Dense and sparse keys must not intersect",
+        ),
+        (
+            {"a": tf.VarLenFeature(tf.string), "s": tf.SparseFeature("a", "v", tf.int64, 5)},
+            "Conflicting type string vs int64 for feature a",
+        ),
+    ],
+)
+def test_features_that_share_a_key(features: Any, message: str) -> None:
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        tf.parse_example([b""], features)
+
+
+def test_the_first_wrong_example_is_told() -> None:
+    """Whatever columns come first."""
+    good = field(0x0A, TestAsTensorFlowDoes.entry(1))
+    wanted = {"a": tf.VarLenFeature(tf.int64), "i": tf.FixedLenFeature([], tf.int64)}
+    wrong = field(0x0A, field(0x0A, field(0x0A, b"a") + field(0x12, b"\x12\x02\x0a\x00")))
+    with tf.Graph().as_default(), tf.Session() as session:
+        parsed = tf.parse_example([good] * 8 + [field(0x0A, b""), wrong], wanted)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Feature: i"):
+            session.run(parsed)
+
+
+NUMBERS = [sign * 2**power + more for power in range(63) for sign in (1, -1) for more in (-1, 0, 1)]
+
+
+def test_numbers_of_every_length() -> None:
+    packed = field(0x0A, b"".join(map(number, NUMBERS)))
+    entry = field(0x0A, field(0x0A, b"i") + field(0x12, field(0x1A, packed)))
+    assert TestAsTensorFlowDoes.ids(field(0x0A, entry)) == NUMBERS
+
+
+def test_damaged_records_are_refused_or_read() -> None:
+    """Whatever is in them, nothing else is raised, and those around them are read as before."""
+    slots = [Slot("i", "int64", 1), Slot("s", "string"), Slot("f", "float", 3)]
+    draw = random.Random(4)
+    serialized = tf.placeholder(tf.string, [None])
+    wanted = {
+        "i": tf.FixedLenFeature([], tf.int64, 5),
+        "s": tf.VarLenFeature(tf.string),
+        "f": tf.FixedLenFeature([3], tf.float32, [1.0, 2.0, 3.0]),
+    }
+    parsed = tf.parse_example(serialized, wanted)
+    refused = 0
+    with tf.Session() as session:
+        for _ in range(300):
+            whole = record(draw, slots, plain=True)
+            odd = damaged(draw, record(draw, slots, plain=draw.random() < 0.5))
+            try:
+                found = session.run(parsed, {serialized: [whole, odd]})
+            except tf.errors.InvalidArgumentError:
+                refused += 1
+            else:
+                (single,) = session.run(parsed["i"], {serialized: [whole]})
+                assert found["i"][0] == single
+    assert 30 < refused < 270
