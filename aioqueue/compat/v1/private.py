@@ -29,7 +29,7 @@ from aioqueue.compat.v1.ops.sparse import (
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 from aioqueue.compat.v1.ops.switching import merge, switch
 from aioqueue.compat.v1.queues.staging import StagingArea
-from aioqueue.compat.v1.readers.record_input import RecordInput
+from aioqueue.compat.v1.readers.readers import RecordInput
 
 __all__ = (
     "ABSENT",

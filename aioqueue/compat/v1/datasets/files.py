@@ -16,13 +16,13 @@ from aioqueue.compat.v1.datasets.elements import DatasetRun, Start, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.file_errors import file_errors
-from aioqueue.compat.v1.readers.formats import (
+from aioqueue.compat.v1.readers.records import (
     Record,
-    fixed_length_records,
+    TFRecordOptions,
+    fixed_length_file,
     line_file,
     tf_record_file,
 )
-from aioqueue.compat.v1.readers.records import TFRecordOptions
 
 __all__ = ("FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
 
@@ -110,9 +110,7 @@ class FixedLengthRecordDataset(Dataset):
                     raise invalid(f"`{name}` must be {'>= 0' if not least else '> 0'}")
             if not compression and "://" not in path:
                 _check_multiple(path, record_bytes, header, footer)
-            return fixed_length_records(record_bytes, header, footer, 0, compression)(
-                os.fsencode(path)
-            )
+            return fixed_length_file(path, record_bytes, header, footer, 0, compression)
 
         _of_files(self, filenames, read)
 

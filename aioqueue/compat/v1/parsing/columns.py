@@ -31,13 +31,7 @@ TYPES: dict[str, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """One feature of every row.
-
-    Attributes:
-        flat: the values, row after row.
-        counts: int64 ``[rows]``: how many each row has.
-        there: bool ``[rows]``: which rows have the feature, maybe without a value.
-    """
+    """One feature of every row."""
 
     flat: Array
     counts: Array
@@ -64,12 +58,7 @@ def count_of(chunk: Chunk, kind: str) -> int:
 
 
 class Column:
-    """One or more tensors of a batch, made of one feature of every row.
-
-    Args:
-        key: its name.
-        kind: ``"string"``, ``"float"`` or ``"int64"``.
-    """
+    """One or more tensors of a batch, made of one feature of every row."""
 
     is_sparse = False
     must_be_there = False
@@ -99,12 +88,7 @@ class Column:
         return f"Data types don't match. {types}"
 
     def batch(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
-        """The tensors of a batch; several for a sparse column.
-
-        Args:
-            parts: the values of each of its `parts`, which fit.
-            default: what stands for a feature that is not there; None if nothing does.
-        """
+        """The tensors of a batch; several for a sparse column."""
         raise NotImplementedError
 
     def single(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:

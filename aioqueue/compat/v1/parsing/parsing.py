@@ -209,14 +209,7 @@ def _chunk(features: Mapping[str, Any], column: Column, default: Array | None) -
 
 
 class _StepsColumn(Column):
-    """One feature of every step of sequences.
-
-    Args:
-        key: its name.
-        kind: as for every column.
-        shape: of the values of one step; None if their number varies, for a sparse tensor.
-        may_miss: whether a sequence may lack it, and has no steps then.
-    """
+    """One feature of every step of sequences."""
 
     def __init__(self, key: str, kind: str, shape: tuple[int, ...] | None, may_miss: bool) -> None:
         super().__init__(key, kind)
@@ -228,12 +221,7 @@ class _StepsColumn(Column):
         )
 
     def of_sequence(self, lists: Mapping[str, Any], name: str) -> tuple[Array, ...]:
-        """The arrays of one sequence.
-
-        Args:
-            lists: its lists of steps.
-            name: what messages call it.
-        """
+        """The arrays of one sequence."""
         if self.key not in lists and not self._may_miss:
             raise invalid(
                 f"Name: {name}, Feature list '{self.key}' is required but could"
@@ -319,12 +307,7 @@ class _Parser:
         values: Callable[[Column, Array | None], Sequence[Values]],
         defaults: Sequence[Any],
     ) -> list[Any]:
-        """The values of all outputs.
-
-        Args:
-            values: gives the values of the parts of a column, which has a default or None.
-            defaults: what the op gets for `defaults`.
-        """
+        """The values of all outputs."""
         found: list[Any] = []
         for column, place in self.columns.values():
             # A scalar string is no array by itself.
@@ -354,11 +337,7 @@ def _names(example_names: Any) -> list[Tensor]:
 
 
 def _labels(called: Any, count: int) -> list[str | None]:
-    """What messages call each of so many examples; None for those that have no name.
-
-    Raises:
-        InvalidArgumentError: there are names, but not as many.
-    """
+    """What messages call each of so many examples; None for those that have no name."""
     names = () if called is None else np.ravel(np.asarray(called, object)).tolist()
     if len(names) not in (0, count):
         raise invalid(
@@ -410,11 +389,7 @@ def _column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...]]:
 
 
 def _check_keys(columns: Sequence[Column]) -> None:
-    """Features may share a key if all are sparse, and of one kind.
-
-    Raises:
-        ValueError: they do otherwise.
-    """
+    """Features may share a key if all are sparse, and of one kind."""
     dense = [column.key for column in columns if not column.is_sparse]
     sparse: dict[str, str] = {}
     for part in (part for column in columns if column.is_sparse for part in column.parts):

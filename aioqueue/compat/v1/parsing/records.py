@@ -51,12 +51,7 @@ class _DamagedError(Exception):
 
 
 class RecordReader:
-    """Reads columns of serialized examples, one example after another.
-
-    Args:
-        columns: what to read: one feature each, no key twice.
-        have_default: the keys of those with a default for rows that lack the feature.
-    """
+    """Reads columns of serialized examples, one example after another."""
 
     def __init__(self, columns: Sequence[Column], have_default: Collection[str]) -> None:
         self._columns = {column.key.encode(): column for column in columns}
@@ -65,15 +60,7 @@ class RecordReader:
         ]
 
     def batch(self, records: Sequence[bytes], names: Sequence[str | None]) -> list[Values]:
-        """The values of every column in a batch.
-
-        Args:
-            records: the serialized examples.
-            names: what error messages call each of them.
-
-        Raises:
-            InvalidArgumentError: of the first example that is damaged, or does not fit.
-        """
+        """The values of every column in a batch."""
         pairs = enumerate(zip(records, names, strict=True))
         return self._values(
             [self._row(record, _BatchWords(name, at)) for at, (record, name) in pairs]
