@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.contrib.staging import StagingArea
+from aioqueue.compat.v1.queues.staging import StagingArea
 from aioqueue.compat.v1.readers.readers import RecordInput
 from tests.compat.steps import Step
 

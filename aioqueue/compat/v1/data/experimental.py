@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.datasets.grouping import (
+from aioqueue.compat.v1.datasets.dataset import (
     bucket_by_sequence_length,
     group_by_window,
     map_and_batch,
