@@ -14,8 +14,7 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
 from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, GRAPHS, LAYERS, TRAINING
 from aioqueue.compat.v1.checking import INERT, NEEDS, REFUSED, SUMMARIES, check
-from aioqueue.compat.v1.protos.examples import example_classes
-from aioqueue.compat.v1.protos.summaries import summary_classes
+from aioqueue.compat.v1.protos import example_classes, summary_classes
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
 from aioqueue.readers.tfrecord import required_crc32c

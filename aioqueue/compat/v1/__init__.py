@@ -169,8 +169,8 @@ from aioqueue.compat.v1.ops.variables import (
 )
 from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
-from aioqueue.compat.v1.protos.summaries import MESSAGES as _MESSAGES
-from aioqueue.compat.v1.protos.summaries import summary_classes as _summary_classes
+from aioqueue.compat.v1.protos import SUMMARY_MESSAGES as _MESSAGES
+from aioqueue.compat.v1.protos import summary_classes as _summary_classes
 from aioqueue.compat.v1.queues.queues import *
 from aioqueue.compat.v1.readers.readers import *
 from aioqueue.compat.v1.session.config import *

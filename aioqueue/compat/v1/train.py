@@ -26,7 +26,7 @@ from aioqueue.compat.v1.inputs.batchers import (
 from aioqueue.compat.v1.inputs.producers import *
 from aioqueue.compat.v1.ops import global_step as _global_step
 from aioqueue.compat.v1.ops.global_step import *
-from aioqueue.compat.v1.protos.examples import MESSAGES, example_classes
+from aioqueue.compat.v1.protos import EXAMPLE_MESSAGES, example_classes
 from aioqueue.compat.v1.queues import servers as _servers
 from aioqueue.compat.v1.queues.servers import *
 from aioqueue.compat.v1.readers.records import summary_iterator
@@ -111,7 +111,7 @@ __all__ += queue_runner.__all__
 # They need protobuf, an extra, and are made when they are asked for.
 _DEFERRED: dict[str, Callable[[], Any]] = {
     name: lambda name=name: example_classes()[name]  # type: ignore[misc]
-    for name in MESSAGES
+    for name in EXAMPLE_MESSAGES
 }
 
 __getattr__ = names_of(__name__, deferred=_DEFERRED)

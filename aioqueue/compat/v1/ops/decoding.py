@@ -14,7 +14,7 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, invalid
 from aioqueue.compat.v1.ops.numbers import NUMERIC, c_name, parse_number
 from aioqueue.compat.v1.ops.text import map_strings
-from aioqueue.compat.v1.protos.examples import example_classes
+from aioqueue.compat.v1.protos import example_classes
 
 __all__ = (
     "decode_base64",

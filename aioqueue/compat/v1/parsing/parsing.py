@@ -29,8 +29,8 @@ from aioqueue.compat.v1.parsing.columns import (
     Values,
 )
 from aioqueue.compat.v1.parsing.records import RecordReader
-from aioqueue.compat.v1.protos.examples import KINDS as LISTS
-from aioqueue.compat.v1.protos.examples import example_classes, feature_values
+from aioqueue.compat.v1.protos import KINDS as LISTS
+from aioqueue.compat.v1.protos import example_classes, feature_values
 
 __all__ = (
     "FixedLenFeature",

@@ -28,7 +28,7 @@ from aioqueue.compat.v1.ops.arrays import reshape
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.files import glob_files
 from aioqueue.compat.v1.ops.joining import split
-from aioqueue.compat.v1.protos.messages import message_classes
+from aioqueue.compat.v1.protos import message_classes
 from aioqueue.compat.v1.queues.resources import QueueResource
 from aioqueue.compat.v1.readers.records import (
     Opener,
@@ -243,13 +243,10 @@ def _checked_work(queue: QueueResource, item: Any) -> bytes:
 
 @cache
 def _state_class() -> Any:
-    fields = {
-        "work_started": "int64",
-        "work_finished": "int64",
-        "num_records_produced": "int64",
-        "current_work": "bytes",
+    schema = {
+        "ReaderBaseState": "work_started int64, work_finished int64, num_records_produced int64,"
+        " current_work bytes"
     }
-    schema = {"ReaderBaseState": fields}
     return message_classes("tensorflow/core/framework/reader_base.proto", schema)["ReaderBaseState"]
 
 

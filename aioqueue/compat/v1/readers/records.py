@@ -17,7 +17,7 @@ from aioqueue import inputs
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.file_errors import file_errors
 from aioqueue.compat.v1.ops.filesystems import failing_as, filesystem
-from aioqueue.compat.v1.protos.summaries import summary_classes
+from aioqueue.compat.v1.protos import summary_classes
 
 
 class Record(NamedTuple):
