@@ -28,15 +28,6 @@ class Blocks(threading.local, Generic[OpT, BodyT]):
     """What applies to new operations: their control dependencies, function body and container.
 
     Each thread has blocks of its own.
-
-    Args:
-        beginning: the control dependencies that a thread starts with when it first uses the graph;
-            the list may be changed later.
-
-    Attributes:
-        body: the function body that is being traced, if one is.
-        container: the name of the container for what operations keep; ``""`` for the default.
-        controllers: the control dependencies around, the outermost first.
     """
 
     def __init__(self, beginning: list[_Controller[OpT]]) -> None:
@@ -46,11 +37,7 @@ class Blocks(threading.local, Generic[OpT, BodyT]):
 
     @contextmanager
     def after(self, operations: Collection[OpT] | None) -> Iterator[None]:
-        """Operations made within the block run after these.
-
-        Args:
-            operations: None to be free of those that the blocks around it name.
-        """
+        """Operations made within the block run after these; None frees them of those around."""
         controller = _Controller(operations)
         around = [] if controller.clears else self.controllers
         with self._replaced("controllers", [*around, controller]):
@@ -69,11 +56,7 @@ class Blocks(threading.local, Generic[OpT, BodyT]):
             yield
 
     def controls(self, makers: Collection[OpT]) -> list[OpT]:
-        """What must come before a new operation, less what its inputs imply.
-
-        Args:
-            makers: the operations that make its inputs.
-        """
+        """What must come before a new operation, less what its inputs imply."""
         found: dict[OpT, None] = {}
         for controller in self.controllers:
             if controller.seen.isdisjoint(makers):

@@ -17,15 +17,7 @@ __all__ = ("trace",)
 
 
 def trace(graph: Graph, function: Callable[[], Any]) -> tuple[Body, Any]:
-    """Call `function` so that the operations that it makes are part of a new body.
-
-    Args:
-        graph: to which they are added.
-        function: called once; placeholders that it makes are the body's arguments.
-
-    Returns:
-        The body and what `function` returned.
-    """
+    """Call `function` so that the operations that it makes are part of a new body."""
     body = Body(graph)
     with graph.as_default(), graph.building_in(body):
         return body, function()

@@ -47,12 +47,7 @@ class Collections:
             self.add_to_collection(name, value)
 
     def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
-        """A copy of a collection.
-
-        Args:
-            name: of the collection; one that nothing was added to is empty.
-            scope: a regular expression: only items whose ``.name`` begins with a match.
-        """
+        """A copy of a collection."""
         with self._collections_lock:
             items = list(self._collections.get(name, ()))
         if scope is None:

@@ -39,11 +39,7 @@ def get_default_graph() -> Graph:
 
 
 def reset_default_graph() -> None:
-    """Begin the thread's default graph anew.
-
-    Raises:
-        AssertionError: within a ``with graph.as_default():`` block.
-    """
+    """Begin the thread's default graph anew."""
     if len(default_graphs):
         raise AssertionError(
             "Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared "
@@ -53,11 +49,7 @@ def reset_default_graph() -> None:
 
 
 def graph_of(inputs: Sequence[Tensor]) -> Graph:
-    """The graph that an operation with these inputs belongs to.
-
-    Raises:
-        ValueError: they are of several graphs.
-    """
+    """The graph that an operation with these inputs belongs to."""
     if not inputs:
         return get_default_graph()
     first = inputs[0]

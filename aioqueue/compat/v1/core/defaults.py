@@ -57,18 +57,7 @@ default_sessions: DefaultStack[Any] = DefaultStack()
 
 
 def session_for(session: Any, graph: object, doing: str, method: str, whose: str) -> Any:
-    """The session given, or else the default one, if it is one of this graph.
-
-    Args:
-        session: what the caller was given; None for the default.
-        graph: of what is to be run.
-        doing: what for, for messages.
-        method: of the tensor or operation, for messages.
-        whose: the graph's owner, for messages.
-
-    Raises:
-        ValueError: there is no session, or its graph is another one.
-    """
+    """The session given, or else the default one, if it is one of this graph."""
     if session is not None:
         if session.graph is not graph:
             raise ValueError(

@@ -41,11 +41,6 @@ class DType:
     """The type of a tensor's elements.
 
     Equal to whatever `as_dtype` makes the same of: ``tf.float32 == np.float32 == "float32"``.
-
-    Args:
-        name: TensorFlow's name.
-        enum: TensorFlow's number, which serialized records carry.
-        numpy_type: the NumPy type that holds such values.
     """
 
     __slots__ = ("_enum", "_name", "_numpy", "_numpy_type")
@@ -113,20 +108,12 @@ class DType:
 
     @property
     def min(self) -> Any:
-        """The smallest value.
-
-        Raises:
-            TypeError: strings, handles and complex numbers have none.
-        """
+        """The smallest value."""
         return self._limits("minimum")[0]
 
     @property
     def max(self) -> Any:
-        """The largest value.
-
-        Raises:
-            TypeError: strings, handles and complex numbers have none.
-        """
+        """The largest value."""
         return self._limits("maximum")[1]
 
     @property
@@ -221,15 +208,7 @@ _BY_KEY: dict[Any, DType] = {
 
 
 def as_dtype(type_value: Any) -> DType:
-    """The `DType` that `type_value` means.
-
-    Args:
-        type_value: a `DType`, its name or number, a NumPy dtype or type, or a Python type
-            (``float`` is float32 and ``int`` is int32, as in TensorFlow).
-
-    Raises:
-        TypeError: it means none.
-    """
+    """The `DType` that `type_value` means."""
     if isinstance(type_value, DType):
         return type_value
     try:

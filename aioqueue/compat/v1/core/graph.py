@@ -82,11 +82,7 @@ class Tensor(Operators["Tensor"]):
         return self._shape
 
     def set_shape(self, shape: Any) -> None:
-        """Add to what is known of the shape.
-
-        Raises:
-            ValueError: it contradicts what is known.
-        """
+        """Add to what is known of the shape."""
         shape = as_shape(shape)
         check_equal_dims(self._shape, shape)
         self._shape = self._shape.merge_with(shape)
@@ -96,11 +92,7 @@ class Tensor(Operators["Tensor"]):
         return list(self._consumers)
 
     def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
-        """The value, computed by `session` or else by the default session.
-
-        Raises:
-            ValueError: there is no session, or its graph is another one.
-        """
+        """The value, computed by `session` or else by the default session."""
         return session_for(
             session, self.graph, "evaluate tensor", "eval", "the tensor's graph"
         ).run(self, feed_dict)
@@ -229,11 +221,7 @@ class Operation:
         return self._outputs
 
     def get_attr(self, name: str) -> Any:
-        """One of `attrs`; text as bytes.
-
-        Raises:
-            ValueError: it has none of that name.
-        """
+        """One of `attrs`; text as bytes."""
         try:
             found = self.attrs[name]
         except KeyError:
@@ -243,11 +231,7 @@ class Operation:
         return found.encode() if isinstance(found, str) else found
 
     def run(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> None:
-        """Run it, in `session` or else in the default session.
-
-        Raises:
-            ValueError: there is no session, or its graph is another one.
-        """
+        """Run it, in `session` or else in the default session."""
         session_for(session, self._graph, "execute operation", "run", "the operation's graph").run(
             self, feed_dict
         )
@@ -285,11 +269,7 @@ class Body:
         return any(one.waits for one in self.operations)
 
     def admit(self, inputs: Sequence[Tensor], controls: Sequence[Operation]) -> list[Operation]:
-        """Note what a new operation of this body takes from outside.
-
-        Returns:
-            Those of its control inputs that are part of the body.
-        """
+        """Note what a new operation takes from outside: its control inputs that are inside."""
         for one in inputs:
             self.capture(one)
         inside = []
@@ -370,10 +350,6 @@ class Graph(NameScopes, Collections):
                 ``attrs["try_now"]``, a kernel that answers `WOULD_WAIT` instead of blocking.
             attrs: what else is to be known of it. An operation that keeps something from run to run
                 has a ``"container"`` among them, which is filled in here.
-
-        Raises:
-            RuntimeError: the graph is finalized.
-            ValueError: the name is not valid, or an input belongs to another graph.
         """
         self.check_not_finalized()
         for one in inputs:
@@ -409,12 +385,7 @@ class Graph(NameScopes, Collections):
         return list(self._operations.values())
 
     def get_operation_by_name(self, name: str) -> Operation:
-        """The operation of that name.
-
-        Raises:
-            KeyError: the graph has nothing of this name.
-            TypeError: `name` is not a string.
-        """
+        """The operation of that name."""
         if not isinstance(name, str):
             raise TypeError(f"Operation names are strings (or similar), not {_kind(name)}.")
         found = self.as_graph_element(name, allow_tensor=False)
@@ -422,12 +393,7 @@ class Graph(NameScopes, Collections):
         return found
 
     def get_tensor_by_name(self, name: str) -> Tensor:
-        """The tensor of that name, ``"<operation>:<index>"``.
-
-        Raises:
-            KeyError: the graph has nothing of this name.
-            TypeError: `name` is not a string.
-        """
+        """The tensor of that name, ``"<operation>:<index>"``."""
         if not isinstance(name, str):
             raise TypeError(f"Tensor names are strings (or similar), not {_kind(name)}.")
         found = self.as_graph_element(name, allow_operation=False)
@@ -437,19 +403,7 @@ class Graph(NameScopes, Collections):
     def as_graph_element(
         self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True
     ) -> Tensor | Operation:
-        """The tensor or operation that `obj` is, names, or stands for.
-
-        Args:
-            obj: a `Tensor`, an `Operation`, a name, or anything with ``_as_graph_element()``,
-                such as a variable.
-            allow_tensor: whether it may be a tensor.
-            allow_operation: whether it may be an operation.
-
-        Raises:
-            KeyError: nothing has that name.
-            TypeError: it stands for nothing of the kind allowed.
-            ValueError: it is of another graph, or a name of the wrong form.
-        """
+        """The tensor or operation that `obj` is, names, or stands for."""
         if type(obj) is Tensor and allow_tensor and obj.graph is self:
             return obj  # nearly always
         wanted = " or ".join(
@@ -514,12 +468,7 @@ class Graph(NameScopes, Collections):
 
     @contextmanager
     def control_dependencies(self, control_inputs: Iterable[Any] | None) -> Iterator[None]:
-        """Operations made within the block run after these.
-
-        Args:
-            control_inputs: operations, tensors, variables or names; None to be free of those that
-                the blocks around it name.
-        """
+        """Operations made within the block run after these."""
         if control_inputs is not None and not isinstance(control_inputs, Iterable):
             raise TypeError(
                 f"control_inputs: got {control_inputs!r}; expected a list of operations and "
@@ -550,9 +499,6 @@ class Graph(NameScopes, Collections):
 
         Those of one shared name in two containers are two, and `Session.reset` can release the
         containers of a server one by one.
-
-        Args:
-            container_name: any string; ``""`` for the default.
         """
         with self._blocks.within(container_name):
             yield container_name

@@ -50,12 +50,7 @@ class NameScopes:
         self._scope = _Scope()
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """`name` in the current name scope, with ``_1``, ``_2``, ... if it is taken.
-
-        Args:
-            name: of an operation or a scope.
-            mark_as_used: whether the result is taken from now on.
-        """
+        """`name` in the current name scope, with ``_1``, ``_2``, ... if it is taken."""
         with self._names_lock:
             full = f"{self._scope.name}/{name}" if self._scope.name else name
             key = full.lower()  # names differ by more than case: some file systems need it
@@ -74,15 +69,7 @@ class NameScopes:
 
     @contextmanager
     def name_scope(self, name: str | None) -> Iterator[str]:
-        """Names made within the block begin with this one, made unique, and ``/``.
-
-        Args:
-            name: of the scope; with a ``/`` at its end an existing scope is entered again; None
-                or ``""`` for the top.
-
-        Raises:
-            ValueError: it is no valid name.
-        """
+        """Names made within the block begin with this one, made unique, and ``/``."""
         outer = self._scope.name
         if name:
             pattern = _SCOPE_NAME if outer else _NAME

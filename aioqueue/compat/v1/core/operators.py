@@ -71,15 +71,7 @@ class Operators(Generic[T_co]):
 
     @classmethod
     def _override_operator(cls, operator: str, function: Callable[..., Any]) -> None:
-        """Define what an operator does with tensors. You can define each operator once.
-
-        Args:
-            operator: its method, such as ``"__add__"``.
-            function: takes what the method takes, the tensor first.
-
-        Raises:
-            ValueError: the operator has a function already, or cannot be overridden.
-        """
+        """Define what an operator does with tensors. You can define each operator once."""
         if operator not in cls.OVERLOADABLE_OPERATORS:
             raise ValueError(f"Overriding {operator} is disallowed")
         # Not `getattr`: it finds what every object has, such as `object.__lt__`, and what every

@@ -70,14 +70,6 @@ class name_scope:  # noqa: N801  # TensorFlow's name
     """Names of operations made within ``with tf.name_scope(name) as scope:`` begin with `name`.
 
     The block's graph, that of the tensors in `values`, is the default graph within the block.
-
-    Args:
-        name: of the scope; made unique, unless it ends in ``/``.
-        default_name: used if `name` is None.
-        values: tensors that are passed to the function whose scope it is.
-
-    Raises:
-        TypeError: neither a name nor a default name is a string, and `values` are given.
     """
 
     def __init__(
@@ -133,12 +125,7 @@ def op_scope(
 
 
 def control_dependencies(control_inputs: Iterable[Any] | None) -> AbstractContextManager[None]:
-    """Operations of the default graph made within the block run after these.
-
-    Args:
-        control_inputs: operations, tensors, variables or names; None to be free of those that the
-            blocks around it name.
-    """
+    """Operations of the default graph made within the block run after these."""
     return get_default_graph().control_dependencies(control_inputs)
 
 
@@ -192,13 +179,6 @@ def get_seed(op_seed: int | None, graph: Graph | None = None) -> tuple[int | Non
 
     An op without a seed of its own, in a graph that has one, gets the number of operations made so
     far. Neither: no seeds, and other numbers each time.
-
-    Args:
-        op_seed: what the op was given.
-        graph: where the op will be; the default graph if None.
-
-    Returns:
-        The graph's seed and the op's seed, each modulo ``2**31 - 1``; both None for none.
     """
     graph = get_default_graph() if graph is None else graph
     if graph.seed is None and op_seed is None:

@@ -27,13 +27,6 @@ class Dimension:
     """One dimension of a static shape: a number of elements, or unknown.
 
     Arithmetic and comparison with an unknown dimension give an unknown one and ``None``.
-
-    Args:
-        value: an integer >= 0, another `Dimension`, or None for unknown.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: negative.
     """
 
     __slots__ = ("_value",)
@@ -71,11 +64,7 @@ class Dimension:
             raise ValueError(f"Dimensions {self} and {as_dimension(other)} are not compatible")
 
     def merge_with(self, other: Any) -> Dimension:
-        """What is known from both.
-
-        Raises:
-            ValueError: they contradict each other.
-        """
+        """What is known from both."""
         known = as_dimension(other)
         self.assert_is_compatible_with(known)
         return known if self._value is None else self
@@ -173,12 +162,7 @@ def as_dimension(value: Any) -> Dimension:
 
 
 class TensorShape:
-    """The static shape of a tensor: dimensions, some of them unknown, or nothing known at all.
-
-    Args:
-        dims: a list of integers, `Dimension` or None; a `TensorShape`; an integer for one
-            dimension; None if not even the number of dimensions is known.
-    """
+    """The static shape of a tensor: dimensions, some of them unknown, or nothing known at all."""
 
     __slots__ = ("_dims",)
 
@@ -210,11 +194,7 @@ class TensorShape:
     rank = ndims
 
     def as_list(self) -> list[int | None]:
-        """The dimensions as integers or None.
-
-        Raises:
-            ValueError: their number is unknown.
-        """
+        """The dimensions as integers or None."""
         if self._dims is None:
             raise ValueError("as_list() is not defined on an unknown TensorShape.")
         return list(self._dims)
@@ -259,11 +239,7 @@ class TensorShape:
             raise ValueError(f"Shapes {self} and {as_shape(other)} are incompatible")
 
     def merge_with(self, other: Any) -> TensorShape:
-        """What is known from both.
-
-        Raises:
-            ValueError: they contradict each other.
-        """
+        """What is known from both."""
         known = as_shape(other)
         if self._dims is None:
             return known
@@ -290,11 +266,7 @@ class TensorShape:
         return TensorShape(self._dims + other._dims)
 
     def with_rank(self, rank: int) -> TensorShape:
-        """This shape, known to have `rank` dimensions.
-
-        Raises:
-            ValueError: it has another number of them.
-        """
+        """This shape, known to have `rank` dimensions."""
         if self._dims is None:
             return unknown_shape(rank)
         if len(self._dims) != rank:
@@ -302,11 +274,7 @@ class TensorShape:
         return self
 
     def with_rank_at_least(self, rank: int) -> TensorShape:
-        """This shape.
-
-        Raises:
-            ValueError: it has fewer than `rank` dimensions.
-        """
+        """This shape."""
         if self._dims is not None and len(self._dims) < rank:
             raise ValueError(f"Shape {self} must have rank at least {rank}")
         return self
