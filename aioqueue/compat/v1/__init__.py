@@ -44,7 +44,6 @@ from aioqueue.compat.v1 import queues as _queues
 from aioqueue.compat.v1 import readers as _readers
 from aioqueue.compat.v1 import session as _session
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.core.behavior import *
 from aioqueue.compat.v1.core.convert import (
     constant,
     convert_to_tensor,
@@ -324,7 +323,6 @@ __all__: _builtins.tuple[str, ...] = (
     "write_file",
     "zeros_initializer",
 )
-__all__ += _core.behavior.__all__
 __all__ += _core.dtypes.__all__
 __all__ += _core.scopes.__all__
 __all__ += _ops.arrays.__all__

@@ -14,9 +14,9 @@ from typing import Any
 
 from aioqueue.compat.v1 import gfile
 from aioqueue.compat.v1.core import nest
-from aioqueue.compat.v1.core.behavior import executing_eagerly
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import executing_eagerly
 from aioqueue.compat.v1.core.shapes import TensorShape, as_dimension, as_shape, unknown_shape
 from aioqueue.compat.v1.ops.control import with_dependencies
 from aioqueue.compat.v1.ops.decoding import decode_raw

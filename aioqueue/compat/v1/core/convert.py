@@ -20,16 +20,6 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 
-__all__ = (
-    "as_bytes",
-    "as_value",
-    "constant",
-    "convert_to_tensor",
-    "freeze",
-    "plain_value",
-    "register_tensor_conversion_function",
-)
-
 Converter = Callable[..., Any]
 
 

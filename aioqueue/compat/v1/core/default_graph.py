@@ -6,13 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aioqueue.compat.v1.core.defaults import default_graphs
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
-from aioqueue.compat.v1.core.kernels import Kernel
+from aioqueue.compat.v1.core.graph import Graph, Kernel, Operation, Tensor, default_graphs
 from aioqueue.compat.v1.core.shapes import TensorShape
-
-__all__ = ("get_default_graph", "graph_of", "op", "reset_default_graph")
 
 
 class _Bottom(threading.local):

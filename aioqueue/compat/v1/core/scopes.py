@@ -1,10 +1,9 @@
-"""Scopes and collections of the default graph, and the rule by which random ops get seeds."""
+"""Scopes and collections of the default graph, seeds, and switches between ways of working."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 from typing import Any
 
 from aioqueue.compat.v1.core.default_graph import get_default_graph
@@ -19,6 +18,14 @@ __all__ = (
     "container",
     "control_dependencies",
     "device",
+    "disable_control_flow_v2",
+    "disable_eager_execution",
+    "disable_resource_variables",
+    "disable_tensor_equality",
+    "disable_v2_behavior",
+    "disable_v2_tensorshape",
+    "enable_resource_variables",
+    "executing_eagerly",
     "get_collection",
     "get_collection_ref",
     "get_seed",
@@ -27,6 +34,23 @@ __all__ = (
     "op_scope",
     "set_random_seed",
 )
+
+
+def executing_eagerly() -> bool:
+    """False: operations are deferred until a session runs them."""
+    return False
+
+
+def disable_v2_behavior() -> None:
+    """Accepted and without effect: there is one way of working here, that of version 1."""
+
+
+disable_control_flow_v2 = disable_v2_behavior
+disable_eager_execution = disable_v2_behavior
+disable_resource_variables = disable_v2_behavior
+disable_tensor_equality = disable_v2_behavior
+disable_v2_tensorshape = disable_v2_behavior
+enable_resource_variables = disable_v2_behavior
 
 
 class GraphKeys:
@@ -108,13 +132,8 @@ class name_scope:  # noqa: N801  # TensorFlow's name
         self._entered.append(stack)
         return scope
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._entered.pop().__exit__(kind, error, traceback)
+    def __exit__(self, *details: Any) -> None:
+        self._entered.pop().__exit__(*details)
 
 
 def op_scope(

@@ -11,16 +11,29 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex, overload
 
-__all__ = (
-    "Dimension",
-    "TensorShape",
-    "as_dimension",
-    "as_shape",
-    "check_equal_dims",
-    "dimension_at_index",
-    "dimension_value",
-    "unknown_shape",
-)
+
+def _arithmetic(function: Callable[[int, int], int]) -> Callable[[Dimension, Any], Dimension]:
+    def calculate(self: Dimension, other: Any) -> Dimension:
+        try:
+            value = as_dimension(other).value
+        except (TypeError, ValueError):
+            return NotImplemented  # type: ignore[no-any-return]
+        if self.value is None or value is None:
+            return Dimension(None)
+        return Dimension(function(self.value, value))
+
+    return calculate
+
+
+def _comparison(function: Callable[[int, int], bool]) -> Callable[[Any, object], Any]:
+    def compare(self: Any, other: object) -> Any:
+        try:
+            value = as_dimension(other).value
+        except (TypeError, ValueError):
+            return NotImplemented
+        return None if self.value is None or value is None else function(self.value, value)
+
+    return compare
 
 
 class Dimension:
@@ -69,71 +82,20 @@ class Dimension:
         self.assert_is_compatible_with(known)
         return known if self._value is None else self
 
-    def _calculate(self, other: Any, function: Callable[[int, int], int]) -> Dimension:
-        try:
-            value = as_dimension(other).value
-        except (TypeError, ValueError):
-            return NotImplemented  # type: ignore[no-any-return]
-        if self._value is None or value is None:
-            return Dimension(None)
-        return Dimension(function(self._value, value))
-
-    def __add__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.add)
-
-    def __sub__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.sub)
-
-    def __mul__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.mul)
-
-    def __floordiv__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.floordiv)
-
-    def __mod__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.mod)
-
-    def __radd__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.add)
-
-    def __rmul__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.mul)
-
-    def __rsub__(self, other: Any) -> Dimension:
-        return self._calculate(other, lambda mine, theirs: theirs - mine)
-
-    def __rfloordiv__(self, other: Any) -> Dimension:
-        return self._calculate(other, lambda mine, theirs: theirs // mine)
-
-    def __rmod__(self, other: Any) -> Dimension:
-        return self._calculate(other, lambda mine, theirs: theirs % mine)
-
-    def _compare(self, other: Any, function: Callable[[int, int], bool]) -> Any:
-        try:
-            other = as_dimension(other)
-        except (TypeError, ValueError):
-            return NotImplemented
-        if self._value is None or other.value is None:
-            return None
-        return function(self._value, other.value)
-
-    def __eq__(self, other: object) -> Any:
-        return self._compare(other, operator.eq)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare(other, operator.ne)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(other, operator.lt)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(other, operator.le)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(other, operator.gt)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(other, operator.ge)
+    __add__ = __radd__ = _arithmetic(operator.add)
+    __mul__ = __rmul__ = _arithmetic(operator.mul)
+    __sub__ = _arithmetic(operator.sub)
+    __floordiv__ = _arithmetic(operator.floordiv)
+    __mod__ = _arithmetic(operator.mod)
+    __rsub__ = _arithmetic(lambda mine, theirs: theirs - mine)
+    __rfloordiv__ = _arithmetic(lambda mine, theirs: theirs // mine)
+    __rmod__ = _arithmetic(lambda mine, theirs: theirs % mine)
+    __eq__ = _comparison(operator.eq)
+    __ne__ = _comparison(operator.ne)
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __ge__ = _comparison(operator.ge)
 
     def __hash__(self) -> int:
         return hash(self._value)

@@ -13,12 +13,11 @@ import numpy as np
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import DATASETS, AbsentNameError
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.bodies import trace
 from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import bool as tf_bool
 from aioqueue.compat.v1.core.dtypes import int64, string
-from aioqueue.compat.v1.core.graph import Body, Tensor
+from aioqueue.compat.v1.core.graph import Body, Tensor, trace
 from aioqueue.compat.v1.core.scopes import get_seed
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets import nest, stages
@@ -642,7 +641,7 @@ class FixedLengthRecordDataset(Dataset):
                     raise invalid(f"`{name}` must be >= 0")
             if not compression and "://" not in path:
                 _check_multiple(path, record_bytes, header, footer)
-            return fixed_length_file(path, record_bytes, header, footer, 0, compression)
+            return fixed_length_file(path, compression, record_bytes, header, footer, 0)
 
         _of_files(self, filenames, read)
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes, nest
-from aioqueue.compat.v1.core.bodies import trace
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor
+from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor, trace
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.errors import InvalidArgumentError

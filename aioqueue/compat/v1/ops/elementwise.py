@@ -9,8 +9,7 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops.building import FLOATS, NUMBERS, Elementwise, OpBuilder
 
 __all__ = ("Binary", "Unary", "binary", "binary_op", "unary", "unary_op")

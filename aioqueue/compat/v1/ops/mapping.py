@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.core import default_graph, dtypes, nest
-from aioqueue.compat.v1.core.bodies import trace
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import get_default_graph
-from aioqueue.compat.v1.core.graph import Body, Tensor
+from aioqueue.compat.v1.core.graph import Body, Tensor, trace
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import invalid

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.operators import Operators
+from aioqueue.compat.v1.core.graph import Operators, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops import bits, comparison, indexing, math, numpy_protocol, products
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import default_graph
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import (
     INDICES,

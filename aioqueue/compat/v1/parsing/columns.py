@@ -40,7 +40,7 @@ class Values:
     @classmethod
     def of(cls, rows: Sequence[Chunk | None], kind: str) -> Values:
         """The values of rows, None for each that lacks the feature."""
-        found = [row for row in rows if row is not None]
+        found: list[Any] = [row for row in rows if row is not None]
         flat: Array
         if kind == "float":
             flat = np.frombuffer(b"".join(found), "<f4").astype(TYPES[kind], copy=False)

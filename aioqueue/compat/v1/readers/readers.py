@@ -20,8 +20,7 @@ from aioqueue.compat.v1.core import default_graph, dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.dtypes import DType, int64, resource, string
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.kernels import WOULD_WAIT
+from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.arrays import reshape
@@ -559,7 +558,7 @@ class FixedLengthRecordReader(ReaderBase):
             )
             if not record_bytes:
                 raise invalid("record_bytes must be > 0: a record of 0 bytes would never end")
-            return opener(lambda path: fixed_length_file(path, *sizes, encoding or ""))
+            return opener(lambda path: fixed_length_file(path, encoding or "", *sizes))
 
         super().__init__(_make("FixedLengthRecordReader", name, prepare))
 

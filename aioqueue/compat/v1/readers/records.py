@@ -96,11 +96,11 @@ def line_file(path: str, skip_header_lines: int, compression: str) -> Iterator[R
 
 def fixed_length_file(
     path: str,
+    encoding: str,
     record_bytes: int,
     header_bytes: int,
     footer_bytes: int,
     hop_bytes: int,
-    encoding: str,
 ) -> Iterator[Record]:
     """Records of one length; keys are ``file:number``, from 0.
 
