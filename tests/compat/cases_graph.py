@@ -1,83 +1,13 @@
-"""The graph layer and sessions beside TensorFlow itself: names, static shapes, values, errors.
-
-Each case builds a graph, and may run it, with TensorFlow's module and with ours. Runs where
-TensorFlow is installed: ``pip install '.[oracle]'``.
-"""
+"""Cases of graphs and sessions: names, static shapes, dtypes, values, order, errors."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import re
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
-import aioqueue.compat.v1 as ours
-
-Case = Callable[[Any], Any]
-CASES: dict[str, Case] = {}
-MADE_BY_COND = re.compile(r"(^|/)(Switch(_\d+)?|switch_[tf]|pred_id|Merge_\d+)$")
-"""Operations by which TensorFlow spells a ``cond``; there is one here."""
-
-
-@pytest.fixture(scope="module")
-def theirs() -> Any:
-    """TensorFlow, in graph mode."""
-    pytest.importorskip("tensorflow", reason="compares with TensorFlow: pip install '.[oracle]'")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = importlib.import_module("tensorflow.compat.v1")
-        module.disable_v2_behavior()
-        module.logging.set_verbosity(module.logging.ERROR)
-    return module
-
-
-def case(function: Case) -> Case:
-    """Register a case: what it returns is compared, and the names of all operations."""
-    CASES[function.__name__] = function
-    return function
-
-
-def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns, in comparable form, or the kind of error that it raises."""
-    try:
-        return plain(function(*arguments))
-    except Exception as error:
-        return type(error).__name__
-
-
-def plain(value: Any) -> Any:
-    """Tensors as their texts, arrays as dtype and lists, nested things part by part."""
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        kind = "string" if value.dtype.kind in "OS" else value.dtype.name
-        return kind, [*map(plain_string, np.asarray(value).reshape(-1).tolist())], np.shape(value)
-    if isinstance(value, str | bytes):
-        return "string", [plain_string(value)], ()
-    if isinstance(value, int | float | bool | type(None)):
-        return value
-    return re.sub(r"_ref\b|Dimension\((\w+)\)", r"\1", repr(value))
-
-
-def plain_string(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else value
-
-
-def run(tf: Any, function: Case) -> tuple[Any, list[str]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with tf.Graph().as_default() as graph:
-            returned = outcome(lambda: function(tf))
-    names = [one.name for one in graph.get_operations()]
-    return returned, [one for one in names if not MADE_BY_COND.search(one)]
+from tests.compat.recorded import case, outcome, said
 
 
 @case
@@ -306,7 +236,8 @@ def control_dependencies(tf: Any) -> Any:
 
 @case
 def names(tf: Any) -> Any:
-    found = [tf.constant(1, name=one).name for one in ("b", "B", "b", "b_1", "a/b", "a", "a/")]
+    taken = ("b", "B", "b", "b_1", "a/b", "a", "a/")
+    found: list[Any] = [outcome(lambda name: tf.constant(1, name=name).name, one) for one in taken]
     with tf.name_scope("a") as first, tf.name_scope("b") as second:
         found += [first, second, tf.constant(1).name, tf.get_default_graph().unique_name("u")]
     with tf.name_scope("a"), tf.name_scope(None), tf.name_scope(first) as third:
@@ -384,42 +315,235 @@ def steps_with_queues(tf: Any) -> Any:
 
 
 @case
+def names_that_are_taken(tf: Any) -> Any:
+    graph = tf.get_default_graph()
+    found = [graph.unique_name("x", mark_as_used=look) for look in (False, True, False, True)]
+    with tf.name_scope("outer"):
+        found.append(tf.no_op(name="else/where/").name)
+    return [*found, outcome(lambda: tf.no_op(name="else/where/"))]
+
+
+@case
+def name_scopes(tf: Any) -> Any:
+    with tf.Graph().as_default() as other:
+        value = tf.constant(1)
+    with tf.name_scope(None, "default", [value]) as scope:
+        found = [scope, tf.get_default_graph() is other]
+    try:
+        with tf.name_scope("a"):
+            raise KeyError
+    except KeyError:
+        found.append(tf.constant(1).name)
+    bad = (lambda: tf.name_scope("b d").__enter__(), lambda: tf.name_scope(5).__enter__())
+    return [*found, *map(outcome, bad)]
+
+
+@case
+def graphs(tf: Any) -> Any:
+    x = tf.constant(1)
+    graph = tf.get_default_graph()
+    with tf.Graph().as_default():
+        y = tf.constant(1)
+        found = [tf.identity(x).graph is graph, outcome(tf.identity_n, [x, y])]
+    found += [said(tf.reset_default_graph), outcome(graph.as_graph_element, y)]
+    graph.finalize()
+    return [
+        *(*found, graph.finalized, said(tf.constant, 1)),
+        said(tf.add_to_collection, "c", 1),
+    ]
+
+
+@case
+def looking_up(tf: Any) -> Any:
+    x, graph = tf.placeholder(tf.float32, [2, None], name="x"), tf.get_default_graph()
+    names = ("x:0", "x", b"x:0", x, "zz", "zz:0", "x:3", "x:0:0", 5, None)
+    tensors, operations = ("x:0", "x", "q", 4), ("x", "x:0", 4)
+    return [
+        *(said(graph.as_graph_element, one) for one in names),
+        *(said(graph.get_tensor_by_name, one) for one in tensors),
+        *(said(graph.get_operation_by_name, one) for one in operations),
+    ]
+
+
+@case
+def tensors(tf: Any) -> Any:
+    x, y = tf.placeholder(tf.float32, [2, None], name="x"), tf.placeholder(tf.int32, name="y")
+    z = tf.identity(x)
+    shaped = tf.placeholder(tf.float32, [None, 3])
+    shaped.set_shape([2, None])
+    both = tf.identity_n([x, y])
+    return [
+        *(str(x), repr(x), str(y), repr(y), repr(x.op), x == x, x != y, {x: 1, y: 2}[x]),
+        *(outcome(len, x), x.consumers() == [z.op]),
+        *(z.op.inputs[0] is x, shaped, said(shaped.set_shape, [3, 3]), said(shaped.set_shape, [3])),
+        *([one.name for one in both], [one.value_index for one in both], x.device),
+    ]
+
+
+@case
+def operations(tf: Any) -> Any:
+    first, one = tf.no_op(name="first"), tf.constant(1, name="one")
+    with tf.control_dependencies([first]):
+        made = tf.identity(one, name="made").op
+    record = made.node_def
+    return [
+        *(made.type, made.name, made.control_inputs == [first], made.values(), made.outputs),
+        *(record.name, record.op, list(record.input), outcome(made.get_attr, "q")),
+    ]
+
+
+@case
+def order(tf: Any) -> Any:
+    def controls(tensor: Any) -> list[str]:
+        return [one.name for one in tensor.op.control_inputs]
+
+    a, v = tf.no_op("a"), tf.Variable(1, name="v")
+    with tf.control_dependencies([a, tf.constant(1, name="b"), v, "a"]):
+        found = [controls(tf.constant(1))]
+        with tf.control_dependencies([tf.no_op("c")]):
+            found.append(controls(tf.constant(1)))
+        with tf.control_dependencies(None):
+            found.append(controls(tf.constant(1)))
+        x = tf.constant(1)
+        found.append(controls(tf.identity(x)))
+    with tf.control_dependencies([x]):
+        found.append(controls(tf.identity(x)))
+    bad = (5, ["zz"])
+    refused = [
+        outcome(lambda given: tf.control_dependencies(given).__enter__(), one) for one in bad
+    ]
+    return [*found, *refused]
+
+
+@case
+def collections(tf: Any) -> Any:
+    found = [tf.get_collection("c")]
+    tf.add_to_collection("c", 1)
+    tf.add_to_collections(["c", "d", "c"], 2)
+    tf.get_collection("c").append(3)
+    found += [tf.get_collection("c"), sorted(tf.get_default_graph().get_all_collection_keys())]
+    tf.get_collection_ref("c").append(4)
+    found.append(tf.get_collection("c"))
+    tf.get_default_graph().clear_collection("c")
+    found.append(tf.get_collection("c"))
+    tf.add_to_collection("e", tf.no_op("ab/x"))
+    tf.add_to_collection("e", tf.no_op("cb/x"))
+    tf.add_to_collection("e", "no name")
+    found.append([one.name for one in tf.get_collection("e", "a./")])
+    keys = ("QUEUE_RUNNERS", "GLOBAL_VARIABLES", "LOCAL_VARIABLES", "TABLE_INITIALIZERS")
+    return [*found, *(getattr(tf.GraphKeys, key) for key in keys)]
+
+
+DTYPES: tuple[Any, ...] = (
+    *("float32", "float", float, bool, np.int64, np.dtype("uint8")),
+    *(np.dtype("S3"), np.dtype("U"), "half", 1, None, "zz", "M8[s]", 999, [], object()),
+)
+
+
+@case
+def dtypes(tf: Any) -> Any:
+    def about(one: Any) -> Any:
+        return [
+            *(repr(one), str(one), one.name, one.size, one.base_dtype.name, one.real_dtype.name),
+            *(one.is_integer, one.is_floating, one.is_bool, one.is_complex, int(one)),
+            *(one.as_numpy_dtype.__name__, one.as_datatype_enum, outcome(lambda: one.min)),
+            *(outcome(lambda: one.max), one.is_compatible_with("float32")),
+        ]
+
+    known = (tf.float32, tf.int32, tf.complex64, tf.uint8, tf.int64, tf.half)
+    return [
+        *(outcome(lambda value: tf.as_dtype(value).name, one) for one in DTYPES),
+        *(tf.float32 == one for one in ("float32", np.float32, float, "zz", None)),
+        *(outcome(about, one) for one in known),
+        (tf.uint8.limits, tf.float32.limits),
+    ]
+
+
+@case
+def dimensions(tf: Any) -> Any:
+    two, unknown = tf.Dimension(2), tf.Dimension(None)
+    calls: list[Callable[[], Any]] = [
+        *(lambda: two + 3, lambda: 3 + two, lambda: two * 3, lambda: 3 * two, lambda: 7 // two),
+        *(lambda: two // 2, lambda: two - 1, lambda: 5 - two, lambda: 5 % two, lambda: two % 2),
+        *(lambda: two + unknown, lambda: unknown == 3, lambda: two < 3, lambda: two <= 1),
+        *(lambda: two != 2, lambda: two > 1, lambda: two >= 3, lambda: unknown != unknown),
+        *(lambda: [0, 1, 2][two], lambda: int(two), lambda: two == "a", lambda: str(unknown)),
+        *(lambda: tf.dimension_value(two), lambda: tf.dimension_at_index(tf.TensorShape([4]), 0)),
+        lambda: bool(tf.Dimension(0)),
+    ]
+    return [
+        *map(outcome, calls),
+        *(said(two.merge_with, one) for one in (2, None, 3)),
+        *(said(tf.Dimension, one) for one in (-1, "a")),
+    ]
+
+
+@case
 def shapes(tf: Any) -> Any:
     shape, unknown = tf.TensorShape([2, None]), tf.TensorShape(None)
     calls: list[Callable[[], Any]] = [
-        lambda: str(shape),
-        lambda: str(unknown),
-        lambda: repr(shape),
-        lambda: shape.merge_with([None, 3]),
-        lambda: shape.merge_with([3, 3]),
-        lambda: shape.concatenate([1]),
-        lambda: shape[0] + shape[1],
-        lambda: shape[1:],
-        lambda: unknown.as_list(),
-        lambda: len(unknown),
-        lambda: bool(unknown),
-        lambda: shape.num_elements(),
-        lambda: shape.with_rank(3),
-        lambda: unknown.with_rank(2),
-        lambda: shape.is_compatible_with([2, 5]),
-        lambda: shape == tf.TensorShape([2, None]),
-        lambda: tf.TensorShape([-1]),
-        lambda: tf.TensorShape(["a"]),
-        lambda: tf.Dimension(3) // 2,
-        lambda: tf.Dimension(None) < 3,
+        *(lambda: str(shape), lambda: str(unknown), lambda: repr(shape), lambda: repr(unknown)),
+        *(lambda: str(tf.TensorShape([1])), lambda: [one.value for one in shape]),
+        *(lambda: shape[0].value, lambda: shape[1:], lambda: len(shape), lambda: shape.ndims),
+        *(
+            lambda: shape.rank,
+            lambda: shape.as_list(),
+            lambda: tf.TensorShape([2, 3]).num_elements(),
+        ),
+        *(lambda: shape.num_elements(), lambda: bool(tf.TensorShape([])), lambda: bool(unknown)),
+        *(lambda: tf.TensorShape([1]) == [1], lambda: shape == tf.TensorShape([2, None])),
+        *(lambda: hash(tf.TensorShape([1])) == hash(tf.TensorShape([1])),),
+        *(lambda: shape.merge_with([None, 3]), lambda: unknown.merge_with([1])),
+        *(lambda: shape.concatenate([1]), lambda: shape[:1], lambda: shape[-1]),
+        *(lambda: shape[0] + shape[1], lambda: unknown.with_rank(2), lambda: shape[7]),
+        *(lambda: shape.is_compatible_with([2, 5]), lambda: unknown[0], lambda: unknown[1:]),
+        *(lambda: shape.merge_with([3, 3]), lambda: shape.with_rank(3), lambda: unknown.as_list()),
+        *(lambda: tf.TensorShape([]).with_rank_at_least(1), lambda: len(unknown)),
+        *(lambda: list(unknown), lambda: tf.TensorShape([2]).assert_is_compatible_with([3])),
+        *(lambda: shape.assert_is_fully_defined(), lambda: tf.TensorShape([-1])),
+        *(lambda: tf.TensorShape(["a"]),),
     ]
-    return [outcome(one) for one in calls]
+    return [*map(outcome, calls)]
 
 
-NAMED_OTHERWISE = {
-    "initializing": "TensorFlow spells report_uninitialized_variables with many operations",
-    "conds": "TensorFlow gives operations in a branch a control dependency of their own",
-}
-"""Cases in which the names of operations differ, and why."""
+@case
+def conversions(tf: Any) -> Any:
+    x = tf.constant(1)
+    packed = tf.convert_to_tensor([x, 2, tf.Variable(3).initial_value])
+    text = tf.convert_to_tensor([tf.constant("a"), "b"])
+    with tf.Session() as sess:
+        return [
+            *(tf.convert_to_tensor(x) is x, outcome(tf.convert_to_tensor, x, tf.int64)),
+            *(packed, *sess.run([packed, text])),
+            tf.convert_to_tensor(1, preferred_dtype=tf.float32),
+            tf.convert_to_tensor("a", preferred_dtype=tf.float32),
+        ]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_does_as_tensorflow(theirs: Any, name: str) -> None:
-    (mine, my_names), (their, their_names) = run(ours, CASES[name]), run(theirs, CASES[name])
-    assert mine == their
-    assert (my_names == their_names) == (name not in NAMED_OTHERWISE)
+@case
+def seeds(tf: Any) -> Any:
+    most = 2**31 - 1
+    found = [tf.get_seed(one) for one in (None, 7, 0)]
+    tf.set_random_seed(5)
+    found += [tf.get_seed(None), tf.get_seed(3)]
+    tf.set_random_seed(most)
+    return [*found, tf.get_seed(most), tf.get_seed(-1)]
+
+
+@case
+def nests(tf: Any) -> Any:
+    nest, structure = tf.nest, {"b": [1, (2, 3)], "a": 4}
+
+    def added(*structures: Any) -> Any:
+        return nest.map_structure(lambda one, two: one + two, *structures)
+
+    return [
+        *(nest.flatten(structure), nest.flatten("text")),
+        *(outcome(nest.pack_sequence_as, structure, flat) for flat in ([40, 10, 20, 30], [1])),
+        *(outcome(added, one, two) for one, two in (([1, (2,)], [10, (20,)]), ([1, 2], [1]))),
+        outcome(lambda: nest.assert_same_structure([1], (1,), check_types=False)),
+        *(
+            outcome(nest.assert_same_structure, one, two)
+            for one, two in (([1], (1,)), ({"a": 1}, {"b": 1}), ([1, [2]], [1, 2]), ([1], [2]))
+        ),
+    ]

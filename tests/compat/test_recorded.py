@@ -1,0 +1,40 @@
+"""Graphs, sessions, data sets and readers give what TensorFlow gave: by its record, and live."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import aioqueue.compat.v1 as ours
+from tests.compat import cases_data, cases_files, cases_graph
+from tests.compat.recorded import CASES, RECORD, run, tensorflow
+
+assert all((cases_data, cases_files, cases_graph)), "they register their cases"
+
+ON_RECORD = json.loads(RECORD.read_text(encoding="utf-8"))
+NAMED_OTHERWISE = {
+    "initializing": "TensorFlow spells report_uninitialized_variables with many operations",
+    "conds": "TensorFlow gives operations in a branch a control dependency of their own",
+}
+"""Cases in which the names of operations differ, and why."""
+
+
+def check(name: str, returned: list[str], names: list[str]) -> None:
+    mine, my_names = run(ours, CASES[name])
+    assert mine == returned
+    assert (my_names == names) == (name not in NAMED_OTHERWISE)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_as_on_record(name: str) -> None:
+    check(name, *ON_RECORD[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_as_tensorflow_does(name: str) -> None:
+    pytest.importorskip("tensorflow", reason="compares with TensorFlow: pip install '.[oracle]'")
+    tf: Any = tensorflow()
+    returned, names = run(tf, CASES[name])
+    assert [returned, names] == ON_RECORD[name]
