@@ -419,14 +419,14 @@ class ReaderBase:
 
     def read_up_to(self, queue: Any, num_records: Any, name: str | None = None) -> _KeysAndValues:
         """Tensors of the next records, all of one file; they may be fewer than asked for."""
-        count = convert_to_tensor(num_records, dtype=int64, name="num_records")
-
         def read(reader: ReaderResource, waits: bool, source: QueueResource, most: Any) -> Any:
             take = source.dequeue if waits else source.try_dequeue
             return reader.read_up_to(source, take, int(most))
 
         outputs = [(string, VECTOR)] * 2
-        made = self._op("ReaderReadUpToV2", [_ref(queue), count], outputs, read, name)
+        with name_scope(name, "ReaderReadUpToV2") as scope:
+            count = convert_to_tensor(num_records, dtype=int64, name="num_records")
+            made = self._op("ReaderReadUpToV2", [_ref(queue), count], outputs, read, scope)
         return _KeysAndValues(*made.outputs)
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
