@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import aioqueue.compat.v1 as ours
-from tests.compat import cases_data, cases_files, cases_graph
+from tests.compat import cases_data, cases_files, cases_found, cases_graph
 from tests.compat.recorded import CASES, RECORD, run, tensorflow
 
-assert all((cases_data, cases_files, cases_graph)), "they register their cases"
+assert all((cases_data, cases_files, cases_found, cases_graph)), "they register their cases"
 
 ON_RECORD = json.loads(RECORD.read_text(encoding="utf-8"))
 NAMED_OTHERWISE = {
