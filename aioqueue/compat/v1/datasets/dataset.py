@@ -54,42 +54,6 @@ from aioqueue.compat.v1.readers.records import (
 )
 
 
-def padded_batches(
-    dataset: Elements, batch_size: Any, shapes: Any, fillers: Any, drop_remainder: bool
-) -> tuple[Any, Callable[[DatasetRun], Start], list[Tensor]]:
-    """What a dataset of batches is made of whose elements are filled up to one shape."""
-    infos = nest.flatten(dataset._spec)
-    if any(info.is_sparse for info in infos):
-        raise TypeError("Batching of padded sparse tensors is not currently supported")
-    size = convert_to_tensor(batch_size, dtype=int64)
-    wanted = [info.shape for info in infos] if shapes is None else shape_leaves(shapes)
-    if len(wanted) != len(infos):
-        raise ValueError(
-            f"padded_shapes: got {len(wanted)} shapes; expected one for each of the"
-            f" {len(infos)} tensors of an element"
-        )
-    targets = [_target(info, one) for info, one in zip(infos, wanted, strict=True)]
-    given = [None] * len(infos) if fillers is None else nest.flatten(fillers)
-    values = [_filler(info, one) for info, one in zip(infos, given, strict=True)]
-    rows = int(batch_size) if drop_remainder and not isinstance(batch_size, Tensor) else None
-
-    def begin(run: DatasetRun) -> Start:
-        start = dataset._begin(run)
-        count = at_least_one(run.values[size], "Batch size must be greater than zero.")
-
-        def stack(place: int, column: tuple[Any, ...]) -> Any:
-            sizes = tuple(None if one < 0 else int(one) for one in run.values[targets[place]])
-            return stages.padded(place, column, sizes, run.values[values[place]])
-
-        return lambda: stages.Batches(start(), count, drop_remainder, stack)
-
-    spec = [
-        TensorInfo(info.dtype, TensorShape([rows]).concatenate(as_shape(shape_value(target))))
-        for info, target in zip(infos, targets, strict=True)
-    ]
-    return nest.packed(dataset._spec, spec), begin, [size, *targets, *values]
-
-
 def _target(info: TensorInfo, shape: Any) -> Tensor:
     """The sizes that a tensor is filled up to, -1 where they are those of the batch."""
     if isinstance(shape, Tensor):
@@ -345,50 +309,24 @@ class Dataset(Elements):
         del num_parallel_calls
         if cycle_length < 1 or block_length < 1:
             raise ValueError("`cycle_length` and `block_length` must be > 0")
-
-        def stage(rows: Rows, make: Callable[[Row], Rows]) -> Rows:
-            return stages.Interleaved(rows, make, cycle_length, block_length)
-
-        return self._made_of_datasets(map_func, stage)
-
-    def _made_of_datasets(
-        self,
-        map_func: Callable[..., Dataset],
-        stage: Callable[[Rows, Callable[[Row], Rows]], Rows],
-    ) -> Dataset:
         given, body, inner = self._traced(map_func)
-        if not isinstance(inner, Dataset):
-            raise TypeError("`map_func` must return a `Dataset` object.")
-        with get_default_graph().building_in(body):
-            body.outputs = [identity(one) for one in inner._sources]
+        begin_inner = _traced_dataset(body, given, inner, "map_func")
 
         def begin(run: DatasetRun) -> Start:
             start = self._begin(run)
-
-            def make(row: Row) -> Rows:
-                values = run.call(body, given, row)
-                return inner._begin(InnerRun(dict(zip(inner._sources, values, strict=True)), run))()
-
-            return lambda: stage(start(), make)
+            return lambda: stages.Interleaved(
+                start(), partial(begin_inner, run), cycle_length, block_length
+            )
 
         return Dataset(inner._spec, begin, [self], _captures(body))
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """A dataset of the elements for which a function is true."""
-        return self._choosing(predicate, filter, ValueError)
-
-    def _choosing(
-        self,
-        predicate: Callable[..., Any],
-        choose: Callable[[Callable[[Row], bool], Rows], Rows],
-        refusal: type[Exception],
-    ) -> Dataset:
-        """A dataset of some of the elements, by what a function says of them."""
         given, body, result = self._traced(predicate)
         with get_default_graph().building_in(body):
             holds = convert_to_tensor(result)
         if holds.dtype != tf_bool or holds.shape.ndims not in (None, 0):
-            raise refusal(
+            raise ValueError(
                 "Invalid `predicate`. `predicate` must return a `tf.bool` scalar tensor, but its"
                 f" return type is {holds.dtype.name} of shape {holds.shape}."
             )
@@ -396,38 +334,48 @@ class Dataset(Elements):
 
         def begin(run: DatasetRun) -> Start:
             start = self._begin(run)
-            return lambda: choose(lambda row: bool(run.call(body, given, row)[0]), start())
+            return lambda: filter(lambda row: bool(run.call(body, given, row)[0]), start())
 
         return Dataset(self._spec, begin, [self], _captures(body))
 
     def _traced(self, function: Callable[..., Any]) -> tuple[list[Tensor], Body, Any]:
         """Call a function with placeholders for an element: those, its body, what it returns."""
-        given: list[Tensor] = []
+        infos = nest.flatten(self._spec)
 
-        def call() -> Any:
-            infos = nest.flatten(self._spec)
-            given.extend(placeholder(info.held[0], info.held[1], "arg") for info in infos)
+        def call(*given: Tensor) -> Any:
             leaves = [info.given(one) for info, one in zip(infos, given, strict=True)]
             return function(*nest.arguments(nest.packed(self._spec, leaves)))
 
-        body, result = trace(get_default_graph(), call)
-        return given, body, result
+        return _traced_with([(*info.held, "arg") for info in infos], call)
+
+    def _stage(self, make: Callable[..., Start], *numbers: Any, spec: Any = None) -> Dataset:
+        """A dataset of what a stage does with the elements of this one.
+
+        Args:
+            make: takes what begins with the rows, and the numbers.
+            numbers: int64 scalars.
+            spec: of its elements, if they are not as these.
+        """
+        tensors = [convert_to_tensor(one, dtype=int64) for one in numbers]
+
+        def begin(run: DatasetRun) -> Start:
+            return make(self._begin(run), *(int(run.values[one]) for one in tensors))
+
+        return Dataset(self._spec if spec is None else spec, begin, [self], tensors)
 
     def batch(self, batch_size: Any, drop_remainder: bool = False) -> Dataset:
         """A dataset of batches: elements stacked along a new first axis."""
-        size = convert_to_tensor(batch_size, dtype=int64)
         static = int(batch_size) if drop_remainder and not isinstance(batch_size, Tensor) else None
 
-        def begin(run: DatasetRun) -> Start:
-            rows_of = self._begin(run)
-            count = at_least_one(run.values[size], "Batch size must be greater than zero.")
-            return lambda: stages.Batches(rows_of(), count, drop_remainder)
+        def make(start: Start, size: int) -> Start:
+            at_least_one(size, "Batch size must be greater than zero.")
+            return lambda: stages.Batches(start(), size, drop_remainder)
 
         def batched(info: TensorInfo) -> TensorInfo:
             shape = TensorShape([static]).concatenate(info.shape)
             return TensorInfo(info.dtype, shape, info.is_sparse)
 
-        return Dataset(nest.mapped(batched, self._spec), begin, [self], [size])
+        return self._stage(make, batch_size, spec=nest.mapped(batched, self._spec))
 
     def padded_batch(
         self,
@@ -437,10 +385,39 @@ class Dataset(Elements):
         drop_remainder: bool = False,
     ) -> Dataset:
         """A dataset of batches of elements that are filled up at their ends to one shape."""
-        spec, begin, tensors = padded_batches(
-            self, batch_size, padded_shapes, padding_values, drop_remainder
+        infos = nest.flatten(self._spec)
+        if any(info.is_sparse for info in infos):
+            raise TypeError("Batching of padded sparse tensors is not currently supported")
+        size = convert_to_tensor(batch_size, dtype=int64)
+        wanted = (
+            [info.shape for info in infos] if padded_shapes is None else shape_leaves(padded_shapes)
         )
-        return Dataset(spec, begin, [self], tensors)
+        if len(wanted) != len(infos):
+            raise ValueError(
+                f"padded_shapes: got {len(wanted)} shapes; expected one for each of the"
+                f" {len(infos)} tensors of an element"
+            )
+        targets = [_target(info, one) for info, one in zip(infos, wanted, strict=True)]
+        given = [None] * len(infos) if padding_values is None else nest.flatten(padding_values)
+        values = [_filler(info, one) for info, one in zip(infos, given, strict=True)]
+        rows = int(batch_size) if drop_remainder and not isinstance(batch_size, Tensor) else None
+
+        def begin(run: DatasetRun) -> Start:
+            start = self._begin(run)
+            count = at_least_one(run.values[size], "Batch size must be greater than zero.")
+
+            def stack(place: int, column: tuple[Any, ...]) -> Any:
+                sizes = tuple(None if one < 0 else int(one) for one in run.values[targets[place]])
+                return stages.padded(place, column, sizes, run.values[values[place]])
+
+            return lambda: stages.Batches(start(), count, drop_remainder, stack)
+
+        spec = [
+            TensorInfo(info.dtype, TensorShape([rows]).concatenate(as_shape(shape_value(target))))
+            for info, target in zip(infos, targets, strict=True)
+        ]
+        tensors = [size, *targets, *values]
+        return Dataset(nest.packed(self._spec, spec), begin, [self], tensors)
 
     def shuffle(
         self,
@@ -453,50 +430,36 @@ class Dataset(Elements):
         The same seed gives the order that TensorFlow gave. Without one here, and with one of the
         graph, the order is the same each time, but another one than TensorFlow's.
         """
-        size = convert_to_tensor(buffer_size, dtype=int64)
         seeds = get_seed(seed)
         again = reshuffle_each_iteration is not False
 
-        def begin(run: DatasetRun) -> Start:
-            rows_of = self._begin(run)
-            count = at_least_one(run.values[size], "buffer_size must be greater than zero.")
+        def make(start: Start, size: int) -> Start:
+            at_least_one(size, "buffer_size must be greater than zero.")
             pair = _fresh_seeds() if seeds[0] is None or seeds[1] is None else (seeds[0], seeds[1])
             of_epochs = stages.random_words(*pair)
 
-            def start() -> Rows:
-                own = (next(of_epochs), next(of_epochs)) if again else pair
-                return stages.Shuffled(rows_of(), count, stages.random_words(*own))
+            def shuffled() -> Rows:
+                epoch = (next(of_epochs), next(of_epochs)) if again else pair
+                return stages.Shuffled(start(), size, stages.random_words(*epoch))
 
-            return start
+            return shuffled
 
-        return Dataset(self._spec, begin, [self], [size])
+        return self._stage(make, buffer_size)
 
     def repeat(self, count: Any = None) -> Dataset:
         """A dataset of the same elements several times."""
-        times = convert_to_tensor(-1 if count is None else count, dtype=int64)
-
-        def begin(run: DatasetRun) -> Start:
-            start = self._begin(run)
-            return lambda: stages.Repeated(start, int(run.values[times]))
-
-        return Dataset(self._spec, begin, [self], [times])
+        return self._stage(
+            lambda start, times: lambda: stages.Repeated(start, times),
+            -1 if count is None else count,
+        )
 
     def take(self, count: Any) -> Dataset:
         """A dataset of the first elements."""
-        return self._counted(stages.Taken, count)
+        return self._stage(lambda start, number: lambda: stages.Taken(start(), number), count)
 
     def skip(self, count: Any) -> Dataset:
         """A dataset of all elements but the first."""
-        return self._counted(lambda rows, number: stages.Sharded(rows, 1, number), count)
-
-    def _counted(self, stage: Callable[[Rows, int], Rows], count: Any) -> Dataset:
-        number = convert_to_tensor(count, dtype=int64)
-
-        def begin(run: DatasetRun) -> Start:
-            start = self._begin(run)
-            return lambda: stage(start(), int(run.values[number]))
-
-        return Dataset(self._spec, begin, [self], [number])
+        return self._stage(lambda start, number: lambda: stages.Sharded(start(), 1, number), count)
 
     def enumerate(self, start: Any = 0) -> Dataset:
         """A dataset of pairs: the number of an element, and the element."""
@@ -505,23 +468,16 @@ class Dataset(Elements):
     def cache(self, filename: Any = "") -> Dataset:
         """A dataset that remembers its elements, once all of them have been there."""
         del filename
-
-        def begin(run: DatasetRun) -> Start:
-            return stages.Cache(self._begin(run))
-
-        return Dataset(self._spec, begin, [self])
+        return self._stage(stages.Cache)
 
     def shard(self, num_shards: Any, index: Any) -> Dataset:
         """A dataset of every so many-th element: a worker's part."""
-        numbers = [convert_to_tensor(one, dtype=int64) for one in (num_shards, index)]
 
-        def begin(run: DatasetRun) -> Start:
-            start = self._begin(run)
-            count, place = (int(run.values[one]) for one in numbers)
+        def make(start: Start, count: int, place: int) -> Start:
             check_shard(count, place)
             return lambda: stages.Sharded(start(), count, place)
 
-        return Dataset(self._spec, begin, [self], numbers)
+        return self._stage(make, num_shards, index)
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """A dataset of these elements, and then those of another one."""
@@ -578,6 +534,41 @@ class Dataset(Elements):
 def _captures(body: Body) -> list[Tensor]:
     """The tensors from outside that a body needs, whose values are those at initialisation."""
     return list(body.captures)
+
+
+def _traced_with(
+    arguments: Sequence[tuple[Any, Any, str]], function: Callable[..., Any]
+) -> tuple[list[Tensor], Body, Any]:
+    """Call a function with placeholders: those, its body, what it returns.
+
+    Args:
+        arguments: dtype, shape and name of each placeholder.
+        function: takes the placeholders.
+    """
+    given: list[Tensor] = []
+
+    def call() -> Any:
+        given.extend(placeholder(*one) for one in arguments)
+        return function(*given)
+
+    body, result = trace(get_default_graph(), call)
+    return given, body, result
+
+
+def _traced_dataset(
+    body: Body, given: Sequence[Tensor], inner: Any, what: str
+) -> Callable[[DatasetRun, Row], Rows]:
+    """What begins with the rows of a dataset that a traced function has returned."""
+    if not isinstance(inner, Dataset):
+        raise TypeError(f"`{what}` must return a `Dataset` object.")
+    with get_default_graph().building_in(body):
+        body.outputs = [identity(one) for one in inner._sources]
+
+    def begin(run: DatasetRun, row: Row) -> Rows:
+        values = run.call(body, given, row)
+        return inner._begin(InnerRun(dict(zip(inner._sources, values, strict=True)), run))()
+
+    return begin
 
 
 def _fresh_seeds() -> tuple[int, int]:
@@ -750,11 +741,19 @@ def group_by_window(
         return window_size if window_size_func is None else window_size_func(key)
 
     def apply(dataset: Dataset) -> Dataset:
+        def reduced(key: Tensor, window: Tensor) -> Dataset:
+            rows = Dataset(
+                dataset._spec, lambda run: lambda: iter(run.values[window].rows), tensors=[window]
+            )
+            return reduce_func(key, rows)
+
+        number = (dtypes.int64, [], "key")
         given, key_body, key = dataset._traced(key_func)
         _returns_number(key_body, key, "key_func")
-        size_given, size_body, size = _traced_key(size_of)
+        size_given, size_body, size = _traced_with([number], size_of)
         _returns_number(size_body, size, "window_size_func")
-        (key_tensor, window), reduce_body, inner = _traced_window(dataset, reduce_func)
+        pair, reduce_body, inner = _traced_with([number, (dtypes.variant, [], "window")], reduced)
+        begin_inner = _traced_dataset(reduce_body, pair, inner, "reduce_func")
 
         def begin(run: DatasetRun) -> Start:
             start = dataset._begin(run)
@@ -767,10 +766,7 @@ def group_by_window(
 
             def make(group: Any) -> Rows:
                 key, rows = group
-                pair = (np.int64(key), _Window(rows))
-                values = run.call(reduce_body, [key_tensor, window], pair)
-                found = dict(zip(inner._sources, values, strict=True))
-                return inner._begin(InnerRun(found, run))()
+                return begin_inner(run, (np.int64(key), _Window(rows)))
 
             return lambda: Interleaved(Windows(start(), key_of, size_for), make, 1, 1)
 
@@ -790,39 +786,6 @@ def _returns_number(body: Body, result: Any, what: str) -> None:
                 f" return type is {found.dtype.name} of shape {found.shape}."
             )
         body.outputs = [identity(cast(found, dtypes.int64))]
-
-
-def _traced_key(function: Callable[[Any], Any]) -> tuple[list[Tensor], Body, Any]:
-    given: list[Tensor] = []
-
-    def call() -> Any:
-        given.append(placeholder(dtypes.int64, [], name="key"))
-        return function(given[0])
-
-    body, result = trace(get_default_graph(), call)
-    return given, body, result
-
-
-def _traced_window(
-    dataset: Dataset, reduce_func: Callable[[Any, Dataset], Dataset]
-) -> tuple[tuple[Tensor, Tensor], Body, Dataset]:
-    given: list[Tensor] = []
-
-    def call() -> Any:
-        key = placeholder(dtypes.int64, [], name="key")
-        window = placeholder(dtypes.variant, [], name="window")
-        given.extend((key, window))
-        rows = Dataset(
-            dataset._spec, lambda run: lambda: iter(run.values[window].rows), tensors=[window]
-        )
-        return reduce_func(key, rows)
-
-    body, inner = trace(get_default_graph(), call)
-    if not isinstance(inner, Dataset):
-        raise TypeError("`reduce_func` must return a `Dataset` object.")
-    with get_default_graph().building_in(body):
-        body.outputs = [identity(one) for one in inner._sources]
-    return (given[0], given[1]), body, inner
 
 
 def bucket_by_sequence_length(

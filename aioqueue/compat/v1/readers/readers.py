@@ -419,6 +419,7 @@ class ReaderBase:
 
     def read_up_to(self, queue: Any, num_records: Any, name: str | None = None) -> _KeysAndValues:
         """Tensors of the next records, all of one file; they may be fewer than asked for."""
+
         def read(reader: ReaderResource, waits: bool, source: QueueResource, most: Any) -> Any:
             take = source.dequeue if waits else source.try_dequeue
             return reader.read_up_to(source, take, int(most))
