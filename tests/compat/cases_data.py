@@ -246,10 +246,8 @@ def handles(tf: Any) -> Any:
     handle = tf.placeholder(tf.string, [])
     first, second = (dataset.range(*one).make_one_shot_iterator() for one in ((3,), (10, 13)))
     chosen = tf.data.Iterator.from_string_handle(handle, tf.int64, []).get_next()
-    wrong = [
-        tf.data.Iterator.from_string_handle(handle, *one).get_next()
-        for one in ((tf.int32, []), (tf.int64, [2]), ((tf.int64, tf.int64), ([], [])))
-    ]
+    kinds: tuple[Any, ...] = (*((tf.int32, []), (tf.int64, [2]), ((tf.int64, tf.int64), ([], []))),)
+    wrong = [tf.data.Iterator.from_string_handle(handle, *one).get_next() for one in kinds]
     with tf.Session() as sess:
         given = sess.run([first.string_handle(), second.string_handle()])
         found = [sess.run(chosen, {handle: given[one]}) for one in (0, 1, 0, 1)]

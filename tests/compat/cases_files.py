@@ -151,7 +151,7 @@ def states_of_readers(tf: Any) -> Any:
         found += [
             outcome(sess.run, one) for one in (other.serialize_state(), other.restore_state(b""))
         ]
-    wrong = ([], ["a", "b"])
+    wrong: tuple[Any, ...] = ([], ["a", "b"])
     return [
         *(*found, tf.WholeFileReader().supports_serialize, other.supports_serialize),
         *(outcome(reader.restore_state, one) for one in wrong),

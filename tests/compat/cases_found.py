@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,10 @@ def shuffled_queues(tf: Any) -> Any:
         source = tf.train.input_producer(rows, num_epochs=1, shuffle=False)
         return tf.train.shuffle_batch([source.dequeue_many(20)], 4, 40, 6, 1, 5, True)
 
+    def strings(count: int, seed: int) -> Any:
+        names = list("abcdefghi"[:count])
+        return tf.train.string_input_producer(names, num_epochs=3, seed=seed).dequeue()
+
     most, train = 2**31 - 1, tf.train
     seeds = ((None, 1), (None, 7), (5, 3), (5, 0), (0, 0), (most, 2**31), (None, -3))
     rows = [np.arange(6), np.arange(12).reshape(6, 2)]
@@ -196,11 +201,7 @@ def shuffled_queues(tf: Any) -> Any:
         *(of_queue(*one) for one in seeds),
         of_queue(11, None, shared_name="abc"),
         *(
-            of_runner(
-                lambda n=n, seed=seed: train.string_input_producer(
-                    list("abcdefghi"[:n]), num_epochs=3, seed=seed
-                ).dequeue()
-            )
+            of_runner(partial(strings, n, seed))
             for n, seed in ((1, 1), (2, 1), (2, 7), (5, 1), (5, 7), (9, 1), (9, 7))
         ),
         of_runner(lambda: train.range_input_producer(6, num_epochs=2, seed=3).dequeue(), 11),

@@ -50,9 +50,7 @@ def as_text(bytes_or_text: bytes | str, encoding: str = "utf-8") -> str:
     raise TypeError(f"Expected binary or unicode string, got {bytes_or_text!r}")
 
 
-def as_str(bytes_or_text: bytes | str, encoding: str = "utf-8") -> str:
-    """The same as `as_text`."""
-    return as_text(bytes_or_text, encoding)
+as_str = as_text
 
 
 def as_str_any(value: Any) -> str:

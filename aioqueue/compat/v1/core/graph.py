@@ -314,59 +314,43 @@ class Tensor(Operators["Tensor"]):
     """A handle on one output of an operation: no value, but a name, a dtype and a static shape.
 
     Made by operations only. Two tensors are equal if they are the same one.
+
+    Attributes:
+        op: the operation that makes the value.
+        value_index: which of its operation's outputs this is.
+        dtype: the type of the elements.
+        shape: what is known of the shape before anything runs.
+        device: always empty: there is one device.
     """
 
+    device = ""
+
     def __init__(self, op: Operation, value_index: int, dtype: DType, shape: TensorShape) -> None:
-        self._op = op
-        self._value_index = value_index
-        self._dtype = dtype
-        self._shape = shape
+        self.op = op
+        self.value_index = value_index
+        self.dtype = dtype
+        self.shape = shape
         self._consumers: list[Operation] = []
-
-    @property
-    def op(self) -> Operation:
-        """The operation that makes the value."""
-        return self._op
-
-    @property
-    def value_index(self) -> int:
-        """Which of its operation's outputs this is."""
-        return self._value_index
 
     @property
     def name(self) -> str:
         """``"<operation>:<index>"``."""
-        return f"{self._op.name}:{self._value_index}"
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the elements."""
-        return self._dtype
-
-    @property
-    def shape(self) -> TensorShape:
-        """What is known of the shape before anything runs."""
-        return self._shape
+        return f"{self.op.name}:{self.value_index}"
 
     @property
     def graph(self) -> Graph:
         """The graph that the operation is part of."""
-        return self._op.graph
-
-    @property
-    def device(self) -> str:
-        """Always empty: there is one device."""
-        return ""
+        return self.op.graph
 
     def get_shape(self) -> TensorShape:
         """The same as `shape`."""
-        return self._shape
+        return self.shape
 
     def set_shape(self, shape: Any) -> None:
         """Add to what is known of the shape."""
         shape = as_shape(shape)
-        check_equal_dims(self._shape, shape)
-        self._shape = self._shape.merge_with(shape)
+        check_equal_dims(self.shape, shape)
+        self.shape = self.shape.merge_with(shape)
 
     def consumers(self) -> list[Operation]:
         """The operations that have this tensor as an input."""
@@ -406,11 +390,11 @@ class Tensor(Operators["Tensor"]):
         )
 
     def __str__(self) -> str:
-        shape = "" if self._shape.ndims is None else f", shape={self._shape}"
-        return f'Tensor("{self.name}"{shape}, dtype={self._dtype.name})'
+        shape = "" if self.shape.ndims is None else f", shape={self.shape}"
+        return f'Tensor("{self.name}"{shape}, dtype={self.dtype.name})'
 
     def __repr__(self) -> str:
-        return f"<tf.Tensor '{self.name}' shape={self._shape} dtype={self._dtype.name}>"
+        return f"<tf.Tensor '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
 
 
 class Operation:
@@ -419,12 +403,19 @@ class Operation:
     Made by `Graph.create_op`. A session that needs it calls its kernel once per run.
 
     Attributes:
+        graph: the graph that it is part of.
+        name: its full name, unique in the graph.
+        type: what it does, such as ``"Identity"``.
+        inputs: the tensors whose values the kernel gets.
+        device: always empty: there is one device.
         kernel: ``kernel(step, *input values)``, which computes the outputs' values.
         waits: whether the kernel may block until another thread acts.
         attrs: what the operation's type says besides inputs; never changed.
         body: the function body that it is part of, if it runs zero or many times per run.
         defined_at: file and line of the script that made it; None if that is not known.
     """
+
+    device = ""
 
     def __init__(
         self,
@@ -439,10 +430,10 @@ class Operation:
         attrs: Mapping[str, Any],
         body: Body | None,
     ) -> None:
-        self._graph = graph
-        self._name = name
-        self._type = op_type
-        self._inputs = tuple(inputs)
+        self.graph = graph
+        self.name = name
+        self.type = op_type
+        self.inputs = tuple(inputs)
         self._control_inputs = tuple(control_inputs)
         self._outputs = tuple(
             Tensor(self, index, dtype, shape) for index, (dtype, shape) in enumerate(outputs)
@@ -452,28 +443,8 @@ class Operation:
         self.attrs = attrs
         self.body = body
         self.defined_at: tuple[str, int] | None = calling_line()
-        for one in self._inputs:
+        for one in self.inputs:
             one._consumers.append(self)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that it is part of."""
-        return self._graph
-
-    @property
-    def name(self) -> str:
-        """Its full name, unique in the graph."""
-        return self._name
-
-    @property
-    def type(self) -> str:
-        """What it does, such as ``"Identity"``."""
-        return self._type
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The tensors whose values the kernel gets."""
-        return self._inputs
 
     @property
     def control_inputs(self) -> list[Operation]:
@@ -486,16 +457,11 @@ class Operation:
         return list(self._outputs)
 
     @property
-    def device(self) -> str:
-        """Always empty: there is one device."""
-        return ""
-
-    @property
     def node_def(self) -> NodeDef:
         """What it is, as a record."""
-        inputs = [_input_name(one) for one in self._inputs]
+        inputs = [_input_name(one) for one in self.inputs]
         inputs += [f"^{one.name}" for one in self._control_inputs]
-        return NodeDef(self._name, self._type, inputs, self.attrs)
+        return NodeDef(self.name, self.type, inputs, self.attrs)
 
     def values(self) -> tuple[Tensor, ...]:
         """The same as `outputs`, as a tuple."""
@@ -507,13 +473,13 @@ class Operation:
             found = self.attrs[name]
         except KeyError:
             raise ValueError(
-                f"Operation '{self._name}' has no attr named '{name}'. It has: {sorted(self.attrs)}"
+                f"Operation '{self.name}' has no attr named '{name}'. It has: {sorted(self.attrs)}"
             ) from None
         return found.encode() if isinstance(found, str) else found
 
     def run(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> None:
         """Run it, in `session` or else in the default session."""
-        session_for(session, self._graph, "execute operation", "run", "the operation's graph").run(
+        session_for(session, self.graph, "execute operation", "run", "the operation's graph").run(
             self, feed_dict
         )
 
@@ -521,7 +487,7 @@ class Operation:
         return repr(self.node_def)
 
     def __repr__(self) -> str:
-        return f"<tf.Operation '{self._name}' type={self._type}>"
+        return f"<tf.Operation '{self.name}' type={self.type}>"
 
 
 class Body:

@@ -747,7 +747,7 @@ def group_by_window(
             )
             return reduce_func(key, rows)
 
-        number = (dtypes.int64, [], "key")
+        number: tuple[Any, Any, str] = (dtypes.int64, [], "key")
         given, key_body, key = dataset._traced(key_func)
         _returns_number(key_body, key, "key_func")
         size_given, size_body, size = _traced_with([number], size_of)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.data import experimental
+from aioqueue.compat.v1.absent import names_of, namespace
 from aioqueue.compat.v1.datasets.dataset import (
     Dataset,
     FixedLengthRecordDataset,
     TextLineDataset,
     TFRecordDataset,
+    bucket_by_sequence_length,
+    group_by_window,
+    map_and_batch,
+    parallel_interleave,
+    shuffle_and_repeat,
+    unbatch,
 )
 from aioqueue.compat.v1.datasets.iterator import (
     Iterator,
@@ -31,6 +36,13 @@ __all__ = (
     "get_output_types",
     "make_initializable_iterator",
     "make_one_shot_iterator",
+)
+
+experimental = namespace(
+    f"{__name__}.experimental",
+    "``tf.data.experimental``: functions for `Dataset.apply`.",
+    *(bucket_by_sequence_length, group_by_window, map_and_batch),
+    *(parallel_interleave, shuffle_and_repeat, unbatch),
 )
 
 __getattr__ = names_of(__name__)
