@@ -185,18 +185,16 @@ def names_of(
     return __getattr__
 
 
-def namespace(path: str, text: str, *things: Any, **named: Any) -> ModuleType:
+def namespace(path: str, text: str, *things: Any) -> ModuleType:
     """A namespace without a file: a module of things under the names that they have.
 
     Args:
         path: its full name; it can be imported by this.
         text: its docstring.
         things: functions, classes and modules.
-        named: things under other names.
     """
     made = ModuleType(path, text)
     names = {one.__name__.rpartition(".")[2]: one for one in things}
-    names |= named
     made.__dict__.update(names, __all__=tuple(sorted(names)), __getattr__=names_of(path))
     sys.modules[path] = made
     return made

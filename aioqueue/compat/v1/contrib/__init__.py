@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aioqueue.compat.v1 import nest
 from aioqueue.compat.v1.absent import names_of, namespace
-from aioqueue.compat.v1.contrib import slim
 from aioqueue.compat.v1.contrib.hparam import HParams
+from aioqueue.compat.v1.contrib.providers import slim
 from aioqueue.compat.v1.datasets import dataset as _datasets
 from aioqueue.compat.v1.datasets.iterator import Iterator
 from aioqueue.compat.v1.inputs.buckets import bucket, bucket_by_sequence_length

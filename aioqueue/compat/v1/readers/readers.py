@@ -41,16 +41,6 @@ from aioqueue.compat.v1.readers.records import (
     tf_record_file,
 )
 
-__all__ = (
-    "FixedLengthRecordReader",
-    "IdentityReader",
-    "ReaderBase",
-    "TFRecordReader",
-    "TextLineReader",
-    "WholeFileReader",
-)
-
-
 T = TypeVar("T")
 
 

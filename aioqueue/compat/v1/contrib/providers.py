@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from aioqueue.compat.v1 import gfile
-from aioqueue.compat.v1.absent import names_of, namespace
+from aioqueue.compat.v1.absent import namespace
 from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import (
     QueueRunner,
@@ -242,7 +242,7 @@ class DatasetDataProvider(DataProvider):
         super().__init__(dict(pairs), dataset.num_samples)
 
 
-def _prefetch_queue(
+def prefetch_queue(
     tensors: Sequence[Any] | Mapping[str, Any],
     capacity: int = 8,
     num_threads: int = 1,
@@ -504,44 +504,34 @@ class TFExampleDecoder(DataDecoder):
         return made
 
 
-def _part(name: str, text: str, *things: Any, **named: Any) -> ModuleType:
-    return namespace(f"{__name__}.{name}", f"``slim.{name}``: {text}.", *things, **named)
+SLIM = f"{__package__}.slim"
 
 
-__all__ = (
-    "create_global_step",
-    "data_decoder",
-    "data_provider",
-    "dataset",
-    "dataset_data_provider",
-    "get_global_step",
-    "get_or_create_global_step",
-    "parallel_reader",
-    "prefetch_queue",
-    "queues",
-    "tfexample_decoder",
-)
+def _part(name: str, text: str, *things: Any) -> ModuleType:
+    return namespace(f"{SLIM}.{name}", f"``slim.{name}``: {text}.", *things)
 
-data_decoder = _part("data_decoder", "what decoders of records have in common", DataDecoder)
-data_provider = _part("data_provider", "tensors, by the names of their items", DataProvider)
-dataset = _part("dataset", "where a data set is, and how it is read and decoded", Dataset)
-dataset_data_provider = _part(
-    "dataset_data_provider", "the tensors of a data set read in parallel", DatasetDataProvider
-)
-parallel_reader = _part(
-    "parallel_reader",
-    "several readers that fill one queue of records",
-    *(ParallelReader, get_data_files, parallel_read, single_pass_read),
-)
-prefetch_queue = _part(
-    "prefetch_queue", "batches that are made ahead", prefetch_queue=_prefetch_queue
-)
-queues = _part("queues", "queue runners for the time of a block", QueueRunners)
-tfexample_decoder = _part(
-    "tfexample_decoder",
-    "items made of the features of serialized examples",
-    *(BoundingBox, Image, ItemHandler, ItemHandlerCallback),
-    *(LookupTensor, SparseTensor, TFExampleDecoder, Tensor),
-)
 
-__getattr__ = names_of(__name__)
+slim = namespace(
+    SLIM,
+    __doc__ or "",
+    *(create_global_step, get_global_step, get_or_create_global_step),
+    _part("data_decoder", "what decoders of records have in common", DataDecoder),
+    _part("data_provider", "tensors, by the names of their items", DataProvider),
+    _part("dataset", "where a data set is, and how it is read and decoded", Dataset),
+    _part(
+        "dataset_data_provider", "the tensors of a data set read in parallel", DatasetDataProvider
+    ),
+    _part(
+        "parallel_reader",
+        "several readers that fill one queue of records",
+        *(ParallelReader, get_data_files, parallel_read, single_pass_read),
+    ),
+    _part("prefetch_queue", "a queue of batches that are made ahead", prefetch_queue),
+    _part("queues", "queue runners for the time of a block", QueueRunners),
+    _part(
+        "tfexample_decoder",
+        "items made of the features of serialized examples",
+        *(BoundingBox, Image, ItemHandler, ItemHandlerCallback),
+        *(LookupTensor, SparseTensor, TFExampleDecoder, Tensor),
+    ),
+)
