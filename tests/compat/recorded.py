@@ -72,7 +72,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(one) for key, one in sorted(value.items())}
     if isinstance(value, np.ndarray | np.generic):
         kind = "string" if value.dtype.kind in "OS" else value.dtype.name
         return kind, [*map(_as_bytes, np.asarray(value).reshape(-1).tolist())], np.shape(value)
@@ -114,9 +114,11 @@ def tensorflow() -> Any:
 
 def main() -> None:
     """Record all cases."""
-    from tests.compat import cases_data, cases_files, cases_found, cases_graph
+    from tests.compat import cases_data, cases_files, cases_found, cases_graph, cases_parsing
 
-    assert all((cases_data, cases_files, cases_found, cases_graph)), "they register their cases"
+    assert all((cases_data, cases_files, cases_found, cases_graph, cases_parsing)), (
+        "they register their cases"
+    )
     tf = tensorflow()
     rows = {name: run(tf, function) for name, function in CASES.items()}
     RECORD.write_text(f"{json.dumps(rows, indent=1)}\n", encoding="utf-8")

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import aioqueue.compat.v1 as ours
-from tests.compat import cases_data, cases_files, cases_found, cases_graph
+from tests.compat import cases_data, cases_files, cases_found, cases_graph, cases_parsing
 from tests.compat.recorded import CASES, RECORD, run, tensorflow
 
-assert all((cases_data, cases_files, cases_found, cases_graph)), "they register their cases"
+assert all((cases_data, cases_files, cases_found, cases_graph, cases_parsing)), (
+    "they register their cases"
+)
 
 ON_RECORD = json.loads(RECORD.read_text(encoding="utf-8"))
 NAMED_OTHERWISE = {
@@ -23,7 +25,8 @@ NAMED_OTHERWISE = {
 
 NEEDS = {
     **dict.fromkeys(("tf_records", "damaged_tf_records", "files_of_data"), "google_crc32c"),
-    "states_of_readers": "google.protobuf",
+    **dict.fromkeys(("states_of_readers", "messages", "single_examples"), "google.protobuf"),
+    **dict.fromkeys(("batches_of_examples", "sequence_examples"), "google.protobuf"),
 }
 """Cases that need an extra, and its module."""
 

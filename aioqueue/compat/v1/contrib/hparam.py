@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ("HParams",)
-
 _ASSIGNMENT = re.compile(
     r"""\s*(?P<name>[a-zA-Z][\w.]*)\s*
         (?:\[\s*(?P<index>\d+)\s*\])?\s*=\s*
