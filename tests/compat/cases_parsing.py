@@ -80,12 +80,12 @@ def single_examples(tf: Any) -> Any:
         *(fixed([3, None], tf.int64), fixed([3], tf.int64, [1, 2]), fixed([3], tf.int64, 5)),
         *(fixed([], tf.int64, 1.5), tf.SparseFeature(["a", "b"], "i", tf.int64, [2])),
     )
-    single = tf.parse_single_example
+    single, nothing = tf.parse_single_example, (None, dict[str, Any]())
     return [
         *(parsed(tf, single, first, one) for one in wanted),
         parsed(tf, single, b"abc", {"i": any_number(tf.int64)}),
         *(outcome(single, first, {"i": one}) for one in refused),
-        *(outcome(single, first, one) for one in (None, {})),
+        *(outcome(single, first, one) for one in nothing),
         outcome(single, [first], {"i": any_number(tf.int64)}),
     ]
 
@@ -108,14 +108,18 @@ def batches_of_examples(tf: Any) -> Any:
     sparse = {"sparse": tf.SparseFeature("at", "v", tf.int64, 4)}
     parse = tf.parse_example
     none = tf.placeholder_with_default(np.array([], object), [None])
-    shared = {"a": any_number(tf.string), "s": tf.SparseFeature("a", "v", tf.int64, 5)}
+    shared: dict[str, Any] = {
+        "a": any_number(tf.string),
+        "s": tf.SparseFeature("a", "v", tf.int64, 5),
+    }
+    sharing = (shared, {**shared, "a": fixed([], tf.int64)})
     return [
         *(parsed(tf, parse, both, one) for one in wanted),
         parsed(tf, parse, none, {"f": fixed([2], tf.float32), "i": any_number(tf.int64)}),
         parsed(tf, parse, rows, sparse),
         parsed(tf, tf.parse_single_example, example(tf, at=[1], v=[5, 6]), sparse),
         parsed(tf, parse, both, {"f": fixed([], tf.float32)}, example_names=["A", "B"]),
-        *(outcome(parse, [b""], one) for one in (shared, {**shared, "a": fixed([], tf.int64)})),
+        *(outcome(parse, [b""], one) for one in sharing),
     ]
 
 

@@ -94,11 +94,8 @@ class TestTensors:
             assert tf.constant(1).device == tf.no_op().device == ""
 
     def test_inputs_of_two_graphs_are_refused(self, graph: Any) -> None:
-        x = tf.constant(1)
         with tf.Graph().as_default():
             y = tf.constant(1)
-        with pytest.raises(ValueError, match=r"must be from the same graph as Tensor\(.Const:0"):
-            tf.identity_n([x, y])
         with pytest.raises(ValueError, match="not an element of this graph"):
             graph.create_op("Identity", [y], [], lambda step, value: value)
 
@@ -122,64 +119,14 @@ class TestTypesAndShapes:
         general = tf.TensorShape([2, 3]).most_general_compatible_shape([2, 4])
         assert general.as_list() == [2, None]
 
-    @pytest.mark.parametrize(
-        ("call", "error", "message"),
-        [
-            (lambda: tf.TensorShape([2]).merge_with([3]), ValueError, r"\(2,\) and \(3,\) are not"),
-            (lambda: tf.TensorShape([2]).with_rank(2), ValueError, r"\(2,\) must have rank 2"),
-            (
-                lambda: tf.TensorShape([2]).assert_is_compatible_with([3]),
-                ValueError,
-                r"\(2,\) and \(3,\) are incompatible",
-            ),
-            (lambda: tf.TensorShape(None).as_list(), ValueError, r"as_list\(\) is not defined"),
-            (lambda: len(tf.TensorShape(None)), ValueError, "unknown rank"),
-            (lambda: tf.as_dtype(None), TypeError, "to a TensorFlow DType"),
-            (lambda: tf.string.min, TypeError, "minimum value"),
-        ],
-    )
-    def test_what_does_not_fit(self, call: Any, error: type[Exception], message: str) -> None:
-        with pytest.raises(error, match=message):
-            call()
 
-
-class TestConstants:
-    @pytest.mark.parametrize(
-        ("value", "dtype", "message"),
-        [
-            ([1, 1.5], tf.int32, r"Expected int32, but got 1\.5 of type 'float'"),
-            ("a", tf.int32, "Expected int32, but got a of type 'str'"),
-            (1, tf.bool, "Expected bool, but got 1 of type 'int'"),
-            ([1], tf.string, "Expected string, but got 1 of type 'int'"),
-            ([1, None], tf.int32, "Expected int32, but got None of type 'NoneType'"),
-            (object(), None, "Failed to convert elements"),
-        ],
-    )
-    def test_python_values_must_be_of_the_kind_asked_for(
-        self, value: Any, dtype: Any, message: str
-    ) -> None:
-        with pytest.raises(TypeError, match=message):
-            tf.constant(value, dtype)
-
-    def test_what_is_no_value(self) -> None:
-        with pytest.raises(ValueError, match="None values not supported"):
-            tf.constant(None)
-        with pytest.raises(ValueError, match="inhomogeneous"):
-            tf.constant([[1], [2, 3]])
-        with pytest.raises(TypeError, match="got a tensor instead"):
-            tf.constant(tf.constant(1))
-        with pytest.raises(ValueError, match="Takes at most 1, but got 2"):
-            tf.constant([1, 2], shape=[1])
-        with pytest.raises(TypeError, match="Expected Tensor's shape"):
-            tf.constant([1, 2], shape=[3], verify_shape=True)
-
-    def test_are_copies(self, sess: Any) -> None:
-        array = np.array([1, 2])
-        made = tf.constant(array)
-        array[:] = 9
-        assert sess.run(made).tolist() == [1, 2]
-        sess.run(made)[:] = 9
-        assert sess.run(made).tolist() == [1, 2]
+def test_constants_are_copies(sess: Any) -> None:
+    array = np.array([1, 2])
+    made = tf.constant(array)
+    array[:] = 9
+    assert sess.run(made).tolist() == [1, 2]
+    sess.run(made)[:] = 9
+    assert sess.run(made).tolist() == [1, 2]
 
 
 def test_other_types_can_be_registered() -> None:
