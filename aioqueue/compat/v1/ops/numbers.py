@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 
-__all__ = ("NUMERIC", "c_name", "parse_column", "parse_number")
-
 NUMERIC = frozenset(("float32", "float64", "int32", "int64"))
 """The dtypes of numbers that texts may mean."""
 
@@ -30,11 +28,7 @@ def c_name(dtype: DType) -> str:
 
 
 def parse_number(text: bytes, dtype: DType) -> Any:
-    """The number that a text means.
-
-    Raises:
-        ValueError: it means none, or one that `dtype` cannot hold.
-    """
+    """The number that a text means; ValueError if `dtype` cannot hold it, or there is none."""
     if b"_" in text:
         raise ValueError(text)  # Python's own way of writing numbers
     limits = _LIMITS.get(dtype.name)
@@ -77,9 +71,7 @@ def _rounded_once(text: bytes, number: float) -> float:
 def parse_column(texts: tuple[bytes, ...], dtype: DType) -> NDArray[Any] | None:
     """The numbers that many texts mean, all at once; None if one of them needs a closer look.
 
-    Args:
-        texts: none of them with an underscore.
-        dtype: one of `NUMERIC`.
+    None of the texts may have an underscore.
     """
     reader: Any = float if dtype.is_floating else int
     try:

@@ -13,7 +13,7 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array
 from aioqueue.compat.v1.ops.control import identity
-from aioqueue.compat.v1.ops.saturating import saturating
+from aioqueue.compat.v1.ops.math import saturating
 
 __all__ = ("convert_image_dtype", "converter")
 
