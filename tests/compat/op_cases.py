@@ -62,6 +62,13 @@ class Scope(dict[str, Any]):
             unknown=lambda value, shape: unknown(tf, value, shape),
             part=lambda: part(tf),
             values=values,
+            parts=parts,
+            sparse=lambda: tf.SparseTensor(
+                unknown(tf, np.array([[0, 1], [1, 2]]), [None, 2]),
+                unknown(tf, [b"a", b"bc"], [None]),
+                [2, 4],
+            ),
+            after=lambda op: after(tf, op),
             scattered=lambda *arguments: scattered(tf, *arguments),
         )
         self.tf = tf
@@ -76,6 +83,11 @@ def expression(text: str) -> Case:
     """A case that is written as an expression."""
     code = compile(text, text, "eval")
     return lambda tf: eval(code, {}, Scope(tf))
+
+
+def after(tf: Any, op: Any) -> Any:
+    with tf.control_dependencies([op]):
+        return tf.identity(tf.constant(1))
 
 
 def scattered(tf: Any, op: str, places: Any, updates: Any, value: Any = (1.0, 2.0, 4.0)) -> Any:

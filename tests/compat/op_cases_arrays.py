@@ -131,6 +131,62 @@ scattered 'add', [0.0, 0.0], [3.0, 5.0]
 scattered 'nd_update', [[0], [2]], [3.0, 5.0] | 'nd_add', [[0], [0]], [3.0, 5.0]
 scattered 'nd_sub', [[0], [2]], [3.0, 5.0] | 'nd_update', [[0], [9]], [3.0, 5.0]
 scattered 'nd_update', [[0], [1]], [3.0, 5.0, 6.0]
+scalar_mul [1, 2], constant([3.0])
+cast [1.5], float32 | constant([1 + 2j]), float32
+parts cast(SparseTensor([[0]], [1.5], [2]), int32)
+convert_to_tensor [size(unknown([1, 2, 3], [None])), 10], int64
+add_n [u([1]), u([1, 2])]
+accumulate_n [constant([1, 2])], [2]
+matmul [[1.0]], [[1.0]], transpose_a=True, adjoint_a=True
+reduce_sum [[1]], 0, reduction_indices=0
+reshape i(3), stack([2, unknown(-1, [])])
+expand_dims [1] | [1, 2], unknown(0, [])
+transpose u([[1, 2]]), [0, 0] | [[1, 2]], [0, 0] | [[1, 2]], [0, 5]
+pad ['a'], [[1, 0]]
+unstack u([1, 2, 3]), 2
+concat [u([1]), u([2])], unknown(3, []) | [part(), part()], unknown(0, [])
+split [1, 2], constant(2) | [1, 2], u([1, 1]) | u([1, 2]), 2, 3
+zeros TensorShape([None])
+range 1, 5, -1
+meshgrid [1], [2], indexing='ab'
+strided_slice [1], [0], [1], [0] | u([1]), u([0]), [1], [0]
+slice u([1, 2]), [0, 0], [1, 1] | u([1, 2]), [0], unknown([1], [1]) | [1, 2], [0, 0], [1, 1]
+gather u([1]), [0], axis=3 | [1, 2], [0], axis=unknown(0, []) | [1], [0], axis=3
+gather_nd u([1]), u([[0, 0]]) | [1], [[0, 0]]
+where u([True]), u([1, 2]), u([1, 2, 3])
+nn.top_k u([1.0]), 3
+scattered 'update', [0, 1], u([3.0]) | 'nd_update', [[0]], u([3.0, 5.0])
+scattered 'update', [0], constant([1])
+random_uniform u([-1]), seed=1 | [1], dtype='bool' | [1], 5, 5, dtype=int32, seed=1
+random_normal [1], dtype=int32
+random_crop [1, 2], [3], seed=1
+multinomial u([1.0]), 3, seed=1
+check_numerics u([1.0, np.inf]), 'x' | u([np.nan, -np.inf]), 'x' | u([1.0]), 'x'
+verify_tensor_all_finite u([1.0]), 'x' | u([np.nan]), 'x'
+after assert_equal(1, 2, message='x') | assert_equal(u(1), 2) | assert_equal([1, 2], [1, 2])
+after assert_less(u([1, 3]), 3) | assert_less_equal(u([4]), 3, data=['x'])
+after assert_greater(u(1), 1)
+after assert_none_equal(u([1, 2]), 1, summarize=1) | assert_greater_equal(u([1]), 1)
+after assert_positive(u(0)) | assert_negative(u(0), message='x') | assert_non_positive(u(1))
+after assert_non_negative(constant(-1)) | assert_positive(constant([1]))
+after assert_rank(f(3), 2) | assert_rank(f(3), 1) | assert_rank(u(f(3)), 2) | assert_rank(f(3), [1])
+after assert_rank_in(f(3), [0, 2]) | assert_rank_in(u(f(3)), [0, 2]) | assert_rank_in(f(3), [1])
+after assert_rank_at_least(f(3), 2) | assert_rank_at_least(u(f(3)), 2)
+after assert_rank_at_least(f(3), 1)
+after assert_integer(1.5) | assert_integer(1)
+sparse_to_dense [1, 3], [4], 5, -1 | [1, 3], [4], [5, 6, 7] | [1, 5], [4], [5, 6]
+parts sparse_reshape(sparse(), [4, -1]) | sparse_retain(sparse(), [True, False])
+parts sparse_concat(1, [sparse(), sparse()])
+parts deserialize_many_sparse(stack([serialize_sparse(sparse())] * 2), string)
+serialize_sparse sparse()
+parse_tensor 'abc', int32 | serialize_tensor(constant([1])), float32
+parse_tensor serialize_tensor(constant([[1, 2]])), int32 | serialize_tensor('a'), string
+parse_tensor serialize_tensor(['a', 'b']), string | serialize_tensor(constant(1.5)), float32
+parse_tensor serialize_tensor([True]), 'bool' | serialize_tensor(np.float16(2)), float16
+arg_max i(2, 3), 1
+arg_min i(2, 3), 0, int32
+reverse_v2 i(2, 3), [1]
+stop_gradient i(2, 3)
 """
 """An op in each row, and the arguments of its cases; see `op_cases.Scope` for the names."""
 

@@ -108,7 +108,7 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
     with OpBuilder("Reshape", name) as op:
         tensor = op.tensor(tensor, "tensor")
         shape = op.tensor(shape, "shape", None, INDICES)
-        static = _reshaped(op, tensor, shape_value(shape), constant_value(shape))
+        static = _reshaped(op, tensor, shape_value(shape))
         return op.output(tensor.dtype, static, Pure(reshaped))
 
 
@@ -137,8 +137,7 @@ def _check_sizes(count: int, sizes: Any) -> None:
         raise invalid(f"{given} requires a multiple of {known}")
 
 
-def _reshaped(op: OpBuilder, tensor: Tensor, wanted: Dims, exact: Any) -> Dims:
-    """The static shape of `reshape`; `exact` is the argument itself, if it is known."""
+def _reshaped(op: OpBuilder, tensor: Tensor, wanted: Dims) -> Dims:
     count = tensor.shape.num_elements()
     if wanted is None or count is None:
         return wanted
@@ -150,11 +149,9 @@ def _reshaped(op: OpBuilder, tensor: Tensor, wanted: Dims, exact: Any) -> Dims:
         )
     if unknown != 1 or known == 0:
         return wanted
-    if not count % known:
-        return tuple(count // known if one is None else one for one in wanted)
-    if exact is None:
-        return wanted
-    raise op.refuse(f"Dimension size must be evenly divisible by {known} but is {count}")
+    if count % known:
+        raise op.refuse(f"Dimension size must be evenly divisible by {known} but is {count}")
+    return tuple(count // known if one is None else one for one in wanted)
 
 
 def expand_dims(input: Any, axis: Any = None, name: str | None = None, dim: Any = None) -> Tensor:
@@ -172,15 +169,13 @@ def expand_dims(input: Any, axis: Any = None, name: str | None = None, dim: Any 
     with OpBuilder("ExpandDims", name) as op:
         tensor = op.tensor(input, "input")
         known = constant_value(op.tensor(axis, "dim", None, INDICES))
-        static = tensor.shape.as_tuple()
-        if static is not None and known is not None:
+        static = tensor.shape.as_tuple() if known is not None else None
+        if static is not None:
             index, count = int(np.ravel(known)[0]), len(static)
             if not -count - 1 <= index <= count:
                 raise op.refuse(f"dim {index} not in the interval [{-count - 1}, {count}].")
             index %= count + 1
             static = (*static[:index], 1, *static[index:])
-        elif static is not None:
-            static = (None,) * (len(static) + 1)
         return op.output(tensor.dtype, static, Pure(expanded))
 
 
@@ -230,8 +225,9 @@ def transpose(a: Any, perm: Any = None, name: str = "transpose", conjugate: bool
                 f"transpose expects a vector of size {x.ndim}. But input(1) is a vector of size"
                 f" {len(order)}"
             )
-        if sorted(order.tolist()) != list(np.arange(x.ndim)):
-            raise invalid(f"{shape_text(order)} is not a permutation of 0 to {x.ndim - 1}")
+        for place in np.arange(x.ndim):
+            if place not in order:
+                raise invalid(f"{place} is missing from {{{','.join(map(str, order))}}}.")
         moved = np.transpose(x, order)
         return moved.conj() if conjugate else moved
 
@@ -258,8 +254,9 @@ def _transposed(op: OpBuilder, static: Dims, order: Tensor) -> Dims:
         return (None,) * len(known)
     if len(known) != len(static):
         raise op.refuse(f"Dimension must be {len(static)} but is {len(known)}")
-    if sorted(known.tolist()) != list(np.arange(len(static))):
-        raise op.refuse(f"perm {shape_text(known)} is no permutation")
+    for place in known.tolist():
+        if not -len(static) <= place < len(static):
+            raise op.refuse(f"perm dim {place} is out of range of input rank {len(static)}")
     return tuple(static[place] for place in known.tolist())
 
 
@@ -665,8 +662,6 @@ def _full(shape: Any, dtype: Any, name: str | None, default: str, value: int) ->
         if static is not None and _product(static) < _LARGEST_CONSTANT:
             filled = np.full(static, element, wanted.numpy)
             return convert_to_tensor(filled, name=name or default)
-    if isinstance(shape, list | tuple) and not shape:
-        shape = np.zeros(0, np.int32)
     with OpBuilder("Fill", name, default) as op:
         sizes = op.tensor(shape, "shape_as_tensor", None, INDICES)
         op.tensor(element, "Const", wanted)

@@ -165,31 +165,31 @@ def strided_slice(
 def _strided(op: OpBuilder, tensor: Tensor, masks: dict[str, int]) -> Tensor:
     """Add the op whose inputs are there already."""
     known = [constant_value(one) for one in op.inputs[1:]]
+    count = op.inputs[1].shape.num_elements()
     index: tuple[Any, ...] | None = None
     shape: Dims = None
-    if all(one is not None for one in known):
-        fixed = index = _index(masks, *(one.tolist() for one in known))
+    if count is not None:
+        blank = [_UNKNOWN] * count
+        try:
+            index = _index(masks, *(blank if one is None else one.tolist() for one in known))
+        except ValueError as error:
+            raise op.refuse(str(error)) from None
         shape = _sliced_shape(op, tensor.shape.as_tuple(), index)
-        kernel = Pure(lambda x, *_: _take(array(x), fixed))
-    else:
-        count = op.inputs[1].shape.num_elements()
-        if count is not None:
-            blank = [_UNKNOWN] * count
-            sketch = _index(masks, *(blank if one is None else one.tolist() for one in known))
-            shape = _sliced_shape(op, tensor.shape.as_tuple(), sketch)
+    fixed = index if all(one is not None for one in known) else None
 
-        def sliced(x: Any, begin: Any, end: Any, strides: Any) -> Any:
-            found = _index(masks, begin.tolist(), end.tolist(), strides.tolist())
-            return _take(array(x), found)
+    def sliced(x: Any, *places: Any) -> Any:
+        try:
+            return _take(array(x), fixed or _index(masks, *(one.tolist() for one in places)))
+        except ValueError as error:
+            raise invalid(str(error)) from None
 
-        kernel = Pure(sliced)
-    return op.output(tensor.dtype, shape, kernel, attrs={**masks, "index": index})
+    return op.output(tensor.dtype, shape, Pure(sliced), attrs={**masks, "index": fixed})
 
 
 def _index(
     masks: dict[str, int], begin: list[Any], end: list[Any], strides: list[Any]
 ) -> tuple[Any, ...]:
-    """The Python index that the arguments of `strided_slice` mean."""
+    """The Python index that the arguments of `strided_slice` mean; ValueError for a stride of 0."""
     index: list[Any] = []
     for place, (start, stop, step) in enumerate(zip(begin, end, strides, strict=True)):
         bit = 1 << place
@@ -201,7 +201,7 @@ def _index(
             index.append(start)
         else:
             if step == 0:
-                raise invalid(f"strides[{place}] must be non-zero")
+                raise ValueError(f"strides[{place}] must be non-zero")
             first = None if masks["begin_mask"] & bit else start
             last = None if masks["end_mask"] & bit else stop
             index.append(builtins.slice(first, last, step))
@@ -637,7 +637,8 @@ def top_k(input: Any, k: Any = 1, sorted: bool = True, name: str | None = None) 
     def largest(x: Any, k: Any) -> Any:
         x, count = np.asarray(x), int(k)
         if x.ndim < 1 or x.shape[-1] < count:
-            raise invalid(f"input must have at least k columns. Had {x.shape[-1:]}, needed {count}")
+            had = x.shape[-1] if x.ndim else 0
+            raise invalid(f"input must have at least k columns. Had {had}, needed {count}")
         # Sorted from the end: equal elements keep their order.
         backwards = np.argsort(np.flip(x, -1), axis=-1, kind="stable")
         order = (x.shape[-1] - 1 - np.flip(backwards, -1))[..., :count]
@@ -665,8 +666,8 @@ def _rows(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) 
     """The index of rows: all rows exist, and their updates fit."""
     if updates.ndim and updates.shape != (*indices.shape, *shape[1:]):
         raise invalid(
-            "updates shape must be indices.shape + params.shape[1:], got "
-            f"updates.shape {shape_text(updates.shape)}, indices.shape"
+            "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got"
+            f" updates.shape {shape_text(updates.shape)}, indices.shape"
             f" {shape_text(indices.shape)}, params.shape {shape_text(shape)}"
         )
     _check_range(indices, shape[0])

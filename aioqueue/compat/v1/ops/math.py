@@ -7,11 +7,11 @@ infinities and NaN without a warning.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes, scopes
@@ -32,6 +32,7 @@ from aioqueue.compat.v1.ops.building import (
     dtype_hint,
     invalid,
     merge,
+    shape_text,
 )
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
@@ -455,12 +456,15 @@ def add_n(inputs: Sequence[Any] | Any, name: str | None = None) -> Tensor:
         )
 
     def total(*values: Any) -> Any:
-        result = values[0]
-        for value in values[1:]:
-            if np.shape(value) != np.shape(result):
-                raise invalid("Inputs to operation of type AddN must have the same size and shape.")
-            result = np.add(result, value)
-        return result
+        shapes = [np.shape(value) for value in values]
+        for place, shape in enumerate(shapes):
+            if shape != shapes[0]:
+                raise invalid(
+                    f"Inputs to operation {op.name.rstrip('/')} of type AddN must have the same"
+                    f" size and shape.  Input 0: {shape_text(shapes[0])} != input {place}:"
+                    f" {shape_text(shape)}"
+                )
+        return functools.reduce(np.add, values)
 
     with OpBuilder("AddN", name) as op:
         tensors = op.alike_list(values, "inputs")
@@ -492,8 +496,12 @@ def matmul(
 
     `a_is_sparse` and `b_is_sparse` have no effect.
     """
-    if (transpose_a and adjoint_a) or (transpose_b and adjoint_b):
-        raise ValueError("Only one of transpose and adjoint can be True for each of a and b.")
+    for one, both in (("a", transpose_a and adjoint_a), ("b", transpose_b and adjoint_b)):
+        if both:
+            raise ValueError(
+                f"Only one of `transpose_{one}` and `adjoint_{one}` can be True. Received"
+                f" `transpose_{one}`=True, `adjoint_{one}`=True."
+            )
     flips = (transpose_a or adjoint_a, transpose_b or adjoint_b)
 
     def product(a: Any, b: Any) -> Any:
@@ -503,7 +511,8 @@ def matmul(
         one = np.swapaxes(one, -1, -2) if flips[0] else one
         two = np.swapaxes(two, -1, -2) if flips[1] else two
         if one.shape[-1] != two.shape[-2]:
-            raise invalid(f"Matrix size-incompatible: In[0]: {_sizes(one)}, In[1]: {_sizes(two)}")
+            sizes = f"In[0]: {shape_text(one.shape)}, In[1]: {shape_text(two.shape)}"
+            raise invalid(f"Matrix size-incompatible: {sizes}")
         return np.matmul(one, two)
 
     with OpBuilder("MatMul", name) as op:
@@ -515,10 +524,6 @@ def matmul(
             if shape is not None and len(shape) < 2:
                 raise op.refuse(f"Shape must be rank 2 but is rank {len(shape)}")
         return op.output(a.dtype, _product_shape(op, one, two, *flips), Pure(product))
-
-
-def _sizes(matrix: NDArray[Any]) -> str:
-    return "[" + ",".join(map(str, matrix.shape)) + "]"
 
 
 def _product_shape(op: OpBuilder, one: Dims, two: Dims, flip_a: bool, flip_b: bool) -> Dims:

@@ -395,21 +395,17 @@ def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None
         value = convert_to_tensor(value, name="value")
         size = convert_to_tensor(size, dtype=dtypes.int32, name="size")
         shape = arrays.shape(value)
-        limit = shape - size + 1
         places = random_uniform(
             arrays.shape(shape), dtype=dtypes.int32, maxval=dtypes.int32.max, seed=seed
         )
-        return _crop(value, places, limit, size, scope)
 
+        def begin(places: Any, shape: Any, size: Any) -> Any:
+            if (shape < size).any():
+                raise invalid(f"assertion failed: [Need value.shape >= size, got ] {shape} {size}")
+            return places % (shape - size + 1)
 
-def _crop(value: Tensor, places: Tensor, limit: Tensor, size: Tensor, name: str) -> Tensor:
-    def begin(places: Any, limit: Any) -> Any:
-        if (limit <= 0).any():
-            raise invalid(f"Need value.shape >= size: it is larger by {(1 - limit).tolist()}")
-        return places % limit
-
-    with OpBuilder("CropBegin", None) as op:
-        op.tensor(places, "places")
-        op.tensor(limit, "limit")
-        start = op.output(dtypes.int32, limit.shape.as_tuple(), Pure(begin))
-    return indexing.slice(value, start, size, name=name)
+        with OpBuilder("CropBegin", None) as op:
+            for one in (places, shape, size):
+                op.tensor(one, "places")
+            start = op.output(dtypes.int32, shape.shape.as_tuple(), Pure(begin))
+        return indexing.slice(value, start, size, name=scope)
