@@ -10,6 +10,8 @@ which names are near it.
 
 from __future__ import annotations
 
+import builtins as _builtins
+
 from aioqueue.compat.v1 import (
     app,
     compat,
@@ -64,6 +66,15 @@ from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.asserting import *
 from aioqueue.compat.v1.ops.asserting import verify_tensor_all_finite
 from aioqueue.compat.v1.ops.branches import *
+from aioqueue.compat.v1.ops.casting import (
+    cast,
+    clip_by_value,
+    saturate_cast,
+    to_double,
+    to_float,
+    to_int32,
+    to_int64,
+)
 from aioqueue.compat.v1.ops.control import (
     group,
     identity,
@@ -81,27 +92,19 @@ from aioqueue.compat.v1.ops.initializing import *
 from aioqueue.compat.v1.ops.mapping import *
 from aioqueue.compat.v1.ops.math import *
 from aioqueue.compat.v1.ops.math import (
-    cast,
-    clip_by_value,
     div,
     div_no_nan,
     floor_div,
-    matmul,
     mul,
     neg,
     realdiv,
-    saturate_cast,
     sub,
-    tensordot,
-    to_double,
-    to_float,
-    to_int32,
-    to_int64,
     truncatediv,
     truncatemod,
 )
 from aioqueue.compat.v1.ops.placeholders import *
 from aioqueue.compat.v1.ops.printing import Assert, Print, print
+from aioqueue.compat.v1.ops.products import *
 from aioqueue.compat.v1.ops.pyfunc import *
 from aioqueue.compat.v1.ops.random import (
     multinomial,
@@ -172,7 +175,7 @@ from aioqueue.compat.v1.summaries.ops import (
     scalar_summary,
 )
 
-__all__: list[str] = [
+__all__: _builtins.tuple[str, ...] = (
     "VERSION",
     "Assert",
     "Dimension",
@@ -239,7 +242,6 @@ __all__: list[str] = [
     "lookup",
     "matching_files",
     "math",
-    "matmul",
     "merge_all_summaries",
     "merge_summary",
     "model_variables",
@@ -289,7 +291,6 @@ __all__: list[str] = [
     "sub",
     "substr",
     "summary",
-    "tensordot",
     "to_double",
     "to_float",
     "to_int32",
@@ -305,7 +306,7 @@ __all__: list[str] = [
     "verify_tensor_all_finite",
     "write_file",
     "zeros_initializer",
-]
+)
 __all__ += _core.behavior.__all__
 __all__ += _core.dtypes.__all__
 __all__ += _core.scopes.__all__
@@ -319,6 +320,7 @@ __all__ += _ops.mapping.__all__
 __all__ += _ops.math.__all__
 __all__ += _ops.placeholders.__all__
 __all__ += _ops.pyfunc.__all__
+__all__ += _ops.products.__all__
 __all__ += _ops.reductions.__all__
 __all__ += _ops.serializing.__all__
 __all__ += _ops.variable_scope.__all__

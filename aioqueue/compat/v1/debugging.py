@@ -11,7 +11,7 @@ from aioqueue.compat.v1.ops.asserting import verify_tensor_all_finite as assert_
 from aioqueue.compat.v1.ops.math import is_finite, is_inf, is_nan
 from aioqueue.compat.v1.ops.printing import Assert
 
-__all__ = ["Assert", "assert_all_finite", "is_finite", "is_inf", "is_nan"]
+__all__: tuple[str, ...] = ("Assert", "assert_all_finite", "is_finite", "is_inf", "is_nan")
 __all__ += _asserting.__all__
 
 __getattr__ = names_of(__name__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core import dtypes as _dtypes
 from aioqueue.compat.v1.core.dtypes import *
-from aioqueue.compat.v1.ops.math import (
+from aioqueue.compat.v1.ops.casting import (
     cast,
     saturate_cast,
 )

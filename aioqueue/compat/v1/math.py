@@ -8,16 +8,22 @@ from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.ops import math as _math
 from aioqueue.compat.v1.ops import reductions as _reductions
 from aioqueue.compat.v1.ops.arrays import linspace
-from aioqueue.compat.v1.ops.indexing import top_k
 from aioqueue.compat.v1.ops.math import *
 from aioqueue.compat.v1.ops.math import ceil as ceiling
 from aioqueue.compat.v1.ops.math import div_no_nan as divide_no_nan
-from aioqueue.compat.v1.ops.math import softmax
+from aioqueue.compat.v1.ops.nn import softmax, top_k
 from aioqueue.compat.v1.ops.reductions import *
 from aioqueue.compat.v1.ops.reductions import reduce_std, reduce_variance
 
-__all__ = ["ceiling", "divide_no_nan", "linspace", "reduce_std", "reduce_variance", "softmax"]
-__all__ += ["top_k"]
+__all__: tuple[str, ...] = (
+    "ceiling",
+    "divide_no_nan",
+    "linspace",
+    "reduce_std",
+    "reduce_variance",
+    "softmax",
+    "top_k",
+)
 __all__ += _math.__all__
 __all__ += _reductions.__all__
 

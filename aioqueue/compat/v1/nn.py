@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.indexing import top_k
-from aioqueue.compat.v1.ops.math import relu, sigmoid, softmax, tanh
+from aioqueue.compat.v1.ops.math import sigmoid, tanh
+from aioqueue.compat.v1.ops.nn import relu, softmax, top_k
 
 __all__ = ("relu", "sigmoid", "softmax", "tanh", "top_k")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.ops.math import cast, maximum
+from aioqueue.compat.v1.ops.casting import cast
+from aioqueue.compat.v1.ops.math import maximum
 from aioqueue.compat.v1.queues.base import QueueBase
 from aioqueue.compat.v1.summaries.ops import scalar
 

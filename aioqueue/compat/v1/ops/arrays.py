@@ -33,14 +33,15 @@ from aioqueue.compat.v1.ops.building import (
     shape_text,
     unless_given,
 )
-from aioqueue.compat.v1.ops.math import cast
+from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
-__all__ = ["broadcast_to", "expand_dims", "pad", "rank", "reshape", "reverse", "reverse_v2"]
-__all__ += ["shape", "size", "squeeze", "tile", "transpose"]
-__all__ += ["concat", "pack", "split", "stack", "unpack", "unstack"]
-__all__ += ["eye", "fill", "lin_space", "linspace", "meshgrid", "ones", "ones_like", "range"]
-__all__ += ["zeros", "zeros_like"]
+__all__ = (
+    "broadcast_to", "concat", "expand_dims", "eye", "fill", "lin_space", "linspace", "meshgrid",
+    "ones", "ones_like", "pack", "pad", "range", "rank", "reshape", "reverse", "reverse_v2",
+    "shape", "size", "split", "squeeze", "stack", "tile", "transpose", "unpack", "unstack",
+    "zeros", "zeros_like",
+)  # fmt: skip
 
 _LARGEST_CONSTANT = 1000
 """Elements: larger tensors of one value are filled when they run, as in TensorFlow."""

@@ -21,18 +21,20 @@ from aioqueue.compat.v1.ops.reductions import reduce_all, reduce_any
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.ops.static import constant_value
 
-# What `tf` and `tf.debugging` share.
-__all__ = ["assert_equal", "assert_greater", "assert_greater_equal", "assert_integer"]
-__all__ += ["assert_less", "assert_less_equal", "assert_negative", "assert_non_negative"]
-__all__ += ["assert_non_positive", "assert_none_equal", "assert_positive"]
-__all__ += ["assert_rank", "assert_rank_at_least", "assert_rank_in", "check_numerics"]
+__all__ = (
+    "assert_equal", "assert_greater", "assert_greater_equal", "assert_integer", "assert_less",
+    "assert_less_equal", "assert_negative", "assert_non_negative", "assert_non_positive",
+    "assert_none_equal", "assert_positive", "assert_rank", "assert_rank_at_least",
+    "assert_rank_in", "check_numerics",
+)  # fmt: skip
+"""What `tf` and `tf.debugging` share."""
 
 _Data = Iterable[Any] | None
 _KNOWN = ("Const", "Shape", "Size", "Rank", "Range", "Cast", "Pack", "ConcatV2", "Fill")
 """Ops whose values TensorFlow looks at while it builds a graph; those of arithmetic it does not."""
 
 
-class Comparing(Protocol):
+class _Comparing(Protocol):
     def __call__(
         self,
         x: Any,
@@ -44,7 +46,7 @@ class Comparing(Protocol):
     ) -> Operation: ...
 
 
-class Signed(Protocol):
+class _Signed(Protocol):
     def __call__(
         self,
         x: Any,
@@ -55,7 +57,7 @@ class Signed(Protocol):
     ) -> Operation: ...
 
 
-def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> Comparing:
+def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Comparing:
     """A row: an assertion that a comparison holds for all elements."""
 
     def check(
@@ -94,7 +96,7 @@ def _known(value: Any) -> Any:
     return value if found is None else found
 
 
-def _signed(called: str, symbol: str, holds: Comparing) -> Signed:
+def _signed(called: str, symbol: str, holds: _Comparing) -> _Signed:
     """A row: an assertion about the signs of all elements."""
 
     def check(
@@ -122,19 +124,19 @@ def _prefix(message: str | None) -> str:
     return "" if message is None else f"{message}.  "
 
 
-assert_equal: Comparing = _comparing("assert_equal", "==", math.equal)
-assert_none_equal: Comparing = _comparing("assert_none_equal", "!=", math.not_equal)
-assert_less: Comparing = _comparing("assert_less", "<", math.less)
-assert_less_equal: Comparing = _comparing("assert_less_equal", "<=", math.less_equal)
-assert_greater: Comparing = _comparing("assert_greater", ">", math.greater)
-assert_greater_equal: Comparing = _comparing("assert_greater_equal", ">=", math.greater_equal)
-assert_negative: Signed = _signed("assert_negative", "< 0", assert_less)
-assert_positive: Signed = _signed("assert_positive", "> 0", assert_less)
-assert_non_negative: Signed = _signed("assert_non_negative", ">= 0", assert_less_equal)
-assert_non_positive: Signed = _signed("assert_non_positive", "<= 0", assert_less_equal)
+assert_equal: _Comparing = _comparing("assert_equal", "==", math.equal)
+assert_none_equal: _Comparing = _comparing("assert_none_equal", "!=", math.not_equal)
+assert_less: _Comparing = _comparing("assert_less", "<", math.less)
+assert_less_equal: _Comparing = _comparing("assert_less_equal", "<=", math.less_equal)
+assert_greater: _Comparing = _comparing("assert_greater", ">", math.greater)
+assert_greater_equal: _Comparing = _comparing("assert_greater_equal", ">=", math.greater_equal)
+assert_negative: _Signed = _signed("assert_negative", "< 0", assert_less)
+assert_positive: _Signed = _signed("assert_positive", "> 0", assert_less)
+assert_non_negative: _Signed = _signed("assert_non_negative", ">= 0", assert_less_equal)
+assert_non_positive: _Signed = _signed("assert_non_positive", "<= 0", assert_less_equal)
 
 
-class Ranked(Protocol):
+class _Ranked(Protocol):
     def __call__(
         self,
         x: Any,
@@ -172,7 +174,7 @@ def _check_rank(
     return Assert(reduce_any(met), data, summarize=summarize)
 
 
-def _ranked(called: str, how: str) -> Ranked:
+def _ranked(called: str, how: str) -> _Ranked:
     def check(
         x: Any,
         rank: Any,
@@ -187,8 +189,8 @@ def _ranked(called: str, how: str) -> Ranked:
     return named(check, called, "An op that fails unless a tensor has a rank; ValueError if known.")
 
 
-assert_rank: Ranked = _ranked("assert_rank", "")
-assert_rank_at_least: Ranked = _ranked("assert_rank_at_least", "at least")
+assert_rank: _Ranked = _ranked("assert_rank", "")
+assert_rank_at_least: _Ranked = _ranked("assert_rank_at_least", "at least")
 
 
 def assert_rank_in(
@@ -231,12 +233,17 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor
         return op.output(found.dtype, found.shape.as_tuple(), Pure(checked))
 
 
-def verify_tensor_all_finite(
+def _verify_tensor_all_finite(
     t: Any = None, msg: str = "", name: str | None = None, x: Any = None, message: str = ""
 ) -> Tensor:
-    """The tensor; as `check_numerics`, by old names of the arguments or new ones."""
     with name_scope(name, "VerifyFinite", [t, x]):
         tensor = convert_to_tensor(x if t is None else t, name="t")
         check = check_numerics(tensor, msg or message)
         with control_dependencies([check]):
             return identity(with_dependencies([check], tensor))
+
+
+verify_tensor_all_finite = named(
+    *(_verify_tensor_all_finite, "verify_tensor_all_finite"),
+    "The tensor; as `check_numerics`, by old names of the arguments or new ones.",
+)

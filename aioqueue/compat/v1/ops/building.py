@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 
+Function = Callable[..., Any]
 Dims = tuple[int | None, ...] | None
 """A static shape: sizes, None where a size is unknown; None if not even the rank is known."""
 
@@ -344,6 +345,53 @@ class OpBuilder:
             attrs=attrs,
         )
         return list(op.outputs)
+
+
+class Unary(Protocol):
+    def __call__(self, x: Any, name: str | None = None) -> Tensor: ...
+
+
+class Binary(Protocol):
+    def __call__(self, x: Any, y: Any, name: str | None = None) -> Tensor: ...
+
+
+def elementwise(
+    op_type: str,
+    function: Function,
+    name: str | None,
+    allowed: frozenset[str],
+    values: dict[str, Any],
+    *,
+    default: str | None = None,
+    dtype: DType | None = None,
+    result: DType | None = None,
+) -> Tensor:
+    """An op of tensors of one dtype whose shapes broadcast.
+
+    Args:
+        op_type: its type, and its name if there is no other.
+        function: of arrays, such as a ufunc.
+        name: the caller's name for it.
+        allowed: the dtypes that it takes.
+        values: the operands by the names of the arguments.
+        default: its name without one.
+        dtype: what values that are no tensors become; the tensors' dtype if left out.
+        result: the dtype that it gives, if it is another one.
+    """
+    with OpBuilder(op_type, name, default) as op:
+        if dtype is None:
+            op.alike(allowed, **values)
+        else:
+            for argument, value in values.items():
+                op.tensor(value, argument, None if dtype_hint(value) else dtype, allowed)
+        given = op.inputs[0].dtype
+        # NumPy would cut a scalar string at trailing zeros.
+        used = _on_objects(function) if given == dtypes.string else function
+        return op.output(result or given, op.broadcast(*op.inputs), Elementwise(used))
+
+
+def _on_objects(function: Function) -> Function:
+    return lambda *values: function(*(np.asarray(value, object) for value in values))
 
 
 def call_python(function: Callable[..., Any], *arguments: Any) -> Any:

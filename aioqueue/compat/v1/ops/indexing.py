@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import Dimension, TensorShape
 from aioqueue.compat.v1.ops.arrays import stack
@@ -21,7 +22,6 @@ from aioqueue.compat.v1.ops.building import (
     INDICES,
     INTEGERS,
     NUMBERS,
-    REALS,
     Dims,
     OpBuilder,
     Pure,
@@ -31,14 +31,15 @@ from aioqueue.compat.v1.ops.building import (
     merge,
     shape_text,
 )
-from aioqueue.compat.v1.ops.math import cast
+from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 from aioqueue.compat.v1.ops.variables import Variable, variable_cell, variable_op
 
-__all__ = ["boolean_mask", "gather", "gather_nd", "one_hot", "sequence_mask", "slice"]
-__all__ += ["strided_slice", "unique", "unique_with_counts", "where"]
-__all__ += ["scatter_add", "scatter_nd", "scatter_nd_add", "scatter_nd_sub", "scatter_nd_update"]
-__all__ += ["scatter_sub", "scatter_update"]
+__all__ = (
+    "boolean_mask", "gather", "gather_nd", "one_hot", "scatter_add", "scatter_nd",
+    "scatter_nd_add", "scatter_nd_sub", "scatter_nd_update", "scatter_sub", "scatter_update",
+    "sequence_mask", "slice", "strided_slice", "unique", "unique_with_counts", "where",
+)  # fmt: skip
 
 _FULL = builtins.slice(None)
 _UNKNOWN = object()
@@ -48,40 +49,31 @@ _BOOLS = frozenset(("bool",))
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-class _Spec:
-    """What ``x[...]`` says, as the arguments of `strided_slice`."""
-
-    def __init__(self) -> None:
-        self.begin: list[Any] = []
-        self.end: list[Any] = []
-        self.strides: list[Any] = []
-        self.masks = dict.fromkeys(_MASKS, 0)
-
-    def add(self, begin: Any, end: Any, stride: Any, *masks: str) -> None:
-        for mask in masks:
-            self.masks[mask] |= 1 << len(self.begin)
-        self.begin.append(begin)
-        self.end.append(end)
-        self.strides.append(stride)
-
-    def add_key(self, key: Any) -> None:
-        """One of the things between the brackets."""
+def _spec(keys: Iterable[Any]) -> tuple[list[list[Any]], dict[str, int]]:
+    """What ``x[...]`` says, as arguments of `strided_slice`: begin, end, strides, and the masks."""
+    parts: list[list[Any]] = []
+    masks = dict.fromkeys(_MASKS, 0)
+    for bit, key in enumerate(keys):
+        marks = []
         if key is None:
-            self.add(0, 0, 1, "new_axis_mask")
+            part, marks = [0, 0, 1], ["new_axis_mask"]
         elif key is Ellipsis:
-            if self.masks["ellipsis_mask"]:
+            if masks["ellipsis_mask"]:
                 raise ValueError("Multiple ellipses in slice spec not allowed")
-            self.add(0, 0, 1, "ellipsis_mask")
+            part, marks = [0, 0, 1], ["ellipsis_mask"]
         elif isinstance(key, builtins.slice):
-            masks = ["begin_mask"] if key.start is None else []
-            masks += ["end_mask"] if key.stop is None else []
-            begin = 0 if key.start is None else _place(key.start)
-            end = 0 if key.stop is None else _place(key.stop)
-            self.add(begin, end, 1 if key.step is None else _place(key.step), *masks)
+            ends = {"begin_mask": key.start, "end_mask": key.stop}
+            marks = [mask for mask, end in ends.items() if end is None]
+            part = [0 if end is None else _place(end) for end in ends.values()]
+            part.append(1 if key.step is None else _place(key.step))
         else:
             place = _place(key)
             # Past -1 is the end, which as a number would be 0.
-            self.add(place, place + 1, 1, "shrink_axis_mask")
+            part, marks = [place, place + 1, 1], ["shrink_axis_mask"]
+        parts.append(part)
+        for mask in marks:
+            masks[mask] |= 1 << bit
+    return [[part[at] for part in parts] for at in range(3)], masks
 
 
 def _place(key: Any) -> Any:
@@ -102,20 +94,17 @@ def _place(key: Any) -> Any:
     )
 
 
-def item(tensor: Any, key: Any) -> Tensor:
+def _item(tensor: Any, key: Any) -> Tensor:
     """``tensor[key]``: integers, slices, ``...``, ``None``, scalar tensors, or one boolean mask."""
     is_mask = key.dtype == np.bool_ if isinstance(key, np.ndarray) else isinstance(key, bool)
     if is_mask or dtype_hint(key) == dtypes.bool:
         return boolean_mask(tensor, key)
-    spec = _Spec()
-    for one in key if isinstance(key, tuple | list) else (key,):
-        spec.add_key(one)
+    parts, masks = _spec(key if isinstance(key, tuple | list) else (key,))
     with OpBuilder("StridedSlice", None, "strided_slice") as op:
         tensor = op.tensor(tensor, "input")
-        parts = (("stack", spec.begin), ("stack_1", spec.end), ("stack_2", spec.strides))
-        for name, values in parts:
+        for name, values in zip(("stack", "stack_1", "stack_2"), parts, strict=True):
             op.tensor(_vector(values), name)
-        return _strided(op, tensor, spec.masks)
+        return _strided(op, tensor, masks)
 
 
 def _vector(values: list[Any]) -> Any:
@@ -128,6 +117,9 @@ def _vector(values: list[Any]) -> Any:
     return stack(
         [cast(one, wanted) if dtype_hint(one) else wanted.numpy.type(one) for one in values]
     )
+
+
+Operators._override_operator("__getitem__", _item)
 
 
 def strided_slice(
@@ -578,18 +570,14 @@ def sequence_mask(
 
 
 class Unique(NamedTuple):
-    """The different elements of a vector, and which of them each element is."""
-
     y: Tensor
     idx: Tensor
 
 
 class UniqueWithCounts(NamedTuple):
-    """The same, and how often each is there."""
-
     y: Tensor
     idx: Tensor
-    count: Tensor  # type: ignore[assignment]  # TensorFlow's name
+    count: Tensor
 
 
 def unique(x: Any, out_idx: Any = dtypes.int32, name: str | None = None) -> Unique:
@@ -622,38 +610,6 @@ def _unique(op_type: str, x: Any, out_idx: Any, name: str | None, count: int) ->
         tensor = op.tensor(x, "x")
         outputs = [(tensor.dtype, (None,)), (wanted, op.rank(tensor, 1)), (wanted, (None,))]
         return op.outputs(outputs[:count], Pure(found))
-
-
-class TopKV2(NamedTuple):
-    """The largest elements of each row, and where they are."""
-
-    values: Tensor
-    indices: Tensor
-
-
-def top_k(input: Any, k: Any = 1, sorted: bool = True, name: str | None = None) -> TopKV2:
-    """The `k` largest elements along the last axis, and their indices; of equal ones the first."""
-
-    def largest(x: Any, k: Any) -> Any:
-        x, count = np.asarray(x), int(k)
-        if x.ndim < 1 or x.shape[-1] < count:
-            had = x.shape[-1] if x.ndim else 0
-            raise invalid(f"input must have at least k columns. Had {had}, needed {count}")
-        # Sorted from the end: equal elements keep their order.
-        backwards = np.argsort(np.flip(x, -1), axis=-1, kind="stable")
-        order = (x.shape[-1] - 1 - np.flip(backwards, -1))[..., :count]
-        return np.take_along_axis(x, order, -1), order.astype(np.int32)
-
-    with OpBuilder("TopKV2", name) as op:
-        tensor = op.tensor(input, "input", None, REALS)
-        known = constant_value(op.tensor(k, "k", dtypes.int32))
-        shape = tensor.shape.as_tuple()
-        if shape is not None:
-            size = None if known is None else int(known)
-            if size is not None and shape[-1] is not None and shape[-1] < size:
-                raise op.refuse(f"input must have last dimension >= k = {size} but is {shape[-1]}")
-            shape = (*shape[:-1], size)
-        return TopKV2(*op.outputs([(tensor.dtype, shape), (dtypes.int32, shape)], Pure(largest)))
 
 
 # Slices written to places of variables, and of zeros.
@@ -723,13 +679,13 @@ def _check_places(places: Dims, slices: Dims, shape: Dims) -> None:
             ) from None
 
 
-class Scattering(Protocol):
+class _Scattering(Protocol):
     def __call__(
         self, ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
     ) -> Tensor: ...
 
 
-def _scattering(name: str, op_type: str, write: _Write, what: str) -> Scattering:
+def _scattering(name: str, op_type: str, write: _Write, what: str) -> _Scattering:
     """A row: an op that changes places of a variable, at once for other threads."""
     index_of, check = (_places, _check_places) if "_nd_" in name else (_rows, _check_rows)
 
@@ -789,14 +745,14 @@ def _set(target: NDArray[Any], index: Any, updates: Any) -> None:
 
 
 _ADDED, _TAKEN = "`updates` added", "`updates` subtracted"
-scatter_update: Scattering = _scattering("scatter_update", "ScatterUpdate", _set, "`updates`")
-scatter_add: Scattering = _scattering("scatter_add", "ScatterAdd", np.add.at, _ADDED)
-scatter_sub: Scattering = _scattering("scatter_sub", "ScatterSub", np.subtract.at, _TAKEN)
-scatter_nd_update: Scattering = _scattering(
+scatter_update: _Scattering = _scattering("scatter_update", "ScatterUpdate", _set, "`updates`")
+scatter_add: _Scattering = _scattering("scatter_add", "ScatterAdd", np.add.at, _ADDED)
+scatter_sub: _Scattering = _scattering("scatter_sub", "ScatterSub", np.subtract.at, _TAKEN)
+scatter_nd_update: _Scattering = _scattering(
     "scatter_nd_update", "ScatterNdUpdate", _set, "`updates`"
 )
-scatter_nd_add: Scattering = _scattering("scatter_nd_add", "ScatterNdAdd", np.add.at, _ADDED)
-scatter_nd_sub: Scattering = _scattering("scatter_nd_sub", "ScatterNdSub", np.subtract.at, _TAKEN)
+scatter_nd_add: _Scattering = _scattering("scatter_nd_add", "ScatterNdAdd", np.add.at, _ADDED)
+scatter_nd_sub: _Scattering = _scattering("scatter_nd_sub", "ScatterNdSub", np.subtract.at, _TAKEN)
 
 
 def scatter_nd(indices: Any, updates: Any, shape: Any, name: str | None = None) -> Tensor:

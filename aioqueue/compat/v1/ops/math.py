@@ -1,4 +1,4 @@
-"""Arithmetic: the table of elementwise ops, casts, and products of matrices.
+"""Arithmetic: the table of elementwise ops.
 
 Operands must have one dtype: a Python or NumPy value takes the tensor's, two tensors of different
 dtypes are an error. Shapes broadcast as in NumPy. Integers wrap around; floating-point faults give
@@ -8,15 +8,13 @@ infinities and NaN without a warning.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.ops.building import (
@@ -24,79 +22,31 @@ from aioqueue.compat.v1.ops.building import (
     INTEGERS,
     NUMBERS,
     REALS,
-    Dims,
-    Elementwise,
+    Binary,
+    Function,
     OpBuilder,
     Pure,
-    broadcast,
+    Unary,
     dtype_hint,
+    elementwise,
     invalid,
-    merge,
     shape_text,
 )
-from aioqueue.compat.v1.ops.sparse import SparseTensor
+from aioqueue.compat.v1.ops.casting import cast
 
-# What `tf` and `tf.math` share.
-__all__ = ["abs", "negative", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sqrt", "square"]
-__all__ += ["acos", "asin", "atan", "atan2", "cos", "cosh", "sin", "sinh", "tan", "tanh"]
-__all__ += ["ceil", "exp", "expm1", "floor", "log", "log1p", "rint"]
-__all__ += ["accumulate_n", "add", "add_n", "multiply", "scalar_mul", "subtract"]
-__all__ += ["divide", "floordiv", "floormod", "mod", "truediv"]
-__all__ += ["maximum", "minimum", "pow", "squared_difference"]
-__all__ += ["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"]
-__all__ += ["is_finite", "is_inf", "is_nan"]
-__all__ += ["logical_and", "logical_not", "logical_or", "logical_xor"]
+__all__ = (
+    "abs", "accumulate_n", "acos", "add", "add_n", "asin", "atan", "atan2", "ceil", "cos", "cosh",
+    "divide", "equal", "exp", "expm1", "floor", "floordiv", "floormod", "greater",
+    "greater_equal", "is_finite", "is_inf", "is_nan", "less", "less_equal", "log", "log1p",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "mod",
+    "multiply", "negative", "not_equal", "pow", "reciprocal", "rint", "round", "rsqrt",
+    "scalar_mul", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "squared_difference",
+    "subtract", "tan", "tanh", "truediv",
+)  # fmt: skip
+"""What `tf` and `tf.math` share."""
 
 _BOOLS = frozenset(("bool",))
 _COMPARABLE = NUMBERS | {"bool", "string"}
-_Function = Callable[..., Any]
-
-
-class Unary(Protocol):
-    def __call__(self, x: Any, name: str | None = None) -> Tensor: ...
-
-
-class Binary(Protocol):
-    def __call__(self, x: Any, y: Any, name: str | None = None) -> Tensor: ...
-
-
-def elementwise(
-    op_type: str,
-    function: _Function,
-    name: str | None,
-    allowed: frozenset[str],
-    values: dict[str, Any],
-    *,
-    default: str | None = None,
-    dtype: DType | None = None,
-    result: DType | None = None,
-) -> Tensor:
-    """An op of tensors of one dtype whose shapes broadcast.
-
-    Args:
-        op_type: its type, and its name if there is no other.
-        function: of arrays, such as a ufunc.
-        name: the caller's name for it.
-        allowed: the dtypes that it takes.
-        values: the operands by the names of the arguments.
-        default: its name without one.
-        dtype: what values that are no tensors become; the tensors' dtype if left out.
-        result: the dtype that it gives, if it is another one.
-    """
-    with OpBuilder(op_type, name, default) as op:
-        if dtype is None:
-            op.alike(allowed, **values)
-        else:
-            for argument, value in values.items():
-                op.tensor(value, argument, None if dtype_hint(value) else dtype, allowed)
-        given = op.inputs[0].dtype
-        # NumPy would cut a scalar string at trailing zeros.
-        used = _on_objects(function) if given == dtypes.string else function
-        return op.output(result or given, op.broadcast(*op.inputs), Elementwise(used))
-
-
-def _on_objects(function: _Function) -> _Function:
-    return lambda *values: function(*(np.asarray(value, object) for value in values))
 
 
 # The table.
@@ -109,7 +59,7 @@ def _type_of(name: str) -> str:
 
 def _one(
     name: str,
-    function: _Function,
+    function: Function,
     doc: str,
     allowed: frozenset[str] = FLOATS,
     op_type: str = "",
@@ -126,7 +76,7 @@ def _one(
 
 def _two(
     name: str,
-    function: _Function,
+    function: Function,
     doc: str,
     allowed: frozenset[str] = NUMBERS,
     op_type: str = "",
@@ -141,13 +91,13 @@ def _two(
     return named(made, name, doc)
 
 
-def _comparison(name: str, function: _Function, symbol: str) -> Binary:
+def _comparison(name: str, function: Function, symbol: str) -> Binary:
     allowed = REALS if symbol[0] in "<>" else _COMPARABLE
     doc = f"Whether ``x {symbol} y``, element by element."
     return _two(name, function, doc, allowed, result=dtypes.bool)
 
 
-def _question(name: str, function: _Function, what: str) -> Unary:
+def _question(name: str, function: Function, what: str) -> Unary:
     return _one(name, function, f"Whether each element is {what}.", result=dtypes.bool)
 
 
@@ -160,7 +110,7 @@ def _logistic(x: Any) -> Any:
     return np.true_divide(one, np.add(one, np.exp(np.negative(x))))
 
 
-def _dividing(function: _Function) -> _Function:
+def _dividing(function: Function) -> Function:
     """`function` with TensorFlow's error where an integer is divided by zero."""
 
     def dividing(x: Any, y: Any) -> Any:
@@ -308,12 +258,14 @@ def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
     return truediv(x, y, name)
 
 
-def div(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` as in Python 2: integers are divided with rounding down."""
+def _div(x: Any, y: Any, name: str | None = None) -> Tensor:
     with scopes.name_scope(name, "div") as scope:
         x = convert_to_tensor(x, dtype=None if dtype_hint(x) else dtype_hint(y), name="x")
         y = convert_to_tensor(y, dtype=x.dtype, name="y")
         return (floordiv if x.dtype.is_integer else realdiv)(x, y, scope)
+
+
+div: Binary = named(_div, "div", "``x / y`` as in Python 2: integers are rounded down.")
 
 
 def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:
@@ -333,117 +285,6 @@ def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
     """Whether just one is true, element by element."""
     # Of four ops, as in TensorFlow, whose names errors and later ops show.
     return logical_and(logical_or(x, y), logical_not(logical_and(x, y)), name)
-
-
-def clip_by_value(
-    t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None
-) -> Tensor:
-    """``t`` with elements below the minimum, or above the maximum, set to it."""
-
-    def clip(t: Any, low: Any, high: Any) -> Any:
-        return np.maximum(np.minimum(t, high), low)
-
-    with OpBuilder("ClipByValue", name, "clip_by_value") as op:
-        t, low, high = op.alike(
-            REALS, t=t, clip_value_min=clip_value_min, clip_value_max=clip_value_max
-        )
-        shape = op.broadcast(t, low, high)
-        merge(t.shape.as_tuple(), shape)
-        return op.output(t.dtype, shape, Elementwise(clip))
-
-
-def relu(features: Any, name: str | None = None) -> Tensor:
-    """``max(features, 0)``."""
-
-    def cut(x: Any) -> Any:
-        return np.maximum(x, x.dtype.type(0))
-
-    return elementwise("Relu", cut, name, REALS, {"x": features})
-
-
-def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Tensor:
-    """``exp(logits)`` divided by its sum along `axis`."""
-
-    def normalised(x: Any) -> Any:
-        powers = np.exp(np.subtract(x, np.max(x, axis=axis, keepdims=True)))
-        return np.true_divide(powers, np.sum(powers, axis=axis, keepdims=True))
-
-    return elementwise("Softmax", normalised, name, FLOATS, {"x": logits})
-
-
-# Other dtypes for the same numbers.
-
-
-def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
-    """``x`` as another dtype: fractions are cut off, whole numbers wrap around.
-
-    A sparse tensor stays sparse. Strings are refused when it runs: see `string_to_number`.
-    """
-    wanted = dtypes.as_dtype(dtype).base_dtype
-    if isinstance(x, Tensor) and x.dtype == wanted:
-        return x
-    if isinstance(x, SparseTensor):
-        return SparseTensor(x.indices, cast(x.values, wanted, name), x.dense_shape)
-    with OpBuilder("Cast", name) as op:
-        tensor = op.tensor(x, "x")
-        if tensor.dtype == wanted:
-            return tensor
-        caster = _caster(tensor.dtype, wanted)
-        return op.output(wanted, tensor.shape.as_tuple(), Elementwise(caster))
-
-
-def _caster(source: DType, wanted: DType) -> Callable[[Any], Any]:
-    to = wanted.numpy
-
-    def refuse(x: Any) -> Any:
-        raise errors.UnimplementedError(
-            None, None, f"Cast {source.name} to {wanted.name} is not supported"
-        )
-
-    if dtypes.string in (source, wanted):
-        return refuse
-    if source.is_complex and not wanted.is_complex:
-        return lambda x: x.real.astype(to)
-    return lambda x: x.astype(to)
-
-
-def _to(name: str, dtype: DType) -> Unary:
-    default = _type_of(name)
-
-    def made(x: Any, name: str | None = default) -> Any:
-        return cast(x, dtype, name)
-
-    return named(made, name, f"``x`` as {dtype.name}.")
-
-
-to_float: Unary = _to("to_float", dtypes.float32)
-to_double: Unary = _to("to_double", dtypes.float64)
-to_int32: Unary = _to("to_int32", dtypes.int32)
-to_int64: Unary = _to("to_int64", dtypes.int64)
-
-
-def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
-    """``value`` as another dtype, clipped to what that can hold."""
-    wanted = dtypes.as_dtype(dtype).base_dtype
-    with OpBuilder("SaturateCast", name, "saturate_cast") as op:
-        tensor = op.tensor(value, "value", None, REALS)
-        clipped = saturating(tensor.dtype, wanted)
-        return op.output(wanted, tensor.shape.as_tuple(), Elementwise(clipped))
-
-
-def saturating(dtype: DType, wanted: DType) -> Callable[[Any], Any]:
-    """What makes arrays of one dtype those of another, clipped to what that can hold."""
-    limits = []
-    for ours, theirs, inwards in ((dtype.min, wanted.min, max), (dtype.max, wanted.max, min)):
-        limit = dtype.numpy.type(inwards(ours, theirs))
-        if wanted.is_integer and dtype.is_floating and not wanted.min <= int(limit) <= wanted.max:
-            limit = np.nextafter(limit, dtype.numpy.type(0))  # 2**31 - 1 is no float32
-        limits.append(limit)
-    low, high = limits
-    return lambda x: np.minimum(np.maximum(x, low), high).astype(wanted.numpy)
-
-
-# Sums of tensors, and products of matrices.
 
 
 def add_n(inputs: Sequence[Any] | Any, name: str | None = None) -> Tensor:
@@ -479,81 +320,3 @@ def accumulate_n(
     if shape is not None:
         result.set_shape(shape)
     return result
-
-
-def matmul(
-    a: Any,
-    b: Any,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    adjoint_a: bool = False,
-    adjoint_b: bool = False,
-    a_is_sparse: bool = False,
-    b_is_sparse: bool = False,
-    name: str | None = None,
-) -> Tensor:
-    """The product of two matrices, or of two stacks of matrices.
-
-    `a_is_sparse` and `b_is_sparse` have no effect.
-    """
-    for one, both in (("a", transpose_a and adjoint_a), ("b", transpose_b and adjoint_b)):
-        if both:
-            raise ValueError(
-                f"Only one of `transpose_{one}` and `adjoint_{one}` can be True. Received"
-                f" `transpose_{one}`=True, `adjoint_{one}`=True."
-            )
-    flips = (transpose_a or adjoint_a, transpose_b or adjoint_b)
-
-    def product(a: Any, b: Any) -> Any:
-        one, two = np.asarray(a), np.asarray(b)
-        one = one.conj() if adjoint_a else one
-        two = two.conj() if adjoint_b else two
-        one = np.swapaxes(one, -1, -2) if flips[0] else one
-        two = np.swapaxes(two, -1, -2) if flips[1] else two
-        if one.shape[-1] != two.shape[-2]:
-            sizes = f"In[0]: {shape_text(one.shape)}, In[1]: {shape_text(two.shape)}"
-            raise invalid(f"Matrix size-incompatible: {sizes}")
-        return np.matmul(one, two)
-
-    with OpBuilder("MatMul", name) as op:
-        a, b = op.alike(NUMBERS, a=a, b=b)
-        one, two = a.shape.as_tuple(), b.shape.as_tuple()
-        if (one is None or len(one) > 2) and (two is None or len(two) > 2):
-            op.type = "BatchMatMulV2"
-        for shape in (one, two):
-            if shape is not None and len(shape) < 2:
-                raise op.refuse(f"Shape must be rank 2 but is rank {len(shape)}")
-        return op.output(a.dtype, _product_shape(op, one, two, *flips), Pure(product))
-
-
-def _product_shape(op: OpBuilder, one: Dims, two: Dims, flip_a: bool, flip_b: bool) -> Dims:
-    if one is None or two is None:
-        return None
-    rows, inner = (one[-1], one[-2]) if flip_a else (one[-2], one[-1])
-    other, columns = (two[-1], two[-2]) if flip_b else (two[-2], two[-1])
-    if inner is not None and other is not None and inner != other:
-        raise op.refuse(f"Dimensions must be equal, but are {inner} and {other}")
-    stacks = broadcast(one[:-2], two[:-2])
-    assert stacks is not None
-    return (*stacks, rows, columns)
-
-
-def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Tensor:
-    """The sum of products over axes of both: how many, or two lists of them, as numbers."""
-    if isinstance(axes, Tensor):
-        raise TypeError("tensordot: got a Tensor for axes; expected integers")
-    pairs: Any = axes if np.ndim(axes) == 0 else [np.atleast_1d(one).tolist() for one in axes]
-
-    with OpBuilder("Tensordot", name) as op:
-        a, b = op.alike(NUMBERS, a=a, b=b)
-        shape: Dims = None
-        one, two = a.shape.as_tuple(), b.shape.as_tuple()
-        if one is not None and two is not None:
-            summed = (
-                (range(len(one) - int(pairs), len(one)), range(int(pairs)))
-                if np.ndim(pairs) == 0
-                else ([i % len(one) for i in pairs[0]], [i % len(two) for i in pairs[1]])
-            )
-            kept = [size for i, size in enumerate(one) if i not in summed[0]]
-            shape = (*kept, *(size for i, size in enumerate(two) if i not in summed[1]))
-        return op.output(a.dtype, shape, Pure(lambda a, b: np.tensordot(a, b, pairs)))

@@ -28,7 +28,7 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.ops import indexing, math
+from aioqueue.compat.v1.ops import math, products
 from aioqueue.compat.v1.ops.building import (
     Dims,
     OpBuilder,
@@ -64,8 +64,15 @@ def _bits_or(logical: _Function, bitwise: _Function) -> _Function:
     return function
 
 
-def _override(name: str, function: _Function, called: str | None, *, both: bool) -> None:
-    """Register a binary operator, from the left and, if `both`, from the right."""
+_UFUNCS: dict[np.ufunc, tuple[str, str]] = {}
+"""The ufuncs behind Python's operators, and the methods of a left and of a right operand."""
+
+
+def _override(
+    name: str, function: _Function, ufunc: np.ufunc | None, mirrored: str | None = None
+) -> None:
+    """Register a binary operator; a comparison has a mirror, all others a method for the right."""
+    called = name if mirrored is None else None
 
     def from_left(self: Any, other: Any) -> Any:
         return _apply(function, called, self, other)
@@ -74,33 +81,28 @@ def _override(name: str, function: _Function, called: str | None, *, both: bool)
         return _apply(function, called, other, self)
 
     Operators._override_operator(f"__{name}__", from_left)
-    if both:
+    if mirrored is None:
         Operators._override_operator(f"__r{name}__", from_right)
+    if ufunc is not None:
+        _UFUNCS[ufunc] = f"__{name}__", f"__{mirrored or f'r{name}'}__"
 
 
+_override("add", math.add, np.add)
+_override("sub", math.subtract, np.subtract)
+_override("mul", math.multiply, np.multiply)
+_override("truediv", math.truediv, np.true_divide)
+_override("floordiv", math.floordiv, np.floor_divide)
+_override("mod", math.mod, np.remainder)
+_override("pow", math.pow, np.power)
+_override("matmul", products.matmul, np.matmul)
+_override("and", _bits_or(math.logical_and, math.bitwise_and), None)
+_override("or", _bits_or(math.logical_or, math.bitwise_or), None)
+_override("xor", _bits_or(math.logical_xor, math.bitwise_xor), None)
+_override("lt", math.less, np.less, "gt")
+_override("le", math.less_equal, np.less_equal, "ge")
+_override("gt", math.greater, np.greater, "lt")
+_override("ge", math.greater_equal, np.greater_equal, "le")
 for _name, _function in (
-    ("add", math.add),
-    ("sub", math.subtract),
-    ("mul", math.multiply),
-    ("truediv", math.truediv),
-    ("floordiv", math.floordiv),
-    ("mod", math.mod),
-    ("pow", math.pow),
-    ("matmul", math.matmul),
-    ("and", _bits_or(math.logical_and, math.bitwise_and)),
-    ("or", _bits_or(math.logical_or, math.bitwise_or)),
-    ("xor", _bits_or(math.logical_xor, math.bitwise_xor)),
-):
-    _override(_name, _function, _name, both=True)
-for _name, _function in (
-    ("lt", math.less),
-    ("le", math.less_equal),
-    ("gt", math.greater),
-    ("ge", math.greater_equal),
-):
-    _override(_name, _function, None, both=False)
-for _name, _function in (
-    ("getitem", indexing.item),
     ("invert", lambda x: math.logical_not(x) if x.dtype.is_bool else math.invert(x)),
     ("neg", math.negative),
     ("abs", math.abs),
@@ -115,23 +117,8 @@ for _name, _function in (
 _MOST_ELEMENTS = 4096
 """Samples are as large as the static shape says up to here, and beyond that are small."""
 
-_OPERATORS: Mapping[np.ufunc, tuple[str, str]] = {
-    np.add: ("__add__", "__radd__"),
-    np.subtract: ("__sub__", "__rsub__"),
-    np.multiply: ("__mul__", "__rmul__"),
-    np.true_divide: ("__truediv__", "__rtruediv__"),
-    np.floor_divide: ("__floordiv__", "__rfloordiv__"),
-    np.remainder: ("__mod__", "__rmod__"),
-    np.power: ("__pow__", "__rpow__"),
-    np.matmul: ("__matmul__", "__rmatmul__"),
-    np.less: ("__lt__", "__gt__"),
-    np.less_equal: ("__le__", "__ge__"),
-    np.greater: ("__gt__", "__lt__"),
-    np.greater_equal: ("__ge__", "__le__"),
-}
-"""The ufuncs behind Python's operators, and the methods of a left and of a right operand."""
 _EQUALITY = {np.equal: math.equal, np.not_equal: math.not_equal}
-"""The same where the operator of tensors compares which ones they are."""
+"""Not the operators, which compare tensors as objects."""
 
 _WRITES_FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
 _CHANGES_ITS_ARGUMENT = (
@@ -147,8 +134,8 @@ def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[s
     if is_call and not kwargs and len(inputs) == 2:
         x, y = inputs
         if (dtype_hint(x) is None) != (dtype_hint(y) is None):
-            if ufunc in _OPERATORS:
-                of_left, of_right = _OPERATORS[ufunc]
+            if ufunc in _UFUNCS:
+                of_left, of_right = _UFUNCS[ufunc]
                 return getattr(x, of_left)(y) if dtype_hint(x) else getattr(y, of_right)(x)
             if ufunc in _EQUALITY:
                 return _EQUALITY[ufunc](x, y)

@@ -27,10 +27,11 @@ from aioqueue.compat.v1.ops.building import (
 )
 from aioqueue.compat.v1.ops.static import constant_value
 
-# What `tf` and `tf.math` share.
-__all__ = ["argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "reduce_all", "reduce_any"]
-__all__ += ["reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod"]
-__all__ += ["reduce_sum"]
+__all__ = (
+    "argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "reduce_all", "reduce_any",
+    "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
+)  # fmt: skip
+"""What `tf` and `tf.math` share."""
 
 _BOOLS = frozenset(("bool",))
 _Kernel = Callable[[NDArray[Any], tuple[int, ...], bool], Any]
@@ -103,7 +104,7 @@ def _axes_of(rank: int, axes: Any) -> list[int]:
     return places
 
 
-class Reduction(Protocol):
+class _Reduction(Protocol):
     def __call__(
         self,
         input_tensor: Any,
@@ -117,7 +118,7 @@ class Reduction(Protocol):
 
 def _reduction(
     name: str, op_type: str, function: _Kernel, what: str, allowed: frozenset[str] = NUMBERS
-) -> Reduction:
+) -> _Reduction:
     """A row of the table."""
 
     def reduce(
@@ -174,24 +175,24 @@ def _test(function: Callable[..., Any]) -> _Kernel:
     return lambda x, axes, keep: function(x, axis=axes, keepdims=keep)
 
 
-reduce_sum: Reduction = _reduction("reduce_sum", "Sum", _same_dtype(np.sum), "The sum")
-reduce_prod: Reduction = _reduction("reduce_prod", "Prod", _same_dtype(np.prod), "The product")
-reduce_mean: Reduction = _reduction("reduce_mean", "Mean", _mean, "The mean")
-reduce_max: Reduction = _reduction(
+reduce_sum: _Reduction = _reduction("reduce_sum", "Sum", _same_dtype(np.sum), "The sum")
+reduce_prod: _Reduction = _reduction("reduce_prod", "Prod", _same_dtype(np.prod), "The product")
+reduce_mean: _Reduction = _reduction("reduce_mean", "Mean", _mean, "The mean")
+reduce_max: _Reduction = _reduction(
     "reduce_max", "Max", _extreme(np.max, "min", -np.inf), "The largest", REALS
 )
-reduce_min: Reduction = _reduction(
+reduce_min: _Reduction = _reduction(
     "reduce_min", "Min", _extreme(np.min, "max", np.inf), "The smallest", REALS
 )
-reduce_all: Reduction = _reduction("reduce_all", "All", _test(np.all), "Whether all", _BOOLS)
-reduce_any: Reduction = _reduction("reduce_any", "Any", _test(np.any), "Whether any", _BOOLS)
-reduce_logsumexp: Reduction = _reduction(
+reduce_all: _Reduction = _reduction("reduce_all", "All", _test(np.all), "Whether all", _BOOLS)
+reduce_any: _Reduction = _reduction("reduce_any", "Any", _test(np.any), "Whether any", _BOOLS)
+reduce_logsumexp: _Reduction = _reduction(
     "reduce_logsumexp", "ReduceLogSumExp", _logsumexp, "``log(sum(exp(x)))``", FLOATS
 )
-reduce_variance: Reduction = _reduction(
+reduce_variance: _Reduction = _reduction(
     "reduce_variance", "ReduceVariance", _same_dtype(np.var), "The population's variance", FLOATS
 )
-reduce_std: Reduction = _reduction(
+reduce_std: _Reduction = _reduction(
     "reduce_std", "ReduceStd", _same_dtype(np.std), "The population's standard deviation", FLOATS
 )
 
@@ -216,7 +217,7 @@ def count_nonzero(
     return _reduce(*how, input_tensor, axis, keepdims, name, *old, ANY, wanted)
 
 
-def reduce_join(
+def _reduce_join(
     inputs: Any,
     axis: Any = None,
     keep_dims: bool | None = None,
@@ -225,7 +226,6 @@ def reduce_join(
     reduction_indices: Any = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Strings joined over one axis after another, in the order given; all in row-major order."""
     between = separator.encode() if isinstance(separator, str) else separator
     axis = unless_given(axis, reduction_indices, "axis", "reduction_indices")
     keep = bool(unless_given(keepdims, keep_dims, "keepdims", "keep_dims"))
@@ -247,7 +247,12 @@ def reduce_join(
         return op.output(dtypes.string, _add_axes(op, tensor, axis, keep), Pure(joined))
 
 
-class Place(Protocol):
+reduce_join = named(
+    _reduce_join, "reduce_join", "Strings joined over one axis after another, in the order given."
+)
+
+
+class _Place(Protocol):
     def __call__(
         self,
         input: Any,
@@ -258,7 +263,7 @@ class Place(Protocol):
     ) -> Tensor: ...
 
 
-def _place(name: str, op_type: str, function: Callable[..., Any], what: str) -> Place:
+def _place(name: str, op_type: str, function: Callable[..., Any], what: str) -> _Place:
     def arg(
         input: Any,
         axis: Any = None,
@@ -290,25 +295,28 @@ def _place(name: str, op_type: str, function: Callable[..., Any], what: str) -> 
     return named(arg, name, f"The index of the {what} element along `axis`, or the first of them.")
 
 
-argmax: Place = _place("argmax", "ArgMax", np.argmax, "largest")
-argmin: Place = _place("argmin", "ArgMin", np.argmin, "smallest")
+argmax: _Place = _place("argmax", "ArgMax", np.argmax, "largest")
+argmin: _Place = _place("argmin", "ArgMin", np.argmin, "smallest")
 
 
-def arg_max(
-    input: Any, dimension: Any, output_type: Any = dtypes.int64, name: str | None = None
-) -> Tensor:
-    """The same as `argmax`, by the op's own name."""
-    return argmax(input, dimension, name, output_type=output_type)
+def _by_dimension(function: _Place) -> Callable[..., Tensor]:
+    def arg(
+        input: Any, dimension: Any, output_type: Any = dtypes.int64, name: str | None = None
+    ) -> Tensor:
+        return function(input, dimension, name, output_type=output_type)
+
+    return arg
 
 
-def arg_min(
-    input: Any, dimension: Any, output_type: Any = dtypes.int64, name: str | None = None
-) -> Tensor:
-    """The same as `argmin`, by the op's own name."""
-    return argmin(input, dimension, name, output_type=output_type)
+arg_max: Callable[..., Tensor] = named(
+    _by_dimension(argmax), "arg_max", "The same as `argmax`, by the op's own name."
+)
+arg_min: Callable[..., Tensor] = named(
+    _by_dimension(argmin), "arg_min", "The same as `argmin`, by the op's own name."
+)
 
 
-class Scan(Protocol):
+class _Scan(Protocol):
     def __call__(
         self,
         x: Any,
@@ -319,7 +327,7 @@ class Scan(Protocol):
     ) -> Tensor: ...
 
 
-def _scan(name: str, op_type: str, function: Callable[..., Any], start: int, what: str) -> Scan:
+def _scan(name: str, op_type: str, function: Callable[..., Any], start: int, what: str) -> _Scan:
     def scan(
         x: Any,
         axis: Any = 0,
@@ -351,5 +359,5 @@ def _scan(name: str, op_type: str, function: Callable[..., Any], start: int, wha
     return named(scan, name, doc)
 
 
-cumsum: Scan = _scan("cumsum", "Cumsum", np.cumsum, 0, "sums")
-cumprod: Scan = _scan("cumprod", "Cumprod", np.cumprod, 1, "products")
+cumsum: _Scan = _scan("cumsum", "Cumsum", np.cumsum, 0, "sums")
+cumprod: _Scan = _scan("cumprod", "Cumprod", np.cumprod, 1, "products")

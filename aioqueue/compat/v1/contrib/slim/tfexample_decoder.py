@@ -10,9 +10,9 @@ from aioqueue.compat.v1.contrib.slim.data_decoder import DataDecoder
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.ops import arrays, branches, mapping, math
 from aioqueue.compat.v1.ops import sparse as sparse_ops
+from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.decoding import decode_raw
 from aioqueue.compat.v1.ops.images import files
-from aioqueue.compat.v1.ops.math import cast
 from aioqueue.compat.v1.ops.sparse_changes import sparse_reshape
 from aioqueue.compat.v1.parsing.parsing import FixedLenFeature, parse_single_example
 

@@ -14,11 +14,11 @@ import numpy as np
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import REALS, OpBuilder, Pure, array, dtype_hint, invalid
+from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.images import colours, jpeg
 from aioqueue.compat.v1.ops.images.converting import converter
 from aioqueue.compat.v1.ops.images.libraries import pillow
 from aioqueue.compat.v1.ops.images.pictures import at_least_3d, check_3d
-from aioqueue.compat.v1.ops.math import cast
 from aioqueue.compat.v1.ops.random import random_uniform
 
 __all__ = (
