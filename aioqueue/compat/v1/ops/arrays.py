@@ -551,7 +551,7 @@ def _axis(op: OpBuilder, axis: Any, argument: str, dtype: DType | None) -> Tenso
 def split(
     value: Any, num_or_size_splits: Any, axis: Any = 0, num: int | None = None, name: str = "split"
 ) -> list[Tensor]:
-    """Pieces along an axis: so many equal ones, or of a list of sizes, one of which may be -1.
+    """Pieces along an axis: so many equal ones, or of a list of sizes, where one may be -1.
 
     `num` is how many sizes there are, where their static shape does not say it.
     """

@@ -569,27 +569,30 @@ def sequence_mask(
         return op.output(wanted, None if shape is None else (*shape, size), Pure(masked))
 
 
-class Unique(NamedTuple):
+class _Unique(NamedTuple):
     y: Tensor
     idx: Tensor
 
 
-class UniqueWithCounts(NamedTuple):
+class _UniqueWithCounts(NamedTuple):
     y: Tensor
     idx: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # TensorFlow's name
 
 
-def unique(x: Any, out_idx: Any = dtypes.int32, name: str | None = None) -> Unique:
+_Unique.__name__, _UniqueWithCounts.__name__ = "Unique", "UniqueWithCounts"
+
+
+def unique(x: Any, out_idx: Any = dtypes.int32, name: str | None = None) -> _Unique:
     """The different elements of a vector, in the order in which they first appear."""
-    return Unique(*_unique("Unique", x, out_idx, name, 2))
+    return _Unique(*_unique("Unique", x, out_idx, name, 2))
 
 
 def unique_with_counts(
     x: Any, out_idx: Any = dtypes.int32, name: str | None = None
-) -> UniqueWithCounts:
+) -> _UniqueWithCounts:
     """The same as `unique`, and how often each element is there."""
-    return UniqueWithCounts(*_unique("UniqueWithCounts", x, out_idx, name, 3))
+    return _UniqueWithCounts(*_unique("UniqueWithCounts", x, out_idx, name, 3))
 
 
 def _unique(op_type: str, x: Any, out_idx: Any, name: str | None, count: int) -> list[Tensor]:

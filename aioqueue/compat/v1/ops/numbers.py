@@ -28,7 +28,7 @@ def c_name(dtype: DType) -> str:
 
 
 def parse_number(text: bytes, dtype: DType) -> Any:
-    """The number that a text means; ValueError if `dtype` cannot hold it, or there is none."""
+    """The number that a text means; ValueError for no number, or one too large."""
     if b"_" in text:
         raise ValueError(text)  # Python's own way of writing numbers
     limits = _LIMITS.get(dtype.name)
