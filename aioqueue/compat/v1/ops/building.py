@@ -56,18 +56,6 @@ def shape_text(shape: Sequence[int | None] | None) -> str:
     return "[" + ",".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-_ESCAPES: Final = {
-    ord(one): f"\\{letter}" for one, letter in zip("\n\r\t\"'\\", "nrt\"'\\", strict=True)
-}
-
-
-def c_escaped(text: bytes) -> str:
-    """Bytes as C spells them, which is how TensorFlow shows strings: others by octal numbers."""
-    return "".join(
-        _ESCAPES.get(one) or (chr(one) if 32 <= one < 127 else f"\\{one:03o}") for one in text
-    )
-
-
 def one_text(value: Any, refusal: str) -> bytes:
     """A kernel's input that must be one string, and not an array of them.
 

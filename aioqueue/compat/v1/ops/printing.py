@@ -16,7 +16,7 @@ from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.errors import InvalidArgumentError
-from aioqueue.compat.v1.ops.building import c_escaped
+from aioqueue.compat.v1.ops.escaping import c_escaped
 
 __all__ = ("Assert", "Print", "print", "summarize_value")
 

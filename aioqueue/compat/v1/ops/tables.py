@@ -16,7 +16,7 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, add_to_collection, name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import array
-from aioqueue.compat.v1.ops.numbers import fingerprint64
+from aioqueue.compat.v1.ops.hashing import fingerprint64
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 __all__ = ("HashTable", "IdTableWithHashBuckets", "MutableHashTable", "StaticVocabularyTable")
