@@ -161,6 +161,7 @@ def _strided(op: OpBuilder, tensor: Tensor, masks: dict[str, int]) -> Tensor:
     index: tuple[Any, ...] | None = None
     shape: Dims = None
     if count is not None:
+        # A sketch, if only a run will give some places: integers drop an axis whatever they are.
         blank = [_UNKNOWN] * count
         try:
             index = _index(masks, *(blank if one is None else one.tolist() for one in known))
@@ -171,9 +172,10 @@ def _strided(op: OpBuilder, tensor: Tensor, masks: dict[str, int]) -> Tensor:
 
     def sliced(x: Any, *places: Any) -> Any:
         try:
-            return _take(array(x), fixed or _index(masks, *(one.tolist() for one in places)))
+            found = fixed or _index(masks, *(one.tolist() for one in places))
         except ValueError as error:
             raise invalid(str(error)) from None
+        return _take(array(x), found)
 
     return op.output(tensor.dtype, shape, Pure(sliced), attrs={**masks, "index": fixed})
 

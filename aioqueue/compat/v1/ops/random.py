@@ -71,6 +71,7 @@ class Generator:
 
     def reserve(self, blocks: int) -> Words:
         """Set blocks aside for one run."""
+        # Two runs of one session may draw at the same time: each gets blocks of its own.
         with self._lock:
             first = self._block
             self._block += blocks

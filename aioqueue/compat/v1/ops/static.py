@@ -27,6 +27,7 @@ def constant_value(tensor: Any, partial: bool = False) -> Any:
 
 def _fold(tensor: Tensor, done: dict[Any, Any], depth: int) -> Any:
     op = tensor.op
+    # Each op is run once: of `x = x + x`, 60 times over, there would be 2 ** 60 ways down.
     if op in done:
         results = done[op]
     else:
@@ -40,6 +41,7 @@ def _results(op: Any, done: dict[Any, Any], depth: int) -> Any:
         return (op.get_attr("value"),)
     if op.type in ("Shape", "ShapeN", "Size", "Rank"):
         return _shape_results(op)
+    # Python's own recursion ends before a graph does.
     if not isinstance(op.kernel, Pure) or depth > _DEEPEST:
         return None
     values = [_fold(one, done, depth + 1) for one in op.inputs]
