@@ -87,7 +87,9 @@ def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Com
                     raise InvalidArgumentError(None, None, text)
             return Assert(condition, shown, summarize=summarize)
 
-    doc = f"An op that fails unless ``x {symbol} y`` for all elements; if that is known, at once."
+    doc = (
+        f"An op that fails unless ``x {symbol} y`` for all elements. Known failures raise at once."
+    )
     return named(check, called, doc)
 
 

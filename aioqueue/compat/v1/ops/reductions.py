@@ -184,8 +184,12 @@ reduce_max: _Reduction = _reduction(
 reduce_min: _Reduction = _reduction(
     "reduce_min", "Min", _extreme(np.min, "max", np.inf), "The smallest", REALS
 )
-reduce_all: _Reduction = _reduction("reduce_all", "All", _test(np.all), "Whether all", _BOOLS)
-reduce_any: _Reduction = _reduction("reduce_any", "Any", _test(np.any), "Whether any", _BOOLS)
+reduce_all: _Reduction = _reduction(
+    "reduce_all", "All", _test(np.all), "Whether all are true", _BOOLS
+)
+reduce_any: _Reduction = _reduction(
+    "reduce_any", "Any", _test(np.any), "Whether any is true", _BOOLS
+)
 reduce_logsumexp: _Reduction = _reduction(
     "reduce_logsumexp", "ReduceLogSumExp", _logsumexp, "``log(sum(exp(x)))``", FLOATS
 )
@@ -292,7 +296,9 @@ def _place(name: str, op_type: str, function: Callable[..., Any], what: str) -> 
                 shape = (None,) * (len(shape) - 1)
             return op.output(wanted, shape, Pure(place))
 
-    return named(arg, name, f"The index of the {what} element along `axis`, or the first of them.")
+    return named(
+        arg, name, f"The index of the {what} element along `axis`; of equal ones the first."
+    )
 
 
 argmax: _Place = _place("argmax", "ArgMax", np.argmax, "largest")
