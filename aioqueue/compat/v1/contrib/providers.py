@@ -22,7 +22,7 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.inputs.batchers import fifo_class
 from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.inputs.producers import string_input_producer
-from aioqueue.compat.v1.ops import arrays, branches, comparison, joining, mapping
+from aioqueue.compat.v1.ops import arrays, branches, mapping, math
 from aioqueue.compat.v1.ops import sparse as sparse_ops
 from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.decoding import decode_raw
@@ -32,7 +32,7 @@ from aioqueue.compat.v1.ops.global_step import (
     get_or_create_global_step,
 )
 from aioqueue.compat.v1.ops.images import files
-from aioqueue.compat.v1.ops.products import add_n
+from aioqueue.compat.v1.ops.math import add_n
 from aioqueue.compat.v1.ops.sparse_changes import sparse_reshape
 from aioqueue.compat.v1.parsing.parsing import FixedLenFeature, parse_single_example
 from aioqueue.compat.v1.queues.base import QueueBase
@@ -342,7 +342,7 @@ class Tensor(ItemHandler):
         shape = self._shape
         if self._shape_keys:
             sizes = [_dense(keys_to_tensors[key]) for key in self._shape_keys]
-            shape = arrays.reshape(joining.stack(sizes), [-1])
+            shape = arrays.reshape(arrays.stack(sizes), [-1])
         if isinstance(tensor, sparse_ops.SparseTensor):
             if shape is not None:
                 tensor = sparse_reshape(tensor, cast(shape, types.int64))
@@ -449,7 +449,7 @@ class Image(ItemHandler):
         def from_pixels() -> Any:
             return decode_raw(contents, self._dtype)
 
-        is_raw = comparison.logical_or(comparison.equal(kind, "raw"), comparison.equal(kind, "RAW"))
+        is_raw = math.logical_or(math.equal(kind, "raw"), math.equal(kind, "RAW"))
         picture = branches.cond(is_raw, from_pixels, from_file)
         picture.set_shape(None)
         if self._shape is not None:
@@ -475,7 +475,7 @@ class BoundingBox(ItemHandler):
             side = keys_to_tensors[key]
             values = side.values if isinstance(side, sparse_ops.SparseTensor) else side
             sides.append(arrays.expand_dims(values, 0))
-        return arrays.transpose(joining.concat(sides, 0))
+        return arrays.transpose(arrays.concat(sides, 0))
 
 
 class TFExampleDecoder(DataDecoder):

@@ -23,10 +23,9 @@ from aioqueue.compat.v1.core.dtypes import DType, int64, resource, string
 from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.ops.arrays import reshape
+from aioqueue.compat.v1.ops.arrays import reshape, split
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.files import glob_files
-from aioqueue.compat.v1.ops.joining import split
 from aioqueue.compat.v1.protos import message_classes
 from aioqueue.compat.v1.queues.resources import QueueResource
 from aioqueue.compat.v1.readers.records import (
