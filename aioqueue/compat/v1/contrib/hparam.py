@@ -26,11 +26,9 @@ class HParams:
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
         if hparam_def is not None:
             raise NotImplementedError("hparam_def: serialized parameters are out of scope")
-        self.__dict__["_types"] = {}
+        self._types: dict[str, tuple[type, bool]] = {}
         for name, value in values.items():
             self.add_hparam(name, value)
-
-    _types: dict[str, tuple[type, bool]]
 
     def add_hparam(self, name: str, value: Any) -> None:
         """Add a value."""
@@ -55,10 +53,6 @@ class HParams:
             if is_list:
                 raise ValueError(f"Must pass a list for multi-valued parameter: {name}.")
             self.__dict__[name] = _as(kind, name, value)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # As with any object: nobody looks at the type.
-        self.__dict__[name] = value
 
     def parse(self, values: str) -> HParams:
         """Set values from a text such as ``"rate=0.1,layers=[4,2],name=net,layers[1]=3"``."""

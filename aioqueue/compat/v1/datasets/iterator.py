@@ -36,6 +36,7 @@ class _Place:
     def begin(self, dataset: Elements, values: tuple[Any, ...], step: Any) -> None:
         """Stand before the first element."""
         run = DatasetRun(dict(zip(dataset._sources, values, strict=True)), step)
+        # Before the lock: if this fails, the iterator stays where it is, and others may go on.
         rows = dataset._begin(run)()
         with self._lock:
             self._run, self._rows = run, rows

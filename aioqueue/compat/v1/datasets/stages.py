@@ -227,6 +227,7 @@ class Shuffled(Iterator[Row]):
         first = self._first
         place = first + next(self._words) % len(self._ring)
         drawn = self._ring[place]
+        # As in TensorFlow, the oldest row moves to the free place: later draws find it there.
         self._ring[place] = self._ring[first]
         del self._ring[first]
         self._first += 1

@@ -83,6 +83,7 @@ class ReaderResource:
             return action()
         finally:
             self._turn.enqueue_nowait(None)
+            # The session ended meanwhile, and could not close the file: this caller had the turn.
             if self._closed:
                 self.close()
 
