@@ -52,9 +52,9 @@ class DType:
     __slots__ = ("as_datatype_enum", "as_numpy_dtype", "name", "numpy")
 
     def __init__(self, name: str, enum: int, numpy_type: type[Any]) -> None:
-        self.name = name
-        self.as_datatype_enum = enum
-        self.as_numpy_dtype = numpy_type
+        self.name: str = name
+        self.as_datatype_enum: int = enum
+        self.as_numpy_dtype: type[Any] = numpy_type
         self.numpy: np.dtype[Any] = np.dtype(numpy_type)
 
     @property

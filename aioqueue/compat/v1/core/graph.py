@@ -323,13 +323,13 @@ class Tensor(Operators["Tensor"]):
         device: always empty: there is one device.
     """
 
-    device = ""
+    device: str = ""
 
     def __init__(self, op: Operation, value_index: int, dtype: DType, shape: TensorShape) -> None:
-        self.op = op
-        self.value_index = value_index
-        self.dtype = dtype
-        self.shape = shape
+        self.op: Operation = op
+        self.value_index: int = value_index
+        self.dtype: DType = dtype
+        self.shape: TensorShape = shape
         self._consumers: list[Operation] = []
 
     @property
@@ -415,7 +415,7 @@ class Operation:
         defined_at: file and line of the script that made it; None if that is not known.
     """
 
-    device = ""
+    device: str = ""
 
     def __init__(
         self,
@@ -430,18 +430,18 @@ class Operation:
         attrs: Mapping[str, Any],
         body: Body | None,
     ) -> None:
-        self.graph = graph
-        self.name = name
-        self.type = op_type
-        self.inputs = tuple(inputs)
+        self.graph: Graph = graph
+        self.name: str = name
+        self.type: str = op_type
+        self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self._control_inputs = tuple(control_inputs)
         self._outputs = tuple(
             Tensor(self, index, dtype, shape) for index, (dtype, shape) in enumerate(outputs)
         )
-        self.kernel = kernel
-        self.waits = waits
-        self.attrs = attrs
-        self.body = body
+        self.kernel: Kernel = kernel
+        self.waits: bool = waits
+        self.attrs: Mapping[str, Any] = attrs
+        self.body: Body | None = body
         self.defined_at: tuple[str, int] | None = calling_line()
         for one in self.inputs:
             one._consumers.append(self)

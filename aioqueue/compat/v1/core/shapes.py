@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, SupportsIndex, overload
+from typing import Any, Protocol, SupportsIndex, overload
 
 
-def _arithmetic(function: Callable[[int, int], int]) -> Callable[[Dimension, Any], Dimension]:
+class _Arithmetic(Protocol):
+    def __call__(self, other: Any, /) -> Dimension: ...
+
+
+def _arithmetic(function: Callable[[int, int], int]) -> Any:
     def calculate(self: Dimension, other: Any) -> Dimension:
         try:
             value = as_dimension(other).value
@@ -23,17 +27,6 @@ def _arithmetic(function: Callable[[int, int], int]) -> Callable[[Dimension, Any
         return Dimension(function(self.value, value))
 
     return calculate
-
-
-def _comparison(function: Callable[[int, int], bool]) -> Callable[[Any, object], Any]:
-    def compare(self: Any, other: object) -> Any:
-        try:
-            value = as_dimension(other).value
-        except (TypeError, ValueError):
-            return NotImplemented
-        return None if self.value is None or value is None else function(self.value, value)
-
-    return compare
 
 
 class Dimension:
@@ -82,20 +75,43 @@ class Dimension:
         self.assert_is_compatible_with(known)
         return known if self._value is None else self
 
-    __add__ = __radd__ = _arithmetic(operator.add)
-    __mul__ = __rmul__ = _arithmetic(operator.mul)
-    __sub__ = _arithmetic(operator.sub)
-    __floordiv__ = _arithmetic(operator.floordiv)
-    __mod__ = _arithmetic(operator.mod)
-    __rsub__ = _arithmetic(lambda mine, theirs: theirs - mine)
-    __rfloordiv__ = _arithmetic(lambda mine, theirs: theirs // mine)
-    __rmod__ = _arithmetic(lambda mine, theirs: theirs % mine)
-    __eq__ = _comparison(operator.eq)
-    __ne__ = _comparison(operator.ne)
-    __lt__ = _comparison(operator.lt)
-    __le__ = _comparison(operator.le)
-    __gt__ = _comparison(operator.gt)
-    __ge__ = _comparison(operator.ge)
+    __add__: _Arithmetic = _arithmetic(operator.add)
+    __radd__: _Arithmetic = _arithmetic(operator.add)
+    __mul__: _Arithmetic = _arithmetic(operator.mul)
+    __rmul__: _Arithmetic = _arithmetic(operator.mul)
+    __sub__: _Arithmetic = _arithmetic(operator.sub)
+    __rsub__: _Arithmetic = _arithmetic(lambda mine, theirs: theirs - mine)
+    __floordiv__: _Arithmetic = _arithmetic(operator.floordiv)
+    __rfloordiv__: _Arithmetic = _arithmetic(lambda mine, theirs: theirs // mine)
+    __mod__: _Arithmetic = _arithmetic(operator.mod)
+    __rmod__: _Arithmetic = _arithmetic(lambda mine, theirs: theirs % mine)
+
+    def _compare(self, other: Any, function: Callable[[int, int], bool]) -> Any:
+        try:
+            other = as_dimension(other)
+        except (TypeError, ValueError):
+            return NotImplemented
+        if self._value is None or other.value is None:
+            return None
+        return function(self._value, other.value)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare(other, operator.eq)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare(other, operator.ne)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(other, operator.lt)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(other, operator.le)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(other, operator.gt)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(other, operator.ge)
 
     def __hash__(self) -> int:
         return hash(self._value)
