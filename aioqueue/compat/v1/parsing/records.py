@@ -61,10 +61,14 @@ class RecordReader:
 
     def batch(self, records: Sequence[bytes], names: Sequence[str | None]) -> list[Values]:
         """The values of every column in a batch."""
-        pairs = enumerate(zip(records, names, strict=True))
-        return self._values(
-            [self._row(record, _BatchWords(name, at)) for at, (record, name) in pairs]
-        )
+        rows = []
+        for at, (record, name) in enumerate(zip(records, names, strict=True)):
+            try:
+                rows.append(self._row(record, _SINGLE))
+            except errors.InvalidArgumentError:
+                # Words that name a place are made where something is wrong, and nowhere else.
+                rows.append(self._row(record, _BatchWords(name, at)))
+        return self._values(rows)
 
     def single(self, record: bytes) -> list[Values]:
         """The same for one example that is parsed without a batch: messages differ."""
@@ -201,8 +205,12 @@ def _length(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _limit(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Where the message that is written here begins and ends, not beyond the one around it."""
-    size, at = (data[at], at + 1) if at < end and data[at] < 128 else _length(data, at, end)
-    return at, min(at + size, end)
+    if at < end and (size := data[at]) < 128:
+        at += 1
+    else:
+        size, at = _length(data, at, end)
+    stop = at + size
+    return at, min(end, stop)
 
 
 def _whole(data: bytes, at: int, end: int) -> tuple[int, int]:
