@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.ops.switching import merge, switch
+from aioqueue.compat.v1.ops.control import merge, switch
 from tests.compat.steps import Step, blocked, waiting
 from tests.kit.worlds import spin_until
 

@@ -16,7 +16,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.ops.images import libraries
-from aioqueue.compat.v1.ops.images.jpeg import header_of
+from aioqueue.compat.v1.ops.images.codecs import header_of
 
 pil = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install '.[images]'")
 

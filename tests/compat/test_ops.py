@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.ops.images.libraries import simplejpeg
+from aioqueue.compat.v1.ops.images.codecs import simplejpeg
 from tests.compat import (
     op_cases_arrays,
     op_cases_elementwise,

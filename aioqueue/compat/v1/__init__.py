@@ -64,30 +64,30 @@ from aioqueue.compat.v1.errors import OpError
 from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.asserting import *
-from aioqueue.compat.v1.ops.branches import *
 from aioqueue.compat.v1.ops.casting import *
 from aioqueue.compat.v1.ops.comparison import *
 from aioqueue.compat.v1.ops.control import (
+    case,
+    cond,
     group,
     identity,
-    identity_n,
+    map_fn,
     no_op,
+    placeholder,
+    placeholder_with_default,
     stop_gradient,
-    tuple,
+    while_loop,
 )
-from aioqueue.compat.v1.ops.csv import decode_csv
-from aioqueue.compat.v1.ops.decoding import *
+from aioqueue.compat.v1.ops.control import (
+    tuple_ as tuple,
+)
+from aioqueue.compat.v1.ops.effects import Assert, Print, numpy_function, print, py_func
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.filling import *
 from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
-from aioqueue.compat.v1.ops.initializing import *
 from aioqueue.compat.v1.ops.joining import *
-from aioqueue.compat.v1.ops.mapping import *
 from aioqueue.compat.v1.ops.math import *
-from aioqueue.compat.v1.ops.placeholders import *
-from aioqueue.compat.v1.ops.printing import Assert, Print, print
 from aioqueue.compat.v1.ops.products import *
-from aioqueue.compat.v1.ops.pyfunc import *
 from aioqueue.compat.v1.ops.random import (
     multinomial,
     random_crop,
@@ -125,47 +125,70 @@ from aioqueue.compat.v1.ops.selecting import (
     unique_with_counts,
     where,
 )
-from aioqueue.compat.v1.ops.serializing import *
 from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     SparseTensorValue,
     convert_to_tensor_or_sparse_tensor,
+    deserialize_many_sparse,
     is_tensor,
-    sparse_placeholder,
-    sparse_tensor_to_dense,
-)
-from aioqueue.compat.v1.ops.sparse_changes import (
+    parse_tensor,
+    serialize_many_sparse,
+    serialize_sparse,
+    serialize_tensor,
     sparse_concat,
+    sparse_placeholder,
     sparse_reorder,
     sparse_reshape,
     sparse_retain,
+    sparse_tensor_to_dense,
     sparse_to_dense,
     sparse_to_indicator,
 )
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
 from aioqueue.compat.v1.ops.text import (
     as_string,
+    decode_base64,
+    decode_compressed,
+    decode_csv,
+    decode_raw,
+    encode_base64,
     regex_full_match,
     regex_replace,
     string_join,
     string_split,
     string_strip,
+    string_to_number,
     substr,
 )
-from aioqueue.compat.v1.ops.variable_scope import *
 from aioqueue.compat.v1.ops.variables import (
+    AUTO_REUSE,
     Variable,
+    VariableScope,
     all_variables,
     assign,
     assign_add,
     assign_sub,
     count_up_to,
+    get_local_variable,
+    get_variable,
+    get_variable_scope,
     global_variables,
+    global_variables_initializer,
+    initialize_all_tables,
+    initialize_all_variables,
+    initialize_local_variables,
+    initialize_variables,
     is_variable_initialized,
     local_variables,
+    local_variables_initializer,
     model_variables,
     moving_average_variables,
+    no_regularizer,
+    report_uninitialized_variables,
+    tables_initializer,
     trainable_variables,
+    variable_scope,
+    variables_initializer,
 )
 from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
@@ -185,6 +208,7 @@ from aioqueue.compat.v1.summaries.ops import (
 )
 
 __all__: _builtins.tuple[str, ...] = (
+    "AUTO_REUSE",
     "VERSION",
     "Assert",
     "Dimension",
@@ -199,6 +223,7 @@ __all__: _builtins.tuple[str, ...] = (
     "Tensor",
     "TensorShape",
     "Variable",
+    "VariableScope",
     "__version__",
     "all_variables",
     "app",
@@ -213,7 +238,9 @@ __all__: _builtins.tuple[str, ...] = (
     "assign_sub",
     "audio_summary",
     "boolean_mask",
+    "case",
     "compat",
+    "cond",
     "constant",
     "constant_initializer",
     "contrib",
@@ -225,19 +252,28 @@ __all__: _builtins.tuple[str, ...] = (
     "cumsum",
     "data",
     "debugging",
+    "decode_base64",
+    "decode_compressed",
     "decode_csv",
+    "decode_raw",
+    "deserialize_many_sparse",
     "dimension_at_index",
     "dimension_value",
     "dtypes",
+    "encode_base64",
     "errors",
     "flags",
     "gather",
     "gather_nd",
     "get_default_graph",
     "get_default_session",
+    "get_local_variable",
     "get_static_value",
+    "get_variable",
+    "get_variable_scope",
     "gfile",
     "global_variables",
+    "global_variables_initializer",
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "group",
@@ -246,13 +282,19 @@ __all__: _builtins.tuple[str, ...] = (
     "identity_n",
     "image",
     "image_summary",
+    "initialize_all_tables",
+    "initialize_all_variables",
+    "initialize_local_variables",
+    "initialize_variables",
     "initializers",
     "io",
     "is_tensor",
     "is_variable_initialized",
     "local_variables",
+    "local_variables_initializer",
     "logging",
     "lookup",
+    "map_fn",
     "matching_files",
     "math",
     "merge_all_summaries",
@@ -264,9 +306,15 @@ __all__: _builtins.tuple[str, ...] = (
     "newaxis",
     "nn",
     "no_op",
+    "no_regularizer",
+    "numpy_function",
     "one_hot",
     "ones_initializer",
+    "parse_tensor",
+    "placeholder",
+    "placeholder_with_default",
     "print",
+    "py_func",
     "python_io",
     "queue",
     "random",
@@ -289,10 +337,14 @@ __all__: _builtins.tuple[str, ...] = (
     "regex_full_match",
     "regex_replace",
     "register_tensor_conversion_function",
+    "report_uninitialized_variables",
     "reset_default_graph",
     "scalar_summary",
     "select",
     "sequence_mask",
+    "serialize_many_sparse",
+    "serialize_sparse",
+    "serialize_tensor",
     "slice",
     "sort",
     "sparse",
@@ -309,9 +361,11 @@ __all__: _builtins.tuple[str, ...] = (
     "string_join",
     "string_split",
     "string_strip",
+    "string_to_number",
     "strings",
     "substr",
     "summary",
+    "tables_initializer",
     "train",
     "trainable_variables",
     "truncated_normal",
@@ -319,8 +373,11 @@ __all__: _builtins.tuple[str, ...] = (
     "tuple",
     "unique",
     "unique_with_counts",
+    "variable_scope",
+    "variables_initializer",
     "variance_scaling_initializer",
     "where",
+    "while_loop",
     "write_file",
     "zeros_initializer",
 )
@@ -329,21 +386,13 @@ __all__ += _core.dtypes.__all__
 __all__ += _core.scopes.__all__
 __all__ += _ops.arrays.__all__
 __all__ += _ops.asserting.__all__
-__all__ += _ops.branches.__all__
 __all__ += _ops.casting.__all__
 __all__ += _ops.comparison.__all__
-__all__ += _ops.decoding.__all__
 __all__ += _ops.filling.__all__
-__all__ += _ops.initializing.__all__
 __all__ += _ops.joining.__all__
-__all__ += _ops.mapping.__all__
 __all__ += _ops.math.__all__
-__all__ += _ops.placeholders.__all__
 __all__ += _ops.products.__all__
-__all__ += _ops.pyfunc.__all__
 __all__ += _ops.scattering.__all__
-__all__ += _ops.serializing.__all__
-__all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
 __all__ += _queues.queues.__all__
 __all__ += _readers.readers.__all__

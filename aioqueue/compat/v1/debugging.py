@@ -30,7 +30,7 @@ from aioqueue.compat.v1.ops.asserting import (
 )
 from aioqueue.compat.v1.ops.asserting import verify_tensor_all_finite as assert_all_finite
 from aioqueue.compat.v1.ops.comparison import is_finite, is_inf, is_nan
-from aioqueue.compat.v1.ops.printing import Assert
+from aioqueue.compat.v1.ops.effects import Assert
 
 __all__ = (
     "Assert",

@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.convert import as_bytes
-from aioqueue.compat.v1.ops.files import glob_files, make_directories
-from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem, path_text
+from aioqueue.compat.v1.ops.files import (
+    Local,
+    failing_as,
+    filesystem,
+    glob_files,
+    make_directories,
+    path_text,
+)
 
 __all__ = (
     "Copy",

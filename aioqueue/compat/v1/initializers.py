@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops import initializers, initializing
-from aioqueue.compat.v1.ops.initializers import Initializer
+from aioqueue.compat.v1.ops.variables import Constant as constant
+from aioqueue.compat.v1.ops.variables import GlorotNormal as glorot_normal
+from aioqueue.compat.v1.ops.variables import GlorotUniform as glorot_uniform
+from aioqueue.compat.v1.ops.variables import Initializer, tables_initializer
+from aioqueue.compat.v1.ops.variables import Ones as ones
+from aioqueue.compat.v1.ops.variables import RandomNormal as random_normal
+from aioqueue.compat.v1.ops.variables import RandomUniform as random_uniform
+from aioqueue.compat.v1.ops.variables import TruncatedNormal as truncated_normal
+from aioqueue.compat.v1.ops.variables import VarianceScaling as variance_scaling
+from aioqueue.compat.v1.ops.variables import Zeros as zeros
+from aioqueue.compat.v1.ops.variables import global_variables_initializer as global_variables
+from aioqueue.compat.v1.ops.variables import local_variables_initializer as local_variables
+from aioqueue.compat.v1.ops.variables import variables_initializer as variables
 
 __all__ = (
     "Initializer",
@@ -22,20 +33,5 @@ __all__ = (
     "variance_scaling",
     "zeros",
 )
-
-constant = initializers.Constant
-glorot_normal = initializers.GlorotNormal
-glorot_uniform = initializers.GlorotUniform
-ones = initializers.Ones
-random_normal = initializers.RandomNormal
-random_uniform = initializers.RandomUniform
-truncated_normal = initializers.TruncatedNormal
-variance_scaling = initializers.VarianceScaling
-zeros = initializers.Zeros
-
-global_variables = initializing.global_variables_initializer
-local_variables = initializing.local_variables_initializer
-tables_initializer = initializing.tables_initializer
-variables = initializing.variables_initializer
 
 __getattr__ = names_of(__name__)

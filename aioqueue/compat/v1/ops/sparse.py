@@ -1,11 +1,16 @@
-"""`tf.SparseTensor`: three tensors that stand for one."""
+"""`tf.SparseTensor`: three tensors that stand for one; what is made of it, also as bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import itertools
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
@@ -16,31 +21,21 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.ops.placeholders import placeholder
-from aioqueue.compat.v1.ops.static import shape_value
-
-__all__ = (
-    "GROUPED",
-    "SparseTensor",
-    "SparseTensorValue",
-    "as_sparse",
-    "check_counts",
-    "check_indices",
-    "convert_to_tensor_or_sparse_tensor",
-    "is_tensor",
-    "sparse_placeholder",
-    "sparse_tensor_to_dense",
+from aioqueue.compat.v1.ops.building import (
+    INDICES,
+    OpBuilder,
+    Pure,
+    array,
+    invalid,
+    one_text,
+    shape_text,
 )
+from aioqueue.compat.v1.ops.control import placeholder
+from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 
 class SparseTensorValue(NamedTuple):
-    """The value of a `SparseTensor`.
-
-    Attributes:
-        indices: int64 ``[n, rank]``: where the values are.
-        values: ``[n]``.
-        dense_shape: int64 ``[rank]``.
-    """
+    """The value of a `SparseTensor`."""
 
     indices: Any
     values: Any
@@ -48,16 +43,7 @@ class SparseTensorValue(NamedTuple):
 
 
 class SparseTensor:
-    """A tensor that stores only some elements; the others are zero, or missing.
-
-    Args:
-        indices: int64 ``[n, rank]``: where the values are, in row-major order.
-        values: ``[n]``.
-        dense_shape: int64 ``[rank]``.
-
-    Raises:
-        ValueError: the static shapes do not fit each other.
-    """
+    """A tensor that stores only some elements; the others are zero, or missing."""
 
     _known: TensorShape | None = None
 
@@ -74,11 +60,7 @@ class SparseTensor:
 
     @classmethod
     def from_value(cls, sparse_tensor_value: Any) -> SparseTensor:
-        """A constant of a `SparseTensorValue`; a `SparseTensor` is returned as it is.
-
-        Raises:
-            TypeError: it is neither.
-        """
+        """A constant of a `SparseTensorValue`; a `SparseTensor` is returned as it is."""
         if isinstance(sparse_tensor_value, SparseTensor):
             return sparse_tensor_value
         if not isinstance(sparse_tensor_value, SparseTensorValue):
@@ -158,16 +140,7 @@ class SparseTensor:
 def convert_to_tensor_or_sparse_tensor(
     value: Any, dtype: Any = None, name: str | None = None
 ) -> Tensor | SparseTensor:
-    """A tensor for `value`; sparse ones stay sparse.
-
-    Args:
-        value: what `convert_to_tensor` takes, a `SparseTensor` or a `SparseTensorValue`.
-        dtype: the type that it must have.
-        name: of the operation, if one is made.
-
-    Raises:
-        RuntimeError: a sparse tensor has another dtype.
-    """
+    """A tensor for `value`; sparse ones stay sparse."""
     if isinstance(value, SparseTensorValue):
         value = SparseTensor.from_value(value)
     if not isinstance(value, SparseTensor):
@@ -185,13 +158,7 @@ def is_tensor(x: Any) -> bool:
 
 
 def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> SparseTensor:
-    """A sparse tensor whose three parts are fed.
-
-    Args:
-        dtype: of the values.
-        shape: its static shape, if that is known.
-        name: of the operations.
-    """
+    """A sparse tensor whose three parts are fed."""
     static = as_shape(shape)
     rank = static.ndims
     prefix = "" if name is None else f"{name}/"
@@ -210,14 +177,7 @@ def sparse_tensor_to_dense(
     validate_indices: bool = True,
     name: str | None = None,
 ) -> Tensor:
-    """The same as a dense tensor.
-
-    Args:
-        sp_input: the sparse tensor.
-        default_value: of the elements that are not given; zero, or the empty string, if ``None``.
-        validate_indices: whether indices must be in order and without repetition.
-        name: of the operation.
-    """
+    """The same as a dense tensor."""
     dtype = sp_input.dtype
     if default_value is None:
         default_value = b"" if dtype == dtypes.string else np.zeros((), dtype.numpy)[()]
@@ -240,11 +200,7 @@ def sparse_tensor_to_dense(
 
 
 def as_sparse(value: Any) -> SparseTensor:
-    """A `SparseTensor` of one, or of the value of one.
-
-    Raises:
-        TypeError: it is neither.
-    """
+    """A `SparseTensor` of one, or of the value of one."""
     if isinstance(value, SparseTensor):
         return value
     if isinstance(value, SparseTensorValue):
@@ -253,16 +209,7 @@ def as_sparse(value: Any) -> SparseTensor:
 
 
 def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> None:
-    """Refuse indices that are out of bounds, or not in row-major order, if they must be.
-
-    Args:
-        indices: ``[n, rank]``.
-        shape: the sizes that they are to be below.
-        in_order: whether they must be in order, and all different.
-
-    Raises:
-        InvalidArgumentError: one is not as it must be.
-    """
+    """Refuse indices that are out of bounds, or not in row-major order, if they must be."""
     outside = ((indices < 0) | (indices >= np.array(shape, np.int64))).any(axis=1)
     first = int(outside.argmax()) if outside.any() else None
     if in_order:
@@ -282,21 +229,14 @@ def check_counts(
     values: Any,
     text: str = "Number of elements in indices ({}) and values ({}) do not match",
 ) -> None:
-    """Refuse a sparse value that has not as many indices as values.
-
-    Args:
-        indices: ``[n, rank]``.
-        values: ``[n]``.
-        text: what is said, with places for the two numbers.
-
-    Raises:
-        InvalidArgumentError: there are not as many.
-    """
+    """Refuse a sparse value that has not as many indices as values."""
     if len(indices) != len(values):
         raise errors.InvalidArgumentError(None, None, text.format(len(indices), len(values)))
 
 
 GROUPED = "indices and values rows (indexing dimension) must match. (indices = {}, values = {})"
+
+
 """What `check_counts` says for ops that go through a sparse value by groups."""
 
 
@@ -321,3 +261,660 @@ _HINT = (
 def _wrong_index(indices: Any, number: int, what: str) -> errors.InvalidArgumentError:
     place = ",".join(map(str, indices[number].tolist()))
     return errors.InvalidArgumentError(None, None, f"indices[{number}] = [{place}] is {what}")
+
+
+_PARTS = ("indices", "values", "dense_shape")
+
+
+def sparse_to_dense(
+    sparse_indices: Any,
+    output_shape: Any,
+    sparse_values: Any,
+    default_value: Any = 0,
+    validate_indices: bool = True,
+    name: str | None = None,
+) -> Tensor:
+    """A dense tensor made of some elements and a default for all others."""
+
+    def dense(indices: Any, shape: Any, values: Any, default: Any) -> Any:
+        places, given = np.asarray(indices), array(values)
+        places = places.reshape(-1, 1) if places.ndim < 2 else places
+        count, rank = places.shape
+        if np.ndim(shape) != 1 or len(shape) != rank:
+            raise invalid(
+                f"output_shape has incorrect number of elements: {np.size(shape)} should be: {rank}"
+            )
+        if given.ndim and given.shape != (count,):
+            wanted = "[]" if np.ndim(indices) == 0 else f"[] or [{count}]"
+            raise invalid(
+                f"sparse_values has incorrect shape {shape_text(given.shape)}, should be {wanted}"
+            )
+        sizes = tuple(int(one) for one in shape)
+        check_indices(places, sizes, in_order=validate_indices)
+        made = np.full(sizes, default, given.dtype)
+        made[tuple(places.T)] = given
+        return made
+
+    with OpBuilder("SparseToDense", name) as op:
+        places = op.tensor(sparse_indices, "sparse_indices", None, INDICES)
+        shape = op.tensor(output_shape, "output_shape", places.dtype, like="sparse_indices")
+        values = op.tensor(sparse_values, "sparse_values")
+        op.tensor(default_value, "default_value", values.dtype, like="sparse_values")
+        return op.output(values.dtype, shape_value(shape), Pure(dense))
+
+
+def add_parts(op: OpBuilder, sparse: SparseTensor) -> None:
+    """Make the three tensors of a sparse one the op's next inputs."""
+    for argument, one in zip(_PARTS, sparse.parts, strict=True):
+        op.tensor(one, argument)
+
+
+def sparse_output(
+    op: OpBuilder,
+    dtype: DType,
+    rank: int | None,
+    function: Callable[..., Any],
+    count: int | None = None,
+) -> SparseTensor:
+    """Add the op, whose one result is sparse."""
+    outputs = [(dtypes.int64, (count, rank)), (dtype, (count,)), (dtypes.int64, (rank,))]
+    return SparseTensor(*op.outputs(outputs, Pure(function)))
+
+
+def sparse_to_indicator(sp_input: Any, vocab_size: Any, name: str | None = None) -> Tensor:
+    """Which ids are there: booleans, whose last dimension is that of the ids."""
+    sparse = as_sparse(sp_input)
+    if not sparse.dtype.is_integer:
+        raise TypeError("sp_ids.values must be an int32 or int64 Tensor")
+    size = int(vocab_size)
+
+    def dense(indices: Any, values: Any, dense_shape: Any) -> Any:
+        shape = (*dense_shape[:-1].tolist(), size)
+        places = np.concatenate([indices[:, :-1], values[:, np.newaxis]], axis=1)
+        check_indices(places, shape, in_order=False)
+        made = np.zeros(shape, np.bool_)
+        made[tuple(places.T)] = True
+        return made
+
+    with OpBuilder("SparseToIndicator", name) as op:
+        add_parts(op, sparse)
+        known = sparse.shape.as_tuple()
+        return op.output(dtypes.bool, None if known is None else (*known[:-1], size), Pure(dense))
+
+
+def sparse_reorder(sp_input: Any, name: str | None = None) -> SparseTensor:
+    """The same elements in row-major order."""
+
+    def ordered(indices: Any, values: Any, dense_shape: Any) -> Any:
+        check_counts(indices, values)
+        order = np.lexsort(indices.T[::-1]) if len(indices) else np.arange(0)
+        return indices[order], values[order], dense_shape
+
+    sparse = as_sparse(sp_input)
+    with OpBuilder("SparseReorder", name) as op:
+        add_parts(op, sparse)
+        count = sparse.values.shape[0].value if sparse.values.shape.ndims else None
+        return sparse_output(op, sparse.dtype, sparse.shape.ndims, ordered, count)
+
+
+def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
+    """Those of the elements for which a vector of booleans is true."""
+
+    def kept(indices: Any, values: Any, dense_shape: Any, keep: Any) -> Any:
+        if keep.shape != values.shape:
+            raise invalid(
+                f"to_retain: got {shape_text(keep.shape)}; expected {shape_text(values.shape)}"
+            )
+        return indices[keep], values[keep], dense_shape
+
+    sparse = as_sparse(sp_input)
+    with OpBuilder("SparseRetain", None) as op:
+        add_parts(op, sparse)
+        op.tensor(to_retain, "to_retain", dtypes.bool)
+        return sparse_output(op, sparse.dtype, sparse.shape.ndims, kept)
+
+
+def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> SparseTensor:
+    """The same elements in row-major order in another shape."""
+
+    def reshaped(indices: Any, values: Any, dense_shape: Any, shape: Any) -> Any:
+        total = math.prod(dense_shape.tolist())
+        sizes = [int(one) for one in shape]
+        if -1 in sizes:
+            place = sizes.index(-1)
+            rest = math.prod(sizes[:place] + sizes[place + 1 :])
+            sizes[place] = total // rest if rest else 0
+        if math.prod(sizes) != total:
+            raise invalid(
+                f"Input to reshape is a tensor with {total} dense values, but the requested shape"
+                f" has {math.prod(sizes)}. input_shape={shape_text(dense_shape.tolist())}"
+                f" output_shape={shape_text(sizes)}"
+            )
+        # As in TensorFlow, nobody looks whether indices are within bounds.
+        left = indices @ strides(dense_shape.tolist())
+        places = np.empty((len(indices), len(sizes)), np.int64)
+        for axis, stride in enumerate(strides(sizes)):
+            places[:, axis], left = np.divmod(left, max(stride, 1))
+        return places, values, np.array(sizes, np.int64)
+
+    sparse = as_sparse(sp_input)
+    with OpBuilder("SparseReshape", name) as op:
+        add_parts(op, sparse)
+        wanted = op.tensor(shape, "shape", dtypes.int64)
+        known = _reshaped(sparse.shape, wanted)
+        rank = wanted.shape.as_tuple()
+        made = sparse_output(op, sparse.dtype, rank[0] if rank else None, reshaped)
+        return made if known is None else made.note_shape(known)
+
+
+def strides(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """How many elements each axis of a dense tensor steps over."""
+    return np.array([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))], np.int64)
+
+
+def _reshaped(given: TensorShape, wanted: Tensor) -> TensorShape | None:
+    """What is known of a new shape; None if it tells nothing of sizes."""
+    count, sizes = given.num_elements(), shape_value(wanted)
+    if count is None or sizes is None:
+        return None
+    asked = constant_value(wanted)
+    if asked is not None and np.count_nonzero(asked == -1) > 1:
+        raise ValueError(f"At most one dimension can be inferred (-1). Found: {asked}")
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) - 1 or (0 in known and None in sizes):
+        return TensorShape(sizes)
+    left = count // math.prod(known) if None in sizes else None
+    filled = [left if size is None else size for size in sizes]
+    if (elements := TensorShape(filled).num_elements()) != count:
+        raise ValueError(
+            f"Cannot reshape a tensor with {count} elements to shape {list(sizes)} ({elements}"
+            " elements)."
+        )
+    return TensorShape(filled)
+
+
+def sparse_concat(
+    axis: int | None = None,
+    sp_inputs: Sequence[Any] | None = None,
+    name: str | None = None,
+    expand_nonconcat_dim: bool = False,
+    concat_dim: int | None = None,
+) -> SparseTensor:
+    """Sparse tensors one after another along an axis."""
+    sparse = [as_sparse(one) for one in sp_inputs or ()]
+    given = concat_dim if axis is None else axis
+    if not sparse or given is None:
+        raise ValueError("sparse_concat: axis and sp_inputs must be given")
+    along = int(given)
+
+    def joined(*parts: Any) -> Any:
+        for indices, found in zip(parts[0::3], parts[1::3], strict=True):
+            check_counts(indices, found, GROUPED)
+        places, values, shapes = parts[0::3], parts[1::3], np.stack(parts[2::3])
+        at = along if along >= 0 else along + shapes.shape[1]
+        others = np.delete(shapes, at, axis=1)
+        if not expand_nonconcat_dim and (others != others[0]).any():
+            number, dim = np.argwhere(np.delete(shapes != shapes[0], at, axis=1))[0]
+            dim += dim >= at
+            raise invalid(
+                f"Input shapes must match: expected {shapes[0][dim]} for dimension {dim} but got"
+                f" {shapes[number][dim]} at position {number}"
+            )
+        starts = np.concatenate([[0], np.cumsum(shapes[:, at])[:-1]])
+        moved = [one.copy() for one in places]
+        for one, start in zip(moved, starts, strict=True):
+            one[:, at] += start
+        indices, found = np.concatenate(moved), np.concatenate(values)
+        order = np.lexsort(indices.T[::-1]) if len(indices) else np.arange(0)
+        shape = shapes.max(axis=0)
+        shape[at] = shapes[:, at].sum()
+        return indices[order], found[order], shape
+
+    with OpBuilder("SparseConcat", name) as op:
+        for one in sparse:
+            add_parts(op, one)
+        made = sparse_output(op, sparse[0].dtype, sparse[0].shape.ndims, joined)
+        shapes = [one.shape for one in sparse]
+        return made.note_shape(_joined_shape(shapes, along, expand_nonconcat_dim))
+
+
+def _joined_shape(shapes: Sequence[TensorShape], axis: int, expands: bool) -> TensorShape:
+    """What is known of the shape of sparse tensors that are joined."""
+    sizes = [shape.as_tuple() for shape in shapes]
+    known = [one for one in sizes if one is not None and None not in one]
+    if len(known) < len(sizes) or len({len(one) for one in known}) > 1:
+        return TensorShape(None)
+    table = np.array(known)
+    joined = table.max(axis=0) if expands else table[0].copy()
+    joined[axis] = table[:, axis].sum()
+    return TensorShape(joined.tolist())
+
+
+class SparseRow:
+    """The value of a sparse tensor as one object, for queues; arrays do not take it apart."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: SparseTensorValue) -> None:
+        self.value: SparseTensorValue = value
+
+
+def pack_sparse(sparse: SparseTensor) -> Tensor:
+    """A scalar that holds a sparse tensor, for a queue."""
+
+    def kernel(step: Any, *parts: Any) -> Any:
+        return SparseRow(SparseTensorValue(*parts))
+
+    outputs = [(dtypes.variant, TensorShape([]))]
+    return op("SerializeSparse", sparse.parts, outputs, kernel).outputs[0]
+
+
+def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
+    """A vector that holds the rows of a sparse tensor, for a queue."""
+
+    def kernel(step: Any, indices: Any, values: Any, dense_shape: Any) -> Any:
+        rows = np.empty(int(dense_shape[0]), dtype=object)
+        for number in range(len(rows)):
+            of_row = indices[:, 0] == number
+            rows[number] = SparseRow(
+                SparseTensorValue(indices[of_row, 1:], values[of_row], dense_shape[1:])
+            )
+        return rows
+
+    count = sparse.shape[0] if sparse.shape.ndims else None
+    outputs = [(dtypes.variant, TensorShape([count]))]
+    return op("SerializeManySparse", sparse.parts, outputs, kernel).outputs[0]
+
+
+def unpack_one(held: Tensor, dtype: DType, shape: TensorShape) -> SparseTensor:
+    """The sparse tensor that a scalar holds."""
+
+    def kernel(step: Any, held: Any) -> Any:
+        return tuple(held.value)
+
+    rank = shape.ndims
+    outputs = [
+        (dtypes.int64, TensorShape([None, rank])),
+        (dtype, TensorShape([None])),
+        (dtypes.int64, TensorShape([rank])),
+    ]
+    return SparseTensor(*op("DeserializeSparse", [held], outputs, kernel).outputs)
+
+
+def joined_rows(rows: Sequence[SparseRow]) -> SparseRow:
+    """One of several, of at least one: the number of the row comes first in its indices."""
+    values = [row.value for row in rows]
+    return SparseRow(_joined(values, dtypes.as_dtype(np.asarray(values[0].values).dtype), None))
+
+
+def unpack_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:
+    """The sparse tensor whose rows a vector holds."""
+
+    def kernel(step: Any, held: Any) -> Any:
+        return tuple(_joined([row.value for row in held], dtype, rank))
+
+    batch_rank = None if rank is None else rank + 1
+    outputs = [
+        (dtypes.int64, TensorShape([None, batch_rank])),
+        (dtype, TensorShape([None])),
+        (dtypes.int64, TensorShape([batch_rank])),
+    ]
+    return SparseTensor(*op("DeserializeManySparse", [rows], outputs, kernel).outputs)
+
+
+def _joined(
+    values: Sequence[SparseTensorValue], dtype: DType, rank: int | None
+) -> SparseTensorValue:
+    """One sparse value of several: the number of the row comes first in its indices."""
+    if not values:
+        known = rank or 0
+        return SparseTensorValue(
+            np.zeros((0, known + 1), np.int64),
+            np.zeros(0, dtype.numpy),
+            np.zeros(known + 1, np.int64),
+        )
+    shapes = [value.dense_shape for value in values]
+    if len({len(shape) for shape in shapes}) > 1:
+        raise errors.InvalidArgumentError(
+            None,
+            None,
+            f"Inconsistent rank across SparseTensors: {[len(shape) for shape in shapes]}",
+        )
+    counts = [len(value.indices) for value in values]
+    numbers = np.repeat(np.arange(len(values), dtype=np.int64), counts)
+    places = np.concatenate([value.indices for value in values])
+    return SparseTensorValue(
+        np.concatenate([numbers[:, None], places], axis=1),
+        np.concatenate([value.values for value in values]),
+        np.concatenate([[len(values)], np.max(shapes, axis=0)]).astype(np.int64),
+    )
+
+
+NUMBERS = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    "string": 7,
+    "complex64": 8,
+    "int64": 9,
+    "bool": 10,
+    "uint16": 17,
+    "complex128": 18,
+    "float16": 19,
+    "uint32": 22,
+    "uint64": 23,
+}
+
+
+"""TensorFlow's number of each dtype."""
+
+
+NAMES = {number: name for name, number in NUMBERS.items()}
+
+
+DTYPE, SHAPE, CONTENT, STRINGS = 1, 2, 4, 8
+
+
+DIM, SIZE = 2, 1
+
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+FLOATS = {5: "<f4", 6: "<f8", 9: "<f4", 12: "<f8"}
+
+
+"""Fields of the message with floats, and how they are stored; the parts of complex ones too."""
+
+
+INTEGERS = (7, 10, 11, 16, 17)
+
+
+HALF = 13
+
+
+def encode_tensor(value: Any, *, packed_strings: bool = False) -> bytes:
+    """A serialized ``TensorProto``."""
+    given = array(value)
+    dtype = dtypes.as_dtype(given.dtype)
+    dims = b"".join(_field(DIM, _varint(SIZE << 3) + _varint(size)) for size in given.shape)
+    head = _varint(DTYPE << 3) + _varint(NUMBERS[dtype.name]) + _field(SHAPE, dims)
+    if dtype != dtypes.string:
+        stored = given.astype(given.dtype.newbyteorder("<"), copy=False)
+        return head + _field(CONTENT, np.ascontiguousarray(stored).tobytes())
+    texts = given.ravel().tolist()
+    if packed_strings:
+        return head + _field(CONTENT, b"".join([*(_varint(len(one)) for one in texts), *texts]))
+    return head + b"".join(_field(STRINGS, one) for one in texts)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    number &= (1 << 64) - 1
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | BYTES) + _varint(len(content)) + content
+
+
+def decode_tensor(data: bytes) -> tuple[DType, NDArray[Any]]:
+    """The dtype and the array that a serialized ``TensorProto`` has."""
+    try:
+        return _decoded(data)
+    except (ValueError, IndexError, KeyError, struct.error) as error:
+        text = base64.b64encode(data).decode()
+        raise invalid(f"Could not parse `serialized` as TensorProto, base64: {text}") from error
+
+
+def _decoded(data: bytes) -> tuple[DType, NDArray[Any]]:
+    number, shape, content = 0, [], None
+    parts: list[Any] = []
+    for field, kind, value in _fields(data):
+        if field == DTYPE:
+            number = value
+        elif field == SHAPE:
+            shape = [_size(dim) for place, _, dim in _fields(value) if place == DIM]
+        elif field == CONTENT:
+            content = value
+        elif field == STRINGS:
+            parts.append(value)
+        else:
+            parts.extend(_numbers(field, kind, value))
+    dtype = dtypes.as_dtype(NAMES[number])
+    if content:
+        return dtype, _from_content(dtype, content, shape)
+    return dtype, _from_parts(dtype, parts, shape)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """The fields of a message: number, wire type and content."""
+    place = 0
+    while place < len(data):
+        key, place = _read_varint(data, place)
+        kind = key & 7
+        if kind == VARINT:
+            value, place = _read_varint(data, place)
+            yield key >> 3, kind, value
+            continue
+        if kind == BYTES:
+            length, place = _read_varint(data, place)
+        else:
+            length = {FIXED64: 8, FIXED32: 4}[kind]
+        if place + length > len(data):
+            raise ValueError("it ends within a field")
+        yield key >> 3, kind, data[place : place + length]
+        place += length
+
+
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[place]
+        number |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return number, place
+        if shift > 63:
+            raise ValueError("a number is too long")
+
+
+def _size(dim: bytes) -> int:
+    return next((value for place, _, value in _fields(dim) if place == SIZE), 0)
+
+
+def _numbers(field: int, kind: int, value: Any) -> list[Any]:
+    """The values of a field of numbers, which may be packed."""
+    if field in FLOATS:
+        return list(np.frombuffer(value, FLOATS[field]).tolist())
+    if field not in (*INTEGERS, HALF):
+        return []
+    if kind == VARINT:
+        return [_signed(value)]
+    found = []
+    place = 0
+    while place < len(value):
+        number, place = _read_varint(value, place)
+        found.append(_signed(number))
+    return found
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _from_content(dtype: DType, content: bytes, shape: list[int]) -> NDArray[Any]:
+    if dtype != dtypes.string:
+        stored = np.frombuffer(content, dtype.numpy.newbyteorder("<"))
+        return stored.astype(dtype.numpy).reshape(shape)
+    lengths = []
+    place = 0
+    for _ in range(math.prod(shape)):
+        length, place = _read_varint(content, place)
+        lengths.append(length)
+    texts = np.empty(len(lengths), object)
+    for index, length in enumerate(lengths):
+        texts[index] = content[place : place + length]
+        place += length
+    return texts.reshape(shape)
+
+
+def _from_parts(dtype: DType, parts: list[Any], shape: list[int]) -> NDArray[Any]:
+    """Single values; the last one is repeated as often as the shape asks for."""
+    count = math.prod(shape)
+    if dtype.is_complex:
+        parts = [complex(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    filler = parts[-1] if parts else b"" if dtype == dtypes.string else 0
+    values = [*parts[:count], *[filler] * (count - len(parts))]
+    if dtype == dtypes.float16:
+        return np.array(values, np.uint16).view(np.float16).reshape(shape)
+    made = np.empty(count, dtype.numpy)
+    made[:] = values if dtype != dtypes.uint64 else [one & (1 << 64) - 1 for one in values]
+    return made.reshape(shape)
+
+
+_C_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
+
+
+def serialize_tensor(tensor: Any, name: str | None = None) -> Tensor:
+    """A tensor as one string, a serialized ``TensorProto``."""
+    with OpBuilder("SerializeTensor", name) as op:
+        op.tensor(tensor, "tensor")
+        return op.output(dtypes.string, (), Pure(encode_tensor))
+
+
+def parse_tensor(serialized: Any, out_type: Any, name: str | None = None) -> Tensor:
+    """The tensor that a string has."""
+    wanted = dtypes.as_dtype(out_type)
+
+    def parsed(data: Any) -> Any:
+        data = one_text(data, "Expected `serialized` to be a scalar, got shape: ")
+        if not data:
+            raise invalid("Cannot parse tensor from proto: ")  # a message without a dtype
+        dtype, found = decode_tensor(data)
+        if dtype != wanted:
+            raise invalid(
+                f"Type mismatch between parsed tensor ({_c_name(dtype)}) and dtype"
+                f" ({_c_name(wanted)})"
+            )
+        return found
+
+    with OpBuilder("ParseTensor", name) as op:
+        op.rank(op.tensor(serialized, "serialized", dtypes.string), 0)
+        return op.output(wanted, None, Pure(parsed))
+
+
+def _c_name(dtype: DType) -> str:
+    return _C_NAMES.get(dtype.name, dtype.name)
+
+
+def serialize_sparse(
+    sp_input: Any, name: str | None = None, out_type: Any = dtypes.string
+) -> Tensor:
+    """A sparse tensor as three strings: indices, values, shape."""
+    _check_out_type(out_type)
+
+    def serialized(*parts: Any) -> Any:
+        return _strings([encode_tensor(one, packed_strings=True) for one in parts], (3,))
+
+    with OpBuilder("SerializeSparse", name) as op:
+        for argument, one in zip(_SERIALIZED, as_sparse(sp_input).parts, strict=True):
+            op.tensor(one, argument)
+        return op.output(dtypes.string, (3,), Pure(serialized))
+
+
+def serialize_many_sparse(
+    sp_input: Any, name: str | None = None, out_type: Any = dtypes.string
+) -> Tensor:
+    """Each row of a sparse tensor as three strings: ``[rows, 3]``."""
+    _check_out_type(out_type)
+
+    def serialized(indices: Any, values: Any, dense_shape: Any) -> Any:
+        if len(dense_shape) < 2:
+            raise invalid(
+                f"Rank of input SparseTensor should be > 1, but saw rank: {len(dense_shape)}"
+            )
+        check_counts(indices, values, GROUPED)
+        check_indices(indices, tuple(dense_shape), in_order=True)
+        rows = int(dense_shape[0])
+        starts = np.searchsorted(indices[:, 0], np.arange(rows + 1))
+        shape = encode_tensor(dense_shape[1:])
+        found = []
+        for start, stop in itertools.pairwise(starts):
+            places = np.ascontiguousarray(indices[start:stop, 1:])
+            found += [
+                encode_tensor(places),
+                encode_tensor(values[start:stop], packed_strings=True),
+                shape,
+            ]
+        return _strings(found, (rows, 3))
+
+    sparse = as_sparse(sp_input)
+    with OpBuilder("SerializeManySparse", name) as op:
+        for argument, one in zip(_SERIALIZED, sparse.parts, strict=True):
+            op.tensor(one, argument)
+        rows = sparse.shape[0].value if sparse.shape.ndims else None
+        return op.output(dtypes.string, (rows, 3), Pure(serialized))
+
+
+_SERIALIZED = ("sparse_indices", "sparse_values", "sparse_shape")
+
+
+def deserialize_many_sparse(
+    serialized_sparse: Any, dtype: Any, rank: int | None = None, name: str | None = None
+) -> SparseTensor:
+    """One sparse tensor of several, whose number comes first in its indices."""
+    wanted = dtypes.as_dtype(dtype)
+
+    def joined(rows: Any) -> Any:
+        if array(rows).ndim != 2 or rows.shape[1] != 3:
+            raise invalid(
+                f"Serialized sparse should have 3 columns but got shape {shape_text(rows.shape)}"
+            )
+        parsed = [[decode_tensor(one) for one in row] for row in rows.tolist()]
+        for _, (found, _), _ in parsed:
+            if found != wanted:
+                raise invalid(
+                    f"Requested SparseTensor of type {_c_name(wanted)} but SparseTensor[0].values"
+                    f".dtype() == {_c_name(found)}"
+                )
+        shapes = [shape for _, _, (_, shape) in parsed]
+        if len({len(one) for one in shapes}) > 1:
+            raise invalid(
+                f"Inconsistent rank across SparseTensors: rank prior to SparseTensor[1] was:"
+                f" {len(shapes[0])}"
+            )
+        counts = [len(values) for _, (_, values), _ in parsed]
+        known = len(shapes[0]) if shapes else rank or 0
+        places = [np.zeros((0, known), np.int64), *(one for (_, one), _, _ in parsed)]
+        numbers = np.repeat(np.arange(len(parsed), dtype=np.int64), counts)
+        largest = np.max(shapes, axis=0) if shapes else np.zeros(known, np.int64)
+        return (
+            np.concatenate([numbers[:, np.newaxis], np.concatenate(places)], axis=1),
+            np.concatenate([np.empty(0, wanted.numpy), *(one for _, (_, one), _ in parsed)]),
+            np.concatenate([[len(parsed)], largest]).astype(np.int64),
+        )
+
+    with OpBuilder("DeserializeManySparse", name) as op:
+        op.tensor(serialized_sparse, "serialized_sparse", dtypes.string)
+        size = None if rank is None else rank + 1
+        outputs = [(dtypes.int64, (None, size)), (wanted, (None,)), (dtypes.int64, (size,))]
+        return SparseTensor(*op.outputs(outputs, Pure(joined)))
+
+
+def _check_out_type(out_type: Any) -> None:
+    if dtypes.as_dtype(out_type) != dtypes.string:
+        raise ValueError(f"out_type: got {out_type!r}; expected tf.string")
+
+
+def _strings(values: list[bytes], shape: tuple[int, ...]) -> NDArray[Any]:
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made.reshape(shape)

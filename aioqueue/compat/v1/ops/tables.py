@@ -1,9 +1,9 @@
-"""Lookup tables: `HashTable`, that of a vocabulary with buckets, and `MutableHashTable`."""
+"""Lookup tables: what they are filled with, and the index tables of vocabularies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,10 +16,377 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, add_to_collection, name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import array
-from aioqueue.compat.v1.ops.hashing import fingerprint64
+from aioqueue.compat.v1.ops.files import read_bytes
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
-__all__ = ("HashTable", "IdTableWithHashBuckets", "MutableHashTable", "StaticVocabularyTable")
+_MASK = (1 << 64) - 1
+
+
+_K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+
+
+_SEED = 81
+
+
+def fingerprint64(text: bytes) -> int:
+    """A number of 64 bits for a string."""
+    size = len(text)
+    if size <= 16:
+        return _up_to_16(text, size)
+    if size <= 32:
+        return _up_to_32(text, size)
+    return _up_to_64(text, size) if size <= 64 else _longer(text, size)
+
+
+def _word(text: bytes, place: int) -> int:
+    return int.from_bytes(text[place : place + 8], "little")
+
+
+def _turned(value: int, bits: int) -> int:
+    value &= _MASK
+    return (value >> bits | value << 64 - bits) & _MASK
+
+
+def _mixed(value: int) -> int:
+    value &= _MASK
+    return value ^ value >> 47
+
+
+def _of_two(first: int, second: int, factor: int) -> int:
+    """A number of 64 bits for two of them."""
+    one = _mixed((first ^ second) * factor)
+    return _mixed((second ^ one) * factor) * factor & _MASK
+
+
+def _up_to_16(text: bytes, size: int) -> int:
+    if size >= 8:
+        factor = _K2 + size * 2
+        a, b = _word(text, 0) + _K2 & _MASK, _word(text, size - 8)
+        c = _turned(b, 37) * factor + a & _MASK
+        return _of_two(c, (_turned(a, 25) + b) * factor & _MASK, factor)
+    if size >= 4:
+        first = int.from_bytes(text[:4], "little")
+        return _of_two(size + (first << 3), int.from_bytes(text[-4:], "little"), _K2 + size * 2)
+    if size:
+        y, z = text[0] + (text[size >> 1] << 8), size + (text[-1] << 2)
+        return _mixed(y * _K2 ^ z * _K0) * _K2 & _MASK
+    return _K2
+
+
+def _ends(text: bytes, size: int, first: int) -> tuple[int, int, int]:
+    """What the first and the last 16 bytes give: a number of each kind of sum, and the first."""
+    factor = _K2 + size * 2
+    a, b = _word(text, 0) * first & _MASK, _word(text, 8)
+    c, d = _word(text, size - 8) * factor & _MASK, _word(text, size - 16) * _K2 & _MASK
+    y = _turned(a + b, 43) + _turned(c, 30) + d & _MASK
+    return y, a + _turned(b + _K2, 18) + c & _MASK, a
+
+
+def _up_to_32(text: bytes, size: int) -> int:
+    y, z, _ = _ends(text, size, _K1)
+    return _of_two(y, z, _K2 + size * 2)
+
+
+def _up_to_64(text: bytes, size: int) -> int:
+    factor = _K2 + size * 2
+    y, other, a = _ends(text, size, _K2)
+    z = _of_two(y, other, factor)
+    e, f = _word(text, 16) * factor & _MASK, _word(text, 24)
+    g = (y + _word(text, size - 32)) * factor & _MASK
+    h = (z + _word(text, size - 24)) * factor & _MASK
+    return _of_two(
+        _turned(e + f, 43) + _turned(g, 30) + h & _MASK,
+        e + _turned(f + a, 18) + g & _MASK,
+        factor,
+    )
+
+
+def _weak(text: bytes, place: int, a: int, b: int) -> tuple[int, int]:
+    """Two numbers of 32 bytes and two numbers."""
+    w, x, y, z = (_word(text, place + step) for step in (0, 8, 16, 24))
+    a += w
+    b = _turned(b + a + z, 21)
+    c = a
+    a += x + y
+    b += _turned(a, 44)
+    return a + z & _MASK, b + c & _MASK
+
+
+State = tuple[int, int, int, tuple[int, int], tuple[int, int]]
+
+
+def _round(text: bytes, place: int, state: State, factor: int, weight: int) -> State:
+    """One round over 64 bytes."""
+    x, y, z, v, w = state
+    x = _turned(x + y + v[0] + _word(text, place + 8), 37) * factor & _MASK
+    y = _turned(y + v[1] + _word(text, place + 48), 42) * factor & _MASK
+    x ^= w[1] * weight & _MASK
+    y = y + v[0] * weight + _word(text, place + 40) & _MASK
+    z = _turned(z + w[0], 33) * factor & _MASK
+    v = _weak(text, place, v[1] * factor, x + w[0])
+    w = _weak(text, place + 32, z + w[1], y + _word(text, place + 16))
+    return z, y, x, v, w
+
+
+def _longer(text: bytes, size: int) -> int:
+    y = _SEED * _K1 + 113 & _MASK
+    z = _mixed(y * _K2 + 113) * _K2 & _MASK
+    x = _SEED * _K2 + _word(text, 0) & _MASK
+    state: State = (x, y, z, (0, 0), (0, 0))
+    last = (size - 1) // 64 * 64
+    for place in range(0, last, 64):
+        state = _round(text, place, state, _K1, 1)
+    x, y, z, v, w = state
+    factor = _K1 + ((z & 0xFF) << 1)
+    w = (w[0] + (size - 1 & 63), w[1])
+    v = (v[0] + w[0] & _MASK, v[1])
+    w = (w[0] + v[0] & _MASK, w[1])
+    x, y, z, v, w = _round(text, size - 64, (x, y, z, v, w), factor, 9)
+    return _of_two(
+        _of_two(v[0], w[0], factor) + _mixed(y) * _K0 + z & _MASK,
+        _of_two(v[1], w[1], factor) + x & _MASK,
+        factor,
+    )
+
+
+class Fillable(Protocol):
+    """A table, as what fills it sees it."""
+
+    def fill(self, step: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Put keys and values into the table of a session."""
+
+
+class TextFileIndex:
+    """What a column of a text file is, other than a number."""
+
+    WHOLE_LINE = -2
+    LINE_NUMBER = -1
+
+
+class KeyValueTensorInitializer:
+    """Fills a table from two tensors."""
+
+    def __init__(
+        self,
+        keys: Any,
+        values: Any,
+        key_dtype: Any = None,
+        value_dtype: Any = None,
+        name: str | None = None,
+    ) -> None:
+        self._name = name or "key_value_init"
+        with name_scope(self._name, None, [keys, values]) as self._name:
+            self.keys: Tensor = convert_to_tensor(keys, key_dtype, name="keys")
+            self.values: Tensor = convert_to_tensor(values, value_dtype, name="values")
+        if self.keys.dtype.is_floating:
+            raise TypeError(f"keys: got {self.keys.dtype.name}; expected strings or integers")
+        self.key_dtype, self.value_dtype = self.keys.dtype, self.values.dtype
+
+    def initialize(self, table: Fillable) -> Operation:
+        """An op that fills a table, in each session for itself."""
+
+        def kernel(step: Any, keys: Any, values: Any) -> None:
+            table.fill(step, zip(_listed(keys), _listed(values), strict=True))
+
+        with name_scope(self._name, None, [self.keys, self.values]):
+            return default_graph.op(
+                "LookupTableImportV2",
+                [self.keys, self.values],
+                (),
+                kernel,
+                name="LookupTableImportV2",
+            )
+
+
+class TextFileInitializer:
+    """Fills a table from the lines of a text file."""
+
+    def __init__(
+        self,
+        filename: Any,
+        key_dtype: Any,
+        key_index: int,
+        value_dtype: Any,
+        value_index: int,
+        vocab_size: int | None = None,
+        delimiter: str = "\t",
+        name: str | None = None,
+        value_index_offset: int = 0,
+    ) -> None:
+        self.key_dtype, self.value_dtype = dtypes.as_dtype(key_dtype), dtypes.as_dtype(value_dtype)
+        for what, index, dtype in (
+            ("key", key_index, self.key_dtype),
+            ("value", value_index, self.value_dtype),
+        ):
+            if index == TextFileIndex.LINE_NUMBER and dtype != dtypes.int64:
+                raise ValueError(f"{what}: the number of a line is int64, got {dtype.name}")
+            if index == TextFileIndex.WHOLE_LINE and dtype != dtypes.string:
+                raise ValueError(f"{what}: a whole line is a string, got {dtype.name}")
+        self._filename = filename
+        self._columns = key_index, value_index
+        self._size = vocab_size
+        self._delimiter = delimiter.encode()
+        self._name = name or "text_file_init"
+        self._offset = value_index_offset
+
+    def initialize(self, table: Fillable) -> Operation:
+        """An op that fills a table, in each session for itself."""
+        with name_scope(self._name, None, []):
+            path = convert_to_tensor(self._filename, dtypes.string, name="asset_filepath")
+            add_to_collection(GraphKeys.ASSET_FILEPATHS, path)
+
+            def kernel(step: Any, name: bytes) -> None:
+                table.fill(step, self._pairs(name))
+
+            return default_graph.op(
+                "InitializeTableFromTextFileV2",
+                [path],
+                (),
+                kernel,
+                name="InitializeTableFromTextFileV2",
+            )
+
+    def _pairs(self, name: bytes) -> list[tuple[Any, Any]]:
+        lines = read_bytes(name).split(b"\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        if self._size is not None:
+            if len(lines) < self._size:
+                raise errors.InvalidArgumentError(
+                    None,
+                    None,
+                    f"Invalid vocab_size in {name.decode()}: expected {self._size} but got"
+                    f" {len(lines)}",
+                )
+            lines = lines[: self._size]
+        key, value = self._columns
+        return [
+            (
+                self._field(name, number, line, key, self.key_dtype, 0),
+                self._field(name, number, line, value, self.value_dtype, self._offset),
+            )
+            for number, line in enumerate(lines)
+        ]
+
+    def _field(
+        self, name: bytes, number: int, line: bytes, index: int, dtype: DType, offset: int
+    ) -> Any:
+        if index == TextFileIndex.LINE_NUMBER:
+            return number + offset
+        line = line.removesuffix(b"\r")
+        if index == TextFileIndex.WHOLE_LINE:
+            return line
+        parts = line.split(self._delimiter)
+        if index >= len(parts):
+            raise errors.InvalidArgumentError(
+                None,
+                None,
+                f"Invalid number of columns in {name.decode()} line {number}"
+                f" ({line.decode(errors='replace')}) : expected at least {index + 1} got"
+                f" {len(parts)}",
+            )
+        return parts[index] if dtype == dtypes.string else dtype.numpy.type(parts[index]).item()
+
+
+class TextFileStringTableInitializer(TextFileInitializer):
+    """Fills a table from numbers of lines to strings."""
+
+    def __init__(
+        self,
+        filename: Any,
+        key_column_index: int = TextFileIndex.LINE_NUMBER,
+        value_column_index: int = TextFileIndex.WHOLE_LINE,
+        vocab_size: int | None = None,
+        delimiter: str = "\t",
+        name: str = "text_file_string_table_init",
+    ) -> None:
+        super().__init__(
+            filename,
+            dtypes.int64,
+            key_column_index,
+            dtypes.string,
+            value_column_index,
+            vocab_size,
+            delimiter,
+            name,
+        )
+
+
+class TextFileIdTableInitializer(TextFileInitializer):
+    """Fills a table from strings to numbers of lines."""
+
+    def __init__(
+        self,
+        filename: Any,
+        key_column_index: int = TextFileIndex.WHOLE_LINE,
+        value_column_index: int = TextFileIndex.LINE_NUMBER,
+        vocab_size: int | None = None,
+        delimiter: str = "\t",
+        name: str = "text_file_id_table_init",
+        key_dtype: Any = dtypes.string,
+    ) -> None:
+        super().__init__(
+            filename,
+            key_dtype,
+            key_column_index,
+            dtypes.int64,
+            value_column_index,
+            vocab_size,
+            delimiter,
+            name,
+        )
+
+
+class NumberInitializer:
+    """Fills a table from a vector to the numbers of its elements."""
+
+    def __init__(self, keys: Tensor, key_dtype: DType) -> None:
+        self.keys = keys
+        self.key_dtype, self.value_dtype = key_dtype, dtypes.int64
+
+    def initialize(self, table: Fillable) -> Operation:
+        """An op that fills a table, in each session for itself."""
+
+        def kernel(step: Any, keys: Any) -> None:
+            table.fill(step, ((key, number) for number, key in enumerate(_listed(keys))))
+
+        with name_scope("table_init", None, [self.keys]):
+            return default_graph.op(
+                "LookupTableImportV2",
+                [self.keys],
+                (),
+                kernel,
+                name="LookupTableImportV2",
+            )
+
+
+class NameInitializer:
+    """Fills a table from the numbers of a vector's elements to them."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+        self.key_dtype, self.value_dtype = dtypes.int64, values.dtype
+
+    def initialize(self, table: Fillable) -> Operation:
+        """An op that fills a table, in each session for itself."""
+
+        def kernel(step: Any, values: Any) -> None:
+            table.fill(step, enumerate(_listed(values)))
+
+        with name_scope("table_init", None, [self.values]):
+            return default_graph.op(
+                "LookupTableImportV2",
+                [self.values],
+                (),
+                kernel,
+                name="LookupTableImportV2",
+            )
+
+
+def _listed(values: Any) -> list[Any]:
+    found: list[Any] = array(values).ravel().tolist()
+    return found
+
 
 SCALAR = TensorShape([])
 
@@ -50,11 +417,7 @@ class _Table:
         return self._name
 
     def lookup(self, keys: Any, name: str | None = None) -> Any:
-        """The values of some keys: a tensor of their shape, or a sparse one for sparse ones.
-
-        Raises:
-            TypeError: the keys have another dtype.
-        """
+        """The values of some keys: a tensor of their shape, or a sparse one for sparse ones."""
         if isinstance(keys, SparseTensor):
             return SparseTensor(keys.indices, self.lookup(keys.values, name), keys.dense_shape)
         tensor = convert_to_tensor(keys)
@@ -89,11 +452,7 @@ def _looked_up(keys: Any, value_of: Callable[[Any], Any], dtype: DType) -> Any:
 class HashTable(_Table):
     """A table that is filled once, when its ``init`` runs, as `tables_initializer` does.
 
-    Args:
-        initializer: a `KeyValueTensorInitializer` or a `TextFileInitializer`.
-        default_value: the value of all other keys.
-        shared_name: accepted.
-        name: of the table.
+    `shared_name` has no effect.
     """
 
     def __init__(
@@ -128,15 +487,7 @@ class HashTable(_Table):
         return self._default
 
     def fill(self, step: Any, pairs: Any) -> None:
-        """Put what it consists of into the table of a session; the same again changes nothing.
-
-        Args:
-            step: of the session.
-            pairs: keys and values.
-
-        Raises:
-            FailedPreconditionError: a key is there twice, with different values.
-        """
+        """Put what it consists of into the table of a session; the same again changes nothing."""
         found: dict[Any, Any] = {}
         for key, value in pairs:
             if found.setdefault(key, value) != value:
@@ -149,11 +500,7 @@ class HashTable(_Table):
         _contents(step, self._key).pairs = found
 
     def pairs(self, step: Any) -> Mapping[Any, Any]:
-        """What it has in a session.
-
-        Raises:
-            FailedPreconditionError: it was not filled.
-        """
+        """What it has in a session."""
         found = _contents(step, self._key).pairs
         if found is None:
             raise errors.FailedPreconditionError(None, None, "Table not initialized.")
@@ -183,12 +530,7 @@ class HashTable(_Table):
 class IdTableWithHashBuckets(_Table):
     """A table from strings to numbers that gives strings it has not a number beyond its own.
 
-    Args:
-        table: a `HashTable` to int64; None if no string has a number of its own.
-        num_oov_buckets: how many numbers there are beyond; 0 for none.
-        hasher_spec: accepted; strings are hashed by their fingerprints, as in TensorFlow.
-        name: of the ops.
-        key_dtype: of the keys; strings if None.
+    `hasher_spec` has no effect.
     """
 
     def __init__(
@@ -247,18 +589,7 @@ class IdTableWithHashBuckets(_Table):
 
 
 class StaticVocabularyTable(IdTableWithHashBuckets):
-    """A table from strings to numbers, with numbers beyond for strings that it has not.
-
-    Args:
-        initializer: a `KeyValueTensorInitializer` or a `TextFileInitializer` to int64; None if no
-            string has a number of its own.
-        num_oov_buckets: how many numbers there are beyond, one at least.
-        lookup_key_dtype: of the keys; that of the initializer if None.
-        name: of the ops.
-
-    Raises:
-        ValueError: there are no numbers beyond.
-    """
+    """A table from strings to numbers, with numbers beyond for strings that it has not."""
 
     def __init__(
         self,
@@ -278,13 +609,7 @@ class StaticVocabularyTable(IdTableWithHashBuckets):
 class MutableHashTable(_Table):
     """A table that ops put values into.
 
-    Args:
-        key_dtype: the keys' dtype.
-        value_dtype: the values' dtype.
-        default_value: the value of all other keys.
-        shared_name: accepted.
-        name: of the table.
-        checkpoint: accepted; nothing is saved.
+    `shared_name` and `checkpoint` have no effect.
     """
 
     def __init__(
@@ -352,3 +677,115 @@ class MutableHashTable(_Table):
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def index_table_from_tensor(
+    vocabulary_list: Any = None,
+    num_oov_buckets: int = 0,
+    default_value: int = -1,
+    hasher_spec: Any = None,
+    dtype: Any = dtypes.string,
+    name: str | None = None,
+    mapping: Any = None,
+) -> Any:
+    """A table from strings to their places in a list.
+
+    `hasher_spec` has no effect.
+    """
+    given = mapping if vocabulary_list is None else vocabulary_list
+    if given is None:
+        raise ValueError("`vocabulary_list` must be specified.")
+    if num_oov_buckets < 0:
+        raise ValueError(
+            f"`num_oov_buckets` must be greater than or equal to 0, got {num_oov_buckets}."
+        )
+    wanted = dtypes.as_dtype(dtype)
+    with name_scope(name, "string_to_index", []):
+        keys = convert_to_tensor(given)
+        if keys.dtype.is_integer != wanted.is_integer or keys.dtype.is_floating:
+            kind = "integer" if wanted.is_integer else repr(wanted)
+            raise ValueError(f"Invalid `dtype`: Expected {kind}, got {keys.dtype!r}.")
+        table = HashTable(NumberInitializer(keys, wanted), default_value)
+        if num_oov_buckets:
+            return IdTableWithHashBuckets(table, num_oov_buckets, name=table.name, key_dtype=wanted)
+    return table
+
+
+def index_table_from_file(
+    vocabulary_file: Any = None,
+    num_oov_buckets: int = 0,
+    vocab_size: int | None = None,
+    default_value: int = -1,
+    hasher_spec: Any = None,
+    key_dtype: Any = dtypes.string,
+    name: str | None = None,
+    key_column_index: int = TextFileIndex.WHOLE_LINE,
+    value_column_index: int = TextFileIndex.LINE_NUMBER,
+    delimiter: str = "\t",
+) -> Any:
+    """A table from the lines of a file to their numbers; arguments as for `TextFileInitializer`
+    and `index_table_from_tensor`.
+    """
+    _check_file(vocabulary_file, vocab_size)
+    with name_scope(name, "string_to_index", []):
+        filled = TextFileIdTableInitializer(
+            vocabulary_file,
+            key_column_index,
+            value_column_index,
+            vocab_size,
+            delimiter,
+            "table_init",
+            key_dtype,
+        )
+        table = HashTable(filled, default_value)
+        if num_oov_buckets:
+            keys = filled.key_dtype
+            return IdTableWithHashBuckets(table, num_oov_buckets, name=table.name, key_dtype=keys)
+    return table
+
+
+def index_to_string_table_from_tensor(
+    vocabulary_list: Any = None,
+    default_value: Any = "UNK",
+    name: str | None = None,
+    mapping: Any = None,
+) -> HashTable:
+    """A table from places in a list to its strings."""
+    given = mapping if vocabulary_list is None else vocabulary_list
+    if given is None:
+        raise ValueError("`vocabulary_list` argument must be specified.")
+    with name_scope(name, "index_to_string", []):
+        strings = convert_to_tensor(given, dtypes.string)
+        return HashTable(NameInitializer(strings), default_value)
+
+
+def index_to_string_table_from_file(
+    vocabulary_file: Any = None,
+    vocab_size: int | None = None,
+    default_value: Any = "UNK",
+    name: str | None = None,
+    key_column_index: int = TextFileIndex.LINE_NUMBER,
+    value_column_index: int = TextFileIndex.WHOLE_LINE,
+    delimiter: str = "\t",
+) -> HashTable:
+    """A table from numbers of lines to the lines of a file; arguments as for
+    `TextFileInitializer` and `index_to_string_table_from_tensor`.
+    """
+    _check_file(vocabulary_file, vocab_size)
+    with name_scope(name, "index_to_string", []):
+        filled = TextFileStringTableInitializer(
+            vocabulary_file,
+            key_column_index,
+            value_column_index,
+            vocab_size,
+            delimiter,
+            "table_init",
+        )
+        return HashTable(filled, default_value)
+
+
+def _check_file(vocabulary_file: Any, vocab_size: int | None) -> None:
+    if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
+        raise ValueError("`vocabulary_file` must be specified and must not be empty.")
+    if vocab_size is not None and vocab_size < 1:
+        raise ValueError(f"`vocab_size` must be greater than 0, got {vocab_size}.")

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.ops.filesystems import failing_as, filesystem
+from aioqueue.compat.v1.ops.files import failing_as, filesystem
 from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.readers.deflating import OPTIONS, Deflating, checked_options
 from aioqueue.compat.v1.readers.formats import tf_record_file

@@ -34,11 +34,7 @@ __all__ = (
 
 
 def at_least_3d(image: Tensor) -> Dims:
-    """The static shape of a tensor of three dimensions or more, none of the last three empty.
-
-    Raises:
-        ValueError: it has fewer, or is empty.
-    """
+    """The static shape of a tensor of three dimensions or more, none of the last three empty."""
     shape = image.shape.as_tuple()
     if shape is None:
         return None
@@ -50,11 +46,7 @@ def at_least_3d(image: Tensor) -> Dims:
 
 
 def one_or_many(image: Tensor) -> Dims:
-    """The static shape of a picture, or of a batch of them.
-
-    Raises:
-        ValueError: it has another number of dimensions, or is empty.
-    """
+    """The static shape of a picture, or of a batch of them."""
     shape = image.shape.as_tuple()
     if shape is not None and len(shape) > 4:
         raise ValueError(f"'image' (shape {image.shape}) must have either 3 or 4 dimensions.")
@@ -62,11 +54,7 @@ def one_or_many(image: Tensor) -> Dims:
 
 
 def one_as_batch(image: Tensor) -> Dims:
-    """The static shape, where TensorFlow makes a batch of a single picture before it looks.
-
-    Raises:
-        ValueError: it has neither three nor four dimensions, or is empty.
-    """
+    """The static shape, where TensorFlow makes a batch of a single picture before it looks."""
     shape = image.shape.as_tuple()
     if shape is None:
         return None
@@ -79,11 +67,7 @@ def one_as_batch(image: Tensor) -> Dims:
 
 
 def check_3d(pixels: NDArray[Any]) -> None:
-    """Check what `at_least_3d` could not, now that the picture is there.
-
-    Raises:
-        InvalidArgumentError: it has fewer dimensions, or is empty.
-    """
+    """Check what `at_least_3d` could not, now that the picture is there."""
     check_rules(
         (
             (pixels.ndim >= 3, "'image' must be at least three-dimensional."),
@@ -118,28 +102,14 @@ def positive_sizes(height: int | None, width: int | None) -> Iterator[Rule]:
 
 
 def check_rules(rules: Iterable[Rule], *, fixed: bool) -> None:
-    """Fail by the first rule that is broken.
-
-    Args:
-        rules: in TensorFlow's order.
-        fixed: whether the graph is being built.
-
-    Raises:
-        ValueError: one is broken, while the graph is built.
-        InvalidArgumentError: one is broken when it runs, as an assertion in the graph fails.
-    """
+    """Fail by the first rule that is broken."""
     for holds, message in rules:
         if holds is False:
             raise ValueError(message) if fixed else invalid(f"assertion failed: [{message}]")
 
 
 class Size:
-    """An argument that is a number or a tensor of one: an offset or a size in pixels.
-
-    Attributes:
-        known: its value, if that is known while the graph is built.
-        fixed: the same, if it was not given as a tensor: it is checked at once then.
-    """
+    """An argument that is a number or a tensor of one: an offset or a size in pixels."""
 
     __slots__ = ("fixed", "known")
 
