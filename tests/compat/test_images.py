@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.ops.images import libraries
+from aioqueue.compat.v1.ops.images import codecs
 from aioqueue.compat.v1.ops.images.codecs import header_of
 
 pil = pytest.importorskip("PIL.Image", reason="pictures need Pillow: pip install '.[images]'")
@@ -48,13 +48,13 @@ def saved(pixels: Any, kind: str, mode: str | None = None, **options: Any) -> by
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Which library decodes JPEG files."""
     name: str = request.param
-    libraries.simplejpeg.cache_clear()
+    codecs.simplejpeg.cache_clear()
     if name == "Pillow":
         monkeypatch.setitem(sys.modules, "simplejpeg", None)
-    elif libraries.simplejpeg() is None:
+    elif codecs.simplejpeg() is None:
         pytest.skip("needs simplejpeg: pip install '.[images]'")
     yield name
-    libraries.simplejpeg.cache_clear()
+    codecs.simplejpeg.cache_clear()
 
 
 @pytest.mark.usefixtures("decoder")
@@ -123,7 +123,7 @@ class TestJpeg:
 
 class TestFiles:
     def test_recovered(self) -> None:
-        if libraries.simplejpeg() is None:
+        if codecs.simplejpeg() is None:
             pytest.skip("needs simplejpeg: pip install '.[images]'")
         contents = saved(smooth(200, 150), "JPEG")
         whole = run(tf.image.decode_jpeg(contents))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.images.boxes import draw_bounding_boxes, sample_distorted_bounding_box
+from aioqueue.compat.v1.ops.images.boxes import (
+    crop_and_resize,
+    draw_bounding_boxes,
+    sample_distorted_bounding_box,
+)
 from aioqueue.compat.v1.ops.images.codecs import (
     decode_and_crop_jpeg,
     decode_bmp,
@@ -61,6 +65,7 @@ __all__ = (
     "adjust_saturation",
     "central_crop",
     "convert_image_dtype",
+    "crop_and_resize",
     "crop_to_bounding_box",
     "decode_and_crop_jpeg",
     "decode_bmp",

@@ -33,10 +33,6 @@ def _same(step: Any, value: Any) -> Any:
     return value
 
 
-def _all_the_same(step: Any, *values: Any) -> Any:
-    return values if len(values) > 1 else values[0]
-
-
 def no_op(name: str | None = None) -> Operation:
     """An operation that does nothing: something to have control dependencies on."""
     return get_default_graph().create_op("NoOp", (), (), _nothing, name=name)
@@ -60,13 +56,6 @@ def _identity(op_type: str, input: Any, name: str | None) -> Tensor:
         tensor = convert_to_tensor(input, name="input")
         outputs = [(tensor.dtype, tensor.shape)]
         return op(op_type, [tensor], outputs, _same, name=scope).outputs[0]
-
-
-def identity_n(input: Sequence[Any], name: str | None = None) -> list[Tensor]:
-    """Tensors with the values of others, all of them there before any is used."""
-    tensors = [convert_to_tensor(one) for one in input]
-    outputs = [(one.dtype, one.shape) for one in tensors]
-    return op("IdentityN", tensors, outputs, _all_the_same, name=name).outputs
 
 
 def group(*inputs: Any, name: str | None = None) -> Operation:

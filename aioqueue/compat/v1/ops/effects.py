@@ -188,8 +188,6 @@ def _formatted(value: Any, most: int) -> str:
 
 
 _tokens = itertools.count()
-
-
 _C_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 

@@ -182,7 +182,6 @@ _PART = re.compile(
     re.DOTALL,
 )
 
-
 _CLASSES = {
     "alpha": r"^\W\d_", "digit": "0-9", "alnum": r"^\W_", "space": r"\s", "upper": "A-Z",
     "lower": "a-z", "xdigit": "0-9A-Fa-f", "blank": " \t", "punct": r"!-/:-@\[-`{-~",

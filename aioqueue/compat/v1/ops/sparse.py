@@ -235,8 +235,6 @@ def check_counts(
 
 
 GROUPED = "indices and values rows (indexing dimension) must match. (indices = {}, values = {})"
-
-
 """What `check_counts` says for ops that go through a sparse value by groups."""
 
 
@@ -607,32 +605,16 @@ NUMBERS = {
     "uint32": 22,
     "uint64": 23,
 }
-
-
 """TensorFlow's number of each dtype."""
 
-
 NAMES = {number: name for name, number in NUMBERS.items()}
-
-
 DTYPE, SHAPE, CONTENT, STRINGS = 1, 2, 4, 8
-
-
 DIM, SIZE = 2, 1
-
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-
-
 FLOATS = {5: "<f4", 6: "<f8", 9: "<f4", 12: "<f8"}
-
-
 """Fields of the message with floats, and how they are stored; the parts of complex ones too."""
 
-
 INTEGERS = (7, 10, 11, 16, 17)
-
-
 HALF = 13
 
 

@@ -20,11 +20,7 @@ from aioqueue.compat.v1.ops.files import read_bytes
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 _MASK = (1 << 64) - 1
-
-
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
-
-
 _SEED = 81
 
 

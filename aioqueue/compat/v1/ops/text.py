@@ -33,26 +33,14 @@ from aioqueue.compat.v1.ops.building import (
     shape_text,
 )
 from aioqueue.compat.v1.ops.sparse import SparseTensor
-from aioqueue.compat.v1.protos.examples import example_classes
 
 NUMERIC = frozenset(("float32", "float64", "int32", "int64"))
-
-
 """The dtypes of numbers that texts may mean."""
 
-
 _LIMITS = {one.name: (one.min, one.max) for one in (dtypes.int32, dtypes.int64)}
-
-
 _NAN = re.compile(rb"\s*[-+]?nan\(\w*\)\s*", re.IGNORECASE)
-
-
 _HEXADECIMAL = re.compile(rb"\s*[-+]?0x[0-9a-f.]+(p[-+]?\d+)?\s*", re.IGNORECASE)
-
-
 _BELOW_FLOAT32 = 0x1FFFFFFF
-
-
 _HALF = 0x10000000
 
 
@@ -486,22 +474,6 @@ def decode_raw(
         return op.output(wanted, None if static is None else (*static, None), Pure(numbers))
 
 
-def decode_json_example(json_examples: Any, name: str | None = None) -> Tensor:
-    """Examples written in JSON as serialized ones. Needs the extra ``tfrecord``."""
-    message_class = example_classes()["Example"]
-    from google.protobuf import json_format
-
-    def serialized(text: bytes) -> bytes:
-        message = message_class()
-        try:
-            json_format.Parse(text, message)
-        except (json_format.ParseError, UnicodeDecodeError) as error:
-            raise invalid(f"Error while parsing JSON: {error}") from error
-        return bytes(message.SerializeToString(deterministic=True))
-
-    return map_strings("DecodeJSONExample", serialized, json_examples, name)
-
-
 def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Tensor:
     """Strings in web-safe base64, with ``=`` behind them if `pad`."""
 
@@ -527,8 +499,6 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
 
 
 _WINDOWS = {"ZLIB": zlib.MAX_WBITS, "GZIP": 16 + zlib.MAX_WBITS}
-
-
 """The ``wbits`` by which zlib knows each format."""
 
 
@@ -552,8 +522,6 @@ def decode_compressed(bytes: Any, compression_type: str = "", name: str | None =
 
 
 ALLOWED = NUMERIC | {"string"}
-
-
 """The dtypes that columns may have."""
 
 

@@ -510,17 +510,9 @@ def _listing(name: str, key: str) -> _Listing:
 
 
 global_variables: _Listing = _listing("global_variables", GraphKeys.GLOBAL_VARIABLES)
-
-
 local_variables: _Listing = _listing("local_variables", GraphKeys.LOCAL_VARIABLES)
-
-
 trainable_variables: _Listing = _listing("trainable_variables", GraphKeys.TRAINABLE_VARIABLES)
-
-
 model_variables: _Listing = _listing("model_variables", GraphKeys.MODEL_VARIABLES)
-
-
 moving_average_variables: _Listing = _listing(
     "moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES
 )
@@ -766,8 +758,6 @@ class _AutoReuse:
 
 
 AUTO_REUSE: Final = _AutoReuse()
-
-
 """``reuse=``: a variable that exists is found, one that does not is made."""
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import REALS, OpBuilder, Pure, array, invalid, unless_given
+from aioqueue.compat.v1.ops.building import REALS, OpBuilder, Pure, invalid, unless_given
 from aioqueue.compat.v1.ops.generators import Generator, RandomKernel, Words, unit_floats
 from aioqueue.compat.v1.ops.images.geometry import lerp
 from aioqueue.compat.v1.ops.static import shape_value
@@ -139,8 +139,6 @@ _PALETTE: Final = np.array(
     ],
     np.float32,
 )
-
-
 """The colours that boxes are drawn in, in turn."""
 
 
@@ -206,72 +204,9 @@ def _outline(canvas: NDArray[Any], box: Any, colour: NDArray[Any]) -> None:
             canvas[rows, column] = colour
 
 
-def non_max_suppression(
-    boxes: Any,
-    scores: Any,
-    max_output_size: Any,
-    iou_threshold: Any = 0.5,
-    score_threshold: Any = float("-inf"),
-    name: str | None = None,
-) -> Tensor:
-    """The boxes with the best scores that do not overlap much."""
-
-    def chosen(boxes: Any, scores: Any, most: Any, overlap: Any, least: Any) -> Any:
-        if not 0 <= overlap <= 1:
-            raise invalid("iou_threshold must be in [0, 1]")
-        if len(boxes) != len(scores):
-            raise invalid("scores has incompatible shape")
-        good = np.flatnonzero(scores > least)
-        order = good[np.argsort(-scores[good], kind="stable")]
-        return _not_overlapping(_sorted_corners(boxes), order, int(most), overlap)
-
-    with OpBuilder("NonMaxSuppressionV3", name, "non_max_suppression") as op:
-        floats = frozenset(("float16", "float32"))
-        lead = op.tensor(boxes, "boxes", None, floats)
-        corners = op.rank(lead, 2)
-        op.rank(op.tensor(scores, "scores", lead.dtype, like="boxes"), 1)
-        if corners is not None and corners[1] not in (4, None):
-            raise op.refuse(f"Dimension must be 4 but is {corners[1]}")
-        op.rank(op.tensor(max_output_size, "max_output_size", dtypes.int32), 0)
-        op.rank(op.tensor(iou_threshold, "iou_threshold", None, floats), 0)
-        op.rank(op.tensor(score_threshold, "score_threshold", None, floats), 0)
-        return op.output(dtypes.int32, (None,), Pure(chosen))
-
-
-def _sorted_corners(boxes: NDArray[Any]) -> NDArray[np.float32]:
-    """Boxes as top, left, bottom and right, whichever corners were given."""
-    first, second = array(boxes)[:, :2], array(boxes)[:, 2:]
-    corners = np.concatenate((np.minimum(first, second), np.maximum(first, second)), 1)
-    return corners.astype(np.float32)
-
-
-def _not_overlapping(
-    boxes: NDArray[np.float32], order: NDArray[np.intp], most: int, threshold: Any
-) -> NDArray[np.int32]:
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    chosen: list[int] = []
-    while len(order) and len(chosen) < most:
-        best, order = order[0], order[1:]
-        chosen.append(int(best))
-        sides = np.minimum(boxes[order, 2:], boxes[best, 2:]) - np.maximum(
-            boxes[order, :2], boxes[best, :2]
-        )
-        shared = np.maximum(sides, 0).prod(1)
-        either = areas[order] + areas[best] - shared
-        is_box = (areas[order] > 0) & (areas[best] > 0)
-        order = order[~(np.where(is_box, shared / either, 0) > threshold)]
-    return np.array(chosen, np.int32)
-
-
 _SIZES: Final = frozenset(("uint8", "int8", "int16", "int32", "int64"))
-
-
 _f: Final = np.float32
-
-
 Box = tuple[int, int, int, int]
-
-
 """Top, left, bottom and right, in pixels; the last two are just outside."""
 
 

@@ -29,8 +29,6 @@ from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, inv
 from aioqueue.compat.v1.ops.static import constant_value
 
 MAX_PIXELS: Final = 2**27
-
-
 """The largest picture that is decoded by default: a file of some kilobytes may claim any size."""
 
 
@@ -69,11 +67,7 @@ def check_pixels(pixels: int, most: int | None) -> None:
 
 
 _COLOUR_TYPES: Final = {1: 0, 2: 4, 3: 2, 4: 6}
-
-
 _UP: Final = 2
-
-
 """The filter that keeps the difference to the row above."""
 
 
@@ -104,23 +98,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 SIGNATURE: Final = b"\xff\xd8\xff"
-
-
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
 """Markers of segments that have the picture's size."""
 
-
 _WITHOUT_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))
-
-
 _ADOBE: Final = 0xEE
-
-
 _XMP: Final = b"http://ns.adobe.com/xap/1.0/\0"
-
-
 _CMYK: Final = 4
 
 
@@ -277,20 +260,11 @@ class Encoding:
 
 
 _MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-
-
 _TRANSFORMS: Final = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
-
-
 """Names of the inverse transforms, and whether each is the fast one, which is the default."""
 
-
 _NOT_ONE: Final = "`contents` must be scalar but got shape"
-
-
 _FORMATS: Final = {"": 0, "default": 0, "grayscale": 1, "rgb": 3}
-
-
 """Names of formats to encode, and how many channels each has; 0 for what the picture has."""
 
 

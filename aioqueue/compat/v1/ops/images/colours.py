@@ -8,7 +8,7 @@ A. R. Smith, "Color gamut transform pairs", SIGGRAPH 1978, has hue, saturation a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -30,8 +30,6 @@ from aioqueue.compat.v1.ops.building import (
 )
 from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.control import identity
-from aioqueue.compat.v1.ops.images import jpeg
-from aioqueue.compat.v1.ops.images.codecs import pillow
 from aioqueue.compat.v1.ops.images.pictures import at_least_3d, check_3d
 from aioqueue.compat.v1.ops.random import random_uniform
 from aioqueue.compat.v1.ops.saturating import saturating
@@ -83,43 +81,8 @@ def convert_image_dtype(
 
 
 Pixels = NDArray[Any]
-
-
 GREY_WEIGHTS: Final = (0.2989, 0.587, 0.114)
-
-
 """How bright red, green and blue are."""
-
-
-RGB_TO_YIQ: Final = (
-    (0.299, 0.59590059, 0.2115),
-    (0.587, -0.27455667, -0.52273617),
-    (0.114, -0.32134392, 0.31119955),
-)
-
-
-YIQ_TO_RGB: Final = (
-    (1, 1, 1),
-    (0.95598634, -0.27201283, -1.10674021),
-    (0.6208248, -0.64720424, 1.70423049),
-)
-
-
-RGB_TO_YUV: Final = (
-    (0.299, -0.14714119, 0.61497538),
-    (0.587, -0.28886916, -0.51496512),
-    (0.114, 0.43601035, -0.10001026),
-)
-
-
-YUV_TO_RGB: Final = (
-    (1, 1, 1),
-    (0, -0.394642334, 2.03206185),
-    (1.13988303, -0.58062185, 0),
-)
-
-
-"""Matrices to multiply the channels by, one row for each that comes in."""
 
 
 def grey(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -191,8 +154,6 @@ def _folded_sum(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 _ORDER: Final = np.array(
     [[2, 1, 0], [1, 2, 0], [0, 2, 1], [0, 1, 2], [1, 0, 2], [2, 0, 1]], np.intp
 )
-
-
 """For each sixth of the circle of hues, whether red, green and blue are least (0), between or
 largest (2)."""
 
@@ -324,30 +285,6 @@ def hsv_to_rgb(images: Any, name: str | None = None) -> Tensor:
     return _converted("HSVToRGB", images, name, rgb_from_hsv)
 
 
-def rgb_to_yiq(images: Any) -> Tensor:
-    """Pixels in the colours of NTSC; see `rgb_to_hsv`."""
-    return _multiplied("RGBToYIQ", images, RGB_TO_YIQ)
-
-
-def yiq_to_rgb(images: Any) -> Tensor:
-    """Pixels from the colours of NTSC; see `rgb_to_hsv`."""
-    return _multiplied("YIQToRGB", images, YIQ_TO_RGB)
-
-
-def rgb_to_yuv(images: Any) -> Tensor:
-    """Pixels in the colours of PAL; see `rgb_to_hsv`."""
-    return _multiplied("RGBToYUV", images, RGB_TO_YUV)
-
-
-def yuv_to_rgb(images: Any) -> Tensor:
-    """Pixels from the colours of PAL; see `rgb_to_hsv`."""
-    return _multiplied("YUVToRGB", images, YUV_TO_RGB)
-
-
-def _multiplied(op_type: str, images: Any, matrix: Sequence[Sequence[float]]) -> Tensor:
-    return _converted(op_type, images, None, lambda pixels: pixels @ np.array(matrix, pixels.dtype))
-
-
 def _converted(
     op_type: str, images: Any, name: str | None, convert: Callable[[Any], Any]
 ) -> Tensor:
@@ -383,26 +320,6 @@ def adjust_brightness(image: Any, delta: Any) -> Tensor:
         work, there, back = _as_floats(op.tensor(image, "image", None, REALS), saturate=True)
         op.inputs.append(cast(delta, work) if dtype_hint(delta) else _number(op, delta, work))
         return _adjusted(op, lambda x, delta: back(there(x) + delta))
-
-
-def adjust_gamma(image: Any, gamma: Any = 1, gain: Any = 1) -> Tensor:
-    """A picture to the power of `gamma`, times `gain`."""
-    message = "Gamma should be a non-negative real number."
-    if dtype_hint(gamma) is None and not gamma >= 0:
-        raise ValueError(message)
-    with OpBuilder("AdjustGamma", None, "adjust_gamma") as op:
-        work, there, back = _as_floats(op.tensor(image, "image", None, REALS), saturate=True)
-        op.tensor(gamma, "gamma", work)
-        op.tensor(gain, "gain", work)
-
-        def adjusted(x: Any, gamma: Any, gain: Any) -> Any:
-            if not gamma >= 0:
-                raise invalid(f"assertion failed: [{message}]")
-            # In double precision and rounded, as a good C library's function gives.
-            power = there(x).astype(np.float64) ** np.float64(gamma)
-            return back(gain * power.astype(work.numpy))
-
-        return _adjusted(op, adjusted)
 
 
 def adjust_contrast(images: Any, contrast_factor: Any) -> Tensor:
@@ -536,44 +453,3 @@ def _check_range(lower: float, upper: float) -> None:
 def _check(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
-
-
-def adjust_jpeg_quality(
-    image: Any, jpeg_quality: Any, dct_method: str = "", name: str | None = None
-) -> Tensor:
-    """A picture with the faults that JPEG of a quality brings."""
-    pillow()
-    with OpBuilder("AdjustJpegQuality", name, "adjust_jpeg_quality") as op:
-        tensor = op.tensor(image, "image", None, REALS)
-        shape = op.rank(tensor, 3)
-        assert shape is not None
-        op.rank(op.tensor(jpeg_quality, "quality", dtypes.int32), 0)
-        there = converter(tensor.dtype, dtypes.uint8, saturate=True)
-        back = converter(dtypes.uint8, tensor.dtype, saturate=True)
-        encode = jpeg.Encoding()
-        decode = jpeg.Decoding(fast=dct_method != "INTEGER_ACCURATE")
-
-        def adjusted(pixels: Any, quality: Any) -> Any:
-            if pixels.shape[2] not in (1, 3):
-                raise invalid(f"image must have 1 or 3 channels, but has {pixels.shape[2]}")
-            if not 0 <= quality <= 100:
-                raise invalid(f"quality must be in [0,100], got {quality}")
-            return back(decode(encode(there(pixels), int(quality))))
-
-        return op.output(tensor.dtype, (None, None, shape[2]), Pure(adjusted))
-
-
-def random_jpeg_quality(
-    image: Any, min_jpeg_quality: int, max_jpeg_quality: int, seed: int | None = None
-) -> Tensor:
-    """A picture with the faults of a JPEG quality between two; see `adjust_jpeg_quality`."""
-    _check(
-        0 <= min_jpeg_quality <= 100 and 0 <= max_jpeg_quality <= 100,
-        "jpeg encoding range must be between 0 and 100.",
-    )
-    _check(
-        min_jpeg_quality < max_jpeg_quality,
-        "`min_jpeg_quality` must be less than `max_jpeg_quality`.",
-    )
-    quality = random_uniform([], min_jpeg_quality, max_jpeg_quality, seed=seed, dtype=dtypes.int32)
-    return adjust_jpeg_quality(image, quality)

@@ -151,8 +151,6 @@ def _resized(shape: Dims, height: int | None, width: int | None) -> Dims:
 
 
 Block = list[int | None]
-
-
 """Offsets from above and from the left, and a height and a width."""
 
 
@@ -223,14 +221,8 @@ def _cropped_or_padded(pixels: Any, height: Any, width: Any) -> Any:
 
 
 Floats = NDArray[np.float32]
-
-
 Places = NDArray[np.intp]
-
-
 _TABLE: Final = 1024
-
-
 """Steps between two pixels for which cubic weights are in the table."""
 
 
@@ -410,8 +402,6 @@ class ResizeMethod:
 
 
 _Resample = Callable[[NDArray[Any], Grid, Grid], NDArray[Any]]
-
-
 _METHODS: Final[dict[Any, tuple[str, _Resample]]] = {
     ResizeMethod.BILINEAR: ("ResizeBilinear", by_bilinear),
     ResizeMethod.NEAREST_NEIGHBOR: ("ResizeNearestNeighbor", by_nearest),
@@ -419,10 +409,7 @@ _METHODS: Final[dict[Any, tuple[str, _Resample]]] = {
     ResizeMethod.AREA: ("ResizeArea", by_area),
 }
 
-
 _NAMES: Final = {"bilinear": 0, "nearest": 1, "bicubic": 2, "area": 3}
-
-
 """What TensorFlow 2 calls them, which TensorFlow 1.15 took too."""
 
 
