@@ -128,16 +128,18 @@ from aioqueue.compat.v1.ops.selecting import (
     unique_with_counts,
     where,
 )
-from aioqueue.compat.v1.ops.sparse import (
-    SparseTensor,
-    SparseTensorValue,
-    convert_to_tensor_or_sparse_tensor,
+from aioqueue.compat.v1.ops.serializing import (
     deserialize_many_sparse,
-    is_tensor,
     parse_tensor,
     serialize_many_sparse,
     serialize_sparse,
     serialize_tensor,
+)
+from aioqueue.compat.v1.ops.sparse import (
+    SparseTensor,
+    SparseTensorValue,
+    convert_to_tensor_or_sparse_tensor,
+    is_tensor,
     sparse_concat,
     sparse_placeholder,
     sparse_reorder,

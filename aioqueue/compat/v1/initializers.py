@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.variables import Constant as constant
-from aioqueue.compat.v1.ops.variables import GlorotNormal as glorot_normal
-from aioqueue.compat.v1.ops.variables import GlorotUniform as glorot_uniform
+from aioqueue.compat.v1.ops import variables as _ops
 from aioqueue.compat.v1.ops.variables import Initializer, tables_initializer
-from aioqueue.compat.v1.ops.variables import Ones as ones
-from aioqueue.compat.v1.ops.variables import RandomNormal as random_normal
-from aioqueue.compat.v1.ops.variables import RandomUniform as random_uniform
-from aioqueue.compat.v1.ops.variables import TruncatedNormal as truncated_normal
-from aioqueue.compat.v1.ops.variables import VarianceScaling as variance_scaling
-from aioqueue.compat.v1.ops.variables import Zeros as zeros
-from aioqueue.compat.v1.ops.variables import global_variables_initializer as global_variables
-from aioqueue.compat.v1.ops.variables import local_variables_initializer as local_variables
-from aioqueue.compat.v1.ops.variables import variables_initializer as variables
 
 __all__ = (
     "Initializer",
@@ -33,5 +22,19 @@ __all__ = (
     "variance_scaling",
     "zeros",
 )
+
+constant = _ops.Constant
+glorot_normal = _ops.GlorotNormal
+glorot_uniform = _ops.GlorotUniform
+ones = _ops.Ones
+random_normal = _ops.RandomNormal
+random_uniform = _ops.RandomUniform
+truncated_normal = _ops.TruncatedNormal
+variance_scaling = _ops.VarianceScaling
+zeros = _ops.Zeros
+
+global_variables = _ops.global_variables_initializer
+local_variables = _ops.local_variables_initializer
+variables = _ops.variables_initializer
 
 __getattr__ = names_of(__name__)

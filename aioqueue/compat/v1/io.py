@@ -20,7 +20,7 @@ from aioqueue.compat.v1.ops.images.codecs import (
     extract_jpeg_shape,
     is_jpeg,
 )
-from aioqueue.compat.v1.ops.sparse import (
+from aioqueue.compat.v1.ops.serializing import (
     deserialize_many_sparse,
     parse_tensor,
     serialize_many_sparse,

@@ -1,18 +1,18 @@
-"""`tf.SparseTensor`: three tensors that stand for one; what is made of it, also as bytes."""
+"""`tf.SparseTensor`: three tensors that stand for one; what is made of it, and its rows in queues.
+
+In a queue each sparse tensor is one component, a scalar whose value is a `SparseRow`. A batch of
+them becomes a sparse tensor of one rank more, in whose indices the number of the row comes first.
+"""
 
 from __future__ import annotations
 
-import base64
-import itertools
 import math
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import op
@@ -27,7 +27,6 @@ from aioqueue.compat.v1.ops.building import (
     Pure,
     array,
     invalid,
-    one_text,
     shape_text,
 )
 from aioqueue.compat.v1.ops.control import placeholder
@@ -181,22 +180,10 @@ def sparse_tensor_to_dense(
     dtype = sp_input.dtype
     if default_value is None:
         default_value = b"" if dtype == dtypes.string else np.zeros((), dtype.numpy)[()]
-    default = convert_to_tensor(default_value, dtype, name="default_value")
-
-    def kernel(step: Any, indices: Any, values: Any, dense_shape: Any, fill: Any) -> Any:
-        shape = tuple(dense_shape.tolist())
-        check_counts(
-            values, indices, "sparse_values has incorrect shape [{}], should be [] or [{}]"
-        )
-        check_indices(indices, shape, in_order=validate_indices)
-        dense = np.full(shape, fill, dtype=dtype.numpy)
-        dense[tuple(indices.T)] = values
-        return dense if dense.ndim else dense[()]
-
-    outputs = [(dtype, sp_input.shape)]
-    return op(
-        "SparseToDense", [*sp_input.parts, default], outputs, kernel, name=name or "SparseToDense"
-    ).outputs[0]
+    indices, values, shape = sp_input.parts
+    made = sparse_to_dense(indices, shape, values, default_value, validate_indices, name)
+    made.set_shape(sp_input.shape)
+    return made
 
 
 def as_sparse(value: Any) -> SparseTensor:
@@ -218,20 +205,17 @@ def check_indices(indices: Any, shape: tuple[int, ...], *, in_order: bool) -> No
         return
     sizes = ",".join(map(str, shape))
     if not in_order:  # TensorFlow notices when it sets them, and knows no more than that
-        raise errors.InvalidArgumentError(
-            None, None, f"Indices are not valid (out of bounds).  Shape: [{sizes}]"
-        )
+        raise invalid(f"Indices are not valid (out of bounds).  Shape: [{sizes}]")
     raise _wrong_index(indices, first, f"out of bounds: need 0 <= index < [{sizes}]")
 
 
-def check_counts(
-    indices: Any,
-    values: Any,
-    text: str = "Number of elements in indices ({}) and values ({}) do not match",
-) -> None:
+_COUNTS = "Number of elements in indices ({}) and values ({}) do not match"
+
+
+def check_counts(indices: Any, values: Any, text: str = _COUNTS) -> None:
     """Refuse a sparse value that has not as many indices as values."""
     if len(indices) != len(values):
-        raise errors.InvalidArgumentError(None, None, text.format(len(indices), len(values)))
+        raise invalid(text.format(len(indices), len(values)))
 
 
 GROUPED = "indices and values rows (indexing dimension) must match. (indices = {}, values = {})"
@@ -256,12 +240,9 @@ _HINT = (
 )
 
 
-def _wrong_index(indices: Any, number: int, what: str) -> errors.InvalidArgumentError:
+def _wrong_index(indices: Any, number: int, what: str) -> Exception:
     place = ",".join(map(str, indices[number].tolist()))
-    return errors.InvalidArgumentError(None, None, f"indices[{number}] = [{place}] is {what}")
-
-
-_PARTS = ("indices", "values", "dense_shape")
+    return invalid(f"indices[{number}] = [{place}] is {what}")
 
 
 def sparse_to_dense(
@@ -301,10 +282,17 @@ def sparse_to_dense(
         return op.output(values.dtype, shape_value(shape), Pure(dense))
 
 
-def add_parts(op: OpBuilder, sparse: SparseTensor) -> None:
+def add_parts(
+    op: OpBuilder, sparse: SparseTensor, names: str = "indices values dense_shape"
+) -> None:
     """Make the three tensors of a sparse one the op's next inputs."""
-    for argument, one in zip(_PARTS, sparse.parts, strict=True):
+    for argument, one in zip(names.split(), sparse.parts, strict=True):
         op.tensor(one, argument)
+
+
+def sparse_outputs(dtype: DType, rank: int | None, count: int | None = None) -> list[Any]:
+    """Dtypes and shapes of the three tensors of a sparse one."""
+    return [(dtypes.int64, (count, rank)), (dtype, (count,)), (dtypes.int64, (rank,))]
 
 
 def sparse_output(
@@ -315,8 +303,7 @@ def sparse_output(
     count: int | None = None,
 ) -> SparseTensor:
     """Add the op, whose one result is sparse."""
-    outputs = [(dtypes.int64, (count, rank)), (dtype, (count,)), (dtypes.int64, (rank,))]
-    return SparseTensor(*op.outputs(outputs, Pure(function)))
+    return SparseTensor(*op.outputs(sparse_outputs(dtype, rank, count), Pure(function)))
 
 
 def sparse_to_indicator(sp_input: Any, vocab_size: Any, name: str | None = None) -> Tensor:
@@ -526,377 +513,52 @@ def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
 
 def unpack_one(held: Tensor, dtype: DType, shape: TensorShape) -> SparseTensor:
     """The sparse tensor that a scalar holds."""
-
-    def kernel(step: Any, held: Any) -> Any:
-        return tuple(held.value)
-
-    rank = shape.ndims
-    outputs = [
-        (dtypes.int64, TensorShape([None, rank])),
-        (dtype, TensorShape([None])),
-        (dtypes.int64, TensorShape([rank])),
-    ]
-    return SparseTensor(*op("DeserializeSparse", [held], outputs, kernel).outputs)
-
-
-def joined_rows(rows: Sequence[SparseRow]) -> SparseRow:
-    """One of several, of at least one: the number of the row comes first in its indices."""
-    values = [row.value for row in rows]
-    return SparseRow(_joined(values, dtypes.as_dtype(np.asarray(values[0].values).dtype), None))
+    return _unpacked("DeserializeSparse", held, dtype, shape.ndims, lambda held: held.value)
 
 
 def unpack_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:
     """The sparse tensor whose rows a vector holds."""
 
-    def kernel(step: Any, held: Any) -> Any:
-        return tuple(_joined([row.value for row in held], dtype, rank))
+    def joined(held: Any) -> SparseTensorValue:
+        return join_rows([row.value for row in held], dtype, rank)
 
     batch_rank = None if rank is None else rank + 1
-    outputs = [
-        (dtypes.int64, TensorShape([None, batch_rank])),
-        (dtype, TensorShape([None])),
-        (dtypes.int64, TensorShape([batch_rank])),
-    ]
-    return SparseTensor(*op("DeserializeManySparse", [rows], outputs, kernel).outputs)
+    return _unpacked("DeserializeManySparse", rows, dtype, batch_rank, joined)
 
 
-def _joined(
+def _unpacked(
+    op_type: str, held: Tensor, dtype: DType, rank: int | None, value_of: Callable[..., Any]
+) -> SparseTensor:
+    with OpBuilder(op_type, None) as op:
+        op.inputs.append(held)
+        outputs = sparse_outputs(dtype, rank)
+        return SparseTensor(*op.outputs(outputs, lambda step, held: tuple(value_of(held))))
+
+
+def joined_rows(rows: Sequence[SparseRow]) -> SparseRow:
+    """One of several, of at least one: the number of the row comes first in its indices."""
+    values = [row.value for row in rows]
+    return SparseRow(join_rows(values, dtypes.as_dtype(np.asarray(values[0].values).dtype), None))
+
+
+def join_rows(
     values: Sequence[SparseTensorValue], dtype: DType, rank: int | None
 ) -> SparseTensorValue:
     """One sparse value of several: the number of the row comes first in its indices."""
-    if not values:
-        known = rank or 0
-        return SparseTensorValue(
-            np.zeros((0, known + 1), np.int64),
-            np.zeros(0, dtype.numpy),
-            np.zeros(known + 1, np.int64),
-        )
     shapes = [value.dense_shape for value in values]
-    if len({len(shape) for shape in shapes}) > 1:
-        raise errors.InvalidArgumentError(
-            None,
-            None,
-            f"Inconsistent rank across SparseTensors: {[len(shape) for shape in shapes]}",
-        )
+    for number, shape in enumerate(shapes):
+        if len(shape) != len(shapes[0]):
+            raise invalid(
+                f"Inconsistent rank across SparseTensors: rank prior to SparseTensor[{number}]"
+                f" was: {len(shapes[0])} but rank of SparseTensor[{number}] is: {len(shape)}"
+            )
+    known = len(shapes[0]) if shapes else rank or 0
     counts = [len(value.indices) for value in values]
     numbers = np.repeat(np.arange(len(values), dtype=np.int64), counts)
-    places = np.concatenate([value.indices for value in values])
+    places = [np.zeros((0, known), np.int64), *(value.indices for value in values)]
+    largest = np.max(shapes, axis=0) if shapes else np.zeros(known, np.int64)
     return SparseTensorValue(
-        np.concatenate([numbers[:, None], places], axis=1),
-        np.concatenate([value.values for value in values]),
-        np.concatenate([[len(values)], np.max(shapes, axis=0)]).astype(np.int64),
+        np.concatenate([numbers[:, None], np.concatenate(places)], axis=1),
+        np.concatenate([np.empty(0, dtype.numpy), *(value.values for value in values)]),
+        np.concatenate([[len(values)], largest]).astype(np.int64),
     )
-
-
-NUMBERS = {
-    "float32": 1,
-    "float64": 2,
-    "int32": 3,
-    "uint8": 4,
-    "int16": 5,
-    "int8": 6,
-    "string": 7,
-    "complex64": 8,
-    "int64": 9,
-    "bool": 10,
-    "uint16": 17,
-    "complex128": 18,
-    "float16": 19,
-    "uint32": 22,
-    "uint64": 23,
-}
-"""TensorFlow's number of each dtype."""
-
-NAMES = {number: name for name, number in NUMBERS.items()}
-DTYPE, SHAPE, CONTENT, STRINGS = 1, 2, 4, 8
-DIM, SIZE = 2, 1
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-FLOATS = {5: "<f4", 6: "<f8", 9: "<f4", 12: "<f8"}
-"""Fields of the message with floats, and how they are stored; the parts of complex ones too."""
-
-INTEGERS = (7, 10, 11, 16, 17)
-HALF = 13
-
-
-def encode_tensor(value: Any, *, packed_strings: bool = False) -> bytes:
-    """A serialized ``TensorProto``."""
-    given = array(value)
-    dtype = dtypes.as_dtype(given.dtype)
-    dims = b"".join(_field(DIM, _varint(SIZE << 3) + _varint(size)) for size in given.shape)
-    head = _varint(DTYPE << 3) + _varint(NUMBERS[dtype.name]) + _field(SHAPE, dims)
-    if dtype != dtypes.string:
-        stored = given.astype(given.dtype.newbyteorder("<"), copy=False)
-        return head + _field(CONTENT, np.ascontiguousarray(stored).tobytes())
-    texts = given.ravel().tolist()
-    if packed_strings:
-        return head + _field(CONTENT, b"".join([*(_varint(len(one)) for one in texts), *texts]))
-    return head + b"".join(_field(STRINGS, one) for one in texts)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    number &= (1 << 64) - 1
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | BYTES) + _varint(len(content)) + content
-
-
-def decode_tensor(data: bytes) -> tuple[DType, NDArray[Any]]:
-    """The dtype and the array that a serialized ``TensorProto`` has."""
-    try:
-        return _decoded(data)
-    except (ValueError, IndexError, KeyError, struct.error) as error:
-        text = base64.b64encode(data).decode()
-        raise invalid(f"Could not parse `serialized` as TensorProto, base64: {text}") from error
-
-
-def _decoded(data: bytes) -> tuple[DType, NDArray[Any]]:
-    number, shape, content = 0, [], None
-    parts: list[Any] = []
-    for field, kind, value in _fields(data):
-        if field == DTYPE:
-            number = value
-        elif field == SHAPE:
-            shape = [_size(dim) for place, _, dim in _fields(value) if place == DIM]
-        elif field == CONTENT:
-            content = value
-        elif field == STRINGS:
-            parts.append(value)
-        else:
-            parts.extend(_numbers(field, kind, value))
-    dtype = dtypes.as_dtype(NAMES[number])
-    if content:
-        return dtype, _from_content(dtype, content, shape)
-    return dtype, _from_parts(dtype, parts, shape)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """The fields of a message: number, wire type and content."""
-    place = 0
-    while place < len(data):
-        key, place = _read_varint(data, place)
-        kind = key & 7
-        if kind == VARINT:
-            value, place = _read_varint(data, place)
-            yield key >> 3, kind, value
-            continue
-        if kind == BYTES:
-            length, place = _read_varint(data, place)
-        else:
-            length = {FIXED64: 8, FIXED32: 4}[kind]
-        if place + length > len(data):
-            raise ValueError("it ends within a field")
-        yield key >> 3, kind, data[place : place + length]
-        place += length
-
-
-def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[place]
-        number |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return number, place
-        if shift > 63:
-            raise ValueError("a number is too long")
-
-
-def _size(dim: bytes) -> int:
-    return next((value for place, _, value in _fields(dim) if place == SIZE), 0)
-
-
-def _numbers(field: int, kind: int, value: Any) -> list[Any]:
-    """The values of a field of numbers, which may be packed."""
-    if field in FLOATS:
-        return list(np.frombuffer(value, FLOATS[field]).tolist())
-    if field not in (*INTEGERS, HALF):
-        return []
-    if kind == VARINT:
-        return [_signed(value)]
-    found = []
-    place = 0
-    while place < len(value):
-        number, place = _read_varint(value, place)
-        found.append(_signed(number))
-    return found
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number
-
-
-def _from_content(dtype: DType, content: bytes, shape: list[int]) -> NDArray[Any]:
-    if dtype != dtypes.string:
-        stored = np.frombuffer(content, dtype.numpy.newbyteorder("<"))
-        return stored.astype(dtype.numpy).reshape(shape)
-    lengths = []
-    place = 0
-    for _ in range(math.prod(shape)):
-        length, place = _read_varint(content, place)
-        lengths.append(length)
-    texts = np.empty(len(lengths), object)
-    for index, length in enumerate(lengths):
-        texts[index] = content[place : place + length]
-        place += length
-    return texts.reshape(shape)
-
-
-def _from_parts(dtype: DType, parts: list[Any], shape: list[int]) -> NDArray[Any]:
-    """Single values; the last one is repeated as often as the shape asks for."""
-    count = math.prod(shape)
-    if dtype.is_complex:
-        parts = [complex(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
-    filler = parts[-1] if parts else b"" if dtype == dtypes.string else 0
-    values = [*parts[:count], *[filler] * (count - len(parts))]
-    if dtype == dtypes.float16:
-        return np.array(values, np.uint16).view(np.float16).reshape(shape)
-    made = np.empty(count, dtype.numpy)
-    made[:] = values if dtype != dtypes.uint64 else [one & (1 << 64) - 1 for one in values]
-    return made.reshape(shape)
-
-
-_C_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
-
-
-def serialize_tensor(tensor: Any, name: str | None = None) -> Tensor:
-    """A tensor as one string, a serialized ``TensorProto``."""
-    with OpBuilder("SerializeTensor", name) as op:
-        op.tensor(tensor, "tensor")
-        return op.output(dtypes.string, (), Pure(encode_tensor))
-
-
-def parse_tensor(serialized: Any, out_type: Any, name: str | None = None) -> Tensor:
-    """The tensor that a string has."""
-    wanted = dtypes.as_dtype(out_type)
-
-    def parsed(data: Any) -> Any:
-        data = one_text(data, "Expected `serialized` to be a scalar, got shape: ")
-        if not data:
-            raise invalid("Cannot parse tensor from proto: ")  # a message without a dtype
-        dtype, found = decode_tensor(data)
-        if dtype != wanted:
-            raise invalid(
-                f"Type mismatch between parsed tensor ({_c_name(dtype)}) and dtype"
-                f" ({_c_name(wanted)})"
-            )
-        return found
-
-    with OpBuilder("ParseTensor", name) as op:
-        op.rank(op.tensor(serialized, "serialized", dtypes.string), 0)
-        return op.output(wanted, None, Pure(parsed))
-
-
-def _c_name(dtype: DType) -> str:
-    return _C_NAMES.get(dtype.name, dtype.name)
-
-
-def serialize_sparse(
-    sp_input: Any, name: str | None = None, out_type: Any = dtypes.string
-) -> Tensor:
-    """A sparse tensor as three strings: indices, values, shape."""
-    _check_out_type(out_type)
-
-    def serialized(*parts: Any) -> Any:
-        return _strings([encode_tensor(one, packed_strings=True) for one in parts], (3,))
-
-    with OpBuilder("SerializeSparse", name) as op:
-        for argument, one in zip(_SERIALIZED, as_sparse(sp_input).parts, strict=True):
-            op.tensor(one, argument)
-        return op.output(dtypes.string, (3,), Pure(serialized))
-
-
-def serialize_many_sparse(
-    sp_input: Any, name: str | None = None, out_type: Any = dtypes.string
-) -> Tensor:
-    """Each row of a sparse tensor as three strings: ``[rows, 3]``."""
-    _check_out_type(out_type)
-
-    def serialized(indices: Any, values: Any, dense_shape: Any) -> Any:
-        if len(dense_shape) < 2:
-            raise invalid(
-                f"Rank of input SparseTensor should be > 1, but saw rank: {len(dense_shape)}"
-            )
-        check_counts(indices, values, GROUPED)
-        check_indices(indices, tuple(dense_shape), in_order=True)
-        rows = int(dense_shape[0])
-        starts = np.searchsorted(indices[:, 0], np.arange(rows + 1))
-        shape = encode_tensor(dense_shape[1:])
-        found = []
-        for start, stop in itertools.pairwise(starts):
-            places = np.ascontiguousarray(indices[start:stop, 1:])
-            found += [
-                encode_tensor(places),
-                encode_tensor(values[start:stop], packed_strings=True),
-                shape,
-            ]
-        return _strings(found, (rows, 3))
-
-    sparse = as_sparse(sp_input)
-    with OpBuilder("SerializeManySparse", name) as op:
-        for argument, one in zip(_SERIALIZED, sparse.parts, strict=True):
-            op.tensor(one, argument)
-        rows = sparse.shape[0].value if sparse.shape.ndims else None
-        return op.output(dtypes.string, (rows, 3), Pure(serialized))
-
-
-_SERIALIZED = ("sparse_indices", "sparse_values", "sparse_shape")
-
-
-def deserialize_many_sparse(
-    serialized_sparse: Any, dtype: Any, rank: int | None = None, name: str | None = None
-) -> SparseTensor:
-    """One sparse tensor of several, whose number comes first in its indices."""
-    wanted = dtypes.as_dtype(dtype)
-
-    def joined(rows: Any) -> Any:
-        if array(rows).ndim != 2 or rows.shape[1] != 3:
-            raise invalid(
-                f"Serialized sparse should have 3 columns but got shape {shape_text(rows.shape)}"
-            )
-        parsed = [[decode_tensor(one) for one in row] for row in rows.tolist()]
-        for _, (found, _), _ in parsed:
-            if found != wanted:
-                raise invalid(
-                    f"Requested SparseTensor of type {_c_name(wanted)} but SparseTensor[0].values"
-                    f".dtype() == {_c_name(found)}"
-                )
-        shapes = [shape for _, _, (_, shape) in parsed]
-        if len({len(one) for one in shapes}) > 1:
-            raise invalid(
-                f"Inconsistent rank across SparseTensors: rank prior to SparseTensor[1] was:"
-                f" {len(shapes[0])}"
-            )
-        counts = [len(values) for _, (_, values), _ in parsed]
-        known = len(shapes[0]) if shapes else rank or 0
-        places = [np.zeros((0, known), np.int64), *(one for (_, one), _, _ in parsed)]
-        numbers = np.repeat(np.arange(len(parsed), dtype=np.int64), counts)
-        largest = np.max(shapes, axis=0) if shapes else np.zeros(known, np.int64)
-        return (
-            np.concatenate([numbers[:, np.newaxis], np.concatenate(places)], axis=1),
-            np.concatenate([np.empty(0, wanted.numpy), *(one for _, (_, one), _ in parsed)]),
-            np.concatenate([[len(parsed)], largest]).astype(np.int64),
-        )
-
-    with OpBuilder("DeserializeManySparse", name) as op:
-        op.tensor(serialized_sparse, "serialized_sparse", dtypes.string)
-        size = None if rank is None else rank + 1
-        outputs = [(dtypes.int64, (None, size)), (wanted, (None,)), (dtypes.int64, (size,))]
-        return SparseTensor(*op.outputs(outputs, Pure(joined)))
-
-
-def _check_out_type(out_type: Any) -> None:
-    if dtypes.as_dtype(out_type) != dtypes.string:
-        raise ValueError(f"out_type: got {out_type!r}; expected tf.string")
-
-
-def _strings(values: list[bytes], shape: tuple[int, ...]) -> NDArray[Any]:
-    made = np.empty(len(values), object)
-    made[:] = values
-    return made.reshape(shape)

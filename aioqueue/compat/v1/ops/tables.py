@@ -1,21 +1,24 @@
-"""Lookup tables: what they are filled with, and the index tables of vocabularies."""
+"""Lookup tables: what they are filled with, and the index tables of vocabularies.
+
+Strings without a number of their own get one by FarmHash's ``Fingerprint64``, whose values never
+change: see its description by Geoff Pike, Google, 2014 (https://github.com/google/farmhash).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import default_graph, dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, add_to_collection, name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.ops.building import array
+from aioqueue.compat.v1.ops.building import array, invalid
 from aioqueue.compat.v1.ops.files import read_bytes
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
@@ -91,9 +94,7 @@ def _up_to_64(text: bytes, size: int) -> int:
     g = (y + _word(text, size - 32)) * factor & _MASK
     h = (z + _word(text, size - 24)) * factor & _MASK
     return _of_two(
-        _turned(e + f, 43) + _turned(g, 30) + h & _MASK,
-        e + _turned(f + a, 18) + g & _MASK,
-        factor,
+        _turned(e + f, 43) + _turned(g, 30) + h & _MASK, e + _turned(f + a, 18) + g & _MASK, factor
     )
 
 
@@ -145,13 +146,6 @@ def _longer(text: bytes, size: int) -> int:
     )
 
 
-class Fillable(Protocol):
-    """A table, as what fills it sees it."""
-
-    def fill(self, step: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Put keys and values into the table of a session."""
-
-
 class TextFileIndex:
     """What a column of a text file is, other than a number."""
 
@@ -159,8 +153,41 @@ class TextFileIndex:
     LINE_NUMBER = -1
 
 
-class KeyValueTensorInitializer:
-    """Fills a table from two tensors."""
+class _Initializer:
+    """Fills a `HashTable`, in each session for itself, when the op runs that `initialize` makes."""
+
+    key_dtype: DType
+    value_dtype: DType
+
+    def initialize(self, table: HashTable) -> Operation:
+        raise NotImplementedError
+
+
+class _TensorInitializer(_Initializer):
+    """Fills a table with pairs that are made of the elements of some tensors."""
+
+    def __init__(
+        self,
+        inputs: list[Tensor],
+        pairs: Callable[..., Iterable[tuple[Any, Any]]],
+        key_dtype: DType,
+        value_dtype: DType,
+        scope: str = "table_init",
+    ) -> None:
+        self._inputs, self._pairs, self._scope = inputs, pairs, scope
+        self.key_dtype, self.value_dtype = key_dtype, value_dtype
+
+    def initialize(self, table: HashTable) -> Operation:
+        def kernel(step: Any, *values: Any) -> None:
+            table.fill(step, self._pairs(*(array(one).ravel().tolist() for one in values)))
+
+        kind = "LookupTableImportV2"
+        with name_scope(self._scope, None, self._inputs):
+            return default_graph.op(kind, self._inputs, (), kernel, name=kind)
+
+
+class KeyValueTensorInitializer(_TensorInitializer):
+    """Fills a table from two vectors of one length."""
 
     def __init__(
         self,
@@ -170,32 +197,22 @@ class KeyValueTensorInitializer:
         value_dtype: Any = None,
         name: str | None = None,
     ) -> None:
-        self._name = name or "key_value_init"
-        with name_scope(self._name, None, [keys, values]) as self._name:
+        with name_scope(name or "key_value_init", None, [keys, values]) as scope:
             self.keys: Tensor = convert_to_tensor(keys, key_dtype, name="keys")
             self.values: Tensor = convert_to_tensor(values, value_dtype, name="values")
         if self.keys.dtype.is_floating:
             raise TypeError(f"keys: got {self.keys.dtype.name}; expected strings or integers")
-        self.key_dtype, self.value_dtype = self.keys.dtype, self.values.dtype
-
-    def initialize(self, table: Fillable) -> Operation:
-        """An op that fills a table, in each session for itself."""
-
-        def kernel(step: Any, keys: Any, values: Any) -> None:
-            table.fill(step, zip(_listed(keys), _listed(values), strict=True))
-
-        with name_scope(self._name, None, [self.keys, self.values]):
-            return default_graph.op(
-                "LookupTableImportV2",
-                [self.keys, self.values],
-                (),
-                kernel,
-                name="LookupTableImportV2",
-            )
+        super().__init__(
+            [self.keys, self.values], _paired, self.keys.dtype, self.values.dtype, scope
+        )
 
 
-class TextFileInitializer:
-    """Fills a table from the lines of a text file."""
+def _paired(keys: list[Any], values: list[Any]) -> Iterable[tuple[Any, Any]]:
+    return zip(keys, values, strict=True)
+
+
+class TextFileInitializer(_Initializer):
+    """Fills a table from the lines of a text file, by columns or one of `TextFileIndex`."""
 
     def __init__(
         self,
@@ -210,23 +227,23 @@ class TextFileInitializer:
         value_index_offset: int = 0,
     ) -> None:
         self.key_dtype, self.value_dtype = dtypes.as_dtype(key_dtype), dtypes.as_dtype(value_dtype)
-        for what, index, dtype in (
-            ("key", key_index, self.key_dtype),
-            ("value", value_index, self.value_dtype),
-        ):
+        self._columns = (
+            (key_index, self.key_dtype, 0),
+            (value_index, self.value_dtype, value_index_offset),
+        )
+        for what, (index, dtype, _) in zip(("key", "value"), self._columns, strict=True):
             if index == TextFileIndex.LINE_NUMBER and dtype != dtypes.int64:
                 raise ValueError(f"{what}: the number of a line is int64, got {dtype.name}")
             if index == TextFileIndex.WHOLE_LINE and dtype != dtypes.string:
                 raise ValueError(f"{what}: a whole line is a string, got {dtype.name}")
         self._filename = filename
-        self._columns = key_index, value_index
         self._size = vocab_size
         self._delimiter = delimiter.encode()
         self._name = name or "text_file_init"
-        self._offset = value_index_offset
 
-    def initialize(self, table: Fillable) -> Operation:
+    def initialize(self, table: HashTable) -> Operation:
         """An op that fills a table, in each session for itself."""
+        kind = "InitializeTableFromTextFileV2"
         with name_scope(self._name, None, []):
             path = convert_to_tensor(self._filename, dtypes.string, name="asset_filepath")
             add_to_collection(GraphKeys.ASSET_FILEPATHS, path)
@@ -234,13 +251,7 @@ class TextFileInitializer:
             def kernel(step: Any, name: bytes) -> None:
                 table.fill(step, self._pairs(name))
 
-            return default_graph.op(
-                "InitializeTableFromTextFileV2",
-                [path],
-                (),
-                kernel,
-                name="InitializeTableFromTextFileV2",
-            )
+            return default_graph.op(kind, [path], (), kernel, name=kind)
 
     def _pairs(self, name: bytes) -> list[tuple[Any, Any]]:
         lines = read_bytes(name).split(b"\n")
@@ -248,19 +259,14 @@ class TextFileInitializer:
             lines.pop()
         if self._size is not None:
             if len(lines) < self._size:
-                raise errors.InvalidArgumentError(
-                    None,
-                    None,
+                raise invalid(
                     f"Invalid vocab_size in {name.decode()}: expected {self._size} but got"
-                    f" {len(lines)}",
+                    f" {len(lines)}"
                 )
             lines = lines[: self._size]
         key, value = self._columns
         return [
-            (
-                self._field(name, number, line, key, self.key_dtype, 0),
-                self._field(name, number, line, value, self.value_dtype, self._offset),
-            )
+            (self._field(name, number, line, *key), self._field(name, number, line, *value))
             for number, line in enumerate(lines)
         ]
 
@@ -274,129 +280,12 @@ class TextFileInitializer:
             return line
         parts = line.split(self._delimiter)
         if index >= len(parts):
-            raise errors.InvalidArgumentError(
-                None,
-                None,
+            raise invalid(
                 f"Invalid number of columns in {name.decode()} line {number}"
                 f" ({line.decode(errors='replace')}) : expected at least {index + 1} got"
-                f" {len(parts)}",
+                f" {len(parts)}"
             )
         return parts[index] if dtype == dtypes.string else dtype.numpy.type(parts[index]).item()
-
-
-class TextFileStringTableInitializer(TextFileInitializer):
-    """Fills a table from numbers of lines to strings."""
-
-    def __init__(
-        self,
-        filename: Any,
-        key_column_index: int = TextFileIndex.LINE_NUMBER,
-        value_column_index: int = TextFileIndex.WHOLE_LINE,
-        vocab_size: int | None = None,
-        delimiter: str = "\t",
-        name: str = "text_file_string_table_init",
-    ) -> None:
-        super().__init__(
-            filename,
-            dtypes.int64,
-            key_column_index,
-            dtypes.string,
-            value_column_index,
-            vocab_size,
-            delimiter,
-            name,
-        )
-
-
-class TextFileIdTableInitializer(TextFileInitializer):
-    """Fills a table from strings to numbers of lines."""
-
-    def __init__(
-        self,
-        filename: Any,
-        key_column_index: int = TextFileIndex.WHOLE_LINE,
-        value_column_index: int = TextFileIndex.LINE_NUMBER,
-        vocab_size: int | None = None,
-        delimiter: str = "\t",
-        name: str = "text_file_id_table_init",
-        key_dtype: Any = dtypes.string,
-    ) -> None:
-        super().__init__(
-            filename,
-            key_dtype,
-            key_column_index,
-            dtypes.int64,
-            value_column_index,
-            vocab_size,
-            delimiter,
-            name,
-        )
-
-
-class NumberInitializer:
-    """Fills a table from a vector to the numbers of its elements."""
-
-    def __init__(self, keys: Tensor, key_dtype: DType) -> None:
-        self.keys = keys
-        self.key_dtype, self.value_dtype = key_dtype, dtypes.int64
-
-    def initialize(self, table: Fillable) -> Operation:
-        """An op that fills a table, in each session for itself."""
-
-        def kernel(step: Any, keys: Any) -> None:
-            table.fill(step, ((key, number) for number, key in enumerate(_listed(keys))))
-
-        with name_scope("table_init", None, [self.keys]):
-            return default_graph.op(
-                "LookupTableImportV2",
-                [self.keys],
-                (),
-                kernel,
-                name="LookupTableImportV2",
-            )
-
-
-class NameInitializer:
-    """Fills a table from the numbers of a vector's elements to them."""
-
-    def __init__(self, values: Tensor) -> None:
-        self.values = values
-        self.key_dtype, self.value_dtype = dtypes.int64, values.dtype
-
-    def initialize(self, table: Fillable) -> Operation:
-        """An op that fills a table, in each session for itself."""
-
-        def kernel(step: Any, values: Any) -> None:
-            table.fill(step, enumerate(_listed(values)))
-
-        with name_scope("table_init", None, [self.values]):
-            return default_graph.op(
-                "LookupTableImportV2",
-                [self.values],
-                (),
-                kernel,
-                name="LookupTableImportV2",
-            )
-
-
-def _listed(values: Any) -> list[Any]:
-    found: list[Any] = array(values).ravel().tolist()
-    return found
-
-
-SCALAR = TensorShape([])
-
-
-class _Contents:
-    """What a table has in a session; None before it is initialised."""
-
-    def __init__(self) -> None:
-        self.pairs: dict[Any, Any] | None = None
-
-
-def _contents(step: Any, key: object) -> _Contents:
-    found: _Contents = step.resources.get_or_create(("table", key), _Contents)
-    return found
 
 
 class _Table:
@@ -423,16 +312,29 @@ class _Table:
             )
         return self._found(tensor, name)
 
+    def size(self, name: str | None = None) -> Tensor:
+        """How many keys, or numbers with those beyond, it has; none before it is filled."""
+
+        def kernel(step: Any) -> Any:
+            return np.int64(self.count(step))
+
+        return self._op("Size", [], (dtypes.int64, TensorShape([])), kernel, name)
+
     def _found(self, keys: Tensor, name: str | None) -> Tensor:
         raise NotImplementedError
 
+    def count(self, step: Any) -> int:
+        """How many keys it has in a step."""
+        raise NotImplementedError
+
     def _op(
-        self, kind: str, inputs: list[Tensor], outputs: Any, kernel: Any, name: str | None
-    ) -> Operation:
+        self, kind: str, inputs: list[Tensor], output: Any, kernel: Any, name: str | None
+    ) -> Tensor:
         # What finds values is named after the method.
         label = "Lookup" if kind == "Find" else kind
         with name_scope(name, f"{self._name}_{label}", inputs) as scope:
-            return default_graph.op(f"LookupTable{kind}V2", inputs, outputs, kernel, name=scope)
+            made = default_graph.op(f"LookupTable{kind}V2", inputs, [output], kernel, name=scope)
+            return made.outputs[0]
 
 
 def _looked_up(keys: Any, value_of: Callable[[Any], Any], dtype: DType) -> Any:
@@ -443,6 +345,13 @@ def _looked_up(keys: Any, value_of: Callable[[Any], Any], dtype: DType) -> Any:
         made[place] = value_of(key)
     made = made.reshape(given.shape)
     return made if made.ndim else made[()]
+
+
+class _Contents:
+    """What a table has in a session; None before it is initialised."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[Any, Any] | None = None
 
 
 class HashTable(_Table):
@@ -460,7 +369,6 @@ class HashTable(_Table):
     ) -> None:
         del shared_name
         super().__init__(initializer.key_dtype, initializer.value_dtype, name or "hash_table")
-        self._key = object()
         self._default = convert_to_tensor(default_value, self.value_dtype, name="Const")
         with name_scope(name, "hash_table", []) as scope:
             self._name = scope.rstrip("/").rpartition("/")[2]
@@ -472,18 +380,19 @@ class HashTable(_Table):
         """The op that fills it."""
         return self._init
 
-    @property
-    def initializer(self) -> Operation:
-        """The same."""
-        return self._init
+    initializer = init
 
     @property
     def default_value(self) -> Tensor:
         """The value of all keys that it has not."""
         return self._default
 
-    def fill(self, step: Any, pairs: Any) -> None:
-        """Put what it consists of into the table of a session; the same again changes nothing."""
+    def _contents(self, step: Any) -> _Contents:
+        found: _Contents = step.resources.get_or_create(("table", self), _Contents)
+        return found
+
+    def fill(self, step: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Put keys and values into the table of a session; the same again changes nothing."""
         found: dict[Any, Any] = {}
         for key, value in pairs:
             if found.setdefault(key, value) != value:
@@ -493,11 +402,11 @@ class HashTable(_Table):
                     f"HashTable has different value for same key. Key {_text(key)} has"
                     f" {_text(found[key])} and trying to add value {_text(value)}",
                 )
-        _contents(step, self._key).pairs = found
+        self._contents(step).pairs = found
 
     def pairs(self, step: Any) -> Mapping[Any, Any]:
         """What it has in a session."""
-        found = _contents(step, self._key).pairs
+        found = self._contents(step).pairs
         if found is None:
             raise errors.FailedPreconditionError(None, None, "Table not initialized.")
         return found
@@ -507,26 +416,16 @@ class HashTable(_Table):
             pairs = self.pairs(step)
             return _looked_up(keys, lambda key: pairs.get(key, default), self.value_dtype)
 
-        outputs = [(self.value_dtype, keys.shape)]
-        return self._op("Find", [keys, self._default], outputs, kernel, name).outputs[0]
+        return self._op("Find", [keys, self._default], (self.value_dtype, keys.shape), kernel, name)
 
     def count(self, step: Any) -> int:
-        """How many keys it has in a step; none before it is filled."""
-        return len(_contents(step, self._key).pairs or ())
-
-    def size(self, name: str | None = None) -> Tensor:
-        """How many keys it has, int64; none before it is filled."""
-
-        def kernel(step: Any) -> Any:
-            return np.int64(self.count(step))
-
-        return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
+        return len(self._contents(step).pairs or ())
 
 
 class IdTableWithHashBuckets(_Table):
     """A table from strings to numbers that gives strings it has not a number beyond its own.
 
-    `hasher_spec` has no effect.
+    `hasher_spec` has no effect: strings are hashed by their fingerprints, as in TensorFlow.
     """
 
     def __init__(
@@ -555,33 +454,23 @@ class IdTableWithHashBuckets(_Table):
 
     initializer = init
 
-    def _pairs(self, step: Any) -> Mapping[Any, Any]:
-        return {} if self._table is None else self._table.pairs(step)
-
     def _found(self, keys: Tensor, name: str | None) -> Tensor:
         def kernel(step: Any, keys: Any) -> Any:
-            pairs = self._pairs(step)
-            size = len(pairs)
+            pairs = {} if self._table is None else self._table.pairs(step)
 
             def number(key: Any) -> int:
                 found = pairs.get(key)
                 if found is not None:
                     return int(found)
                 text = key if isinstance(key, bytes) else str(key).encode()
-                return size + fingerprint64(text) % self._buckets
+                return len(pairs) + fingerprint64(text) % self._buckets
 
             return _looked_up(keys, number, dtypes.int64)
 
-        return self._op("Find", [keys], [(dtypes.int64, keys.shape)], kernel, name).outputs[0]
+        return self._op("Find", [keys], (dtypes.int64, keys.shape), kernel, name)
 
-    def size(self, name: str | None = None) -> Tensor:
-        """How many numbers there are, those beyond included; int64."""
-
-        def kernel(step: Any) -> Any:
-            known = 0 if self._table is None else self._table.count(step)
-            return np.int64(known + self._buckets)
-
-        return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
+    def count(self, step: Any) -> int:
+        return self._buckets + (0 if self._table is None else self._table.count(step))
 
 
 class StaticVocabularyTable(IdTableWithHashBuckets):
@@ -602,75 +491,6 @@ class StaticVocabularyTable(IdTableWithHashBuckets):
         super().__init__(table, num_oov_buckets, name=called, key_dtype=keys)
 
 
-class MutableHashTable(_Table):
-    """A table that ops put values into.
-
-    `shared_name` and `checkpoint` have no effect.
-    """
-
-    def __init__(
-        self,
-        key_dtype: Any,
-        value_dtype: Any,
-        default_value: Any,
-        shared_name: str | None = None,
-        name: str = "MutableHashTable",
-        checkpoint: bool = True,
-    ) -> None:
-        del shared_name, checkpoint
-        super().__init__(
-            dtypes.as_dtype(key_dtype),
-            dtypes.as_dtype(value_dtype),
-            get_default_graph().unique_name(name),
-        )
-        self._default = convert_to_tensor(default_value, self.value_dtype)
-        self._shape = self._default.shape
-        self._key = object()
-
-    def _pairs(self, step: Any) -> dict[Any, Any]:
-        contents = _contents(step, self._key)
-        if contents.pairs is None:
-            contents.pairs = {}
-        return contents.pairs
-
-    def _found(self, keys: Tensor, name: str | None) -> Tensor:
-        def kernel(step: Any, keys: Any, default: Any) -> Any:
-            pairs = self._pairs(step)
-            given = array(keys)
-            shape = (*given.shape, *np.shape(default))
-            found = [pairs.get(key, default) for key in given.ravel().tolist()]
-            made = np.empty((len(found), *np.shape(default)), self.value_dtype.numpy)
-            for place, value in enumerate(found):
-                made[place] = value
-            made = made.reshape(shape)
-            return made if made.ndim else made[()]
-
-        outputs = [(self.value_dtype, keys.shape.concatenate(self._shape))]
-        return self._op("Find", [keys, self._default], outputs, kernel, name).outputs[0]
-
-    def insert(self, keys: Any, values: Any, name: str | None = None) -> Operation:
-        """An op that puts values in, over those that the keys had."""
-
-        def kernel(step: Any, keys: Any, values: Any) -> None:
-            flat = array(keys).ravel().tolist()
-            rows = array(values).reshape(len(flat), *np.shape(values)[np.ndim(keys) :])
-            self._pairs(step).update(zip(flat, list(rows), strict=True))
-
-        inputs = [
-            convert_to_tensor(keys, self.key_dtype),
-            convert_to_tensor(values, self.value_dtype),
-        ]
-        return self._op("Insert", inputs, (), kernel, name)
-
-    def size(self, name: str | None = None) -> Tensor:
-        """How many keys it has, int64."""
-
-        def kernel(step: Any) -> Any:
-            return np.int64(len(self._pairs(step)))
-
-        return self._op("Size", [], [(dtypes.int64, SCALAR)], kernel, name).outputs[0]
-
-
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
@@ -686,7 +506,7 @@ def index_table_from_tensor(
 ) -> Any:
     """A table from strings to their places in a list.
 
-    `hasher_spec` has no effect.
+    `hasher_spec` has no effect: strings are hashed by their fingerprints, as in TensorFlow.
     """
     given = mapping if vocabulary_list is None else vocabulary_list
     if given is None:
@@ -701,10 +521,21 @@ def index_table_from_tensor(
         if keys.dtype.is_integer != wanted.is_integer or keys.dtype.is_floating:
             kind = "integer" if wanted.is_integer else repr(wanted)
             raise ValueError(f"Invalid `dtype`: Expected {kind}, got {keys.dtype!r}.")
-        table = HashTable(NumberInitializer(keys, wanted), default_value)
-        if num_oov_buckets:
-            return IdTableWithHashBuckets(table, num_oov_buckets, name=table.name, key_dtype=wanted)
-    return table
+        source = _TensorInitializer([keys], _numbered, wanted, dtypes.int64)
+        return _with_buckets(source, default_value, num_oov_buckets)
+
+
+def _numbered(keys: list[Any]) -> Iterable[tuple[Any, int]]:
+    return ((key, number) for number, key in enumerate(keys))
+
+
+def _with_buckets(source: _Initializer, default_value: int, num_oov_buckets: int) -> Any:
+    table = HashTable(source, default_value)
+    if not num_oov_buckets:
+        return table
+    return IdTableWithHashBuckets(
+        table, num_oov_buckets, name=table.name, key_dtype=source.key_dtype
+    )
 
 
 def index_table_from_file(
@@ -719,25 +550,14 @@ def index_table_from_file(
     value_column_index: int = TextFileIndex.LINE_NUMBER,
     delimiter: str = "\t",
 ) -> Any:
-    """A table from the lines of a file to their numbers; arguments as for `TextFileInitializer`
-    and `index_table_from_tensor`.
-    """
+    """A table from the lines of a file to their numbers; see `index_table_from_tensor`."""
     _check_file(vocabulary_file, vocab_size)
+    key, value = (key_dtype, key_column_index), (dtypes.int64, value_column_index)
     with name_scope(name, "string_to_index", []):
-        filled = TextFileIdTableInitializer(
-            vocabulary_file,
-            key_column_index,
-            value_column_index,
-            vocab_size,
-            delimiter,
-            "table_init",
-            key_dtype,
+        source = TextFileInitializer(
+            vocabulary_file, *key, *value, vocab_size, delimiter, "table_init"
         )
-        table = HashTable(filled, default_value)
-        if num_oov_buckets:
-            keys = filled.key_dtype
-            return IdTableWithHashBuckets(table, num_oov_buckets, name=table.name, key_dtype=keys)
-    return table
+        return _with_buckets(source, default_value, num_oov_buckets)
 
 
 def index_to_string_table_from_tensor(
@@ -752,7 +572,8 @@ def index_to_string_table_from_tensor(
         raise ValueError("`vocabulary_list` argument must be specified.")
     with name_scope(name, "index_to_string", []):
         strings = convert_to_tensor(given, dtypes.string)
-        return HashTable(NameInitializer(strings), default_value)
+        source = _TensorInitializer([strings], enumerate, dtypes.int64, strings.dtype)
+        return HashTable(source, default_value)
 
 
 def index_to_string_table_from_file(
@@ -764,20 +585,14 @@ def index_to_string_table_from_file(
     value_column_index: int = TextFileIndex.WHOLE_LINE,
     delimiter: str = "\t",
 ) -> HashTable:
-    """A table from numbers of lines to the lines of a file; arguments as for
-    `TextFileInitializer` and `index_to_string_table_from_tensor`.
-    """
+    """A table from numbers of lines to the lines of a file."""
     _check_file(vocabulary_file, vocab_size)
+    key, value = (dtypes.int64, key_column_index), (dtypes.string, value_column_index)
     with name_scope(name, "index_to_string", []):
-        filled = TextFileStringTableInitializer(
-            vocabulary_file,
-            key_column_index,
-            value_column_index,
-            vocab_size,
-            delimiter,
-            "table_init",
+        source = TextFileInitializer(
+            vocabulary_file, *key, *value, vocab_size, delimiter, "table_init"
         )
-        return HashTable(filled, default_value)
+        return HashTable(source, default_value)
 
 
 def _check_file(vocabulary_file: Any, vocab_size: int | None) -> None:
