@@ -173,7 +173,6 @@ def recolouring() -> None:
         numbers = {
             "brightness": (-0.3, 0.0, 0.7),
             "contrast": (0.0, 0.4, 2.5),
-            "gamma": (0.0, 0.5, 2.2),
             "hue": (-0.9, -0.2, 0.0, 0.45),
             "saturation": (0.0, 0.5, 3.0),
         }
@@ -213,15 +212,7 @@ def recolouring() -> None:
     picture("random_contrast order", lambda tf: tf.image.random_contrast(pixels(), 2, 1))
     picture("random_contrast below", lambda tf: tf.image.random_contrast(pixels(), -2, 1))
     picture("random_brightness below", lambda tf: tf.image.random_brightness(pixels(), -1))
-    picture("adjust_gamma below", lambda tf: tf.image.adjust_gamma(pixels(), -1))
-    for name in (
-        "rgb_to_hsv",
-        "hsv_to_rgb",
-        "rgb_to_yiq",
-        "yiq_to_rgb",
-        "rgb_to_yuv",
-        "yuv_to_rgb",
-    ):
+    for name in ("rgb_to_hsv", "hsv_to_rgb"):
         picture(f"{name}", lambda tf, n=name: getattr(tf.image, n)(pixels("float32", 3, 4, 3)))
     picture("hsv of greys", lambda tf: tf.image.rgb_to_hsv(np.full((1, 2, 3), 0.5, np.float32)))
 
@@ -245,14 +236,6 @@ def measuring() -> None:
         "draw colours",
         lambda tf: tf.image.draw_bounding_boxes(
             pixels("float32", 2, 4, 5, 1), boxes, colors=[[0.25], [0.5]]
-        ),
-    )
-    picture(
-        "suppression",
-        lambda tf: tf.image.non_max_suppression(
-            [[0.0, 0, 1, 1], [0, 0, 1, 0.9], [0, 0.6, 1, 1.6], [3, 3, 2, 2]],
-            [0.4, 0.9, 0.9, 0.1],
-            3,
         ),
     )
     for seed in (1, 2, 3):
@@ -319,14 +302,6 @@ def encoding() -> None:
                     :4, :5
                 ],
             )
-        picture(
-            f"jpeg quality {channels}",
-            lambda tf, g=given: tf.image.adjust_jpeg_quality(g, 40),
-        )
-        picture(
-            f"jpeg random quality {channels}",
-            lambda tf, g=given: tf.image.random_jpeg_quality(g[:2], 10, 90, seed=3),
-        )
         picture(
             f"jpeg shape {channels}",
             lambda tf, g=given: tf.image.extract_jpeg_shape(tf.image.encode_jpeg(g)),

@@ -1,9 +1,12 @@
 """Files to pictures and back: `decode_jpeg`, `encode_png` and the like, by libraries, an extra.
 
 All but PNG files that are written are TensorFlow's to the last bit: those have its pixels in other
-bytes. `simplejpeg` decodes with libjpeg-turbo as TensorFlow does, straight into an array and without
-the interpreter's lock. Where it is not installed Pillow does it, which knows one transform, the
-accurate one, and one way to upsample colours. Pillow encodes.
+bytes. `simplejpeg` decodes JPEG with libjpeg-turbo as TensorFlow does, straight into an array and
+without the interpreter's lock. Where it is not installed Pillow does it, which knows one transform,
+the accurate one, and one way to upsample colours. Pillow encodes JPEG.
+
+Decoders have an argument more than TensorFlow's: `max_pixels` is the most pixels, of all frames, that
+a file may claim to have; ``None`` for any number.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +28,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_bytes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, one_text
+from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, Pure, array, invalid, one_text
 from aioqueue.compat.v1.ops.static import constant_value
 
 MAX_PIXELS: Final = 2**27
@@ -51,12 +54,6 @@ def simplejpeg() -> Any:
         return None
 
 
-def too_large() -> type[Exception]:
-    """What Pillow raises for pictures above its own limit, ``PIL.Image.MAX_IMAGE_PIXELS``."""
-    found: type[Exception] = pillow().DecompressionBombError
-    return found
-
-
 def check_pixels(pixels: int, most: int | None) -> None:
     """Check the size of a picture before its pixels are decoded."""
     if most is not None and pixels > most:
@@ -67,17 +64,15 @@ def check_pixels(pixels: int, most: int | None) -> None:
 
 
 _COLOUR_TYPES: Final = {1: 0, 2: 4, 3: 2, 4: 6}
-_UP: Final = 2
-"""The filter that keeps the difference to the row above."""
 
 
-def encode(pixels: NDArray[Any], compression: int = -1) -> bytes:
-    """A file with pixels."""
+def _png_file(pixels: NDArray[Any], compression: int) -> bytes:
+    """A file of pixels (W3C, "Portable Network Graphics", third edition)."""
     height, width, channels = pixels.shape
     stored = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">")).view(np.uint8)
     rows = stored.reshape(height, -1)
     filtered = np.empty((height, rows.shape[1] + 1), np.uint8)
-    filtered[:, 0] = _UP
+    filtered[:, 0] = 2  # the filter that keeps the difference to the row above
     filtered[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
     head = struct.pack(
@@ -107,9 +102,8 @@ _XMP: Final = b"http://ns.adobe.com/xap/1.0/\0"
 _CMYK: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What the beginning of a file tells."""
+class Header(NamedTuple):
+    """What the beginning of a JPEG file says; Adobe's programs invert four channels."""
 
     height: int
     width: int
@@ -203,7 +197,7 @@ class Decoding:
                 done = max(-(-header.width // picture.width), -(-header.height // picture.height))
                 picture = picture.reduce(self.ratio // done)
             made = np.array(picture if picture.mode == mode else picture.convert(mode))
-        except (OSError, SyntaxError, too_large()) as error:
+        except (OSError, SyntaxError, pillow().DecompressionBombError) as error:
             raise _refusal(contents, error) from error
         return made if made.ndim == 3 else made[..., None]
 
@@ -219,51 +213,12 @@ def _rgb_of(pixels: NDArray[np.uint8], inverted: bool) -> NDArray[np.uint8]:
     return (wide[..., 3:] * wide[..., :3] // 255).astype(np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """How files are encoded."""
-
-    quality: int = 95
-    progressive: bool = False
-    optimize_size: bool = False
-    chroma_downsampling: bool = True
-    density_unit: str = "in"
-    x_density: int = 300
-    y_density: int = 300
-    xmp_metadata: bytes = b""
-
-    def __call__(self, pixels: NDArray[np.uint8], quality: int | None = None) -> bytes:
-        """The file of pixels, ``[height, width, 1 or 3]``."""
-        is_grey = pixels.shape[-1] == 1
-        file = io.BytesIO()
-        picture = pillow().fromarray(pixels[..., 0] if is_grey else np.ascontiguousarray(pixels))
-        picture.save(
-            file,
-            "JPEG",
-            quality=self.quality if quality is None else quality,
-            progressive=self.progressive,
-            optimize=self.optimize_size,
-            subsampling=2 if self.chroma_downsampling and not is_grey else 0,
-            dpi=(300, 300),
-        )
-        return self._completed(file.getvalue())
-
-    def _completed(self, contents: bytes) -> bytes:
-        """Add to the file what Pillow has no options for."""
-        unit = {"in": 1, "cm": 2}[self.density_unit]
-        density = bytes([unit]) + self.x_density.to_bytes(2) + self.y_density.to_bytes(2)
-        head, body = contents[:13] + density + contents[18:20], contents[20:]
-        if not self.xmp_metadata:
-            return head + body
-        text = _XMP + self.xmp_metadata
-        return head + b"\xff\xe1" + (2 + len(text)).to_bytes(2) + text + body
-
-
 _MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _TRANSFORMS: Final = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
-"""Names of the inverse transforms, and whether each is the fast one, which is the default."""
+"""Whether each of the inverse transforms is the fast one."""
 
 _NOT_ONE: Final = "`contents` must be scalar but got shape"
+_UNITS: Final = {"in": b"\1", "cm": b"\2"}
 _FORMATS: Final = {"": 0, "default": 0, "grayscale": 1, "rgb": 3}
 """Names of formats to encode, and how many channels each has; 0 for what the picture has."""
 
@@ -284,9 +239,8 @@ def decode_jpeg(
 
     The same bits as TensorFlow's while `simplejpeg` is installed, except for what is missing in a
     file that is cut off, and for pictures of less than eight pixels a side that are scaled down.
-    Else Pillow decodes, with the accurate transform.
-
-    `acceptable_fraction` has no effect.
+    Else Pillow decodes, with the accurate transform. `acceptable_fraction` has no effect: a file that
+    is cut off is an error unless `try_recover_truncated`.
     """
     decode = _decoding(
         channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
@@ -397,28 +351,34 @@ def encode_jpeg(
     """The JPEG file of a picture, one string: TensorFlow's bytes."""
     if format not in _FORMATS:
         raise ValueError(f"format: got {format!r}; expected '', 'grayscale' or 'rgb'")
-    if density_unit not in ("in", "cm"):
+    if density_unit not in _UNITS:
         raise ValueError(f"density_unit: got {density_unit!r}; expected 'in' or 'cm'")
     if not 0 <= quality <= 100:
         raise ValueError(f"quality: got {quality!r}; expected 0 to 100")
     pillow()
-    encode = Encoding(
-        quality,
-        progressive,
-        optimize_size,
-        chroma_downsampling,
-        density_unit,
-        x_density,
-        y_density,
-        as_bytes(xmp_metadata),
-    )
-    channels = _FORMATS[format]
+    channels, unit, xmp = _FORMATS[format], _UNITS[density_unit], as_bytes(xmp_metadata)
 
     def file(pixels: Any) -> bytes:
         found = pixels.shape[2]
         if found not in ((channels,) if channels else (1, 3)):
             raise invalid(f"image must have {channels or '1 or 3'} channels, but has {found}")
-        return encode(pixels)
+        stream = io.BytesIO()
+        picture = pillow().fromarray(pixels[..., 0] if found == 1 else np.ascontiguousarray(pixels))
+        picture.save(
+            stream,
+            "JPEG",
+            quality=quality,
+            progressive=progressive,
+            optimize=optimize_size,
+            subsampling=2 if chroma_downsampling and found > 1 else 0,
+            dpi=(300, 300),
+        )
+        made = stream.getvalue()
+        # What follows Pillow has no options for: the density, and a segment of metadata.
+        density = unit + x_density.to_bytes(2) + y_density.to_bytes(2)
+        text = _XMP + xmp
+        segment = b"\xff\xe1" + (2 + len(text)).to_bytes(2) + text if xmp else b""
+        return made[:13] + density + made[18:20] + segment + made[20:]
 
     with OpBuilder("EncodeJpeg", name) as op:
         op.rank(op.tensor(image, "image", dtypes.uint8), 3)
@@ -435,7 +395,7 @@ def encode_png(image: Any, compression: int = -1, name: str | None = None) -> Te
             raise invalid(f"image must have 1, 2, 3, or 4 channels, but has {pixels.shape[2]}")
         if not pixels.size:
             raise invalid(f"image must not be empty, but has shape {list(pixels.shape)}")
-        return encode(pixels, compression)
+        return _png_file(pixels, compression)
 
     with OpBuilder("EncodePng", name) as op:
         op.rank(op.tensor(image, "image", None, frozenset(("uint8", "uint16"))), 3)
@@ -471,13 +431,12 @@ def decode_gif(
     """The pictures of a GIF file, uint8 ``[pictures, height, width, 3]``; see `decode_png`."""
     pillow()
 
-    def frames(contents: Any) -> NDArray[Any]:
-        picture = _opened(one_text(contents, _NOT_ONE), max_pixels)
+    def frames(contents: bytes) -> NDArray[Any]:
+        picture = _opened(contents, max_pixels)
         return _stacked(picture, max_pixels, lambda frame: np.asarray(frame.convert("RGB")))
 
     with OpBuilder("DecodeGif", name) as op:
-        op.rank(op.tensor(contents, "contents", dtypes.string), 0)
-        return op.output(dtypes.uint8, (None, None, None, 3), Pure(frames))
+        return _of_contents(op, contents, dtypes.uint8, (None, None, None, 3), frames)
 
 
 def decode_image(
@@ -496,22 +455,22 @@ def decode_image(
     _check_channels(channels or 0, (0, 1, 3, 4))
     pillow()
 
-    def pixels(contents: Any) -> NDArray[Any]:
-        contents = one_text(contents, _NOT_ONE)
-        is_jpeg = contents.startswith(SIGNATURE)
-        picture = None if is_jpeg else _opened(contents, max_pixels)
-        if picture is None:
+    def pixels(contents: bytes) -> NDArray[Any]:
+        if contents.startswith(SIGNATURE):
             made: NDArray[Any] = Decoding(channels or 0, max_pixels=max_pixels)(contents)
-        elif expand_animations and picture.format == "GIF":
+        elif (
+            (picture := _opened(contents, max_pixels))
+            and expand_animations
+            and picture.format == "GIF"
+        ):
             made = _stacked(picture, max_pixels, lambda frame: _array(frame, channels or 3))
         else:
             made = _array(picture, channels or 0)
         return made if wanted == dtypes.uint8 else made.astype(np.float32) / np.float32(255)
 
     with OpBuilder("DecodeImage", name, "decode_image") as op:
-        op.rank(op.tensor(contents, "contents", dtypes.string), 0)
         shape = None if expand_animations else (None, None, channels or None)
-        return op.output(wanted, shape, Pure(pixels))
+        return _of_contents(op, contents, wanted, shape, pixels)
 
 
 def is_jpeg(contents: Any, name: str | None = None) -> Tensor:
@@ -524,6 +483,14 @@ def is_jpeg(contents: Any, name: str | None = None) -> Tensor:
     with OpBuilder("IsJpeg", name, "is_jpeg") as op:
         texts = op.tensor(contents, "contents", dtypes.string)
         return op.output(dtypes.bool, texts.shape.as_tuple(), Pure(begins))
+
+
+def _of_contents(
+    op: OpBuilder, contents: Any, dtype: DType, shape: Dims, function: Callable[[bytes], Any]
+) -> Tensor:
+    """The op, whose result is a function of the contents of one file."""
+    op.rank(op.tensor(contents, "contents", dtypes.string), 0)
+    return op.output(dtype, shape, Pure(lambda text: function(one_text(text, _NOT_ONE))))
 
 
 def _check_channels(channels: int, allowed: tuple[int, ...]) -> None:
@@ -551,8 +518,7 @@ def _decoded(
     if decode is None and count in (0, 1, 3):
         decode = Decoding(count, max_pixels=max_pixels)
 
-    def pixels(contents: Any) -> NDArray[Any]:
-        contents = one_text(contents, _NOT_ONE)
+    def pixels(contents: bytes) -> NDArray[Any]:
         if decode is not None and contents.startswith(SIGNATURE):
             made: NDArray[Any] = decode(contents)
         elif wanted == dtypes.uint16 and _has_deep_colours(contents):
@@ -566,8 +532,7 @@ def _decoded(
         return (made >> 8).astype(np.uint8)
 
     with OpBuilder(op_type, name) as op:
-        op.rank(op.tensor(contents, "contents", dtypes.string), 0)
-        return op.output(wanted, (None, None, count or None), Pure(pixels))
+        return _of_contents(op, contents, wanted, (None, None, count or None), pixels)
 
 
 def _has_deep_colours(contents: bytes) -> bool:
@@ -618,7 +583,7 @@ def _stacked(
 def _opened(contents: bytes, max_pixels: int | None) -> Any:
     try:
         picture = pillow().open(io.BytesIO(contents))
-    except too_large() as error:
+    except pillow().DecompressionBombError as error:  # above Pillow's own limit
         raise invalid(f"Invalid image data, data size {len(contents)}: {error}") from error
     except OSError as error:
         raise invalid("Unknown image file format. One of JPEG, PNG, GIF, BMP required.") from error
