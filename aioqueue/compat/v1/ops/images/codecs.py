@@ -5,8 +5,8 @@ bytes. `simplejpeg` decodes JPEG with libjpeg-turbo as TensorFlow does, straight
 without the interpreter's lock. Where it is not installed Pillow does it, which knows one transform,
 the accurate one, and one way to upsample colours. Pillow encodes JPEG.
 
-Decoders have an argument more than TensorFlow's: `max_pixels` is the most pixels, of all frames, that
-a file may claim to have; ``None`` for any number.
+Decoders have an argument more than TensorFlow's: `max_pixels` is the most pixels, of all frames,
+that a file may claim to have; ``None`` for any number.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ def decode_jpeg(
 
     The same bits as TensorFlow's while `simplejpeg` is installed, except for what is missing in a
     file that is cut off, and for pictures of less than eight pixels a side that are scaled down.
-    Else Pillow decodes, with the accurate transform. `acceptable_fraction` has no effect: a file that
-    is cut off is an error unless `try_recover_truncated`.
+    Else Pillow decodes, with the accurate transform. `acceptable_fraction` has no effect: a file
+    that is cut off is an error unless `try_recover_truncated`.
     """
     decode = _decoding(
         channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels

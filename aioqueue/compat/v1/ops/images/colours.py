@@ -1,7 +1,7 @@
 """Pictures brighter, with more contrast, in other colours, other colour spaces and other dtypes.
 
-Each is computed in floats from 0 to 1, in TensorFlow's order, and comes back in the picture's dtype.
-Where chance decides, it draws one number by `random_uniform` with the seed given.
+Each is computed in floats from 0 to 1, in TensorFlow's order, and comes back in the picture's
+dtype. Where chance decides, it draws one number by `random_uniform` with the seed given.
 
 A. R. Smith, "Color gamut transform pairs", SIGGRAPH 1978, has hue, saturation and value.
 """
@@ -44,7 +44,9 @@ def converter(source: DType, wanted: DType, *, saturate: bool = False) -> _Conve
     if source.is_integer and wanted.is_floating:
         factor = wanted.numpy.type(1.0 / source.max)
         return lambda pixels: pixels.astype(wanted.numpy) * factor
-    to_wanted = saturating(source, wanted) if saturate else _wrapping(wanted)
+    to_wanted: _Convert = lambda pixels: pixels.astype(wanted.numpy)  # noqa: E731
+    if saturate:
+        to_wanted = saturating(source, wanted)
     if source.is_floating:
         # The half makes each integer as likely as the others.
         factor = source.numpy.type(wanted.max + 0.5)
@@ -54,10 +56,6 @@ def converter(source: DType, wanted: DType, *, saturate: bool = False) -> _Conve
         return lambda pixels: to_wanted(pixels // divisor)
     factor = wanted.numpy.type((wanted.max + 1) // (source.max + 1))
     return lambda pixels: to_wanted(pixels) * factor
-
-
-def _wrapping(wanted: DType) -> _Convert:
-    return lambda pixels: pixels.astype(wanted.numpy)
 
 
 def convert_image_dtype(
@@ -81,16 +79,14 @@ def convert_image_dtype(
 
 
 Pixels = NDArray[Any]
-GREY_WEIGHTS: Final = (0.2989, 0.587, 0.114)
-"""How bright red, green and blue are."""
+Floats = NDArray[np.float32]
 
 
-def grey(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+def grey(pixels: Floats) -> Floats:
     """How bright pixels are, one channel."""
-    red, green, blue = (np.float32(one) for one in GREY_WEIGHTS)
-    total: NDArray[np.float32] = pixels[..., 0] * red + pixels[..., 1] * green
-    total = total + pixels[..., 2] * blue
-    return total[..., None]
+    red, green, blue = (np.float32(one) for one in (0.2989, 0.587, 0.114))
+    total: Floats = pixels[..., 0] * red + pixels[..., 1] * green
+    return (total + pixels[..., 2] * blue)[..., None]
 
 
 def hsv_from_rgb(pixels: Pixels) -> Pixels:
@@ -129,7 +125,7 @@ def rgb_from_hsv(pixels: Pixels) -> Pixels:
     return np.stack(channels, axis=-1)
 
 
-def with_contrast(pixels: NDArray[np.float32], factor: np.float32) -> NDArray[np.float32]:
+def with_contrast(pixels: Floats, factor: np.float32) -> Floats:
     """Pixels further from the mean of their channel, or nearer to it."""
     height, width, channels = pixels.shape[-3:]
     flat = pixels.reshape(-1, height * width, channels)
@@ -140,7 +136,7 @@ def with_contrast(pixels: NDArray[np.float32], factor: np.float32) -> NDArray[np
     return made.reshape(pixels.shape)
 
 
-def _folded_sum(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def _folded_sum(rows: Floats) -> Floats:
     """Sums over the second axis, of its halves again and again: so TensorFlow rounds."""
     total = rows
     while total.shape[1] > 1:
@@ -152,13 +148,13 @@ def _folded_sum(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 _ORDER: Final = np.array(
-    [[2, 1, 0], [1, 2, 0], [0, 2, 1], [0, 1, 2], [1, 0, 2], [2, 0, 1]], np.intp
+    [[2, 1, 0], [1, 2, 0], [0, 2, 1], [0, 1, 2], [1, 0, 2], [2, 0, 1], [0, 0, 0]], np.intp
 )
-"""For each sixth of the circle of hues, whether red, green and blue are least (0), between or
-largest (2)."""
+"""For each sixth of the circle of hues, and behind the last, whether red, green and blue are least
+(0), between or largest (2)."""
 
 
-def with_hue_turned(pixels: NDArray[np.float32], delta: np.float32) -> NDArray[np.float32]:
+def with_hue_turned(pixels: Floats, delta: np.float32) -> Floats:
     """Pixels with another hue: `delta` is a part of the whole circle."""
     f = np.float32
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
@@ -183,11 +179,11 @@ def with_hue_turned(pixels: NDArray[np.float32], delta: np.float32) -> NDArray[n
     part = hue - sixth.astype(f)
     part = np.where(sixth % 2 == 0, part, f(1) - part)
     levels = np.stack((least, least + part * span, largest), axis=-1)
-    made: NDArray[np.float32] = np.take_along_axis(levels, _ORDER[np.minimum(sixth, 5)], -1)
+    made: Floats = np.take_along_axis(levels, _ORDER[np.minimum(sixth, 5)], -1)
     return made
 
 
-def _within_circle(hue: NDArray[np.float32]) -> NDArray[np.float32]:
+def _within_circle(hue: Floats) -> Floats:
     """Hues from 0 to 6, by adding or taking away whole circles one at a time."""
     whole = np.float32(6)
     while (low := hue < 0).any():
@@ -197,12 +193,7 @@ def _within_circle(hue: NDArray[np.float32]) -> NDArray[np.float32]:
     return hue
 
 
-_SHARES: Final = np.array(
-    [[2, 1, 0], [1, 2, 0], [0, 2, 1], [0, 1, 2], [1, 0, 2], [2, 0, 1], [0, 0, 0]], np.intp
-)
-
-
-def with_saturation(pixels: NDArray[np.float32], factor: np.float32) -> NDArray[np.float32]:
+def with_saturation(pixels: Floats, factor: np.float32) -> Floats:
     """Pixels with a saturation that many times as large, at most 1."""
     f = np.float32
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
@@ -226,7 +217,7 @@ def with_saturation(pixels: NDArray[np.float32], factor: np.float32) -> NDArray[
     return _rgb_of(hue, saturation, value)
 
 
-def _rgb_of(hue: Pixels, saturation: Pixels, value: Pixels) -> NDArray[np.float32]:
+def _rgb_of(hue: Pixels, saturation: Pixels, value: Pixels) -> Floats:
     f = np.float32
     chroma = saturation * value
     rest = value - chroma
@@ -235,7 +226,7 @@ def _rgb_of(hue: Pixels, saturation: Pixels, value: Pixels) -> NDArray[np.float3
     odd = np.fmod(turned, f(2))
     between = chroma * (f(1) - np.abs(odd - f(1)))
     levels = np.stack((np.zeros_like(chroma), between, chroma), axis=-1)
-    made: NDArray[np.float32] = np.take_along_axis(levels, _SHARES[sixth], -1) + rest[..., None]
+    made: Floats = np.take_along_axis(levels, _ORDER[sixth], -1) + rest[..., None]
     return made
 
 
@@ -318,15 +309,17 @@ def adjust_brightness(image: Any, delta: Any) -> Tensor:
     """A picture with something added to every channel."""
     with OpBuilder("AdjustBrightness", None, "adjust_brightness") as op:
         work, there, back = _as_floats(op.tensor(image, "image", None, REALS), saturate=True)
-        op.inputs.append(cast(delta, work) if dtype_hint(delta) else _number(op, delta, work))
+        if dtype_hint(delta):
+            op.inputs.append(cast(delta, work))
+        else:
+            op.tensor(delta, "number", work)
         return _adjusted(op, lambda x, delta: back(there(x) + delta))
 
 
 def adjust_contrast(images: Any, contrast_factor: Any) -> Tensor:
     """Pictures whose pixels are that many times as far from the mean of their channel."""
-    return _recoloured(
-        "AdjustContrastv2", "adjust_contrast", images, contrast_factor, with_contrast
-    )
+    kind = ("AdjustContrastv2", "adjust_contrast")
+    return _recoloured(*kind, images, contrast_factor, with_contrast)
 
 
 def adjust_hue(image: Any, delta: Any, name: str | None = None) -> Tensor:
@@ -336,21 +329,8 @@ def adjust_hue(image: Any, delta: Any, name: str | None = None) -> Tensor:
 
 def adjust_saturation(image: Any, saturation_factor: Any, name: str | None = None) -> Tensor:
     """Pictures whose colours are so many times as strong, at 0 grey; see `adjust_hue`."""
-    return _recoloured(
-        "AdjustSaturation",
-        "adjust_saturation",
-        image,
-        saturation_factor,
-        with_saturation,
-        name,
-        rgb=True,
-    )
-
-
-def _number(op: OpBuilder, number: Any, dtype: Any) -> Tensor:
-    tensor = op.tensor(number, "number", dtype)
-    op.inputs.pop()
-    return tensor
+    kind = ("AdjustSaturation", "adjust_saturation")
+    return _recoloured(*kind, image, saturation_factor, with_saturation, name, rgb=True)
 
 
 def _as_floats(image: Tensor, *, saturate: bool) -> tuple[Any, Any, Any]:
@@ -427,7 +407,7 @@ def random_brightness(image: Any, max_delta: float, seed: int | None = None) -> 
 
 
 def random_contrast(image: Any, lower: float, upper: float, seed: int | None = None) -> Tensor:
-    """Pictures with a contrast between `lower` and `upper` times theirs; see `adjust_contrast`."""
+    """Pictures with a contrast between `lower` and `upper` times theirs."""
     _check_range(lower, upper)
     return adjust_contrast(image, random_uniform([], lower, upper, seed=seed))
 
@@ -440,7 +420,7 @@ def random_hue(image: Any, max_delta: float, seed: int | None = None) -> Tensor:
 
 
 def random_saturation(image: Any, lower: float, upper: float, seed: int | None = None) -> Tensor:
-    """Pictures with colours between `lower` and `upper` times as strong; see `adjust_saturation`."""
+    """Pictures with colours between `lower` and `upper` times as strong."""
     _check_range(lower, upper)
     return adjust_saturation(image, random_uniform([], lower, upper, seed=seed))
 

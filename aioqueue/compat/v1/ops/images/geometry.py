@@ -31,48 +31,84 @@ from aioqueue.compat.v1.ops.images.pictures import (
 from aioqueue.compat.v1.ops.random import random_uniform
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
+Pixels = NDArray[Any]
 Frame = tuple[int | None, int | None, int | None]
+Block = list[int | None]
+"""Offsets from above and from the left, and a height and a width."""
 
 
 def crop_to_bounding_box(
     image: Any, offset_height: Any, offset_width: Any, target_height: Any, target_width: Any
 ) -> Tensor:
     """The part of a picture that begins at an offset."""
-    with OpBuilder("CropToBoundingBox", None, "crop_to_bounding_box") as op:
-        tensor, shape, block = _with_block(
-            op, image, offset_height, offset_width, target_height, target_width
-        )
-        check_rules(_cropping(frame(shape), [one.fixed for one in block]), fixed=True)
-        return op.output(
-            tensor.dtype, _resized(shape, block[2].known, block[3].known), Pure(_cropped)
-        )
+
+    def part(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
+        return pixels[..., top : top + height, left : left + width, :]
+
+    block = (offset_height, offset_width, target_height, target_width)
+    return _placed(
+        "CropToBoundingBox", "crop_to_bounding_box", image, block, _cropping, _known, part
+    )
 
 
 def pad_to_bounding_box(
     image: Any, offset_height: Any, offset_width: Any, target_height: Any, target_width: Any
 ) -> Tensor:
     """A picture with zeros around it."""
-    with OpBuilder("PadToBoundingBox", None, "pad_to_bounding_box") as op:
-        tensor, shape, block = _with_block(
-            op, image, offset_height, offset_width, target_height, target_width
-        )
-        check_rules(_padding(frame(shape), [one.fixed for one in block]), fixed=True)
-        return op.output(
-            tensor.dtype, _resized(shape, *_static_sizes(frame(shape), block)), Pure(_padded)
-        )
+
+    def static(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
+        # TensorFlow knows what tensors hold if it knows all else.
+        pairs = zip(sizes, whole, strict=False)
+        return [size.fixed if extent is None else size.known for size, extent in pairs]
+
+    block = (offset_height, offset_width, target_height, target_width)
+    return _placed(
+        "PadToBoundingBox", "pad_to_bounding_box", image, block, _padding, static, set_among_zeros
+    )
 
 
 def resize_image_with_crop_or_pad(image: Any, target_height: Any, target_width: Any) -> Tensor:
     """A picture cut, or set among zeros, to a size, evenly on both sides."""
-    with OpBuilder("ResizeImageWithCropOrPad", None, "resize_image_with_crop_or_pad") as op:
+    return _placed(
+        "ResizeImageWithCropOrPad",
+        "resize_image_with_crop_or_pad",
+        image,
+        (target_height, target_width),
+        lambda whole, block: positive_sizes(*block),
+        lambda whole, sizes: [one.fixed for one in sizes],
+        _cropped_or_padded,
+    )
+
+
+def _placed(
+    op_type: str,
+    default: str,
+    image: Any,
+    block: Sequence[Any],
+    rules: Callable[[Frame, Block], Iterator[Rule]],
+    static: Callable[[Frame, Sequence[Size]], Sequence[int | None]],
+    change: Callable[..., Pixels],
+) -> Tensor:
+    """An op of a picture and a block of it: two offsets, if there are any, and two sizes."""
+
+    def changed(pixels: Any, *block: Any) -> Pixels:
+        pixels, numbers = check_3d(pixels), [int(one) for one in block]
+        check_rules(rules(pixels.shape[-3:], [*numbers]), fixed=False)
+        return change(pixels, *numbers)
+
+    with OpBuilder(op_type, None, default) as op:
         tensor = op.tensor(image, "image")
         shape = one_as_batch(tensor)
-        height = Size(op, target_height, "target_height")
-        width = Size(op, target_width, "target_width")
-        check_rules(positive_sizes(height.fixed, width.fixed), fixed=True)
-        return op.output(
-            tensor.dtype, _resized(shape, height.fixed, width.fixed), Pure(_cropped_or_padded)
-        )
+        names = ("offset_height", "offset_width", "target_height", "target_width")[-len(block) :]
+        sizes = [Size(op, one, name) for one, name in zip(block, names, strict=True)]
+        check_rules(rules(frame(shape), [one.fixed for one in sizes]), fixed=True)
+        height, width = static(frame(shape), sizes[-2:])
+        front: tuple[int | None, ...] = () if shape is None else shape[:-3]
+        return op.output(tensor.dtype, (*front, height, width, frame(shape)[2]), Pure(changed))
+
+
+def _known(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
+    return [one.known for one in sizes]
 
 
 def central_crop(image: Any, central_fraction: Any) -> Tensor:
@@ -93,17 +129,14 @@ def central_crop(image: Any, central_fraction: Any) -> Tensor:
         given = central_fraction if is_tensor else np.float64(central_fraction)
         op.inputs.append(convert_to_tensor(given, name="central_fraction"))
         static = None if fraction is None else float(fraction)
-        height, width = (_middle_size(size, static) for size in shape[-3:-1])
+        height, width = (
+            None if one is None or static is None else one - 2 * _margin(one, static)
+            for one in shape[-3:-1]
+        )
         return op.output(tensor.dtype, (*shape[:-3], height, width, shape[-1]), Pure(_central_part))
 
 
 _FRACTION = "central_fraction must be within (0, 1]"
-
-
-def _middle_size(size: int | None, fraction: float | None) -> int | None:
-    if size is None or fraction is None:
-        return None
-    return size - 2 * _margin(size, fraction)
 
 
 def _margin(size: int, fraction: float) -> int:
@@ -111,47 +144,10 @@ def _margin(size: int, fraction: float) -> int:
 
 
 def _central_part(pixels: Any, fraction: Any) -> Any:
-    check_3d(pixels)
-    fraction = float(fraction)
+    pixels, fraction = check_3d(pixels), float(fraction)
     check_rules([(0 < fraction <= 1, _FRACTION)], fixed=False)
     top, left = (_margin(size, fraction) for size in pixels.shape[-3:-1])
     return pixels[..., top : pixels.shape[-3] - top, left : pixels.shape[-2] - left, :]
-
-
-def _with_block(
-    op: OpBuilder, image: Any, top: Any, left: Any, height: Any, width: Any
-) -> tuple[Tensor, Dims, tuple[Size, Size, Size, Size]]:
-    """The picture, its static shape, and where the block lies that an op is about."""
-    tensor = op.tensor(image, "image")
-    shape = one_as_batch(tensor)
-    return (
-        tensor,
-        shape,
-        (
-            Size(op, top, "offset_height"),
-            Size(op, left, "offset_width"),
-            Size(op, height, "target_height"),
-            Size(op, width, "target_width"),
-        ),
-    )
-
-
-def _static_sizes(whole: Frame, block: Sequence[Size]) -> list[int | None]:
-    """The size of a padded picture, as TensorFlow knows it: from tensors if all else is known."""
-    return [
-        size.fixed if extent is None else size.known
-        for size, extent in zip(block[2:], whole, strict=False)
-    ]
-
-
-def _resized(shape: Dims, height: int | None, width: int | None) -> Dims:
-    """The static shape with another height and width; of a picture if the rank is not known."""
-    front: tuple[int | None, ...] = () if shape is None else shape[:-3]
-    return (*front, height, width, frame(shape)[2])
-
-
-Block = list[int | None]
-"""Offsets from above and from the left, and a height and a width."""
 
 
 def _cropping(whole: Frame, block: Block) -> Iterator[Rule]:
@@ -177,35 +173,14 @@ def _covers(whole: int, offset: int, size: int) -> bool:
     return whole >= offset + size
 
 
-def _cropped(pixels: Any, *block: Any) -> Any:
-    pixels, sizes = array(pixels), [int(one) for one in block]
-    check_3d(pixels)
-    check_rules(_cropping(pixels.shape[-3:], [*sizes]), fixed=False)
-    top, left, height, width = sizes
-    return pixels[..., top : top + height, left : left + width, :]
-
-
-def _padded(pixels: Any, *block: Any) -> Any:
-    pixels, sizes = array(pixels), [int(one) for one in block]
-    check_3d(pixels)
-    check_rules(_padding(pixels.shape[-3:], [*sizes]), fixed=False)
-    top, left, height, width = sizes
-    return set_among_zeros(pixels, top, left, height, width)
-
-
-def set_among_zeros(
-    pixels: NDArray[Any], top: int, left: int, height: int, width: int
-) -> NDArray[Any]:
+def set_among_zeros(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
     """Pixels at a place of a larger picture."""
     whole = np.zeros((*pixels.shape[:-3], height, width, pixels.shape[-1]), pixels.dtype)
     whole[..., top : top + pixels.shape[-3], left : left + pixels.shape[-2], :] = pixels
     return whole
 
 
-def _cropped_or_padded(pixels: Any, height: Any, width: Any) -> Any:
-    pixels, height, width = array(pixels), int(height), int(width)
-    check_3d(pixels)
-    check_rules(positive_sizes(height, width), fixed=False)
+def _cropped_or_padded(pixels: Pixels, height: int, width: int) -> Pixels:
     inside, (rows, columns) = pixels, pixels.shape[-3:-1]
     if rows > height:
         first = (rows - height) // 2
@@ -220,6 +195,10 @@ def _cropped_or_padded(pixels: Any, height: Any, width: Any) -> Any:
     )
 
 
+# The four methods compute in float32 and in TensorFlow's order, so that the results are its own bit
+# for bit but where it contracts a product and a sum into one operation. R. G. Keys, "Cubic
+# convolution interpolation for digital image processing", IEEE Transactions on Acoustics, Speech,
+# and Signal Processing, 1981, has the cubic weights.
 Floats = NDArray[np.float32]
 Places = NDArray[np.intp]
 _TABLE: Final = 1024
@@ -341,12 +320,12 @@ def lerp(first: Floats, second: Floats, part: Any) -> Floats:
     return second
 
 
-def by_nearest(pixels: NDArray[Any], rows: Grid, columns: Grid) -> NDArray[Any]:
+def by_nearest(pixels: Pixels, rows: Grid, columns: Grid) -> Pixels:
     """The nearest pixels; the dtype stays."""
     return pixels.take(rows.nearest(), 1).take(columns.nearest(), 2)
 
 
-def by_bilinear(pixels: NDArray[Any], rows: Grid, columns: Grid) -> Floats:
+def by_bilinear(pixels: Pixels, rows: Grid, columns: Grid) -> Floats:
     """Linear between four pixels, float32."""
     if (rows.size, columns.size) == (rows.wanted, columns.wanted):
         return pixels.astype(np.float32)
@@ -359,7 +338,7 @@ def by_bilinear(pixels: NDArray[Any], rows: Grid, columns: Grid) -> Floats:
     return lerp(top, bottom, down[:, None, None])
 
 
-def by_bicubic(pixels: NDArray[Any], rows: Grid, columns: Grid) -> Floats:
+def by_bicubic(pixels: Pixels, rows: Grid, columns: Grid) -> Floats:
     """Cubic between sixteen pixels, float32; may lie outside the range of the picture's values."""
     pixels = pixels.astype(np.float32)
     lines = _weighted(pixels, rows.cubic(), 1)
@@ -377,7 +356,7 @@ def _weighted(pixels: Floats, taps: tuple[list[Places], list[Floats]], axis: int
     return total
 
 
-def by_area(pixels: NDArray[Any], rows: Grid, columns: Grid) -> Floats:
+def by_area(pixels: Pixels, rows: Grid, columns: Grid) -> Floats:
     """The mean of what each pixel of the result covers, float32."""
     pixels = pixels.astype(np.float32)
     lines = _weighted(pixels, _taps(columns), 2)
@@ -401,7 +380,7 @@ class ResizeMethod:
     AREA = 3
 
 
-_Resample = Callable[[NDArray[Any], Grid, Grid], NDArray[Any]]
+_Resample = Callable[[Pixels, Grid, Grid], Pixels]
 _METHODS: Final[dict[Any, tuple[str, _Resample]]] = {
     ResizeMethod.BILINEAR: ("ResizeBilinear", by_bilinear),
     ResizeMethod.NEAREST_NEIGHBOR: ("ResizeNearestNeighbor", by_nearest),
@@ -484,13 +463,13 @@ def _within(height: int, width: int, most_height: int, most_width: int) -> tuple
 
 
 def _resampled(
-    pixels: NDArray[Any],
+    pixels: Pixels,
     height: int,
     width: int,
     resample: _Resample,
     align_corners: bool,
     half_pixel_centers: bool,
-) -> NDArray[Any]:
+) -> Pixels:
     if pixels.ndim != 4:
         raise invalid(f"input must be 4-dimensional[{','.join(map(str, pixels.shape))}]")
     if height <= 0 or width <= 0:
@@ -583,8 +562,7 @@ def resize_image_with_pad(
     keeps = resample is by_nearest
 
     def fitted(pixels: Any, height: Any, width: Any) -> Any:
-        pixels, height, width = array(pixels), int(height), int(width)
-        check_3d(pixels)
+        pixels, height, width = check_3d(pixels), int(height), int(width)
         check_rules(positive_sizes(height, width), fixed=False)
         rows, columns, top, left = _fit(pixels.shape[-3], pixels.shape[-2], height, width)
         many = pixels if pixels.ndim == 4 else pixels[None]
@@ -654,8 +632,7 @@ def rot90(image: Any, k: Any = 1, name: str | None = None) -> Tensor:
     """A picture, or each of a batch, turned left by right angles."""
 
     def turned(pixels: Any, k: Any) -> Any:
-        pixels = array(pixels)
-        check_3d(pixels)
+        pixels = check_3d(pixels)
         return np.rot90(pixels, int(k) % 4, (_HEIGHT, _WIDTH))
 
     with OpBuilder("Rot90", name, "rot90") as op:
@@ -675,8 +652,7 @@ def _turned(
     name: str | None = None,
 ) -> Tensor:
     def turned(pixels: Any) -> Any:
-        pixels = array(pixels)
-        check_3d(pixels)
+        pixels = check_3d(pixels)
         return function(pixels)
 
     with OpBuilder("Turn", name, default) as op:
@@ -696,8 +672,7 @@ def random_flip_up_down(image: Any, seed: int | None = None) -> Tensor:
 
 def _perhaps_flipped(image: Any, axis: int, seed: int | None, default: str) -> Tensor:
     def flipped(pixels: Any, chances: Any) -> Any:
-        pixels = array(pixels)
-        check_3d(pixels)
+        pixels = check_3d(pixels)
         if pixels.ndim == 3:
             return np.flip(pixels, axis) if chances < 0.5 else pixels
         # TensorFlow rounds the numbers of a batch, so that it is the other half that turns.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, dtype_hint, invalid
+from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, array, dtype_hint, invalid
 from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
@@ -66,8 +66,9 @@ def one_as_batch(image: Tensor) -> Dims:
     return shape
 
 
-def check_3d(pixels: NDArray[Any]) -> None:
-    """Check what `at_least_3d` could not, now that the picture is there."""
+def check_3d(value: Any) -> NDArray[Any]:
+    """The picture, after a check of what `at_least_3d` could not check before it was there."""
+    pixels = array(value)
     check_rules(
         (
             (pixels.ndim >= 3, "'image' must be at least three-dimensional."),
@@ -75,6 +76,7 @@ def check_3d(pixels: NDArray[Any]) -> None:
         ),
         fixed=False,
     )
+    return pixels
 
 
 def frame(shape: Dims) -> tuple[int | None, int | None, int | None]:
