@@ -22,7 +22,7 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.errors import InvalidArgumentError
 from aioqueue.compat.v1.ops.building import invalid
-from aioqueue.compat.v1.ops.effects import Assert
+from aioqueue.compat.v1.ops.effects import Assert, c_name
 
 
 def _nothing(step: Any) -> None:
@@ -108,9 +108,6 @@ def with_dependencies(
         return identity(tensor, name=scope)
 
 
-_C_NAMES = {"float32": "float", "float64": "double", "float16": "half"}
-
-
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tensor:
     """A tensor that each run must be fed a value for."""
     kind, static = as_dtype(dtype), as_shape(shape)
@@ -127,7 +124,7 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tenso
 
 def _described(dtype: DType, shape: TensorShape) -> str:
     """Dtype and shape as TensorFlow's kernels print them: ``dtype float and shape [2,?]``."""
-    text = f"dtype {_C_NAMES.get(dtype.name, dtype.name)}"
+    text = f"dtype {c_name(dtype)}"
     dims = shape.as_tuple()
     if dims:
         text += f" and shape [{','.join('?' if one is None else str(one) for one in dims)}]"
@@ -519,7 +516,7 @@ def _side(data: Tensor, pred: Tensor, side: bool, name: str) -> Tensor:
 
 
 def merge(inputs: Sequence[Any], name: str | None = None) -> Merge:
-    """The first of some tensors that is alive: not made of the side of a switch that is not chosen."""
+    """The first of some tensors that is alive: not made of a switch's side that is not chosen."""
     if not inputs:
         raise ValueError("List argument 'inputs' to 'Merge' Op with length 0 shorter than 1.")
     if any(one is None for one in inputs):
@@ -611,10 +608,16 @@ Function = Callable[..., Any]
 
 
 class _Rows:
-    """The rows of tensors of one length, and a function that is traced with placeholders."""
+    """A function that is traced once, and runs for each row of some tensors of one length.
 
-    def __init__(self, elems: Any) -> None:
-        self.structure = elems
+    If it `folds` it takes what has been accumulated as well, at first `initial` or the first row.
+    """
+
+    def __init__(
+        self, fn: Function, elems: Any, dtype: Any = None, initial: Any = None, folds: bool = False
+    ) -> None:
+        if not callable(fn):
+            raise TypeError("fn must be callable.")
         flat = nest.flatten(elems)
         if not flat:
             raise ValueError("elems: got none; expected at least one tensor")
@@ -623,35 +626,81 @@ class _Rows:
         for one in self.tensors[1:]:
             length = length.merge_with(one.shape.with_rank_at_least(1)[0])
         self.length: int | None = length.value
+        self.first = (
+            [] if initial is None else [convert_to_tensor(i) for i in nest.flatten(initial)]
+        )
+        self.structure = elems if initial is None else initial
+        kinds = [(one.dtype, one.shape[1:]) for one in self.tensors]
+        like = [(one.dtype, one.shape) for one in self.first] or kinds
+        given: list[Tensor] = []
 
-    def placeholders(self) -> list[Tensor]:
-        """One for the row of each tensor."""
-        return [placeholder(one.dtype, one.shape[1:], name="row") for one in self.tensors]
+        def call() -> Any:
+            states = [placeholder(*kind, name="state") for kind in like] if folds else []
+            rows = [placeholder(*kind, name="row") for kind in kinds]
+            given.extend([*states, *rows])
+            row = nest.pack_sequence_as(elems, rows)
+            return fn(nest.pack_sequence_as(self.structure, states), row) if folds else fn(row)
 
-    def nested(self, flat: Sequence[Tensor]) -> Any:
-        """Rows in the nesting of the tensors."""
-        return nest.pack_sequence_as(self.structure, flat)
+        self.body, result = trace(get_default_graph(), call)
+        self.outputs = _checked_outputs(
+            self.body, result, [kind for kind, _ in like] if dtype is None else dtype
+        )
+        self.inputs = [*self.first, *self.tensors, *self.body.captures]
+        self._taken = [*given, *self.body.captures]
+
+    def arrays(self, values: Sequence[Any]) -> tuple[Sequence[Any], int, Sequence[Any]]:
+        """The tensors' values of the op's inputs, their length, and what the body captures."""
+        start = len(self.first)
+        stop = start + len(self.tensors)
+        arrays = values[start:stop]
+        lengths = {len(one) for one in arrays}
+        if len(lengths) > 1:
+            raise invalid(f"elems: the tensors differ in length: {sorted(lengths)}")
+        return arrays, lengths.pop(), values[stop:]
+
+    def run(self, step: Any, values: Iterable[Any]) -> Sequence[Any]:
+        """What the function returns for a state, if it folds, a row, and what the body captures."""
+        found: Sequence[Any] = step.run_body(self.body.outputs, self._taken, list(values))
+        return found
+
+    def states(self, step: Any, values: Sequence[Any], backwards: bool) -> Iterator[Sequence[Any]]:
+        """What is accumulated, from the beginning on."""
+        arrays, length, captures = self.arrays(values)
+        order = list(reversed(range(length)) if backwards else range(length))
+        if self.first:
+            state: Sequence[Any] = values[: len(self.first)]
+        else:
+            if not order:
+                raise invalid("elems: got no rows; expected at least one, or an initializer")
+            state = [one[order[0]] for one in arrays]
+            order = order[1:]
+        yield state
+        for at in order:
+            state = self.run(step, [*state, *(one[at] for one in arrays), *captures])
+            yield state
+
+    def op(self, kind: str, outputs: Any, kernel: Any, name: str, structure: Any) -> Any:
+        """The op of all rows; its results in a nesting."""
+        waits = self.body.waits
+        made = default_graph.op(kind, self.inputs, outputs, kernel, name=name, waits=waits)
+        return nest.pack_sequence_as(structure, made.outputs)
+
+    def stacked_outputs(self) -> list[tuple[DType, TensorShape]]:
+        rows = TensorShape([self.length])
+        return [(one.dtype, rows.concatenate(one.shape)) for one in self.outputs]
 
 
-def _checked_body(body: Body, result: Any, wanted: Sequence[Any] | None) -> list[Tensor]:
+def _checked_outputs(body: Body, result: Any, wanted: Sequence[DType]) -> list[Tensor]:
     """The outputs of a traced function as tensors, of the dtypes that were promised."""
     flat = nest.flatten(result)
-    if wanted is not None and len(wanted) != len(flat):
+    if len(wanted) != len(flat):
         raise ValueError(f"fn returned {len(flat)} tensors; expected {len(wanted)}, as dtype says")
     with get_default_graph().building_in(body):
         tensors = [
-            identity(convert_to_tensor(one, None if wanted is None else wanted[place]))
-            for place, one in enumerate(flat)
+            identity(convert_to_tensor(one, kind)) for one, kind in zip(flat, wanted, strict=True)
         ]
     body.outputs = list(tensors)
     return tensors
-
-
-def _lengths_agree(arrays: Sequence[Any]) -> int:
-    lengths = {len(one) for one in arrays}
-    if len(lengths) > 1:
-        raise invalid(f"elems: the tensors differ in length: {sorted(lengths)}")
-    return lengths.pop()
 
 
 def _stacked(rows: Sequence[Sequence[Any]], tensors: Sequence[Tensor]) -> Any:
@@ -686,122 +735,39 @@ def map_fn(
 ) -> Any:
     """What a function makes of each row of some tensors, stacked.
 
-    `parallel_iterations`, `back_prop` and `swap_memory` have no effect.
+    `parallel_iterations`, `back_prop` and `swap_memory` have no effect: one row after another.
     """
     del parallel_iterations, back_prop, swap_memory
-    if not callable(fn):
-        raise TypeError("fn must be callable.")
     with name_scope(name, "map", nest.flatten(elems)) as scope:
-        rows = _Rows(elems)
-        given: list[Tensor] = []
-
-        def call() -> Any:
-            given.extend(rows.placeholders())
-            return fn(rows.nested(given))
-
-        body, result = trace(get_default_graph(), call)
-        structure = elems if dtype is None else dtype
-        wanted = [dtypes.as_dtype(one) for one in nest.flatten(dtype)] if dtype else None
-        if dtype is None:
-            wanted = [one.dtype for one in rows.tensors]
-        outputs = _checked_body(body, result, wanted)
-        count = len(rows.tensors)
+        rows = _Rows(fn, elems, [as_dtype(one) for one in nest.flatten(dtype)] if dtype else None)
 
         def kernel(step: Any, *values: Any) -> Any:
-            arrays, captures = values[:count], values[count:]
-            length = _lengths_agree(arrays)
-            taken = [*given, *body.captures]
+            arrays, length, captures = rows.arrays(values)
             results = [
-                step.run_body(body.outputs, taken, [*(one[at] for one in arrays), *captures])
-                for at in range(length)
+                rows.run(step, [*(one[at] for one in arrays), *captures]) for at in range(length)
             ]
-            return _stacked(results, outputs)
+            return _stacked(results, rows.outputs)
 
-        made = default_graph.op(
-            "MapFn",
-            [*rows.tensors, *body.captures],
-            [
-                (one.dtype, TensorShape([rows.length]).concatenate(one.shape))
-                if infer_shape
-                else (one.dtype, TensorShape(None))
-                for one in outputs
-            ],
-            kernel,
-            name=scope,
-            waits=body.waits,
-        )
-        return nest.pack_sequence_as(structure, made.outputs)
-
-
-class _Fold:
-    """A function of what has been accumulated and of a row, traced."""
-
-    def __init__(self, fn: Function, elems: Any, initializer: Any) -> None:
-        if not callable(fn):
-            raise TypeError("fn must be callable.")
-        self.rows = _Rows(elems)
-        self.has_first = initializer is not None
-        self.structure = initializer if self.has_first else elems
-        flat = nest.flatten(initializer) if self.has_first else []
-        self.first = [convert_to_tensor(one) for one in flat]
-        self.given: list[Tensor] = []
-        self.body, result = trace(get_default_graph(), lambda: self._call(fn))
-        kinds = [one.dtype for one in (self.first or self.rows.tensors)]
-        self.outputs = _checked_body(self.body, result, kinds)
-
-    def _call(self, fn: Function) -> Any:
-        like = [(one.dtype, one.shape) for one in self.first] or [
-            (one.dtype, one.shape[1:]) for one in self.rows.tensors
-        ]
-        states = [placeholder(dtype, shape, name="state") for dtype, shape in like]
-        rows = self.rows.placeholders()
-        self.given = [*states, *rows]
-        return fn(nest.pack_sequence_as(self.structure, states), self.rows.nested(rows))
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        """What the op of the fold takes."""
-        return [*self.first, *self.rows.tensors, *self.body.captures]
-
-    def states(self, step: Any, values: Sequence[Any], backwards: bool) -> Iterator[Sequence[Any]]:
-        """What is accumulated, from the beginning on."""
-        start, count = len(self.first), len(self.rows.tensors)
-        arrays = values[start : start + count]
-        captures = values[start + count :]
-        places = range(_lengths_agree(arrays))
-        order = list(reversed(places) if backwards else places)
-        if self.has_first:
-            state: Sequence[Any] = values[:start]
-        else:
-            if not order:
-                raise invalid("elems: got no rows; expected at least one, or an initializer")
-            state = [one[order[0]] for one in arrays]
-            order = order[1:]
-        yield state
-        for at in order:
-            row = [one[at] for one in arrays]
-            taken = [*self.given, *self.body.captures]
-            state = step.run_body(self.body.outputs, taken, [*state, *row, *captures])
-            yield state
+        outputs = rows.stacked_outputs()
+        if not infer_shape:
+            outputs = [(kind, TensorShape(None)) for kind, _ in outputs]
+        return rows.op("MapFn", outputs, kernel, scope, elems if dtype is None else dtype)
 
 
 def _folded(
     kind: str, fn: Function, elems: Any, initializer: Any, backwards: bool, name: str | None
 ) -> Any:
     with name_scope(name, kind, nest.flatten(elems)) as scope:
-        fold = _Fold(fn, elems, initializer)
+        rows = _Rows(fn, elems, initial=initializer, folds=True)
 
         def kernel(step: Any, *values: Any) -> Any:
             state: Sequence[Any] = ()
-            for reached in fold.states(step, values, backwards):
+            for reached in rows.states(step, values, backwards):
                 state = reached
             return tuple(state) if len(state) > 1 else state[0]
 
-        outputs = [(one.dtype, one.shape) for one in fold.outputs]
-        made = default_graph.op(
-            kind, fold.inputs, outputs, kernel, name=scope, waits=fold.body.waits
-        )
-        return nest.pack_sequence_as(fold.structure, made.outputs)
+        outputs = [(one.dtype, one.shape) for one in rows.outputs]
+        return rows.op(kind, outputs, kernel, scope, rows.structure)
 
 
 def foldl(
@@ -813,9 +779,9 @@ def foldl(
     swap_memory: bool = False,
     name: str | None = None,
 ) -> Any:
-    """What a function makes of the rows of some tensors, from the first to the last.
+    """What a function makes of the rows of some tensors, from the first to the last; see `map_fn`.
 
-    `parallel_iterations`, `back_prop` and `swap_memory` have no effect.
+    It takes what has been accumulated, at first `initializer` or the first row, and a row.
     """
     del parallel_iterations, back_prop, swap_memory
     return _folded("foldl", fn, elems, initializer, False, name)
@@ -846,21 +812,17 @@ def scan(
     reverse: bool = False,
     name: str | None = None,
 ) -> Any:
-    """All that `foldl` accumulates on its way, stacked, one for each row."""
+    """All that `foldl` accumulates on its way, stacked, one for each row.
+
+    `infer_shape` has no effect.
+    """
     del parallel_iterations, back_prop, swap_memory, infer_shape
     with name_scope(name, "scan", nest.flatten(elems)) as scope:
-        fold = _Fold(fn, elems, initializer)
+        rows = _Rows(fn, elems, initial=initializer, folds=True)
 
         def kernel(step: Any, *values: Any) -> Any:
-            states = list(fold.states(step, values, reverse))
-            states = states[1:] if fold.has_first else states
-            return _stacked(states[::-1] if reverse else states, fold.outputs)
+            states = list(rows.states(step, values, reverse))
+            states = states[1:] if rows.first else states
+            return _stacked(states[::-1] if reverse else states, rows.outputs)
 
-        outputs = [
-            (one.dtype, TensorShape([fold.rows.length]).concatenate(one.shape))
-            for one in fold.outputs
-        ]
-        made = default_graph.op(
-            "scan", fold.inputs, outputs, kernel, name=scope, waits=fold.body.waits
-        )
-        return nest.pack_sequence_as(fold.structure, made.outputs)
+        return rows.op("scan", rows.stacked_outputs(), kernel, scope, rows.structure)

@@ -25,6 +25,11 @@ _ESCAPES: Final = {
 }
 
 
+def c_name(dtype: DType) -> str:
+    """A dtype as TensorFlow's messages call it."""
+    return {"float16": "half", "float32": "float", "float64": "double"}.get(dtype.name, dtype.name)
+
+
 def c_escaped(text: bytes) -> str:
     """Bytes as C spells them, which is how TensorFlow shows strings: others by octal numbers."""
     return "".join(_ESCAPES.get(one) or _spelled(one) for one in text)
@@ -188,7 +193,6 @@ def _formatted(value: Any, most: int) -> str:
 
 
 _tokens = itertools.count()
-_C_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
 def py_func(
@@ -271,12 +275,11 @@ def _checked(index: int, value: Any, dtype: DType, token: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         found = dtypes.as_dtype(value.dtype)
         if found is not dtype:
-            wanted = _C_NAMES.get(dtype.name, dtype.name)
             raise InvalidArgumentError(
                 None,
                 None,
                 f"{index}-th value returned by {token} is "
-                f"{_C_NAMES.get(found.name, found.name)}, but expects {wanted}",
+                f"{c_name(found)}, but expects {c_name(dtype)}",
             )
         if value.dtype.kind != "O" and value.dtype.kind not in "SU":
             # The function may keep the array and change it later.

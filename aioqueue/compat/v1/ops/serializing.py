@@ -19,6 +19,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array, invalid, one_text, shape_text
+from aioqueue.compat.v1.ops.effects import c_name
 from aioqueue.compat.v1.ops.sparse import (
     GROUPED,
     SparseTensor,
@@ -205,9 +206,6 @@ def _from_parts(dtype: DType, parts: list[Any], shape: list[int]) -> NDArray[Any
     return made.reshape(shape)
 
 
-_C_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
-
-
 def serialize_tensor(tensor: Any, name: str | None = None) -> Tensor:
     """A tensor as one string, a serialized ``TensorProto``."""
     with OpBuilder("SerializeTensor", name) as op:
@@ -226,18 +224,14 @@ def parse_tensor(serialized: Any, out_type: Any, name: str | None = None) -> Ten
         dtype, found = decode_tensor(data)
         if dtype != wanted:
             raise invalid(
-                f"Type mismatch between parsed tensor ({_c_name(dtype)}) and dtype"
-                f" ({_c_name(wanted)})"
+                f"Type mismatch between parsed tensor ({c_name(dtype)}) and dtype"
+                f" ({c_name(wanted)})"
             )
         return found
 
     with OpBuilder("ParseTensor", name) as op:
         op.rank(op.tensor(serialized, "serialized", dtypes.string), 0)
         return op.output(wanted, None, Pure(parsed))
-
-
-def _c_name(dtype: DType) -> str:
-    return _C_NAMES.get(dtype.name, dtype.name)
 
 
 def serialize_sparse(
@@ -302,8 +296,8 @@ def deserialize_many_sparse(
         for _, (found, _), _ in parsed:
             if found != wanted:
                 raise invalid(
-                    f"Requested SparseTensor of type {_c_name(wanted)} but SparseTensor[0].values"
-                    f".dtype() == {_c_name(found)}"
+                    f"Requested SparseTensor of type {c_name(wanted)} but SparseTensor[0].values"
+                    f".dtype() == {c_name(found)}"
                 )
         values = [SparseTensorValue(*(one for _, one in parts)) for parts in parsed]
         return tuple(join_rows(values, wanted, rank))

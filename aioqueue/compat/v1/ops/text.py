@@ -32,6 +32,7 @@ from aioqueue.compat.v1.ops.building import (
     merge,
     shape_text,
 )
+from aioqueue.compat.v1.ops.effects import c_name
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 NUMERIC = frozenset(("float32", "float64", "int32", "int64"))
@@ -42,11 +43,6 @@ _NAN = re.compile(rb"\s*[-+]?nan\(\w*\)\s*", re.IGNORECASE)
 _HEXADECIMAL = re.compile(rb"\s*[-+]?0x[0-9a-f.]+(p[-+]?\d+)?\s*", re.IGNORECASE)
 _BELOW_FLOAT32 = 0x1FFFFFFF
 _HALF = 0x10000000
-
-
-def c_name(dtype: DType) -> str:
-    """A dtype as TensorFlow's messages call it."""
-    return {"float16": "half", "float32": "float", "float64": "double"}.get(dtype.name, dtype.name)
 
 
 def parse_number(text: bytes, dtype: DType) -> Any:
@@ -125,10 +121,11 @@ def map_strings(
     value: Any,
     name: str | None,
     result: Any = dtypes.string,
+    argument: str = "input",
 ) -> Tensor:
     """An op that makes something of each string by itself."""
     with OpBuilder(op_type, name) as op:
-        texts = op.tensor(value, "input", dtypes.string)
+        texts = op.tensor(value, argument, dtypes.string)
         kernel = Pure(lambda texts: _each(function, texts, result.as_numpy_dtype))
         return op.output(result, texts.shape.as_tuple(), kernel)
 
@@ -416,17 +413,8 @@ def string_to_number(
             shown = text.decode(errors="replace")
             raise invalid(f"StringToNumberOp could not correctly convert string: {shown}") from None
 
-    def numbers(texts: Any) -> Any:
-        if isinstance(texts, bytes):
-            return wanted.numpy.type(number(texts))
-        found = [number(text) for text in texts.ravel().tolist()]
-        return np.array(found, wanted.numpy).reshape(texts.shape)
-
-    with OpBuilder("StringToNumber", name) as op:
-        texts = op.tensor(
-            input if string_tensor is None else string_tensor, "string_tensor", dtypes.string
-        )
-        return op.output(wanted, texts.shape.as_tuple(), Pure(numbers))
+    given = input if string_tensor is None else string_tensor
+    return map_strings("StringToNumber", number, given, name, wanted, "string_tensor")
 
 
 def decode_raw(
