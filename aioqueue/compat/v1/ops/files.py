@@ -7,6 +7,7 @@ used here.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import importlib
 import os
 import re
@@ -39,114 +40,90 @@ KINDS: dict[int, type[errors.OpError]] = {
 
 
 @contextmanager
-def file_errors(path: str) -> Iterator[None]:
+def file_errors(path: Any) -> Iterator[None]:
     """Raise what goes wrong with a file within the block as TensorFlow would."""
     try:
         yield
     except OSError as error:
         code = error.errno
+        if code is None and isinstance(error, FileNotFoundError):
+            code = errno.ENOENT  # file systems other than the system's leave the number out
         kind: Any = errors.UnknownError if code is None else KINDS.get(code, errors.UnknownError)
         reason = str(error) if code is None else os.strerror(code)
-        raise kind(None, None, f"{path}; {reason}") from error
+        raise kind(None, None, f"{path_text(path)}; {reason}") from error
 
 
 class Local:
     """The files of this machine."""
 
     def open(self, path: str, mode: str) -> Any:
-        """A binary file."""
         return open(path, mode)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
         return os.path.exists(path)
 
     def isdir(self, path: str) -> bool:
-        """Whether there is a directory."""
         return os.path.isdir(path)
 
     def glob(self, pattern: str) -> list[str]:
-        """The paths that match a pattern, spelled as TensorFlow spells them; see `_Glob`."""
-        return list(_Glob(pattern).paths())
+        """The paths that match a pattern, as TensorFlow finds and spells them.
+
+        It lists the folder before the first wildcard, then the folders in it that match, and so on,
+        and compares whole paths with the beginnings of the pattern. Hence a pattern that begins
+        with a wildcard, or whose first folder has one, finds paths that begin with ``./``. ``*``
+        matches names that begin with a dot as well, and a name never matches ``/``.
+        """
+        fixed = _WILDCARD.split(pattern, maxsplit=1)[0]
+        part = pattern if _folder_of(fixed) else _joined(".", pattern)
+        if pattern.endswith("/"):
+            part = _folder_of(part)
+        beginnings: list[str] = []
+        while part:
+            beginnings.insert(0, part)
+            above = _folder_of(part)
+            part = "" if above == part else above
+        wild = [at for at, one in enumerate(beginnings) if _WILDCARD.search(one)]
+        if not wild:
+            exists = bool(pattern) and os.path.exists(_cleaned(pattern))
+            return [pattern] if exists else []
+        found = [beginnings[wild[0] - 1]]
+        for number, beginning in enumerate(beginnings[wild[0] :], wild[0]):
+            wanted = _in_python(beginning).split("/")
+            is_last = number == len(beginnings) - 1
+            found = [
+                path
+                for folder in found
+                for path in _listed(folder)
+                if _matches(path.split("/"), wanted) and (is_last or os.path.isdir(_cleaned(path)))
+            ]
+        return found
 
     def ls(self, path: str, detail: bool = False) -> list[str]:
-        """The paths of what is in a directory."""
         return [os.path.join(path, name) for name in os.listdir(path)]
 
     def mkdir(self, path: str, create_parents: bool = False) -> None:
-        """Make a directory, whose parent is there."""
         os.mkdir(path)
 
     def makedirs(self, path: str, exist_ok: bool = True) -> None:
-        """Make a directory and those above it."""
         os.makedirs(path, exist_ok=exist_ok)
 
     def rm(self, path: str, recursive: bool = False) -> None:
-        """Remove a file, or a directory with all that is in it."""
         if recursive and os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         else:
             os.remove(path)
 
     def mv(self, path1: str, path2: str) -> None:
-        """Rename a file, which may replace another one."""
         os.replace(path1, path2)
 
     def cp_file(self, path1: str, path2: str) -> None:
-        """Copy a file's contents."""
         shutil.copyfile(path1, path2)
 
     def size(self, path: str) -> int:
-        """Bytes in a file."""
         return os.path.getsize(path)
 
     def modified(self, path: str) -> float:
-        """When it was changed last: seconds since 1970."""
         return os.path.getmtime(path)
-
-
-class _Glob:
-    """The files that match a pattern as TensorFlow finds them.
-
-    It lists the folder before the first wildcard, then the folders in it that match, and so on, and
-    compares whole paths with the beginnings of the pattern. Hence a pattern that begins with a
-    wildcard, or whose first folder has one, finds paths that begin with ``./``. ``*`` matches names
-    that begin with a dot as well, and a name never matches ``/``.
-    """
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        fixed = _WILDCARD.split(pattern, maxsplit=1)[0]
-        part = pattern if _folder_of(fixed) else _joined(".", pattern)
-        if pattern.endswith("/"):
-            part = _folder_of(part)
-        beginnings = []
-        while part:
-            beginnings.append(part)
-            above = _folder_of(part)
-            part = "" if above == part else above
-        beginnings.reverse()
-        first = (at for at, one in enumerate(beginnings) if _WILDCARD.search(one))
-        self._first = next(first, len(beginnings))
-        self._beginnings = beginnings
-
-    def paths(self) -> Iterator[str]:
-        """The paths that match."""
-        if self._first == len(self._beginnings):
-            if self._pattern and os.path.exists(_cleaned(self._pattern)):
-                yield self._pattern
-            return
-        found = [self._beginnings[self._first - 1]]
-        for number, beginning in enumerate(self._beginnings[self._first :], self._first):
-            wanted = _as_regex(beginning)
-            is_last = number == len(self._beginnings) - 1
-            found = [
-                path
-                for folder in found
-                for path in _listed(folder)
-                if wanted.fullmatch(path) and (is_last or os.path.isdir(_cleaned(path)))
-            ]
-        yield from found
 
 
 _WILDCARD = re.compile(r"[*?\[\\]")
@@ -175,51 +152,20 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-_PART = re.compile(
-    r"(?P<star>\*+)|(?P<any>\?)"
-    r"|\[(?P<not>[!^]?)(?P<set>(?:\]|\[:\w+:\]|\\.|[^\]])(?:\[:\w+:\]|\\.|[^\]])*)\]"
-    r"|\\(?P<escaped>.)|\\(?P<end>)|(?P<other>.)",
-    re.DOTALL,
-)
+def _in_python(pattern: str) -> str:
+    """A pattern of C in the spelling of `fnmatch`, which has no escapes and negates with ``!``."""
 
-_CLASSES = {
-    "alpha": r"^\W\d_", "digit": "0-9", "alnum": r"^\W_", "space": r"\s", "upper": "A-Z",
-    "lower": "a-z", "xdigit": "0-9A-Fa-f", "blank": " \t", "punct": r"!-/:-@\[-`{-~",
-}  # fmt: skip
+    def respelled(found: re.Match[str]) -> str:
+        escaped = found[1]
+        if escaped is None:
+            return "[!"
+        return f"[{escaped}]" if escaped in "*?[" else escaped
 
-
-def _as_regex(pattern: str) -> re.Pattern[str]:
-    """The paths that ``fnmatch`` of C matches with ``FNM_PATHNAME``."""
-    made = []
-    for part in _PART.finditer(pattern):
-        if part["star"]:
-            made.append("[^/]*")
-        elif part["any"]:
-            made.append("[^/]")
-        elif part["set"]:
-            one = _set_as_regex(part["set"])
-            made.append(f"(?!/)(?!{one})." if part["not"] else f"(?!/){one}")
-        elif part["end"] is not None:
-            made.append("(?!)")  # a backslash that is followed by nothing matches nothing
-        else:
-            made.append(re.escape(part["escaped"] or part["other"]))
-    return re.compile("".join(made), re.DOTALL)
+    return re.sub(r"\\(.)|\[\^", respelled, pattern, flags=re.DOTALL)
 
 
-_MEMBER = re.compile(r"\[:(?P<name>\w+):\]|\\?(?P<low>.)-\\?(?P<high>.)|\\?(?P<one>.)", re.DOTALL)
-
-
-def _set_as_regex(text: str) -> str:
-    """What is between brackets as a group of alternatives, each a set of characters."""
-    found = []
-    for member in _MEMBER.finditer(text):
-        if member["name"]:
-            found.append(f"[{_CLASSES.get(member['name'], '^' + chr(0) + '-' + chr(0x10FFFF))}]")
-        elif member["one"]:
-            found.append(re.escape(member["one"]))
-        elif member["low"] <= member["high"]:  # an empty range matches nothing
-            found.append(f"[{re.escape(member['low'])}-{re.escape(member['high'])}]")
-    return f"(?:{'|'.join(found) or '(?!)'})"
+def _matches(parts: list[str], wanted: list[str]) -> bool:
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
 _LOCAL = Local()
@@ -251,21 +197,6 @@ def filesystem(path: Any) -> tuple[Any, str]:
     return system, place
 
 
-@contextmanager
-def failing_as(path: Any) -> Iterator[None]:
-    """Raise what goes wrong with a file within the block as TensorFlow would.
-
-    Other file systems say that a file is missing without the number that the system gives it.
-    """
-    text = path_text(path)
-    with file_errors(text):
-        try:
-            yield
-        except FileNotFoundError as error:
-            message = f"{text}; No such file or directory"
-            raise errors.NotFoundError(None, None, message) from error
-
-
 _NOT_ONE = "Input filename tensor must be scalar, but had shape: "
 
 
@@ -284,7 +215,7 @@ def read_file(filename: Any, name: str | None = None) -> Tensor:
 def read_bytes(path: Any) -> bytes:
     """The contents of a file, at once."""
     system, place = filesystem(path)
-    with failing_as(path), system.open(place, "rb") as file:
+    with file_errors(path), system.open(place, "rb") as file:
         contents: bytes = file.read()
     return contents
 
@@ -295,7 +226,7 @@ def write_file(filename: Any, contents: Any, name: str | None = None) -> Operati
     def write(step: Any, path: Any, contents: Any) -> None:
         contents = one_text(contents, "Contents tensor must be scalar, but had shape: ")
         system, place = filesystem(one_text(path, _NOT_ONE))
-        with failing_as(path):
+        with file_errors(path):
             if os.path.dirname(place):
                 system.makedirs(os.path.dirname(place), exist_ok=True)
             with system.open(place, "wb") as file:
@@ -343,14 +274,14 @@ def existing_files(pattern: Any) -> Tensor:
 def make_directories(path: Any) -> None:
     """Make a directory and those above it; nothing happens if it is there already."""
     system, place = filesystem(path)
-    with failing_as(path):
+    with file_errors(path):
         system.makedirs(place, exist_ok=True)
 
 
 def glob_files(pattern: Any) -> list[str]:
     """The paths that match a pattern, in order; those of a URL with its protocol."""
     system, place = filesystem(pattern)
-    with failing_as(pattern):
+    with file_errors(pattern):
         found: list[str] = list(system.glob(place))
     if isinstance(system, Local):
         protocol = path_text(pattern).removesuffix(place)

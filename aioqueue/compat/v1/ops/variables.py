@@ -95,7 +95,7 @@ class Variable(Operators[Tensor]):
     It has to be initialised in each session, by `global_variables_initializer` for instance.
 
     `caching_device`, `variable_def`, `expected_shape`, `import_scope`, `constraint`,
-    `use_resource`, `synchronization` and `aggregation` have no effect.
+    `use_resource`, `synchronization` and `aggregation` have no effect: all variables are alike.
     """
 
     def __init__(
@@ -898,8 +898,8 @@ class variable_scope:  # noqa: N801  # TensorFlow's name
 
     A name scope of that name is opened as well.
 
-    `regularizer`, `caching_device`, `partitioner`, `custom_getter`, `use_resource` and `constraint`
-    have no effect.
+    `regularizer`, `caching_device`, `partitioner`, `use_resource` and `constraint` have no effect;
+    `custom_getter` must be None.
     """
 
     def __init__(
@@ -990,8 +990,8 @@ def get_variable(
 ) -> Variable:
     """The variable of that name in the current variable scope: made, or found again.
 
-    `regularizer`, `caching_device`, `partitioner`, `use_resource`, `custom_getter`, `constraint`,
-    `synchronization` and `aggregation` have no effect.
+    `regularizer`, `caching_device`, `partitioner`, `use_resource`, `constraint`, `synchronization`
+    and `aggregation` have no effect; `custom_getter` must be None.
     """
     del regularizer, caching_device, partitioner, use_resource, synchronization, aggregation
     if custom_getter is not None:
