@@ -112,11 +112,8 @@ def _converted(draw: random.Random, kind: _Kind) -> str:
 
 def _filed(draw: random.Random, kind: _Kind) -> str:
     quality = draw.randint(1, 100)
-    seed = draw.randint(1, 99)
     return draw.choice(
         (
-            f"adjust_jpeg_quality(X, {quality})",
-            f"random_jpeg_quality(X, 20, 90, seed={seed})",
             f"decode_jpeg(tf.image.encode_jpeg(X, quality={quality}), channels={kind.channels})",
             f"decode_jpeg(tf.image.encode_jpeg(X, quality={quality}), channels={kind.channels},"
             f" fancy_upscaling={draw.random() < 0.5}, dct_method='INTEGER_ACCURATE')",

@@ -58,6 +58,18 @@ def _identity(op_type: str, input: Any, name: str | None) -> Tensor:
         return op(op_type, [tensor], outputs, _same, name=scope).outputs[0]
 
 
+def identity_n(input: Sequence[Any], name: str | None = None) -> list[Tensor]:
+    """Tensors with the values of others, all of them there before any is used."""
+
+    def kernel(step: Any, *values: Any) -> Any:
+        return values if len(values) > 1 else values[0]
+
+    tensors = [convert_to_tensor(one) for one in input]
+    return op(
+        "IdentityN", tensors, [(one.dtype, one.shape) for one in tensors], kernel, name=name
+    ).outputs
+
+
 def group(*inputs: Any, name: str | None = None) -> Operation:
     """An operation that has run when all of these have."""
     elements = [_element(one) for one in nest.flatten(inputs)]
