@@ -112,8 +112,7 @@ class TestJpeg:
     def test_a_part(self) -> None:
         contents = saved(smooth(), "JPEG", subsampling=0)
         whole, part = run(
-            tf.image.decode_jpeg(contents),
-            tf.image.decode_and_crop_jpeg(contents, [3, 5, 20, 30]),
+            tf.image.decode_jpeg(contents), tf.image.decode_and_crop_jpeg(contents, [3, 5, 20, 30])
         )
         np.testing.assert_array_equal(part, whole[3:23, 5:35])
         for window in ([-1, 0, 2, 2], [0, 0, 0, 2], [39, 0, 2, 2], [0, 45, 1, 6]):

@@ -7,7 +7,6 @@ used here.
 from __future__ import annotations
 
 import errno
-import fnmatch
 import importlib
 import os
 import re
@@ -88,7 +87,7 @@ class Local:
             return [pattern] if exists else []
         found = [beginnings[wild[0] - 1]]
         for number, beginning in enumerate(beginnings[wild[0] :], wild[0]):
-            wanted = _in_python(beginning).split("/")
+            wanted = _as_regex(beginning)
             is_last = number == len(beginnings) - 1
             found = [
                 path
@@ -152,20 +151,50 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-def _in_python(pattern: str) -> str:
-    """A pattern of C in the spelling of `fnmatch`, which has no escapes and negates with ``!``."""
+_PART = re.compile(
+    r"(?P<star>\*+)|(?P<any>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>(?:\]|\[:\w+:\]|\\.|[^\]])(?:\[:\w+:\]|\\.|[^\]])*)\]"
+    r"|\\(?P<escaped>.)|\\(?P<end>)|(?P<other>.)",
+    re.DOTALL,
+)
+_CLASSES = {
+    "alpha": r"^\W\d_", "digit": "0-9", "alnum": r"^\W_", "space": r"\s", "upper": "A-Z",
+    "lower": "a-z", "xdigit": "0-9A-Fa-f", "blank": " \t", "punct": r"!-/:-@\[-`{-~",
+}  # fmt: skip
 
-    def respelled(found: re.Match[str]) -> str:
-        escaped = found[1]
-        if escaped is None:
-            return "[!"
-        return f"[{escaped}]" if escaped in "*?[" else escaped
 
-    return re.sub(r"\\(.)|\[\^", respelled, pattern, flags=re.DOTALL)
+def _as_regex(pattern: str) -> re.Pattern[str]:
+    """The paths that ``fnmatch`` of C matches with ``FNM_PATHNAME``."""
+    made = []
+    for part in _PART.finditer(pattern):
+        if part["star"]:
+            made.append("[^/]*")
+        elif part["any"]:
+            made.append("[^/]")
+        elif part["set"]:
+            one = _set_as_regex(part["set"])
+            made.append(f"(?!/)(?!{one})." if part["not"] else f"(?!/){one}")
+        elif part["end"] is not None:
+            made.append("(?!)")  # a backslash that is followed by nothing matches nothing
+        else:
+            made.append(re.escape(part["escaped"] or part["other"]))
+    return re.compile("".join(made), re.DOTALL)
 
 
-def _matches(parts: list[str], wanted: list[str]) -> bool:
-    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+_MEMBER = re.compile(r"\[:(?P<name>\w+):\]|\\?(?P<low>.)-\\?(?P<high>.)|\\?(?P<one>.)", re.DOTALL)
+
+
+def _set_as_regex(text: str) -> str:
+    """What is between brackets as a group of alternatives, each a set of characters."""
+    found = []
+    for member in _MEMBER.finditer(text):
+        if member["name"]:
+            found.append(f"[{_CLASSES.get(member['name'], '^' + chr(0) + '-' + chr(0x10FFFF))}]")
+        elif member["one"]:
+            found.append(re.escape(member["one"]))
+        elif member["low"] <= member["high"]:  # an empty range matches nothing
+            found.append(f"[{re.escape(member['low'])}-{re.escape(member['high'])}]")
+    return f"(?:{'|'.join(found) or '(?!)'})"
 
 
 _LOCAL = Local()
