@@ -93,7 +93,7 @@ class Local:
                 path
                 for folder in found
                 for path in _listed(folder)
-                if _matches(path.split("/"), wanted) and (is_last or os.path.isdir(_cleaned(path)))
+                if wanted.fullmatch(path) and (is_last or os.path.isdir(_cleaned(path)))
             ]
         return found
 
