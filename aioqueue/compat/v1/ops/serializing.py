@@ -32,23 +32,11 @@ from aioqueue.compat.v1.ops.sparse import (
     sparse_outputs,
 )
 
-NUMBERS = {
-    "float32": 1,
-    "float64": 2,
-    "int32": 3,
-    "uint8": 4,
-    "int16": 5,
-    "int8": 6,
-    "string": 7,
-    "complex64": 8,
-    "int64": 9,
-    "bool": 10,
-    "uint16": 17,
-    "complex128": 18,
-    "float16": 19,
-    "uint32": 22,
-    "uint64": 23,
-}
+_DTYPES = (
+    "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool uint16 complex128 float16"
+    " uint32 uint64"
+)
+NUMBERS = dict(zip(_DTYPES.split(), (*range(1, 11), 17, 18, 19, 22, 23), strict=True))
 """TensorFlow's number of each dtype."""
 
 NAMES = {number: name for name, number in NUMBERS.items()}

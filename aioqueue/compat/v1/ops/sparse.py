@@ -42,18 +42,23 @@ class SparseTensorValue(NamedTuple):
 
 
 class SparseTensor:
-    """A tensor that stores only some elements; the others are zero, or missing."""
+    """A tensor that stores only some elements; the others are zero, or missing.
+
+    `indices`, int64 ``[n, rank]``, say where the `values`, ``[n]``, are in the `dense_shape`.
+    """
 
     _known: TensorShape | None = None
 
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
         with name_scope(None, "SparseTensor", [indices, values, dense_shape]):
-            self._indices = convert_to_tensor(indices, dtypes.int64, name="indices")
-            self._values = convert_to_tensor(values, name="values")
-            self._dense_shape = convert_to_tensor(dense_shape, dtypes.int64, name="dense_shape")
-        places = self._indices.shape.with_rank(2)
-        count = self._values.shape.with_rank(1)
-        rank = self._dense_shape.shape.with_rank(1)
+            self.indices: Tensor = convert_to_tensor(indices, dtypes.int64, name="indices")
+            self.values: Tensor = convert_to_tensor(values, name="values")
+            self.dense_shape: Tensor = convert_to_tensor(
+                dense_shape, dtypes.int64, name="dense_shape"
+            )
+        places = self.indices.shape.with_rank(2)
+        count = self.values.shape.with_rank(1)
+        rank = self.dense_shape.shape.with_rank(1)
         places[0].assert_is_compatible_with(count[0])
         places[1].assert_is_compatible_with(rank[0])
 
@@ -70,24 +75,9 @@ class SparseTensor:
         return cls(*sparse_tensor_value)
 
     @property
-    def indices(self) -> Tensor:
-        """Where the values are: int64 ``[n, rank]``."""
-        return self._indices
-
-    @property
-    def values(self) -> Tensor:
-        """The values: ``[n]``."""
-        return self._values
-
-    @property
-    def dense_shape(self) -> Tensor:
-        """The shape, as a tensor: int64 ``[rank]``."""
-        return self._dense_shape
-
-    @property
     def shape(self) -> TensorShape:
         """What is known of the shape before anything runs."""
-        found = as_shape(shape_value(self._dense_shape))
+        found = as_shape(shape_value(self.dense_shape))
         return found if self._known is None else found.merge_with(self._known)
 
     def note_shape(self, shape: TensorShape) -> SparseTensor:
@@ -102,34 +92,34 @@ class SparseTensor:
     @property
     def dtype(self) -> DType:
         """The type of the values."""
-        return self._values.dtype
+        return self.values.dtype
 
     @property
     def op(self) -> Operation:
         """The operation that makes the values."""
-        return self._values.op
+        return self.values.op
 
     @property
     def graph(self) -> Graph:
         """The graph that it is part of."""
-        return self._indices.graph
+        return self.indices.graph
 
     @property
     def name(self) -> str:
         """The name of the values."""
-        return self._values.name
+        return self.values.name
 
     def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
         """Its value, as from `Tensor.eval`."""
         session = session or default_sessions.top()
         if session is None:
-            return self._values.eval(feed_dict)  # which says what is missing
+            return self.values.eval(feed_dict)  # which says what is missing
         return session.run(self, feed_dict)
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """Indices, values and dense shape."""
-        return self._indices, self._values, self._dense_shape
+        return self.indices, self.values, self.dense_shape
 
     def __repr__(self) -> str:
         indices, values, shape = self.parts

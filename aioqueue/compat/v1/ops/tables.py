@@ -294,12 +294,7 @@ class _Table:
     def __init__(self, key_dtype: DType, value_dtype: DType, name: str) -> None:
         self.key_dtype = key_dtype
         self.value_dtype = value_dtype
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        return self._name
+        self.name = name
 
     def lookup(self, keys: Any, name: str | None = None) -> Any:
         """The values of some keys: a tensor of their shape, or a sparse one for sparse ones."""
@@ -332,7 +327,7 @@ class _Table:
     ) -> Tensor:
         # What finds values is named after the method.
         label = "Lookup" if kind == "Find" else kind
-        with name_scope(name, f"{self._name}_{label}", inputs) as scope:
+        with name_scope(name, f"{self.name}_{label}", inputs) as scope:
             made = default_graph.op(f"LookupTable{kind}V2", inputs, [output], kernel, name=scope)
             return made.outputs[0]
 
@@ -369,23 +364,12 @@ class HashTable(_Table):
     ) -> None:
         del shared_name
         super().__init__(initializer.key_dtype, initializer.value_dtype, name or "hash_table")
-        self._default = convert_to_tensor(default_value, self.value_dtype, name="Const")
+        self.default_value = convert_to_tensor(default_value, self.value_dtype, name="Const")
         with name_scope(name, "hash_table", []) as scope:
-            self._name = scope.rstrip("/").rpartition("/")[2]
-        self._init: Operation = initializer.initialize(self)
-        add_to_collection(GraphKeys.TABLE_INITIALIZERS, self._init)
-
-    @property
-    def init(self) -> Operation:
-        """The op that fills it."""
-        return self._init
-
-    initializer = init
-
-    @property
-    def default_value(self) -> Tensor:
-        """The value of all keys that it has not."""
-        return self._default
+            self.name = scope.rstrip("/").rpartition("/")[2]
+        self.init: Operation = initializer.initialize(self)
+        self.initializer = self.init
+        add_to_collection(GraphKeys.TABLE_INITIALIZERS, self.init)
 
     def _contents(self, step: Any) -> _Contents:
         found: _Contents = step.resources.get_or_create(("table", self), _Contents)
@@ -416,7 +400,9 @@ class HashTable(_Table):
             pairs = self.pairs(step)
             return _looked_up(keys, lambda key: pairs.get(key, default), self.value_dtype)
 
-        return self._op("Find", [keys, self._default], (self.value_dtype, keys.shape), kernel, name)
+        return self._op(
+            "Find", [keys, self.default_value], (self.value_dtype, keys.shape), kernel, name
+        )
 
     def count(self, step: Any) -> int:
         return len(self._contents(step).pairs or ())

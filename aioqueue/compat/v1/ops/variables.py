@@ -589,23 +589,19 @@ class Initializer:
         self.dtype = as_dtype(dtype)
 
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        """The initial value.
-
-        `partition_info` has no effect.
-        """
+        """The initial value; `partition_info` has no effect."""
         dims = [int(one or 0) for one in as_shape(shape).as_list()]
-        return self.make(dims, self.dtype if dtype is None else as_dtype(dtype))
+        made: Tensor = self._make(dims, self.dtype if dtype is None else as_dtype(dtype))
+        return made
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value, for `__call__`."""
+    def _make(self, shape: list[int], dtype: DType) -> Any:
         raise NotImplementedError
 
 
 class Zeros(Initializer):
     """Zeros."""
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value."""
+    def _make(self, shape: list[int], dtype: DType) -> Any:
         fill = b"" if dtype is dtypes.string else 0
         return constant(np.full(shape, fill, dtype.numpy), dtype, name="zeros")
 
@@ -613,8 +609,7 @@ class Zeros(Initializer):
 class Ones(Initializer):
     """Ones."""
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value."""
+    def _make(self, shape: list[int], dtype: DType) -> Any:
         return constant(np.ones(shape, dtype.numpy), dtype, name="ones")
 
 
@@ -628,8 +623,7 @@ class Constant(Initializer):
         self.value = value
         self._verify_shape = verify_shape
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value."""
+    def _make(self, shape: list[int], dtype: DType) -> Any:
         return constant(np.asarray(self.value), dtype, shape=shape, verify_shape=self._verify_shape)
 
 
@@ -646,12 +640,8 @@ class RandomUniform(Initializer):
         super().__init__(dtype)
         self.minval, self.maxval, self.seed = minval, maxval, seed
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value."""
-        made: Tensor = random.random_uniform(
-            shape, self.minval, self.maxval, dtype=dtype, seed=self.seed
-        )
-        return made
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return random.random_uniform(shape, self.minval, self.maxval, dtype=dtype, seed=self.seed)
 
 
 class RandomNormal(Initializer):
@@ -667,23 +657,15 @@ class RandomNormal(Initializer):
         super().__init__(dtype)
         self.mean, self.stddev, self.seed = mean, stddev, seed
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value."""
-        made: Tensor = random.random_normal(
-            shape, self.mean, self.stddev, dtype=dtype, seed=self.seed
-        )
-        return made
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return random.random_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
 
 
 class TruncatedNormal(RandomNormal):
     """Normally distributed numbers, none further than two deviations from the mean."""
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value."""
-        made: Tensor = random.truncated_normal(
-            shape, self.mean, self.stddev, dtype=dtype, seed=self.seed
-        )
-        return made
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return random.truncated_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
 
 
 class VarianceScaling(Initializer):
@@ -707,17 +689,16 @@ class VarianceScaling(Initializer):
             raise ValueError(f"Invalid `distribution` argument: {distribution}")
         self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
 
-    def make(self, shape: list[int], dtype: dtypes.DType) -> Tensor:
-        """The initial value."""
+    def _make(self, shape: list[int], dtype: DType) -> Any:
         variance = self.scale / max(1.0, _fan(shape, self.mode))
         if self.distribution == "uniform":
             limit = math.sqrt(3.0 * variance)
-            return RandomUniform(-limit, limit, self.seed).make(shape, dtype)
+            return RandomUniform(-limit, limit, self.seed)._make(shape, dtype)
         if self.distribution == "untruncated_normal":
-            return RandomNormal(0.0, math.sqrt(variance), self.seed).make(shape, dtype)
+            return RandomNormal(0.0, math.sqrt(variance), self.seed)._make(shape, dtype)
         # Cutting the tails off leaves this share of the standard deviation.
         stddev = math.sqrt(variance) / 0.87962566103423978
-        return TruncatedNormal(0.0, stddev, self.seed).make(shape, dtype)
+        return TruncatedNormal(0.0, stddev, self.seed)._make(shape, dtype)
 
 
 class GlorotUniform(VarianceScaling):
@@ -772,45 +753,25 @@ class VariableScope:
         dtype: Any = dtypes.float32,
         name_scope: str = "",
     ) -> None:
-        self._reuse = reuse
-        self._name = name
-        self._initializer = initializer
-        self._dtype = as_dtype(dtype)
-        self._name_scope = name_scope
+        self.reuse = reuse
+        self.name = name
+        self.initializer = initializer
+        self.dtype: DType = as_dtype(dtype)
+        self.name_scope = name_scope
         self._counts: dict[str, int] = {}
-
-    @property
-    def name(self) -> str:
-        """The prefix of variables' names."""
-        return self._name
 
     @property
     def original_name_scope(self) -> str:
         """The name scope that was opened with it, with a ``/`` at its end."""
-        return f"{self._name_scope}/" if self._name_scope else ""
-
-    @property
-    def reuse(self) -> Any:
-        """Whether variables are found, made, or either."""
-        return self._reuse
-
-    @property
-    def initializer(self) -> Any:
-        """What makes initial values, if a variable is not given its own."""
-        return self._initializer
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype of variables that are not given one."""
-        return self._dtype
+        return f"{self.name_scope}/" if self.name_scope else ""
 
     def reuse_variables(self) -> None:
         """From now on variables are only found."""
-        self._reuse = True
+        self.reuse = True
 
     def set_initializer(self, initializer: Any) -> None:
         """Set what makes initial values, if a variable is not given its own."""
-        self._initializer = initializer
+        self.initializer = initializer
 
     def global_variables(self) -> list[Any]:
         """The global variables of this scope."""
@@ -825,7 +786,7 @@ class VariableScope:
         return get_default_graph().get_collection(GraphKeys.TRAINABLE_VARIABLES, self._prefix())
 
     def _prefix(self) -> str:
-        return f"{self._name}/" if self._name else ""
+        return f"{self.name}/" if self.name else ""
 
     def full_name(self, name: str) -> str:
         """The name of a variable in this scope."""
@@ -840,27 +801,17 @@ class VariableScope:
     def within(self, name: str, reuse: Any, initializer: Any, dtype: Any) -> VariableScope:
         """A scope within this one, which inherits what it is not given."""
         return VariableScope(
-            self._reuse if not reuse and self._reuse else reuse,
+            reuse or self.reuse or reuse,
             self.full_name(name),
-            self._initializer if initializer is None else initializer,
-            self._dtype if dtype is None else dtype,
+            self.initializer if initializer is None else initializer,
+            self.dtype if dtype is None else dtype,
         )
 
-    def opened(self, reuse: Any, initializer: Any, dtype: Any) -> VariableScope:
+    def opened(self, *settings: Any) -> VariableScope:
         """This scope entered again, perhaps with other settings."""
-        made = VariableScope(
-            reuse or self._reuse,
-            self._name,
-            self._initializer if initializer is None else initializer,
-            self._dtype if dtype is None else dtype,
-            self._name_scope,
-        )
-        made._counts = self._counts
+        made = self.within("", *settings)
+        made.name, made.name_scope, made._counts = self.name, self.name_scope, self._counts
         return made
-
-    def note_name_scope(self, name: str) -> None:
-        """Remember the name scope that was opened with it."""
-        self._name_scope = name
 
 
 class _Store:
@@ -956,7 +907,7 @@ class variable_scope:  # noqa: N801  # TensorFlow's name
         if self._opens_names and label:
             opened = stack.enter_context(graph.name_scope(label))
             if not isinstance(self._given, VariableScope):
-                scope.note_name_scope(opened.rstrip("/"))
+                scope.name_scope = opened.rstrip("/")
         stack.callback(setattr, store, "scope", outer)
         store.scope = scope
         self._entered.append(stack)
