@@ -615,20 +615,17 @@ class CsvKernel:
             ]
             return tuple(found) if len(found) > 1 else found[0]
         texts = records.ravel().tolist()
-        at_once = self._at_once(texts, defaults)
-        if at_once is not None:
-            found = [column.reshape(records.shape) for column in at_once]
-            return tuple(found) if len(found) > 1 else found[0]
-        # One record after another: slower, and it finds out which field is wrong.
-        rows = [
-            self._values(self._fields(text, row), defaults, row) for row, text in enumerate(texts)
-        ]
-        columns = []
-        for place, kind in enumerate(self._kinds):
-            column = np.empty(len(rows), kind.numpy)
-            column[:] = [row[place] for row in rows]
-            columns.append(column.reshape(records.shape))
-        return tuple(columns) if len(columns) > 1 else columns[0]
+        columns = self._at_once(texts, defaults)
+        if columns is None:
+            # One record after another: slower, and it finds out which field is wrong.
+            rows = [
+                self._values(self._fields(text, at), defaults, at) for at, text in enumerate(texts)
+            ]
+            columns = [np.empty(len(rows), kind.numpy) for kind in self._kinds]
+            for place, column in enumerate(columns):
+                column[:] = [row[place] for row in rows]
+        found = [column.reshape(records.shape) for column in columns]
+        return tuple(found) if len(found) > 1 else found[0]
 
     def _at_once(self, texts: list[bytes], defaults: Sequence[Any]) -> list[NDArray[Any]] | None:
         """The columns of plain records, each read by one call; None if a record is not plain."""
@@ -648,32 +645,25 @@ class CsvKernel:
             return None
         columns = []
         for texts_of, kind, default in zip(fields, self._kinds, defaults, strict=True):
-            column = self._column(texts_of, kind, default)
-            if column is None:
+            if (column := self._column(texts_of, kind, default)) is None:
                 return None
             columns.append(column)
         return columns
 
     def _column(self, texts: tuple[bytes, ...], kind: DType, default: Any) -> NDArray[Any] | None:
-        if any(empty in texts for empty in self._empty):
+        empty: list[bool] = []
+        if any(one in texts for one in self._empty):
             if np.size(default) == 0:
                 return None
-            filler = array(default).item()
-            places = [place for place, text in enumerate(texts) if text in self._empty]
-            there = tuple(text for text in texts if text not in self._empty)
-            found = self._column(there, kind, default) if there else np.empty(0, kind.numpy)
-            if found is None:
-                return None
-            mask = np.ones(len(texts), np.bool_)
-            mask[places] = False
-            column = np.empty(len(texts), kind.numpy)
-            column[:] = filler
-            column[mask] = found
-            return column
-        if kind is not dtypes.string:
-            return parse_column(texts, kind)
-        column = np.empty(len(texts), object)
-        column[:] = texts
+            empty = [text in self._empty for text in texts]
+            texts = tuple(
+                b"0" if is_empty else text for text, is_empty in zip(texts, empty, strict=True)
+            )
+        strings = np.empty(len(texts), object)
+        strings[:] = texts
+        column = strings if kind is dtypes.string else parse_column(texts, kind)
+        if empty and column is not None:
+            column[empty] = array(default).item()
         return column
 
     def _values(self, fields: list[bytes], defaults: Sequence[Any], row: int) -> list[Any]:
