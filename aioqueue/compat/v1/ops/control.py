@@ -20,7 +20,6 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.errors import InvalidArgumentError
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.effects import Assert, c_name
 
@@ -126,9 +125,7 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tenso
     wanted = _described(kind, static)
 
     def kernel(step: Any) -> Any:
-        raise InvalidArgumentError(
-            None, None, f"You must feed a value for placeholder tensor '{made.name}' with {wanted}"
-        )
+        raise invalid(f"You must feed a value for placeholder tensor '{made.name}' with {wanted}")
 
     made = op("Placeholder", (), [(kind, static)], kernel, name=name)
     return made.outputs[0]
@@ -214,6 +211,7 @@ def _returned(body: Body, results: Sequence[Any], dtype: Sequence[DType | None])
             if isinstance(one, Operation):
                 body.outputs.append(one)
                 if one.body is not body:
+                    # What is outside runs in any case, and before: the body only waits for it.
                     body.controls[one] = None
             else:
                 tensor = convert_to_tensor(one, wanted)
@@ -300,9 +298,7 @@ def _branch(condition: Tensor, functions: Sequence[Any], strict: bool) -> Any:
 
 def _truth(value: Any) -> bool:
     if np.ndim(value):
-        raise InvalidArgumentError(
-            None, None, f"The condition must be a scalar, but it has shape {list(np.shape(value))}"
-        )
+        raise invalid(f"The condition must be a scalar, but it has shape {list(np.shape(value))}")
     return bool(value)
 
 
@@ -445,6 +441,7 @@ def _loop(
         left = int(values[count]) if len(values) > count else -1
         while left and _truth(test.run(step, current, captured)[0]):
             current = again.run(step, current, captured)
+            # A condition that stays true would outlive the session that is closed meanwhile.
             step.check()
             left -= 1
         return current
@@ -589,6 +586,7 @@ class _Side:
     def run(self, step: Any, values: Sequence[Any]) -> list[Any] | None:
         """Its value, in a list; None if it is dead."""
         count = len(self._switched)
+        # One switch that chose its other side makes all dead that is made of this one.
         for one, chosen in zip(self._switched, values[:count], strict=True):
             if bool(chosen) is not one.op.attrs["side"]:
                 return None

@@ -17,8 +17,7 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import unknown_shape
-from aioqueue.compat.v1.errors import InvalidArgumentError
-from aioqueue.compat.v1.ops.building import call_python
+from aioqueue.compat.v1.ops.building import call_python, invalid
 
 _ESCAPES: Final = {
     ord(one): f"\\{letter}" for one, letter in zip("\n\r\t\"'\\", "nrt\"'\\", strict=True)
@@ -89,7 +88,7 @@ def Assert(  # noqa: N802  # TensorFlow's name
         def kernel(step: Any, holds: Any, *found: Any) -> None:
             if not np.all(holds):
                 texts = " ".join(summarize_value(one, most) for one in found)
-                raise InvalidArgumentError(None, None, f"assertion failed: {texts}")
+                raise invalid(f"assertion failed: {texts}")
 
         with name_scope("Assert") as scope:
             tested = convert_to_tensor(condition, dtypes.bool, name="condition")
@@ -208,9 +207,8 @@ def py_func(
     becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`, StopIteration an
     `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
     `ResourceExhaustedError`, everything else an `UnknownError`. That includes an `OpError` of a
-    session which the function runs: the end of *its* input is not the end of yours.
-
-    `stateful` has no effect.
+    session which the function runs: the end of *its* input is not the end of yours. `stateful` has
+    no effect.
     """
     del stateful
     if not callable(func):
@@ -220,13 +218,11 @@ def py_func(
     token = f"pyfunc_{next(_tokens)}"
 
     def kernel(step: Any, *values: Any) -> Any:
-        results = _several(call_python(func, *[_own(one) for one in values]))
+        made = call_python(func, *[_writable(one) for one in values])
+        results = () if made is None else made if isinstance(made, list | tuple) else (made,)
         if len(results) != len(promised):
-            raise InvalidArgumentError(
-                None,
-                None,
-                f"{token} returns {len(results)} values, but expects to see {len(promised)} "
-                "values.",
+            raise invalid(
+                f"{token} returns {len(results)} values, but expects to see {len(promised)} values."
             )
         checked = tuple(
             _checked(index, one, dtype, token)
@@ -250,24 +246,15 @@ def numpy_function(
     stateful: bool = True,
     name: str | None = None,
 ) -> Any:
-    """The same as `py_func`, under its later name.
-
-    `stateful` has no effect.
-    """
+    """The same as `py_func`, under its later name."""
     return py_func(func, inp, Tout, stateful, name)
 
 
-def _own(value: Any) -> Any:
+def _writable(value: Any) -> Any:
     """An array that the function may change."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()
     return value
-
-
-def _several(result: Any) -> Sequence[Any]:
-    if result is None:
-        return ()
-    return result if isinstance(result, list | tuple) else (result,)
 
 
 def _checked(index: int, value: Any, dtype: DType, token: str) -> Any:
@@ -275,11 +262,9 @@ def _checked(index: int, value: Any, dtype: DType, token: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         found = dtypes.as_dtype(value.dtype)
         if found is not dtype:
-            raise InvalidArgumentError(
-                None,
-                None,
-                f"{index}-th value returned by {token} is "
-                f"{c_name(found)}, but expects {c_name(dtype)}",
+            raise invalid(
+                f"{index}-th value returned by {token} is {c_name(found)}, but expects"
+                f" {c_name(dtype)}"
             )
         if value.dtype.kind != "O" and value.dtype.kind not in "SU":
             # The function may keep the array and change it later.

@@ -1,4 +1,4 @@
-"""Files: on this machine, or wherever a URL says and fsspec, an extra, can look.
+"""Files: on this machine, or behind a URL that fsspec, an extra, can open.
 
 A path is local unless it has a ``://`` in it. `Local` has, of fsspec's methods, those that are
 used here.
@@ -129,7 +129,7 @@ _WILDCARD = re.compile(r"[*?\[\\]")
 
 
 def _folder_of(path: str) -> str:
-    """The folder of a path: what is before its last ``/``, which alone is a folder."""
+    """The folder of a path: what is before its last ``/``, or the root."""
     before, slash, _ = path.rpartition("/")
     return before or slash
 

@@ -365,7 +365,7 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
                 f" has {math.prod(sizes)}. input_shape={shape_text(dense_shape.tolist())}"
                 f" output_shape={shape_text(sizes)}"
             )
-        # As in TensorFlow, nobody looks whether indices are within bounds.
+        # As in TensorFlow, indices may be out of bounds here.
         left = indices @ strides(dense_shape.tolist())
         places = np.empty((len(indices), len(sizes)), np.int64)
         for axis, stride in enumerate(strides(sizes)):
@@ -388,7 +388,7 @@ def strides(sizes: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _reshaped(given: TensorShape, wanted: Tensor) -> TensorShape | None:
-    """What is known of a new shape; None if it tells nothing of sizes."""
+    """What is known of a new shape; None if it says nothing of sizes."""
     count, sizes = given.num_elements(), shape_value(wanted)
     if count is None or sizes is None:
         return None

@@ -87,7 +87,7 @@ def _rounded_once(text: bytes, number: float) -> float:
 
 
 def parse_column(texts: tuple[bytes, ...], dtype: DType) -> NDArray[Any] | None:
-    """The numbers that many texts mean, all at once; None if one of them needs a closer look."""
+    """The numbers that many texts mean, all at once; None if one must be read by itself."""
     reader: Any = float if dtype.is_floating else int
     try:
         numbers = np.fromiter(
@@ -287,7 +287,7 @@ def string_split(
     result_type: str = "SparseTensor",
     name: str | None = None,
 ) -> SparseTensor:
-    """The pieces of each string of a vector."""
+    """The pieces of each string of a vector, sparse: there are no ragged tensors here."""
     given = sep if delimiter is None else delimiter
 
     def pieces(text: bytes, delimiters: bytes) -> list[bytes]:
@@ -308,7 +308,7 @@ def string_split_v2(
     source: Any = None,
     name: str | None = None,
 ) -> SparseTensor:
-    """The pieces of each string, as `str.split` makes them; ``tf.strings.split``."""
+    """The pieces of each string, as `str.split` makes them; sparse, as of `string_split`."""
 
     def pieces(text: bytes, separator: bytes) -> list[bytes]:
         return text.split(separator or None, maxsplit)

@@ -68,6 +68,7 @@ class Cell:
 
     def write(self, value: Any) -> Any:
         """Set the value, to a copy that nobody else can change."""
+        # The copy is made before the lock is taken: increments of other threads wait for that.
         kept = freeze(np.array(value) if isinstance(value, np.ndarray) else value)
         with self._lock:
             self._value = kept
@@ -75,6 +76,7 @@ class Cell:
 
     def change(self, name: str, function: Callable[[Any], Any]) -> Any:
         """Set the value to a function of it, at once for all other threads."""
+        # A thread that reads between another's read and write would lose one of two increments.
         with self._lock:
             self._value = kept = freeze(function(self.read(name)))
         return kept
@@ -743,7 +745,7 @@ AUTO_REUSE: Final = _AutoReuse()
 
 
 class VariableScope:
-    """Where `get_variable` looks: a prefix of names, and whether variables are found or made."""
+    """What `get_variable` goes by: a prefix of names, and whether variables are found or made."""
 
     def __init__(
         self,

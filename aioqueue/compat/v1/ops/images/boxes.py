@@ -331,7 +331,7 @@ class _Limits:
     may_lack_boxes: bool
 
     def whole(self, height: int, width: int) -> list[Box]:
-        """The boxes to look for if none was given."""
+        """The boxes to show if none was given."""
         if not self.may_lack_boxes:
             raise invalid(
                 "No bounding boxes provided as input. One must enable"

@@ -266,7 +266,7 @@ def decode_and_crop_jpeg(
     """A part of the picture in a JPEG file.
 
     The first and the last column may differ from TensorFlow's by a few levels where a file keeps
-    colours for several pixels: it does not look beyond the window there.
+    colours for several pixels: it does not read beyond the window there.
     """
     decode = _decoding(
         channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels

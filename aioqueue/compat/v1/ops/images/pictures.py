@@ -54,7 +54,7 @@ def one_or_many(image: Tensor) -> Dims:
 
 
 def one_as_batch(image: Tensor) -> Dims:
-    """The static shape, where TensorFlow makes a batch of a single picture before it looks."""
+    """The static shape, where TensorFlow makes a batch of a single picture before it checks."""
     shape = image.shape.as_tuple()
     if shape is None:
         return None
