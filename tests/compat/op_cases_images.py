@@ -220,16 +220,16 @@ def encoding() -> None:
                     dct_method=method, fancy_upscaling=fancy,
                 )  # fmt: skip
         for ratio in (2, 4, 8):
-            case(
-                f"image jpeg ratio {channels} {ratio}",
-                lambda tf, g=large, r=ratio: tf.image.decode_jpeg(tf.image.encode_jpeg(g), ratio=r)[
-                    :4, :5
-                ],
-            )
-        case(
-            f"image jpeg shape {channels}",
-            lambda tf, g=given: tf.image.extract_jpeg_shape(tf.image.encode_jpeg(g)),
-        )
+
+            def small(tf: Any, given: Any = large, ratio: int = ratio) -> Any:
+                return tf.image.decode_jpeg(tf.image.encode_jpeg(given), ratio=ratio)[:4, :5]
+
+            case(f"image jpeg ratio {channels} {ratio}", small)
+
+        def sizes(tf: Any, given: Any = given) -> Any:
+            return tf.image.extract_jpeg_shape(tf.image.encode_jpeg(given))
+
+        case(f"image jpeg shape {channels}", sizes)
         plain = as_jpeg(given, chroma_downsampling=False)
         picture(f"jpeg cropped {channels}", "decode_and_crop_jpeg", plain, [1, 2, 2, 3])
         picture(f"jpeg as {channels}", "decode_jpeg", as_jpeg(given), channels=4 - channels)

@@ -218,6 +218,13 @@ Q: Any = tf  # what is called with what it refuses
         (lambda p: Q.while_loop(1, int, [0]), TypeError, "'cond' must be callable"),
         (lambda p: tf.while_loop(bool, int, []), ValueError, "'loop_vars' must be provided"),
         (lambda p: tf.while_loop(lambda i: p, lambda i: 1.0, [0]), Exception, "float|1.0"),
+        (lambda p: Q.map_fn(1, [1]), TypeError, "fn must be callable."),
+        (lambda p: tf.map_fn(bool, []), ValueError, "elems: got none"),
+        (
+            lambda p: tf.map_fn(lambda n: (n, n), tf.zeros([1])),
+            ValueError,
+            "returned 2 tensors; expected 1",
+        ),
         (lambda p: tf.Assert(1, []), TypeError, "Expected bool"),
         (lambda p: tf.print(p, output_stream="somewhere"), ValueError, "output_stream"),
         (lambda p: Q.py_func(5, [], tf.int32), TypeError, "func: got 5"),
@@ -381,6 +388,53 @@ class TestWhileLoop:
         sess.close()
         with pytest.raises(tf.errors.CancelledError, match="Run call was cancelled"):
             step.result()
+
+
+class TestRows:
+    """A function of each row, and of what has been accumulated."""
+
+    def test_each_row(self, sess: Any) -> None:
+        x, by = tf.constant([[1, 2], [3, 4], [5, 6]]), tf.placeholder_with_default(10, [])
+        squares = tf.map_fn(lambda row: row * row + by, x)
+        assert squares.shape.as_list() == [3, 2]
+        assert sess.run(squares).tolist() == [[11, 14], [19, 26], [35, 46]]
+        rows = {"a": x, "b": tf.constant(["p", "q", "r"])}
+        kinds = {"sum": tf.int32, "b": tf.string}
+        both = tf.map_fn(
+            lambda r: {"sum": tf.reduce_sum(r["a"]), "b": r["b"]}, rows, kinds, infer_shape=False
+        )
+        assert both["sum"].shape.ndims is None
+        found = sess.run(both)
+        assert (found["sum"].tolist(), found["b"].tolist()) == ([3, 7, 11], [b"p", b"q", b"r"])
+        assert sess.run(tf.map_fn(lambda one: one, tf.zeros([0, 2]))).shape == (0, 2)
+
+    def test_accumulated(self, sess: Any) -> None:
+        x = tf.constant([1, 2, 3])
+        made = [
+            tf.foldl(lambda a, n: a * 10 + n, x),
+            tf.foldr(lambda a, n: a * 10 + n, x, 0),
+            tf.scan(lambda a, n: a + n, x),
+            tf.scan(lambda a, n: a + n, x, 10, reverse=True),
+        ]
+        assert [np.asarray(one).tolist() for one in sess.run(made)] == [
+            *(123, 321, [1, 3, 6], [16, 15, 13]),
+        ]
+        pair = tf.foldl(lambda a, n: (a[0] + n, a[1] * n), x, (0, 1))
+        assert sess.run(pair) == (6, 6)
+
+    def test_rows_that_do_not_fit(self, sess: Any) -> None:
+        x, some = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int32, [None])
+        for made, fed, message in (
+            (
+                tf.map_fn(lambda r: r[0] + r[1], (x, some), tf.int32),
+                {x: [1], some: []},
+                "in length",
+            ),
+            (tf.map_fn(lambda n: tf.zeros([n]), x, tf.float32), {x: [1, 2]}, "differ in shape"),
+            (tf.foldl(lambda a, n: a + n, x), {x: []}, "got no rows"),
+        ):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                sess.run(made, fed)
 
 
 class TestAssert:
