@@ -166,7 +166,6 @@ class _Part:
         self.given = (*arguments, *body.captures)
 
     def run(self, step: Any, arguments: Sequence[Any], captured: Mapping[Tensor, Any]) -> list[Any]:
-        """Run it once; returns the values of its outputs."""
         values = [*arguments, *(captured[one] for one in self.body.captures)]
         results: list[Any] = step.run_body(self.body.outputs, self.given, values)
         return results

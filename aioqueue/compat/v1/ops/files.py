@@ -53,8 +53,6 @@ def file_errors(path: Any) -> Iterator[None]:
 
 
 class Local:
-    """The files of this machine."""
-
     def open(self, path: str, mode: str) -> Any:
         return open(path, mode)
 
@@ -206,7 +204,6 @@ def path_text(path: Any) -> str:
 
 
 def is_local(path: Any) -> bool:
-    """Whether a path leads to the files of this machine."""
     text = path_text(path)
     return "://" not in text or text.startswith("file://")
 
@@ -242,7 +239,6 @@ def read_file(filename: Any, name: str | None = None) -> Tensor:
 
 
 def read_bytes(path: Any) -> bytes:
-    """The contents of a file, at once."""
     system, place = filesystem(path)
     with file_errors(path), system.open(place, "rb") as file:
         contents: bytes = file.read()

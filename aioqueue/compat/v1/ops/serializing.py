@@ -51,7 +51,6 @@ HALF = 13
 
 
 def encode_tensor(value: Any, *, packed_strings: bool = False) -> bytes:
-    """A serialized ``TensorProto``."""
     given = array(value)
     dtype = dtypes.as_dtype(given.dtype)
     dims = b"".join(_field(DIM, _varint(SIZE << 3) + _varint(size)) for size in given.shape)
@@ -80,7 +79,6 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def decode_tensor(data: bytes) -> tuple[DType, NDArray[Any]]:
-    """The dtype and the array that a serialized ``TensorProto`` has."""
     try:
         return _decoded(data)
     except (ValueError, IndexError, KeyError, struct.error) as error:
@@ -109,7 +107,6 @@ def _decoded(data: bytes) -> tuple[DType, NDArray[Any]]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """The fields of a message: number, wire type and content."""
     place = 0
     while place < len(data):
         key, place = _read_varint(data, place)

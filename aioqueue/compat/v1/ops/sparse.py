@@ -177,7 +177,6 @@ def sparse_tensor_to_dense(
 
 
 def as_sparse(value: Any) -> SparseTensor:
-    """A `SparseTensor` of one, or of the value of one."""
     if isinstance(value, SparseTensor):
         return value
     if isinstance(value, SparseTensorValue):
@@ -292,7 +291,6 @@ def sparse_output(
     function: Callable[..., Any],
     count: int | None = None,
 ) -> SparseTensor:
-    """Add the op, whose one result is sparse."""
     return SparseTensor(*op.outputs(sparse_outputs(dtype, rank, count), Pure(function)))
 
 
@@ -454,7 +452,6 @@ def sparse_concat(
 
 
 def _joined_shape(shapes: Sequence[TensorShape], axis: int, expands: bool) -> TensorShape:
-    """What is known of the shape of sparse tensors that are joined."""
     sizes = [shape.as_tuple() for shape in shapes]
     known = [one for one in sizes if one is not None and None not in one]
     if len(known) < len(sizes) or len({len(one) for one in known}) > 1:

@@ -28,7 +28,6 @@ _SEED = 81
 
 
 def fingerprint64(text: bytes) -> int:
-    """A number of 64 bits for a string."""
     size = len(text)
     if size <= 16:
         return _up_to_16(text, size)
@@ -113,7 +112,6 @@ State = tuple[int, int, int, tuple[int, int], tuple[int, int]]
 
 
 def _round(text: bytes, place: int, state: State, factor: int, weight: int) -> State:
-    """One round over 64 bytes."""
     x, y, z, v, w = state
     x = _turned(x + y + v[0] + _word(text, place + 8), 37) * factor & _MASK
     y = _turned(y + v[1] + _word(text, place + 48), 42) * factor & _MASK
@@ -289,8 +287,6 @@ class TextFileInitializer(_Initializer):
 
 
 class _Table:
-    """What all tables have in common: lookup, size, names, dtypes."""
-
     def __init__(self, key_dtype: DType, value_dtype: DType, name: str) -> None:
         self.key_dtype = key_dtype
         self.value_dtype = value_dtype
@@ -319,7 +315,6 @@ class _Table:
         raise NotImplementedError
 
     def count(self, step: Any) -> int:
-        """How many keys it has in a step."""
         raise NotImplementedError
 
     def _op(

@@ -46,7 +46,6 @@ _HALF = 0x10000000
 
 
 def parse_number(text: bytes, dtype: DType) -> Any:
-    """The number that a text means."""
     if b"_" in text:
         raise ValueError(text)  # Python's own way of writing numbers
     limits = _LIMITS.get(dtype.name)
@@ -581,8 +580,6 @@ def _default(given: Any) -> Any:
 
 
 class CsvKernel:
-    """The kernel of `decode_csv`."""
-
     __slots__ = ("_columns", "_delimiter", "_empty", "_kinds", "_marks", "_quotes")
 
     def __init__(
@@ -604,7 +601,6 @@ class CsvKernel:
         self._kinds = kinds
 
     def __call__(self, records: Any, *defaults: Any) -> Any:
-        """The columns."""
         if len(self._delimiter) != 1:
             raise invalid("field_delim should be only 1 char")
         if isinstance(records, bytes):
@@ -667,7 +663,6 @@ class CsvKernel:
         return column
 
     def _values(self, fields: list[bytes], defaults: Sequence[Any], row: int) -> list[Any]:
-        """What the fields of a record mean."""
         values: list[Any] = []
         for column, (field, kind) in enumerate(zip(fields, self._kinds, strict=True)):
             if field in self._empty:

@@ -55,11 +55,9 @@ class Cell:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a value."""
         return self._value is not None
 
     def read(self, name: str) -> Any:
-        """The value."""
         if self._value is None:
             raise FailedPreconditionError(
                 None, None, f"Attempting to use uninitialized value {name}"
@@ -83,7 +81,6 @@ class Cell:
 
 
 def variable_cell(step: Any, variable: Operation) -> Cell:
-    """What holds a variable in the session of a step."""
     container = variable.attrs["container"]
     found: Cell = step.resources.get_or_create(
         ("variable", variable.name), Cell, container=container
@@ -497,8 +494,6 @@ def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
 
 
 class _Listing(Protocol):
-    """What lists the variables of a collection."""
-
     def __call__(self, scope: str | None = None) -> list[Any]:
         """Those of the default graph; those whose names match `scope`."""
 

@@ -203,8 +203,6 @@ Box = tuple[int, int, int, int]
 
 
 class SampleDistortedBoundingBoxV2(NamedTuple):
-    """What `sample_distorted_bounding_box` returns."""
-
     begin: Tensor
     size: Tensor
     bboxes: Tensor
@@ -280,7 +278,6 @@ def _positive_range(
 
 
 def _in_pixels(boxes: NDArray[np.float32], height: int, width: int) -> list[Box]:
-    """The boxes of all pictures, in pixels."""
     flat = boxes.reshape(-1, 4)
     for one in flat.ravel():
         if not 0 <= one <= 1:
@@ -323,8 +320,6 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Limits:
-    """What parts may be sampled."""
-
     aspect: tuple[np.float32, np.float32]
     area: tuple[np.float32, np.float32]
     attempts: int

@@ -36,7 +36,6 @@ MAX_PIXELS: Final = 2**27
 
 
 def pillow() -> Any:
-    """Pillow's module ``Image``."""
     try:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError as error:
@@ -55,7 +54,6 @@ def simplejpeg() -> Any:
 
 
 def check_pixels(pixels: int, most: int | None) -> None:
-    """Check the size of a picture before its pixels are decoded."""
     if most is not None and pixels > most:
         raise invalid(
             f"max_pixels: got a picture of {pixels} pixels; expected at most {most} (pass a larger"
@@ -112,7 +110,6 @@ class Header(NamedTuple):
 
 
 def header_of(contents: bytes) -> Header:
-    """Read a file's header."""
     place, from_adobe = 2, False
     while contents.startswith(b"\xff\xd8") and place + 4 <= len(contents):
         if contents[place] != 0xFF:
@@ -137,8 +134,6 @@ def _refusal(contents: bytes, why: Any) -> Exception:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How files are decoded."""
-
     channels: int = 0
     ratio: int = 1
     fancy_upscaling: bool = True
@@ -147,7 +142,6 @@ class Decoding:
     max_pixels: int | None = None
 
     def __call__(self, contents: bytes) -> NDArray[np.uint8]:
-        """The pixels of a file, ``[height, width, channels]``."""
         header = header_of(contents)
         check_pixels(header.height * header.width, self.max_pixels)
         channels = self.channels or min(header.channels, 3)

@@ -90,7 +90,6 @@ def grey(pixels: Floats) -> Floats:
 
 
 def hsv_from_rgb(pixels: Pixels) -> Pixels:
-    """Hue, saturation and value, each from 0 to 1."""
     one = pixels.dtype.type
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
     value = pixels.max(-1)
@@ -112,7 +111,6 @@ def hsv_from_rgb(pixels: Pixels) -> Pixels:
 
 
 def rgb_from_hsv(pixels: Pixels) -> Pixels:
-    """Red, green and blue of hue, saturation and value."""
     one = pixels.dtype.type
     hue, saturation, value = pixels[..., 0] * one(6), pixels[..., 1], pixels[..., 2]
     shares = (
@@ -126,7 +124,6 @@ def rgb_from_hsv(pixels: Pixels) -> Pixels:
 
 
 def with_contrast(pixels: Floats, factor: np.float32) -> Floats:
-    """Pixels further from the mean of their channel, or nearer to it."""
     height, width, channels = pixels.shape[-3:]
     flat = pixels.reshape(-1, height * width, channels)
     mean = _folded_sum(flat) * (np.float32(1) / np.float32(height * width))

@@ -233,7 +233,6 @@ class Grid:
         return steps * self.scale
 
     def nearest(self) -> Places:
-        """The nearest pixels of the picture."""
         steps = np.arange(self.wanted, dtype=np.float32)
         if self.half_pixel_centers:
             steps += np.float32(0.5)
@@ -321,12 +320,10 @@ def lerp(first: Floats, second: Floats, part: Any) -> Floats:
 
 
 def by_nearest(pixels: Pixels, rows: Grid, columns: Grid) -> Pixels:
-    """The nearest pixels; the dtype stays."""
     return pixels.take(rows.nearest(), 1).take(columns.nearest(), 2)
 
 
 def by_bilinear(pixels: Pixels, rows: Grid, columns: Grid) -> Floats:
-    """Linear between four pixels, float32."""
     if (rows.size, columns.size) == (rows.wanted, columns.wanted):
         return pixels.astype(np.float32)
     above, below, down = rows.between()
@@ -586,7 +583,6 @@ def resize_image_with_pad(
 
 
 def _check_fit(shape: Dims, height: int | None, width: int | None) -> None:
-    """Raise ValueError if it is known that nothing is left of a picture."""
     if shape is None or not height or not width:
         return
     *front, tall, wide, channels = shape

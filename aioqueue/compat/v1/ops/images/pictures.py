@@ -92,19 +92,16 @@ Rule = tuple[bool | None, str]
 
 
 def rule(test: Callable[..., bool], message: str, *numbers: int | None) -> Rule:
-    """A rule about numbers; some of them may not be known yet."""
     known = [one for one in numbers if one is not None]
     return (test(*known) if len(known) == len(numbers) else None, message)
 
 
 def positive_sizes(height: int | None, width: int | None) -> Iterator[Rule]:
-    """What must hold of the size that a picture shall have."""
     yield rule(lambda one: one > 0, "target_width must be > 0.", width)
     yield rule(lambda one: one > 0, "target_height must be > 0.", height)
 
 
 def check_rules(rules: Iterable[Rule], *, fixed: bool) -> None:
-    """Fail by the first rule that is broken."""
     for holds, message in rules:
         if holds is False:
             raise ValueError(message) if fixed else invalid(f"assertion failed: [{message}]")
