@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -131,22 +132,19 @@ def map_strings(
 
 def string_lower(input: Any, encoding: str = "", name: str | None = None) -> Tensor:
     """Letters in lower case: those of ASCII, or all of them if `encoding` is ``"utf-8"``."""
-    return map_strings("StringLower", _cased(bytes.lower, str.lower, encoding), input, name)
+    return map_strings("StringLower", _cased("lower", encoding), input, name)
 
 
 def string_upper(input: Any, encoding: str = "", name: str | None = None) -> Tensor:
     """Letters in upper case: those of ASCII, or all of them if `encoding` is ``"utf-8"``."""
-    return map_strings("StringUpper", _cased(bytes.upper, str.upper, encoding), input, name)
+    return map_strings("StringUpper", _cased("upper", encoding), input, name)
 
 
-def _cased(
-    ascii_only: Callable[[bytes], bytes], unicode: Callable[[str], str], encoding: str
-) -> Callable[[bytes], bytes]:
+def _cased(case: str, encoding: str) -> Callable[[bytes], bytes]:
     if encoding not in ("", "utf-8"):
         raise ValueError(f"encoding: got {encoding!r}; expected '' or 'utf-8'")
-    if not encoding:
-        return ascii_only
-    return lambda text: unicode(text.decode()).encode()
+    change = methodcaller(case)
+    return (lambda text: change(text.decode()).encode()) if encoding else change
 
 
 def string_strip(input: Any, name: str | None = None) -> Tensor:

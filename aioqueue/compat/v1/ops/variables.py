@@ -710,11 +710,7 @@ class GlorotUniform(VarianceScaling):
 
 
 class GlorotNormal(VarianceScaling):
-    """Truncated normal numbers of variance ``2 / (inputs + outputs)``.
-
-    X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
-    networks", AISTATS 2010.
-    """
+    """Truncated normal numbers of variance ``2 / (inputs + outputs)``; see `GlorotUniform`."""
 
     def __init__(self, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
         super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
