@@ -794,7 +794,7 @@ class VariableScope:
     def within(self, name: str, reuse: Any, initializer: Any, dtype: Any) -> VariableScope:
         """A scope within this one, which inherits what it is not given."""
         return VariableScope(
-            reuse or self.reuse or reuse,
+            reuse or self.reuse,
             self.full_name(name),
             self.initializer if initializer is None else initializer,
             self.dtype if dtype is None else dtype,
