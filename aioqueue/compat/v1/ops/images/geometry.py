@@ -423,7 +423,7 @@ def resize_images(
             if preserve_aspect_ratio:
                 height, width = _within(pixels.shape[-3], pixels.shape[-2], height, width)
             many = pixels if pixels.ndim == 4 else pixels[None]
-            made = _resampled(many, height, width, resample, align_corners, False)
+            made = _resampled(many, (height, width), resample, align_corners)
             return made if pixels.ndim == 4 else made[0]
 
         op.type = op_type
@@ -459,40 +459,26 @@ def _within(height: int, width: int, most_height: int, most_width: int) -> tuple
     return int(np.rint(factor * f(height))), int(np.rint(factor * f(width)))
 
 
-def _resampled(
-    pixels: Pixels,
-    height: int,
-    width: int,
-    resample: _Resample,
-    align_corners: bool,
-    half_pixel_centers: bool,
-) -> Pixels:
+def _resampled(pixels: Pixels, size: tuple[int, int], resample: _Resample, *how: bool) -> Pixels:
+    height, width = size
     if pixels.ndim != 4:
         raise invalid(f"input must be 4-dimensional[{','.join(map(str, pixels.shape))}]")
     if height <= 0 or width <= 0:
         raise invalid("output dimensions must be positive")
     if not all(pixels.shape[1:3]):
         raise invalid("input image must be of non-zero size")
-    rows = Grid(pixels.shape[1], height, align_corners, half_pixel_centers)
-    columns = Grid(pixels.shape[2], width, align_corners, half_pixel_centers)
+    rows, columns = Grid(pixels.shape[1], height, *how), Grid(pixels.shape[2], width, *how)
     return resample(pixels, rows, columns)
 
 
-def _resizing(
-    method: int,
-    images: Any,
-    size: Any,
-    align_corners: bool,
-    half_pixel_centers: bool,
-    name: str | None,
-) -> Tensor:
+def _resizing(method: int, images: Any, size: Any, name: str | None, *how: bool) -> Tensor:
+    """An op of a batch; the last arguments are `align_corners` and `half_pixel_centers`."""
     op_type, resample = _METHODS[method]
 
     def resized(pixels: Any, size: Any) -> Any:
-        height, width = map(int, size)
-        return _resampled(array(pixels), height, width, resample, align_corners, half_pixel_centers)
+        return _resampled(array(pixels), (int(size[0]), int(size[1])), resample, *how)
 
-    if align_corners and half_pixel_centers:
+    if all(how):
         raise ValueError("If half_pixel_centers is True, align_corners must be False.")
     with OpBuilder(op_type, name) as op:
         tensor = op.tensor(images, "images", None, REALS)
@@ -515,7 +501,7 @@ def resize_bilinear(
     half_pixel_centers: bool = False,
 ) -> Tensor:
     """A batch of pictures in another size, linear between four pixels."""
-    return _resizing(0, images, size, align_corners, half_pixel_centers, name)
+    return _resizing(0, images, size, name, align_corners, half_pixel_centers)
 
 
 def resize_nearest_neighbor(
@@ -526,7 +512,7 @@ def resize_nearest_neighbor(
     half_pixel_centers: bool = False,
 ) -> Tensor:
     """A batch of pictures in another size, of the nearest pixels; see `resize_bilinear`."""
-    return _resizing(1, images, size, align_corners, half_pixel_centers, name)
+    return _resizing(1, images, size, name, align_corners, half_pixel_centers)
 
 
 def resize_bicubic(
@@ -537,14 +523,14 @@ def resize_bicubic(
     half_pixel_centers: bool = False,
 ) -> Tensor:
     """A batch of pictures in another size, cubic between sixteen pixels; see `resize_bilinear`."""
-    return _resizing(2, images, size, align_corners, half_pixel_centers, name)
+    return _resizing(2, images, size, name, align_corners, half_pixel_centers)
 
 
 def resize_area(
     images: Any, size: Any, align_corners: bool = False, name: str | None = None
 ) -> Tensor:
     """A batch of pictures in another size, of means over areas; see `resize_bilinear`."""
-    return _resizing(3, images, size, align_corners, False, name)
+    return _resizing(3, images, size, name, align_corners, False)
 
 
 def resize_image_with_pad(
@@ -563,7 +549,7 @@ def resize_image_with_pad(
         check_rules(positive_sizes(height, width), fixed=False)
         rows, columns, top, left = _fit(pixels.shape[-3], pixels.shape[-2], height, width)
         many = pixels if pixels.ndim == 4 else pixels[None]
-        made = _resampled(many, rows, columns, resample, align_corners, False)
+        made = _resampled(many, (rows, columns), resample, align_corners)
         padded = set_among_zeros(made, top, left, height, width)
         return padded if pixels.ndim == 4 else padded[0]
 
