@@ -166,18 +166,22 @@ from aioqueue.compat.v1.ops.text import (
     string_to_number,
     substr,
 )
-from aioqueue.compat.v1.ops.variables import (
+from aioqueue.compat.v1.ops.variable_scope import (
     AUTO_REUSE,
-    Variable,
     VariableScope,
+    get_local_variable,
+    get_variable,
+    get_variable_scope,
+    no_regularizer,
+    variable_scope,
+)
+from aioqueue.compat.v1.ops.variables import (
+    Variable,
     all_variables,
     assign,
     assign_add,
     assign_sub,
     count_up_to,
-    get_local_variable,
-    get_variable,
-    get_variable_scope,
     global_variables,
     global_variables_initializer,
     initialize_all_tables,
@@ -189,11 +193,9 @@ from aioqueue.compat.v1.ops.variables import (
     local_variables_initializer,
     model_variables,
     moving_average_variables,
-    no_regularizer,
     report_uninitialized_variables,
     tables_initializer,
     trainable_variables,
-    variable_scope,
     variables_initializer,
 )
 from aioqueue.compat.v1.parsing import parsing as _parsing

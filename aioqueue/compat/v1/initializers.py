@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops import variables as _ops
-from aioqueue.compat.v1.ops.variables import Initializer, tables_initializer
+from aioqueue.compat.v1.ops import variable_scope as _scopes
+from aioqueue.compat.v1.ops import variables as _variables
+from aioqueue.compat.v1.ops.variable_scope import Initializer
+from aioqueue.compat.v1.ops.variables import tables_initializer
 
 __all__ = (
     "Initializer",
@@ -23,18 +25,18 @@ __all__ = (
     "zeros",
 )
 
-constant = _ops.Constant
-glorot_normal = _ops.GlorotNormal
-glorot_uniform = _ops.GlorotUniform
-ones = _ops.Ones
-random_normal = _ops.RandomNormal
-random_uniform = _ops.RandomUniform
-truncated_normal = _ops.TruncatedNormal
-variance_scaling = _ops.VarianceScaling
-zeros = _ops.Zeros
+constant = _scopes.Constant
+glorot_normal = _scopes.GlorotNormal
+glorot_uniform = _scopes.GlorotUniform
+ones = _scopes.Ones
+random_normal = _scopes.RandomNormal
+random_uniform = _scopes.RandomUniform
+truncated_normal = _scopes.TruncatedNormal
+variance_scaling = _scopes.VarianceScaling
+zeros = _scopes.Zeros
 
-global_variables = _ops.global_variables_initializer
-local_variables = _ops.local_variables_initializer
-variables = _ops.variables_initializer
+global_variables = _variables.global_variables_initializer
+local_variables = _variables.local_variables_initializer
+variables = _variables.variables_initializer
 
 __getattr__ = names_of(__name__)
