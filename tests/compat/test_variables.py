@@ -14,10 +14,6 @@ import aioqueue.compat.v1 as tf
 UNINITIALIZED = "Attempting to use uninitialized value v\n"
 
 
-def names(graph: Any) -> list[str]:
-    return [one.name for one in graph.get_operations()]
-
-
 class TestWhatARunFetches:
     """A fetched variable is what it is at the end of the run, as is what TensorFlow keeps in its
     memory. What computes without depending on a change has the value from before it.
@@ -172,19 +168,10 @@ class TestReadingBehindAChange:
 
 
 class TestMaking:
-    def test_takes_four_operations(self, graph: Any) -> None:
-        v = tf.Variable([1, 2], name="v")
-        assert names(graph) == ["v/initial_value", "v", "v/Assign", "v/read"]
-        assert (v.name, v.op.name, v.initializer.name) == ("v:0", "v", "v/Assign")
-        assert v.value().name == "v/read:0"
-        assert v.initial_value.name == "v/initial_value:0"
-        assert repr(v) == "<tf.Variable 'v:0' shape=(2,) dtype=int32>"
-        assert (v.dtype, v.shape.as_list(), v.get_shape().as_list()) == (tf.int32, [2], [2])
-        assert v.graph is graph
-        assert v.device == ""
-
     def test_names_are_made_unique(self) -> None:
-        assert [tf.Variable(1).op.name for _ in range(2)] == ["Variable", "Variable_1"]
+        made = [tf.Variable(1) for _ in range(2)]
+        assert [one.op.name for one in made] == ["Variable", "Variable_1"]
+        assert (made[0].graph, made[0].device) == (tf.get_default_graph(), "")
 
     def test_initial_values(self, sess: Any) -> None:
         from_function = tf.Variable(lambda: [1.0, 2.0], name="f")
@@ -232,17 +219,6 @@ class TestInitialising:
         assert sess.run(v.assign(5)) == 5
         assert sess.run(v) == 5
 
-    def test_by_collection(self, sess: Any) -> None:
-        v = tf.Variable(1, name="v")
-        w = tf.Variable(2, name="w", collections=[tf.GraphKeys.LOCAL_VARIABLES])
-        assert sess.run(tf.report_uninitialized_variables()).tolist() == [b"v", b"w"]
-        assert sess.run(tf.report_uninitialized_variables([w])).tolist() == [b"w"]
-        sess.run(tf.global_variables_initializer())
-        assert sess.run(tf.report_uninitialized_variables()).tolist() == [b"w"]
-        assert sess.run([tf.is_variable_initialized(v), tf.is_variable_initialized(w)]) == [1, 0]
-        sess.run([tf.local_variables_initializer(), tf.tables_initializer()])
-        assert sess.run(tf.report_uninitialized_variables()).tolist() == []
-
     def test_names_of_the_operations(self) -> None:
         v = tf.Variable(1)
         assert tf.global_variables_initializer().name == "init"
@@ -280,25 +256,11 @@ class TestInitialising:
 
 
 class TestChanging:
-    def test_assignments(self, sess: Any, graph: Any) -> None:
-        v = tf.Variable([1, 2])
-        made = [
-            v.assign([3, 4]),
-            v.assign_add([1, 1]),
-            tf.assign(v, [1, 2]),
-            tf.assign_sub(v, [1, 1]),
-        ]
-        assert names(graph)[4:] == [
-            *("Assign/value", "Assign", "AssignAdd/value", "AssignAdd"),
-            *("Assign_1/value", "Assign_1", "AssignSub/value", "AssignSub"),
-        ]
-        sess.run(v.initializer)
-        assert [sess.run(one).tolist() for one in made] == [[3, 4], [4, 5], [1, 2], [0, 1]]
-        assert v.assign([1, 1], read_value=False).type == "Assign"
-
     def test_of_what_an_assignment_gives(self, sess: Any) -> None:
         v = tf.Variable(1)
         assert sess.run(tf.assign_add(v.assign(5), 1)) == 6
+        assert sess.run(tf.assign_sub(v, 2)) == 4
+        assert v.assign(1, read_value=False).type == "Assign"
 
     def test_another_shape_if_it_is_not_validated(self, sess: Any) -> None:
         v = tf.Variable([1, 2])
@@ -368,18 +330,6 @@ def test_changes_in_several_threads_are_all_different(sess: Any, change: Any) ->
 
 
 class TestVariableScopes:
-    def test_prefix_names(self) -> None:
-        with tf.variable_scope("s") as scope:
-            w = tf.get_variable("w", [2, 3])
-            assert tf.constant(1).name == "s/Const:0"
-            assert tf.get_variable_scope() is scope
-            with tf.variable_scope("t"):
-                assert tf.get_variable("w", []).name == "s/t/w:0"
-        assert w.name == "s/w:0"
-        assert (scope.name, scope.original_name_scope) == ("s", "s/")
-        assert w.initializer.name == "s/w/Assign"
-        assert tf.get_variable("w", []).name == "w:0"
-
     def test_reuse(self) -> None:
         with tf.variable_scope("s"):
             w = tf.get_variable("w", [2, 3])
@@ -458,9 +408,7 @@ class TestGlobalStep:
     def test_is_made_once(self, sess: Any) -> None:
         assert tf.train.get_global_step() is None
         step = tf.train.get_or_create_global_step()
-        assert tf.train.get_global_step() is tf.train.get_or_create_global_step() is step
-        assert (step.name, step.dtype, step.trainable) == ("global_step:0", tf.int64, False)
-        assert tf.get_collection(tf.GraphKeys.GLOBAL_STEP) == [step]
+        assert tf.train.get_or_create_global_step() is step
         with pytest.raises(ValueError, match="already exists"):
             tf.train.create_global_step()
         sess.run(step.initializer)
