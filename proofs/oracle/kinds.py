@@ -12,7 +12,6 @@ from proofs.oracle.graph_programs import GRAPHS
 from proofs.oracle.image_programs import IMAGES
 from proofs.oracle.input_programs import INPUTS
 from proofs.oracle.op_programs import OPS
-from proofs.oracle.place_programs import PLACES
 from proofs.oracle.program import Maker, Program, made_from
 from proofs.oracle.queue_programs import QUEUES
 from proofs.oracle.reader_programs import READERS
@@ -37,7 +36,6 @@ KINDS: dict[str, Maker] = {
     **OPS,
     **TEXTS,
     **SPARSE,
-    **PLACES,
     **DATASETS,
     **GRAPHS,
     **SESSIONS,

@@ -64,8 +64,16 @@ from aioqueue.compat.v1.errors import OpError
 from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.asserting import *
-from aioqueue.compat.v1.ops.casting import *
-from aioqueue.compat.v1.ops.comparison import *
+from aioqueue.compat.v1.ops.asserting import verify_tensor_all_finite
+from aioqueue.compat.v1.ops.casting import (
+    cast,
+    clip_by_value,
+    saturate_cast,
+    to_double,
+    to_float,
+    to_int32,
+    to_int64,
+)
 from aioqueue.compat.v1.ops.control import (
     case,
     cond,
@@ -82,15 +90,23 @@ from aioqueue.compat.v1.ops.control import (
     stop_gradient,
     while_loop,
 )
-from aioqueue.compat.v1.ops.control import (
-    tuple_ as tuple,
-)
+from aioqueue.compat.v1.ops.control import tuple_ as tuple
 from aioqueue.compat.v1.ops.effects import Assert, Print, numpy_function, print, py_func
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
-from aioqueue.compat.v1.ops.filling import *
-from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
-from aioqueue.compat.v1.ops.joining import *
+from aioqueue.compat.v1.ops.indexing import *
+from aioqueue.compat.v1.ops.indexing import where as select
 from aioqueue.compat.v1.ops.math import *
+from aioqueue.compat.v1.ops.math import (
+    div,
+    div_no_nan,
+    floor_div,
+    mul,
+    neg,
+    realdiv,
+    sub,
+    truncatediv,
+    truncatemod,
+)
 from aioqueue.compat.v1.ops.products import *
 from aioqueue.compat.v1.ops.random import (
     multinomial,
@@ -100,35 +116,8 @@ from aioqueue.compat.v1.ops.random import (
     random_uniform,
     truncated_normal,
 )
-from aioqueue.compat.v1.ops.reductions import (
-    arg_max,
-    arg_min,
-    argmax,
-    argmin,
-    count_nonzero,
-    cumprod,
-    cumsum,
-    reduce_all,
-    reduce_any,
-    reduce_join,
-    reduce_logsumexp,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_sum,
-)
-from aioqueue.compat.v1.ops.scattering import *
-from aioqueue.compat.v1.ops.selecting import (
-    argsort,
-    boolean_mask,
-    one_hot,
-    sequence_mask,
-    sort,
-    unique,
-    unique_with_counts,
-    where,
-)
+from aioqueue.compat.v1.ops.reductions import *
+from aioqueue.compat.v1.ops.reductions import arg_max, arg_min, reduce_join
 from aioqueue.compat.v1.ops.serializing import (
     deserialize_many_sparse,
     parse_tensor,
@@ -237,16 +226,14 @@ __all__: _builtins.tuple[str, ...] = (
     "app",
     "arg_max",
     "arg_min",
-    "argmax",
-    "argmin",
-    "argsort",
     "as_string",
     "assign",
     "assign_add",
     "assign_sub",
     "audio_summary",
-    "boolean_mask",
     "case",
+    "cast",
+    "clip_by_value",
     "compat",
     "cond",
     "constant",
@@ -254,10 +241,7 @@ __all__: _builtins.tuple[str, ...] = (
     "contrib",
     "convert_to_tensor",
     "convert_to_tensor_or_sparse_tensor",
-    "count_nonzero",
     "count_up_to",
-    "cumprod",
-    "cumsum",
     "data",
     "debugging",
     "decode_base64",
@@ -267,14 +251,15 @@ __all__: _builtins.tuple[str, ...] = (
     "deserialize_many_sparse",
     "dimension_at_index",
     "dimension_value",
+    "div",
+    "div_no_nan",
     "dtypes",
     "encode_base64",
     "errors",
     "flags",
+    "floor_div",
     "foldl",
     "foldr",
-    "gather",
-    "gather_nd",
     "get_default_graph",
     "get_default_session",
     "get_local_variable",
@@ -311,14 +296,15 @@ __all__: _builtins.tuple[str, ...] = (
     "merge_summary",
     "model_variables",
     "moving_average_variables",
+    "mul",
     "multinomial",
+    "neg",
     "nest",
     "newaxis",
     "nn",
     "no_op",
     "no_regularizer",
     "numpy_function",
-    "one_hot",
     "ones_initializer",
     "parse_tensor",
     "placeholder",
@@ -335,29 +321,20 @@ __all__: _builtins.tuple[str, ...] = (
     "random_uniform",
     "random_uniform_initializer",
     "read_file",
-    "reduce_all",
-    "reduce_any",
+    "realdiv",
     "reduce_join",
-    "reduce_logsumexp",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
     "regex_full_match",
     "regex_replace",
     "register_tensor_conversion_function",
     "report_uninitialized_variables",
     "reset_default_graph",
+    "saturate_cast",
     "scalar_summary",
     "scan",
     "select",
-    "sequence_mask",
     "serialize_many_sparse",
     "serialize_sparse",
     "serialize_tensor",
-    "slice",
-    "sort",
     "sparse",
     "sparse_concat",
     "sparse_placeholder",
@@ -368,26 +345,30 @@ __all__: _builtins.tuple[str, ...] = (
     "sparse_to_dense",
     "sparse_to_indicator",
     "stop_gradient",
-    "strided_slice",
     "string_join",
     "string_split",
     "string_strip",
     "string_to_number",
     "strings",
+    "sub",
     "substr",
     "summary",
     "tables_initializer",
+    "to_double",
+    "to_float",
+    "to_int32",
+    "to_int64",
     "train",
     "trainable_variables",
     "truncated_normal",
     "truncated_normal_initializer",
+    "truncatediv",
+    "truncatemod",
     "tuple",
-    "unique",
-    "unique_with_counts",
     "variable_scope",
     "variables_initializer",
     "variance_scaling_initializer",
-    "where",
+    "verify_tensor_all_finite",
     "while_loop",
     "write_file",
     "zeros_initializer",
@@ -397,13 +378,10 @@ __all__ += _core.dtypes.__all__
 __all__ += _core.scopes.__all__
 __all__ += _ops.arrays.__all__
 __all__ += _ops.asserting.__all__
-__all__ += _ops.casting.__all__
-__all__ += _ops.comparison.__all__
-__all__ += _ops.filling.__all__
-__all__ += _ops.joining.__all__
+__all__ += _ops.indexing.__all__
 __all__ += _ops.math.__all__
 __all__ += _ops.products.__all__
-__all__ += _ops.scattering.__all__
+__all__ += _ops.reductions.__all__
 __all__ += _parsing.__all__
 __all__ += _queues.queues.__all__
 __all__ += _readers.readers.__all__
@@ -413,8 +391,6 @@ __version__ = "1.15.0"
 """The version of TensorFlow whose names these are: scripts compare it."""
 
 VERSION = __version__
-
-select = where
 
 newaxis = None
 """A new axis in an index: ``x[:, tf.newaxis]``."""

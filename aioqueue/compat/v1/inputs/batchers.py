@@ -14,7 +14,7 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.ops.control import cond, group, no_op
-from aioqueue.compat.v1.ops.selecting import boolean_mask
+from aioqueue.compat.v1.ops.indexing import boolean_mask
 from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     convert_to_tensor_or_sparse_tensor,

@@ -16,8 +16,8 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import REALS, OpBuilder, Pure, invalid, unless_given
-from aioqueue.compat.v1.ops.generators import Generator, RandomKernel, Words, unit_floats
 from aioqueue.compat.v1.ops.images.geometry import lerp
+from aioqueue.compat.v1.ops.random import Generator, RandomKernel, Words, unit_floats
 from aioqueue.compat.v1.ops.static import shape_value
 
 

@@ -28,11 +28,10 @@ from aioqueue.compat.v1.ops.building import (
     dtype_hint,
     invalid,
 )
-from aioqueue.compat.v1.ops.casting import cast
+from aioqueue.compat.v1.ops.casting import cast, saturating
 from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.images.pictures import at_least_3d, check_3d
 from aioqueue.compat.v1.ops.random import random_uniform
-from aioqueue.compat.v1.ops.saturating import saturating
 
 _Convert = Callable[[NDArray[Any]], NDArray[Any]]
 
