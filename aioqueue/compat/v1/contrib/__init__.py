@@ -9,27 +9,24 @@ from aioqueue.compat.v1.contrib.providers import slim
 from aioqueue.compat.v1.datasets import dataset as _datasets
 from aioqueue.compat.v1.datasets.iterator import Iterator
 from aioqueue.compat.v1.inputs.buckets import bucket, bucket_by_sequence_length
-from aioqueue.compat.v1.ops.global_step import (
-    assert_global_step,
-    create_global_step,
-    get_global_step,
-    get_or_create_global_step,
-)
 from aioqueue.compat.v1.ops.sparse import is_tensor
 from aioqueue.compat.v1.ops.static import constant_value
-from aioqueue.compat.v1.ops.table_sources import (
+from aioqueue.compat.v1.ops.tables import (
+    HashTable,
+    IdTableWithHashBuckets,
     KeyValueTensorInitializer,
-    TextFileIdTableInitializer,
     TextFileIndex,
     TextFileInitializer,
-    TextFileStringTableInitializer,
-)
-from aioqueue.compat.v1.ops.tables import HashTable, IdTableWithHashBuckets, MutableHashTable
-from aioqueue.compat.v1.ops.vocabularies import (
     index_table_from_file,
     index_table_from_tensor,
     index_to_string_table_from_file,
     index_to_string_table_from_tensor,
+)
+from aioqueue.compat.v1.ops.variables import (
+    assert_global_step,
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
 )
 from aioqueue.compat.v1.queues.staging import StagingArea
 
@@ -59,9 +56,8 @@ framework = namespace(
 lookup = namespace(
     f"{__name__}.lookup",
     "``tf.contrib.lookup``: tables, and index tables of vocabularies.",
-    *(HashTable, IdTableWithHashBuckets, MutableHashTable),
-    *(KeyValueTensorInitializer, TextFileIdTableInitializer, TextFileIndex),
-    *(TextFileInitializer, TextFileStringTableInitializer),
+    *(HashTable, IdTableWithHashBuckets),
+    *(KeyValueTensorInitializer, TextFileIndex, TextFileInitializer),
     *(index_table_from_file, index_table_from_tensor),
     *(index_to_string_table_from_file, index_to_string_table_from_tensor),
 )

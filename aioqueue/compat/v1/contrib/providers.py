@@ -22,18 +22,18 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.inputs.batchers import fifo_class
 from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.inputs.producers import string_input_producer
-from aioqueue.compat.v1.ops import arrays, branches, mapping, math
+from aioqueue.compat.v1.ops import arrays, control, math
 from aioqueue.compat.v1.ops import sparse as sparse_ops
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.decoding import decode_raw
-from aioqueue.compat.v1.ops.global_step import (
+from aioqueue.compat.v1.ops.images import codecs
+from aioqueue.compat.v1.ops.math import add_n
+from aioqueue.compat.v1.ops.sparse import sparse_reshape
+from aioqueue.compat.v1.ops.text import decode_raw
+from aioqueue.compat.v1.ops.variables import (
     create_global_step,
     get_global_step,
     get_or_create_global_step,
 )
-from aioqueue.compat.v1.ops.images import files
-from aioqueue.compat.v1.ops.math import add_n
-from aioqueue.compat.v1.ops.sparse_changes import sparse_reshape
 from aioqueue.compat.v1.parsing.parsing import FixedLenFeature, parse_single_example
 from aioqueue.compat.v1.queues.base import QueueBase
 from aioqueue.compat.v1.queues.queues import FIFOQueue, RandomShuffleQueue
@@ -436,21 +436,21 @@ class Image(ItemHandler):
         """The picture, or pictures."""
         contents, kind = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
         if self._repeated:
-            return mapping.map_fn(lambda one: self._decoded(one, kind), contents, self._dtype)
+            return control.map_fn(lambda one: self._decoded(one, kind), contents, self._dtype)
         return self._decoded(contents, kind)
 
     def _decoded(self, contents: Any, kind: Any) -> Any:
         def from_file() -> Any:
             if self._dtype == types.uint16:
-                return files.decode_png(contents, self._channels, types.uint16)
-            pixels = files.decode_image(contents, self._channels, expand_animations=False)
+                return codecs.decode_png(contents, self._channels, types.uint16)
+            pixels = codecs.decode_image(contents, self._channels, expand_animations=False)
             return cast(pixels, self._dtype)
 
         def from_pixels() -> Any:
             return decode_raw(contents, self._dtype)
 
         is_raw = math.logical_or(math.equal(kind, "raw"), math.equal(kind, "RAW"))
-        picture = branches.cond(is_raw, from_pixels, from_file)
+        picture = control.cond(is_raw, from_pixels, from_file)
         picture.set_shape(None)
         if self._shape is not None:
             return arrays.reshape(picture, self._shape)

@@ -40,10 +40,8 @@ from aioqueue.compat.v1.datasets.stages import Interleaved, Row, Rows, Windows
 from aioqueue.compat.v1.ops.arrays import size
 from aioqueue.compat.v1.ops.building import call_python, invalid
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.control import identity
-from aioqueue.compat.v1.ops.file_errors import file_errors
-from aioqueue.compat.v1.ops.files import existing_files
-from aioqueue.compat.v1.ops.placeholders import placeholder
+from aioqueue.compat.v1.ops.control import identity, placeholder
+from aioqueue.compat.v1.ops.files import existing_files, file_errors
 from aioqueue.compat.v1.ops.static import shape_value
 from aioqueue.compat.v1.readers.records import (
     Record,

@@ -15,7 +15,7 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import invalid, shape_text
-from aioqueue.compat.v1.ops.escaping import c_escaped
+from aioqueue.compat.v1.ops.effects import c_escaped
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.parsing.columns import (
     TYPES,

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.building import invalid
-from aioqueue.compat.v1.ops.escaping import c_escaped
+from aioqueue.compat.v1.ops.effects import c_escaped
 from aioqueue.compat.v1.parsing.columns import (
     Chunk,
     Column,

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 import aioqueue
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.ops.file_errors import file_errors
-from aioqueue.compat.v1.ops.filesystems import failing_as, filesystem
+from aioqueue.compat.v1.ops.files import file_errors, filesystem
 from aioqueue.compat.v1.protos import summary_classes
 
 
@@ -350,7 +349,7 @@ class TFRecordWriter:
         tuning = _tuning(compression, options)
         system, place = filesystem(path)
         self._closing = ExitStack()
-        with failing_as(path), self._closing as closing:
+        with file_errors(path), self._closing as closing:
             stream = closing.enter_context(system.open(place, "wb"))
             if compression:
                 stream = _Deflating(stream, tuning)
