@@ -218,6 +218,11 @@ class Job:
         return "running" if self._has_begun else "idle"
 
     @property
+    def fits(self) -> bool:
+        """Whether each example is converted before it is delivered."""
+        return self._fit is not None
+
+    @property
     def is_last_inside(self) -> bool:
         return self._inside == 1
 

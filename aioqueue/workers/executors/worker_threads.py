@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +20,7 @@ from aioqueue import QueueClosedError, sync
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
-from aioqueue.items.item import EpochEnd, Item, Prepared
+from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
@@ -61,8 +62,8 @@ class ThreadSource:
         may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
         self.pace: ReadPace | None = ReadPace() if may_read_ahead else None
         self._pace = self.pace
-        self._ahead: deque[Item] = deque()  # items that were read, for any worker
-        job.window.ahead = self._ahead
+        self.ahead: deque[Item] = deque()  # items that were read, for any worker
+        job.window.ahead = self.ahead
         self._seconds_each = 0.0  # the seconds to read one of these
         self._read = 0  # the number of items so far
         self._next_watch = 1  # the next number at which calls are watched for draws
@@ -72,24 +73,18 @@ class ThreadSource:
         """Return the ops that are needed besides the readers."""
         return [] if self._reader is None else [self._reader.read_source]
 
-    def take(self, worker: WorkerGauge | None = None) -> Item:
+    def take(self, worker: WorkerGauge | None = None, seconds: float = inf) -> Item:
         """Return the next item, which counts as in flight from now on.
 
         Args:
             worker: the caller's gauge, if it measures this turn.
+            seconds: how long the caller's latest call of the function has taken.
 
         Raises:
             NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source.
         """
-        job, ahead = self._job, self._ahead
-        # Without the lock: `popleft` is atomic, so each item goes to one worker. A worker that has
-        # to leave must not take this way: it is dismissed below.
-        if worker is None and ahead and not (job.is_halted or job.roster.surplus):
-            try:  # as `_read_already`, inlined for speed
-                return ahead.popleft()
-            except IndexError:
-                pass  # other workers were faster
+        job, ahead = self._job, self.ahead
         while True:
             with self._read_lock:
                 # While this worker waited for the lock, the one that held it may have read ahead.
@@ -98,7 +93,7 @@ class ThreadSource:
                     if worker is not None:
                         job.gauge.source_waits.add(self._seconds_each, worker.weight)
                     return item
-                n = self._admit()
+                n = self._admit(seconds)
                 self._read = read = self._read + n
                 if read >= self._next_watch:
                     self._next_watch = 4 * read
@@ -124,11 +119,11 @@ class ThreadSource:
         if job.roster.surplus and self.is_for_workers:
             job.dismiss()
         try:
-            return self._ahead.popleft()
+            return self.ahead.popleft()
         except IndexError:
             return None  # other workers were faster
 
-    def _admit(self) -> int:
+    def _admit(self, seconds: float) -> int:
         """Wait until an item may come in; return how many may."""
         job, pace = self._job, self._pace
         with self._lock:
@@ -142,7 +137,10 @@ class ThreadSource:
             if pace is None:
                 self._window.enter()
                 return 1
-            return self._window.enter_some(pace.next(job.count))
+            n = pace.next(seconds)
+            if n == 1 and job.output_buffer is not None:
+                job.output_buffer.slow_down()
+            return self._window.enter_some(n)
 
     def _read_ahead(self, n: int) -> None:
         """Read items that were let in. Keep the source's exception until all items are taken.
@@ -172,7 +170,7 @@ class ThreadSource:
             self._items = _raising(error)
         self._uncount(n - len(read))
         self._seconds_each = (perf_counter() - began) / len(read)
-        self._ahead.extend(read)
+        self.ahead.extend(read)
 
     def _uncount(self, n: int) -> None:
         """Uncount items that were let in, but did not come. The caller has the turn, and no one
@@ -244,7 +242,7 @@ class ThreadSource:
         dropped = 0
         with suppress(IndexError):
             while True:
-                self._ahead.popleft()
+                self.ahead.popleft()
                 dropped += 1
         if dropped:
             self._window.ahead = range(dropped)
@@ -282,6 +280,9 @@ def _raising(error: BaseException) -> Generator[Item, None, None]:
 class ThreadDelivery:
     """Enqueues examples from threads, waiting if the queue is full."""
 
+    takes_singles = False
+    """Whether `deliver_single` may be used."""
+
     def __init__(self, job: Job) -> None:
         self._job = job
         # Bound once, because every item uses them.
@@ -302,28 +303,18 @@ class ThreadDelivery:
             due = self._put(due)
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
-        """Do the same with the only example of an item that has never failed, if no order, bytes or
-        buffer matter. This costs a fifth of `deliver`, beside the enqueue itself.
+        """Do the same with the only example of an item that has never failed, at a small part of
+        the cost.
 
         Args:
-            item: the item.
+            item: the item. It is not the end of an epoch.
             example: the example.
             tally: the caller's.
 
         Raises:
             BaseException: what ends the worker.
         """
-        try:
-            self._enqueue(example)
-        except BaseException as error:
-            prepared = Prepared(item)
-            self._job.not_enqueued(prepared, error)
-            self._job.item_delivered(prepared)
-        else:
-            # First the count, then the check: see `ThreadSource._sleep`.
-            tally.count += 1
-            if self._job.is_room_awaited:
-                self._job.notify_room()
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""
@@ -360,6 +351,37 @@ class ThreadDelivery:
             yield example  # outside the `try`: closing this generator is not a failure of that one
 
 
+class SimpleDelivery(ThreadDelivery):
+    """Enqueues each example at once, where neither order, bytes nor leases matter.
+
+    It counts by a `Tally`, so it needs a GIL: otherwise the thread that waits for room could miss
+    a count (see `ThreadSource._sleep`).
+    """
+
+    takes_singles = True
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        into = job.into.sync
+        # The two steps of `enqueue` when nobody has to wait.
+        self._to_row, self._try_enqueue = into._to_row, into._try_enqueue
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        try:
+            to_row, try_enqueue = self._to_row, self._try_enqueue
+            if not try_enqueue(example if to_row is None else to_row(example)):
+                self._enqueue(example)
+        except BaseException as error:
+            prepared = Prepared(item)
+            self._job.not_enqueued(prepared, error)
+            self._job.item_delivered(prepared)
+        else:
+            # First the count, then the check: see `ThreadSource._sleep`.
+            tally.count += 1
+            if self._job.is_room_awaited:
+                self._job.notify_room()
+
+
 class BufferedDelivery(ThreadDelivery):
     """Enqueues several items at once, from an `OutputBuffer`."""
 
@@ -367,6 +389,7 @@ class BufferedDelivery(ThreadDelivery):
         super().__init__(job)
         self._output_buffer = output_buffer
         self._enqueue_many = job.into.sync.enqueue_many
+        self.takes_singles = not job.fits
 
     def deliver(self, prepared: Prepared) -> None:
         """Hand in an item, and enqueue the items that are due.
@@ -377,8 +400,19 @@ class BufferedDelivery(ThreadDelivery):
         self._job.pack_whole(prepared)
         run = self._output_buffer.add(prepared)
         del prepared  # keep nothing that is in the queue
-        while run:
-            run = self._put_run(run)
+        if run:
+            self._put_runs(run)
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        buffer = self._output_buffer
+        number, _, epoch, index = item
+        arrivals = buffer.arrivals
+        arrivals.append((epoch, number, index, (example,), None))  # a `Delivered`
+        if len(arrivals) >= buffer.enough:  # only now: see `OutputBuffer._has_due`
+            del item, example  # keep nothing that is in the queue
+            run = buffer.collect()
+            if run:
+                self._put_runs(run)
 
     def flush(self) -> None:
         """Enqueue the rest of the buffer, at the end of a worker.
@@ -388,19 +422,18 @@ class BufferedDelivery(ThreadDelivery):
         """
         run = self._output_buffer.take_rest()
         while run:
+            self._put_runs(run)
             # Other workers may have added items meanwhile, and have left already.
-            run = self._put_run(run) or self._output_buffer.take_rest()
+            run = self._output_buffer.take_rest()
 
-    def _put_run(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
-        """Enqueue items; return the items to enqueue next."""
-        try:
-            if len(run) == 1:
-                self._enqueue(run[0].examples[0])
-            else:
-                self._enqueue_many([prepared.examples[0] for prepared in run], copy=False)
-        except QueueClosedError:
-            raise self._job.nothing_more() from None
-        return self._output_buffer.enqueued(run)
+    def _put_runs(self, run: Sequence[Delivered]) -> None:
+        """Enqueue items, and those that are due next."""
+        while run:
+            try:
+                self._enqueue_many(run, copy=False)
+            except QueueClosedError:
+                raise self._job.nothing_more() from None
+            run = self._output_buffer.enqueued(run)
 
 
 class WorkerThreads:
