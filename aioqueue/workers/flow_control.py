@@ -45,6 +45,11 @@ class InFlightWindow:
         limit_bytes: the largest number of bytes; ``None`` for no bound (then `mark_ready` need not
             be called).
         at_once: the number of items that are prepared at the same time.
+
+    Attributes:
+        came: the items that the reader of the source has let in without the lock. Nobody else
+            changes it.
+        may_come: the value up to which it may do so; see `grant`.
     """
 
     __slots__ = (
@@ -57,12 +62,18 @@ class InFlightWindow:
         "_tallies",
         "_waiting",
         "ahead",
+        "came",
         "limit_bytes",
+        "may_come",
         "quota",
     )
 
     def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
-        self._came = 0  # the items that came in, less those that left without a tally
+        self._came = (
+            0  # the items that came in under the lock, less those that left without a tally
+        )
+        self.came: int = 0
+        self.may_come: int = 0
         self._tallies: list[Tally] = []
         self._closed = 0  # the total of the tallies that were closed
         self.ahead: Sized = ()  # items that were read, but not yet taken by a worker
@@ -91,7 +102,7 @@ class InFlightWindow:
 
     @property
     def items(self) -> int:
-        return self._came - self.singles
+        return self._came + self.came - self.singles
 
     @property
     def singles(self) -> int:
@@ -140,9 +151,19 @@ class InFlightWindow:
     def resize(self, max_in_flight: int, at_once: int) -> None:
         """Let in more items from now on, or fewer; those in flight stay."""
         self._max_in_flight, self._at_once = max_in_flight, at_once
+        self.may_come = 0  # the reader has to come back, and compare with the new number
 
     def enter(self) -> None:
         self._came += 1
+
+    def grant(self) -> None:
+        """Let the only reader take as many items as there is room for, without the lock.
+
+        Items only leave meanwhile, so there is room for those to the end, unless the window is
+        resized. If more than their number counts, the reader has to ask for each.
+        """
+        if self.limit_bytes is None and self.quota is None:
+            self.may_come = self.came + self._max_in_flight - self.items
 
     def enter_some(self, wanted: int) -> int:
         """Let in several items, as far as there is room: at least one if `has_room`.
@@ -426,7 +447,7 @@ class OutputBuffer:
         return self._take_ready() if is_due or (self._ready and not self._is_busy) else _NONE
 
     def slow_down(self) -> None:
-        """Note that items have become slow, so that the next one is not held back. With the lock."""
+        """Hold back no more than what is here. Called under the lock, when items are slow."""
         self.enough = 1
 
     # For the consumer.

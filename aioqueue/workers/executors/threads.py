@@ -13,6 +13,7 @@ from aioqueue.sources.source_reader import combine_errors
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_threads import (
     BufferedDelivery,
+    OrderedDelivery,
     SimpleDelivery,
     ThreadDelivery,
     ThreadInbox,
@@ -58,21 +59,22 @@ class ThreadExecutor(Executor):
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
         buffer = job.open_output_buffer(self._source.pace)
-        is_simple = buffer is None and not job.records_prepared and job.feed.leases is None
+        # Whether examples enter the queue one by one, and only their number counts.
+        is_simple = buffer is None and job.window.limit_bytes is None and job.feed.leases is None
         self._delivery = ThreadDelivery(job)
         if buffer is not None:
             self._delivery = BufferedDelivery(job, buffer)
         elif is_simple and not is_free_threaded():
-            self._delivery = SimpleDelivery(job)
+            self._delivery = OrderedDelivery(job) if job.is_ordered else SimpleDelivery(job)
         self._inbox: ThreadInbox | None = None
         self._is_buffered = buffer is not None
         if buffer is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
         dtypes = job.into.dtypes
         copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
-        # A queue of typed components copies the example into its own memory, and a worker of a
-        # simple job enqueues it at once. So nothing can change it before it is copied.
-        if copies and is_simple:
+        # A queue of typed components copies the example into its own memory, and without an order
+        # the worker enqueues it at once. So nothing can change it before it is copied.
+        if copies and is_simple and not job.is_ordered:
             job.call.make_no_copies()
         self._threads = WorkerThreads(job, self._source)
 

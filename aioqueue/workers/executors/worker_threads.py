@@ -21,6 +21,7 @@ from aioqueue.base.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
 from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
+from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
@@ -84,7 +85,7 @@ class ThreadSource:
             NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source.
         """
-        job, ahead = self._job, self.ahead
+        job, ahead, window = self._job, self.ahead, self._window
         while True:
             with self._read_lock:
                 # While this worker waited for the lock, the one that held it may have read ahead.
@@ -93,7 +94,11 @@ class ThreadSource:
                     if worker is not None:
                         job.gauge.source_waits.add(self._seconds_each, worker.weight)
                     return item
-                n = self._admit(seconds)
+                n = 1
+                if window.came < window.may_come and not (job.source_ended or job.roster.surplus):
+                    window.came += 1
+                else:
+                    n = self._admit(seconds)
                 self._read = read = self._read + n
                 if read >= self._next_watch:
                     self._next_watch = 4 * read
@@ -136,6 +141,10 @@ class ThreadSource:
                 job.dismiss()
             if pace is None:
                 self._window.enter()
+                # Not with an inbox. Its workers end when the source has ended and nothing is in
+                # flight, so the reader must not count an item after they have looked.
+                if self.is_for_workers:
+                    self._window.grant()
                 return 1
             n = pace.next(seconds)
             if n == 1 and job.output_buffer is not None:
@@ -280,14 +289,16 @@ def _raising(error: BaseException) -> Generator[Item, None, None]:
 class ThreadDelivery:
     """Enqueues examples from threads, waiting if the queue is full."""
 
-    takes_singles = False
-    """Whether `deliver_single` may be used."""
-
     def __init__(self, job: Job) -> None:
         self._job = job
         # Bound once, because every item uses them.
         self._enqueue = job.into.sync.enqueue
         self._records_prepared = job.records_prepared
+
+    @property
+    def takes_singles(self) -> bool:
+        """Whether `deliver_single` may be used, in this run."""
+        return False
 
     def deliver(self, prepared: Prepared) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
@@ -358,17 +369,26 @@ class SimpleDelivery(ThreadDelivery):
     a count (see `ThreadSource._sleep`).
     """
 
-    takes_singles = True
-
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        into = job.into.sync
-        # The two steps of `enqueue` when nobody has to wait.
-        self._to_row, self._try_enqueue = into._to_row, into._try_enqueue
+        into: Any = job.into.sync
+        # The two steps of `enqueue` when nobody has to wait, unless a subclass has its own.
+        is_ours = type(into).enqueue is BlockingMethods.enqueue and "enqueue" not in vars(into)
+        self._to_row = into._to_row if is_ours else None
+        self._try_enqueue = into._try_enqueue if is_ours else _never
+        self._by_item = job.by_item
+
+    @property
+    def takes_singles(self) -> bool:
+        # A resumed pipeline must not count what an earlier run has counted, as a tally would.
+        return not self._job.fits and self._job.progress.is_known is None
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
         try:
             to_row, try_enqueue = self._to_row, self._try_enqueue
+            if self._by_item:
+                number, _, epoch, index = item
+                example = (epoch, number, index, (example,), None)  # a `Delivered`
             if not try_enqueue(example if to_row is None else to_row(example)):
                 self._enqueue(example)
         except BaseException as error:
@@ -382,6 +402,68 @@ class SimpleDelivery(ThreadDelivery):
                 self._job.notify_room()
 
 
+def _never(row: Any) -> bool:
+    return False
+
+
+class OrderedDelivery(SimpleDelivery):
+    """Does the same in the order of the source, as `Reordering` does, but without the job's lock.
+
+    A worker hands in its item and continues. One worker at a time has the turn: it enqueues the
+    next item in order, and all that follow it.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._held: dict[int, Prepared | tuple[Item, Any]] = {}
+        self._next = 0  # the number of the next item to enqueue; of who has the turn
+        self._turn = threading.Lock()
+        job.early = self._held
+
+    def deliver(self, prepared: Prepared) -> None:
+        if self._by_item:
+            self._job.pack_whole(prepared)
+        self._held[prepared.item.number] = prepared
+        del prepared  # keep nothing that is in the queue
+        self._enqueue_following(None)
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        self._held[item[0]] = (item, example)
+        del item, example
+        self._enqueue_following(tally)
+
+    def _enqueue_following(self, tally: Tally | None) -> None:
+        """Enqueue the items whose turn has come, unless another worker does.
+
+        Args:
+            tally: the caller's; ``None`` counts under the job's lock.
+        """
+        held, turn = self._held, self._turn
+        # If this raises, the worker ends with a failure or the stop. Then nothing must follow, so
+        # the turn stays taken.
+        while turn.acquire(False):
+            at = self._next
+            while (one := held.pop(at, None)) is not None:
+                self._next = at = at + 1
+                if type(one) is not tuple:
+                    self._put(one)
+                elif tally is not None:
+                    SimpleDelivery.deliver_single(self, one[0], one[1], tally)
+                else:
+                    self._put_counted(*one)
+            turn.release()
+            # A worker that hands in the next item after the last look finds the turn taken, and
+            # continues. So look again after the release.
+            if at not in held:
+                return
+
+    def _put_counted(self, item: Item, example: Any) -> None:
+        prepared = Prepared(item, (example,))
+        if self._by_item:
+            self._job.pack_whole(prepared)
+        self._put(prepared)
+
+
 class BufferedDelivery(ThreadDelivery):
     """Enqueues several items at once, from an `OutputBuffer`."""
 
@@ -389,7 +471,10 @@ class BufferedDelivery(ThreadDelivery):
         super().__init__(job)
         self._output_buffer = output_buffer
         self._enqueue_many = job.into.sync.enqueue_many
-        self.takes_singles = not job.fits
+
+    @property
+    def takes_singles(self) -> bool:
+        return not self._job.fits
 
     def deliver(self, prepared: Prepared) -> None:
         """Hand in an item, and enqueue the items that are due.
