@@ -445,7 +445,7 @@ class OrderedDelivery(SimpleDelivery):
             at = self._next
             while (one := held.pop(at, None)) is not None:
                 self._next = at = at + 1
-                if type(one) is not tuple:
+                if isinstance(one, Prepared):
                     self._put(one)
                 elif tally is not None:
                     SimpleDelivery.deliver_single(self, one[0], one[1], tally)
