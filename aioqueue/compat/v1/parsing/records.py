@@ -25,6 +25,14 @@ from collections.abc import Callable, Collection, Sequence
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.effects import c_escaped
+from aioqueue.compat.v1.parsing.batches import (
+    FIRST,
+    LONGEST,
+    SECOND,
+    TAGS,
+    BatchReader,
+    UnusualError,
+)
 from aioqueue.compat.v1.parsing.columns import (
     Chunk,
     Column,
@@ -34,16 +42,12 @@ from aioqueue.compat.v1.parsing.columns import (
     count_of,
 )
 
-FIRST, SECOND = 0x0A, 0x12
-"""Tags of the first and the second field of a message, when they have a length."""
 NUMBER, FOUR_BYTES = 0x08, 0x0D
 """Tags of the first field, when it is a number in base 128, and one of four bytes."""
-KINDS = {0x0A: "string", 0x12: "float", 0x1A: "int64"}
+KINDS = {tag: kind for kind, tag in TAGS.items()}
 """The kind of list that each tag in a feature means."""
 _FIELDS = {"string": "bytes_list", "float": "float_list", "int64": "int64_list"}
 """The field of a feature that has each kind of list."""
-_MOST = 10
-"""The bytes of the longest number."""
 
 
 class _DamagedError(Exception):
@@ -51,16 +55,26 @@ class _DamagedError(Exception):
 
 
 class RecordReader:
-    """Reads columns of serialized examples, one example after another."""
+    """Reads columns of serialized examples.
+
+    A batch is read in lock-step if all its examples are as common writers write them.
+    """
 
     def __init__(self, columns: Sequence[Column], have_default: Collection[str]) -> None:
         self._columns = {column.key.encode(): column for column in columns}
         self._required = [
             column for column in columns if column.must_be_there and column.key not in have_default
         ]
+        self._lock_step = BatchReader(columns, self._required)
 
     def batch(self, records: Sequence[bytes], names: Sequence[str | None]) -> list[Values]:
         """The values of every column in a batch."""
+        try:
+            return self._lock_step(records)
+        except UnusualError:
+            return self.one_by_one(records, names)
+
+    def one_by_one(self, records: Sequence[bytes], names: Sequence[str | None]) -> list[Values]:
         rows = []
         for at, (record, name) in enumerate(zip(records, names, strict=True)):
             try:
@@ -186,7 +200,7 @@ def _is_overfull(column: Column, count: int) -> bool:
 def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A number in base 128, and the place behind it."""
     value = shift = 0
-    for byte in data[at : min(at + _MOST, end)]:
+    for byte in data[at : min(at + LONGEST, end)]:
         at += 1
         if byte < 128:
             return value | byte << shift, at
@@ -324,7 +338,7 @@ def _integers(data: bytes, at: int, end: int) -> list[int]:
                 value = shift = 0
             else:
                 shift += 7
-                if shift == 7 * _MOST:
+                if shift == 7 * LONGEST:
                     raise _DamagedError
         if shift:
             raise _DamagedError
