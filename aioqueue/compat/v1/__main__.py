@@ -41,14 +41,7 @@ imports, gives aioqueue.compat.v1. TensorFlow itself is neither needed nor impor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: the command line without the program: the script, then its own arguments.
-
-    Returns:
-        The exit status, if the script did not choose one itself by `SystemExit`.
-    """
+    """Run the command line."""
     first = arguments[0] if arguments else None
     if first in ("-h", "--help"):
         sys.stdout.write(USAGE)
@@ -66,15 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_script(path: str, arguments: Sequence[str]) -> int:
-    """Run a file as ``python path arguments`` would.
-
-    Args:
-        path: the script.
-        arguments: its ``sys.argv[1:]``.
-
-    Returns:
-        0, or 2 if the file cannot be read.
-    """
+    """Run a file as ``python path arguments`` would."""
     full = os.path.abspath(path)
     try:
         with io.open_code(full) as file:
@@ -95,14 +80,7 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
 
 
 def check_scripts(paths: Sequence[str]) -> int:
-    """Print what scripts will miss, and what has no effect in them, without running them.
-
-    Args:
-        paths: the scripts.
-
-    Returns:
-        0 if nothing is missing, 1 if a name or an extra is, 2 if a script cannot be read.
-    """
+    """Print what scripts will miss, and what has no effect in them, without running them."""
     status = 0
     for path in paths:
         try:
@@ -117,15 +95,7 @@ def check_scripts(paths: Sequence[str]) -> int:
 
 
 def run_module(name: str, arguments: Sequence[str]) -> int:
-    """Run a module as ``python -m name arguments`` would.
-
-    Args:
-        name: full name of a module, or of a package with a ``__main__``.
-        arguments: its ``sys.argv[1:]``.
-
-    Returns:
-        0, or 1 if there is no such module.
-    """
+    """Run a module as ``python -m name arguments`` would."""
     sys.argv[:] = [name, *arguments]
     missing = _missing(name)
     if missing:

@@ -159,16 +159,7 @@ def names_of(
     module: str,
     deferred: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a namespace.
-
-    Args:
-        module: full name of the namespace, its ``__name__``.
-        deferred: names that are made at their first use, because they need an extra for instance,
-            each with the function that makes it.
-
-    Returns:
-        A function that makes the deferred names, and explains any other name.
-    """
+    """Make the ``__getattr__`` of a namespace."""
     makers = dict(deferred or {})
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # the name that tracebacks know it by
@@ -182,15 +173,7 @@ def names_of(
 
 
 def explain(path: str, public: str | None = None) -> str:
-    """Say that a name is absent, why or what to do, and which names are similar.
-
-    Args:
-        path: the name as after ``tf.``: ``"train.Saver"``.
-        public: for a private name, the public name that has the same reason.
-
-    Returns:
-        Some sentences, without a full stop at the end.
-    """
+    """Say that a name is absent, why or what to do, and which names are similar."""
     reason = reason_of(public or path)
     near = _near(path)
     sentences = [f"tf.{path} is not in {PACKAGE}: {reason or _advice(public or path)}"]
@@ -200,11 +183,7 @@ def explain(path: str, public: str | None = None) -> str:
 
 
 def reason_of(path: str) -> str | None:
-    """Why a name is absent; ``None`` if there is no reason for this name.
-
-    Args:
-        path: the name as after ``tf.``.
-    """
+    """Why a name is absent; ``None`` if there is no reason for this name."""
     while path:
         if path in REASONS:
             return REASONS[path]

@@ -150,18 +150,7 @@ def _indented(findings: Iterable[Finding]) -> str:
 
 
 def check(script: str) -> Report:
-    """Check a script, and the files beside it that it imports.
-
-    Args:
-        script: its path.
-
-    Returns:
-        The names that are absent, those that need an extra that is not installed, and those without
-        effect. A file that is not Python 3, or is a notebook, counts as absent.
-
-    Raises:
-        OSError: the script cannot be read.
-    """
+    """Check a script, and the files beside it that it imports."""
     first = Path(script)
     root = first.parent
     pending, seen = [first], {first.resolve()}
@@ -205,11 +194,7 @@ class _Use(NamedTuple):
 
 
 class _Names(ast.NodeVisitor):
-    """The names that a file takes from TensorFlow, each with its line.
-
-    Attributes:
-        uses: what is used.
-    """
+    """The names that a file takes from TensorFlow, each with its line."""
 
     def __init__(self) -> None:
         self.uses: list[_Use] = []

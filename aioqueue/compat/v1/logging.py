@@ -113,11 +113,7 @@ def get_verbosity() -> int:
 
 
 def set_verbosity(v: int) -> None:
-    """Show messages from a level on.
-
-    Args:
-        v: `DEBUG`, `INFO`, `WARN`, `ERROR` or `FATAL`.
-    """
+    """Show messages from a level on."""
     _logger().setLevel(v)
 
 

@@ -44,16 +44,7 @@ def install() -> None:
 
 
 def find(path: str) -> Any:
-    """What a script gets for a name of TensorFlow. Nothing is imported under that name.
-
-    Args:
-        path: the name below ``tensorflow``; empty for the package itself.
-
-    Raises:
-        AbsentNameError: the name is absent.
-        AttributeError: a class exists, and lacks the name.
-        ModuleNotFoundError: the name needs an extra that is not installed.
-    """
+    """What a script gets for a name of TensorFlow. Nothing is imported under that name."""
     parts = path.removeprefix("compat.v1").lstrip(".").split(".") if path else []
     found: Any = v1
     for count in range(len(parts), 0, -1):

@@ -26,12 +26,7 @@ _Report = BaseException | tuple[Any, BaseException | None, TracebackType | None]
 
 
 class Coordinator:
-    """Stops a set of threads together, waits for them, and raises the first failure.
-
-    Args:
-        clean_stop_exception_types: exceptions that end a run normally; ``None`` for
-            ``(tf.errors.OutOfRangeError,)``.
-    """
+    """Stops a set of threads together, waits for them, and raises the first failure."""
 
     def __init__(
         self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
@@ -62,15 +57,6 @@ class Coordinator:
 
         `join` raises the first exception. Its ``__cause__`` lists the exceptions that are reported
         after it. Exceptions that are reported after a stop without an exception are dropped.
-
-        Args:
-            ex: an exception, or what `sys.exc_info` returns. A clean stop exception counts as a
-                stop without an exception.
-
-        Raises:
-            BaseException: the exception itself, if the coordinator has been joined already: there
-                is no `join` left that could raise it.
-            TypeError: it is neither.
         """
         error = _exception_of(ex)
         if isinstance(error, self._clean_types):
@@ -119,22 +105,11 @@ class Coordinator:
             self.request_stop(error)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Wait until a stop is requested.
-
-        Args:
-            timeout: seconds to wait at most; ``None`` waits for ever.
-
-        Returns:
-            Whether a stop was requested.
-        """
+        """Wait until a stop is requested."""
         return self._stopping.wait_for_stop(None if timeout is None else max(0.0, timeout))
 
     def register_thread(self, thread: threading.Thread) -> None:
-        """Let `join` wait for a thread.
-
-        Args:
-            thread: any thread; one that was never started counts as ended.
-        """
+        """Let `join` wait for a thread."""
         with self._lock:
             self._registered_threads.add(thread)
 
@@ -147,17 +122,6 @@ class Coordinator:
         """Wait until the threads have ended, and raise the first failure.
 
         It does not request a stop: without a stop it waits until all threads end by themselves.
-
-        Args:
-            threads: threads in addition to the registered ones.
-            stop_grace_period_secs: seconds that they have to end after a stop, counted from the
-                call if the stop came before it.
-            ignore_live_threads: whether to ignore threads that still run after that.
-
-        Raises:
-            BaseException: the first exception reported, itself; if there were others, its
-                ``__cause__`` is the `ExceptionGroup` of all of them.
-            RuntimeError: threads still run after the grace period, and no exception was reported.
         """
         still_running: tuple[str, ...] = ()
         found: aioqueue.StillRunningError | None = None  # which says where they are
@@ -234,9 +198,6 @@ class _Joined(threading.Thread):
 
     The native stop ends the waits of its workers. TensorFlow's does not: a consumer still takes
     the elements that arrive, and a queue is closed after the waiting producers have enqueued.
-
-    Args:
-        thread: the thread.
     """
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -269,16 +230,6 @@ class LooperThread(threading.Thread):
     Calls follow a fixed grid of times that begins with the first call, made at once. The thread
     catches up on missed calls without a pause. Subclasses may override `start_loop`, `run_loop`
     and `stop_loop`.
-
-    Args:
-        coord: says when to stop, and receives exceptions; its `join` waits for the thread.
-        timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
-        target: what `run_loop` calls.
-        args: what to call it with.
-        kwargs: the same, by name.
-
-    Raises:
-        ValueError: ``coord`` is not a `Coordinator`, or you pass arguments without a target.
     """
 
     def __init__(

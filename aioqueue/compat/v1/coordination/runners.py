@@ -37,20 +37,6 @@ class QueueRunner:
     A thread whose op raises one of the queue-closed exceptions ends quietly; when the last one has
     ended so, the queue is closed. Any other exception is reported to the coordinator; without
     one it goes to ``exceptions_raised`` and the thread's excepthook, and the queue stays open.
-
-    Args:
-        queue: the queue that is closed; a thread's op may fill another one.
-        enqueue_ops: one op, or whatever a session can run, per thread.
-        close_op: closes the queue when the input has ended; ``queue.close()`` if ``None``.
-        cancel_op: closes it at a stop; ``queue.close(cancel_pending_enqueues=True)`` if ``None``.
-        queue_closed_exception_types: a tuple of `tf.errors` classes that tell that the input has
-            ended; ``None`` for ``(tf.errors.OutOfRangeError,)``.
-        queue_runner_def: what `to_proto` returned, instead of all those.
-        import_scope: what to put in front of the names in it.
-
-    Raises:
-        ValueError: queue or enqueue ops are missing, or there is a definition besides them.
-        TypeError: ``queue_closed_exception_types`` is no such tuple.
     """
 
     def __init__(
@@ -126,18 +112,7 @@ class QueueRunner:
         daemon: bool = False,
         start: bool = False,
     ) -> list[threading.Thread]:
-        """Make the threads that run the enqueue ops.
-
-        Args:
-            sess: the session that runs them.
-            coord: says when to stop, and receives exceptions; its `join` waits for the threads, and
-                one more thread closes the queue at a stop.
-            daemon: whether the interpreter may end while they run.
-            start: whether to start them; otherwise the caller starts them.
-
-        Returns:
-            The threads; none if those made before for this session have not ended.
-        """
+        """Make the threads that run the enqueue ops."""
         with self._lock:
             if self._left.get(sess, 0) > 0:
                 return []
@@ -157,11 +132,7 @@ class QueueRunner:
         return threads
 
     def to_proto(self, export_scope: str | None = None) -> QueueRunnerDef | None:
-        """This runner as plain data; ``None`` if its queue is not in the scope.
-
-        Args:
-            export_scope: only for runners in this name scope, which is cut off the names.
-        """
+        """This runner as plain data; ``None`` if its queue is not in the scope."""
         if export_scope is not None and not self.name.startswith(export_scope):
             return None
         strip = _strip(export_scope)
@@ -179,12 +150,7 @@ class QueueRunner:
     def from_proto(
         queue_runner_def: QueueRunnerDef, import_scope: str | None = None
     ) -> QueueRunner:
-        """A runner of ops in the default graph, as `to_proto` described it.
-
-        Args:
-            queue_runner_def: what `to_proto` returned.
-            import_scope: what to put in front of the names in it.
-        """
+        """A runner of ops in the default graph, as `to_proto` described it."""
         return QueueRunner(queue_runner_def=queue_runner_def, import_scope=import_scope)
 
     def _find(self, given: QueueRunnerDef, scope: str | None) -> None:
@@ -249,12 +215,7 @@ class QueueRunner:
 
 
 def add_queue_runner(qr: QueueRunner, collection: str = GraphKeys.QUEUE_RUNNERS) -> None:
-    """Add a runner to a collection of the default graph, for `start_queue_runners` to find.
-
-    Args:
-        qr: the runner.
-        collection: the name of the collection.
-    """
+    """Add a runner to a collection of the default graph, for `start_queue_runners` to find."""
     add_to_collection(collection, qr)
 
 
@@ -265,22 +226,7 @@ def start_queue_runners(
     start: bool = True,
     collection: str = GraphKeys.QUEUE_RUNNERS,
 ) -> list[threading.Thread]:
-    """Start the threads of all runners in a collection of the session's graph.
-
-    Args:
-        sess: the session; ``None`` for the default session.
-        coord: as for `QueueRunner.create_threads`.
-        daemon: whether the interpreter may end while they run.
-        start: whether to start them.
-        collection: the name of the collection.
-
-    Returns:
-        The threads that were made.
-
-    Raises:
-        ValueError: there is no session.
-        TypeError: ``sess`` is no session.
-    """
+    """Start the threads of all runners in a collection of the session's graph."""
     if sess is None:
         sess = default_sessions.top()
         if sess is None:

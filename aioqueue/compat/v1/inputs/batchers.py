@@ -59,27 +59,7 @@ def batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Batches of examples, in order.
-
-    Args:
-        tensors: one example: a list or a dict of tensors.
-        batch_size: how many examples a batch has.
-        num_threads: how many threads make examples; with more than one the order is theirs.
-        capacity: of the queue.
-        enqueue_many: whether `tensors` holds many examples, one per row.
-        shapes: of an example's tensors, where they are not known.
-        dynamic_pad: whether examples of different sizes are padded within a batch.
-        allow_smaller_final_batch: whether the last examples make a smaller batch; else they are
-            never returned.
-        shared_name: of the queue.
-        name: of the operations.
-
-    Returns:
-        A tensor for a list of one, a list for several, a dict for a dict.
-
-    Raises:
-        ValueError: there are no tensors, or a shape is not known.
-    """
+    """Batches of examples, in order."""
     return maybe_batch(
         tensors,
         True,
@@ -108,15 +88,7 @@ def maybe_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like `batch`, of those examples for which ``keep_input`` is true.
-
-    Args:
-        tensors: as for `batch`, and so is what is not listed here.
-        keep_input: a bool tensor; with ``enqueue_many`` it may have one element per row.
-
-    Raises:
-        ValueError: there are no tensors, a shape is not known, or ``keep_input`` has another rank.
-    """
+    """Like `batch`, of those examples for which ``keep_input`` is true."""
     listed = in_order(tensors)
     with name_scope(name, "batch", [*listed, keep_input]) as scope:
         batcher = _Batcher([listed], keep_input, enqueue_many, shapes)
@@ -142,15 +114,7 @@ def batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Batches of examples from several sources, with one thread for each.
-
-    Args:
-        tensors_list: one list or dict of tensors per thread; the rest is as for `batch`.
-
-    Raises:
-        ValueError: there are no tensors, or their shapes are not known or do not fit each other.
-        TypeError: the dtypes differ.
-    """
+    """Batches of examples from several sources, with one thread for each."""
     return maybe_batch_join(
         tensors_list,
         True,
@@ -177,12 +141,7 @@ def maybe_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like `batch_join`, of those examples for which ``keep_input``, see `maybe_batch`, is true.
-
-    Raises:
-        ValueError: as for `batch_join` and `maybe_batch`.
-        TypeError: the dtypes differ.
-    """
+    """Like `batch_join`, of those examples for which ``keep_input``, see `maybe_batch`, is true."""
     listed = _all_in_order(tensors_list)
     flat = [tensor for tensors in listed for tensor in tensors]
     with name_scope(name, "batch_join", [*flat, keep_input]) as scope:
@@ -211,17 +170,7 @@ def shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Batches of examples in random order.
-
-    Args:
-        tensors: as for `batch`, and so is what is not listed here.
-        min_after_dequeue: how many examples stay in the queue, to draw from, until the input ends.
-        num_threads: how many threads make examples; with more than one no seed settles the order.
-        seed: of the shuffle.
-
-    Raises:
-        ValueError: there are no tensors, a shape is not known, or the capacity is too small.
-    """
+    """Batches of examples in random order."""
     return maybe_shuffle_batch(
         tensors,
         batch_size,
@@ -252,11 +201,7 @@ def maybe_shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like `shuffle_batch`, of those examples for which ``keep_input`` is true; see `maybe_batch`.
-
-    Raises:
-        ValueError: as for `shuffle_batch` and `maybe_batch`.
-    """
+    """Like `shuffle_batch`, of those examples for which ``keep_input`` is true."""
     listed = in_order(tensors)
     with name_scope(name, "shuffle_batch", [*listed, keep_input]) as scope:
         if capacity <= min_after_dequeue:
@@ -285,10 +230,6 @@ def shuffle_batch_join(
     """Batches in random order of examples from several sources, with one thread for each.
 
     The arguments are those of `batch_join` and `shuffle_batch`.
-
-    Raises:
-        ValueError: as for `batch_join`.
-        TypeError: the dtypes differ.
     """
     return maybe_shuffle_batch_join(
         tensors_list,
@@ -318,12 +259,7 @@ def maybe_shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like `shuffle_batch_join`, of those examples for which ``keep_input`` is true.
-
-    Raises:
-        ValueError: as for `batch_join` and `maybe_batch`.
-        TypeError: the dtypes differ.
-    """
+    """Like `shuffle_batch_join`, of those examples for which ``keep_input`` is true."""
     listed = _all_in_order(tensors_list)
     flat = [tensor for tensors in listed for tensor in tensors]
     with name_scope(name, "shuffle_batch_join", [*flat, keep_input]) as scope:
@@ -335,15 +271,7 @@ def maybe_shuffle_batch_join(
 
 
 class Components:
-    """The tensors of examples as a queue holds them: sparse ones as scalars or vectors.
-
-    Args:
-        sources: the tensors of each source of examples.
-        enqueue_many: whether they hold many examples, one per row.
-
-    Raises:
-        TypeError: the dtypes of the sources differ.
-    """
+    """The tensors of examples as a queue holds them: sparse ones as scalars or vectors."""
 
     def __init__(self, sources: Sequence[Sequence[Any]], *, enqueue_many: bool) -> None:
         given = [[convert_to_tensor_or_sparse_tensor(one) for one in source] for source in sources]
@@ -379,14 +307,7 @@ class Components:
 
 
 class _Batcher:
-    """What all batchers have in common.
-
-    Args:
-        sources: the tensors of each source of examples, in order.
-        keep_input: whether an example is wanted.
-        enqueue_many: whether they hold many examples.
-        shapes: of an example's tensors, or ``None`` for what is known of them.
-    """
+    """What all batchers have in common."""
 
     def __init__(
         self,
@@ -436,11 +357,7 @@ class _Batcher:
 
 
 def in_order(tensors: Tensors) -> list[Any]:
-    """The tensors of an example as a list; those of a dict in the order of its keys.
-
-    Raises:
-        TypeError: it is a bare tensor.
-    """
+    """The tensors of an example as a list; those of a dict in the order of its keys."""
     if isinstance(tensors, Mapping):
         return [tensors[key] for key in sorted(tensors, key=str)]
     if not isinstance(tensors, Sequence) or isinstance(tensors, str | bytes):
@@ -468,11 +385,7 @@ def as_original_type(tensors: Tensors, batch: Any) -> Any:
 
 
 def checked_keep_input(keep_input: Any, enqueue_many: bool) -> Tensor:
-    """``keep_input`` as a tensor of rank 0, or of rank 1 with ``enqueue_many``.
-
-    Raises:
-        ValueError: it has another rank, or that is not known.
-    """
+    """``keep_input`` as a tensor of rank 0, or of rank 1 with ``enqueue_many``."""
     keep = convert_to_tensor(keep_input, dtypes.bool)
     rank = keep.shape.ndims
     if rank is None:
@@ -485,11 +398,7 @@ def checked_keep_input(keep_input: Any, enqueue_many: bool) -> Tensor:
 
 
 def common_dtypes(of_sources: Sequence[Sequence[Any]]) -> list[Any]:
-    """The dtypes that all sources have.
-
-    Raises:
-        TypeError: they differ.
-    """
+    """The dtypes that all sources have."""
     first = list(of_sources[0])
     for other in of_sources[1:]:
         if list(other) != first:
@@ -501,11 +410,7 @@ def common_dtypes(of_sources: Sequence[Sequence[Any]]) -> list[Any]:
 def common_shapes(
     sources: Sequence[Sequence[Tensor]], shapes: Sequence[Any] | None, enqueue_many: bool
 ) -> list[TensorShape]:
-    """The shapes of an example's tensors: those given, or what is known of the first source's.
-
-    Raises:
-        ValueError: a rank is not known, or the sources' shapes do not fit each other.
-    """
+    """The shapes of an example's tensors: those given, or what is known of the first source's."""
     if shapes is not None:
         return [as_shape(shape) for shape in shapes]
     known: list[TensorShape] = []

@@ -56,33 +56,7 @@ def bucket(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Any]:
-    """Batches of examples of one bucket each.
-
-    Args:
-        tensors: one example: a list or a dict of tensors.
-        which_bucket: an int32 scalar: which bucket the example belongs to; an example of any other
-            number is dropped.
-        batch_size: how many examples a batch has; or a list, one per bucket.
-        num_buckets: how many buckets there are.
-        num_threads: how many threads put examples into buckets.
-        capacity: of the queue of batches, and of the buckets.
-        bucket_capacities: of the buckets, one for each.
-        shapes: of an example's tensors, where they are not known.
-        dynamic_pad: whether examples of different sizes are padded within a batch.
-        allow_smaller_final_batch: whether what is left in a bucket at the end makes a smaller
-            batch; else it is never returned.
-        keep_input: a bool scalar: whether the example is wanted.
-        shared_name: of the queue of batches; those of the buckets are made of it.
-        name: of the operations.
-
-    Returns:
-        The number of the bucket, and the tensors of a batch: a tensor for a list of one, a list for
-        several, a dict for a dict.
-
-    Raises:
-        ValueError: there are no tensors, a shape is not known, or a list has not one entry per
-            bucket.
-    """
+    """Batches of examples of one bucket each."""
     sizes = list(batch_size) if isinstance(batch_size, list | tuple) else None
     if sizes is not None and len(sizes) != num_buckets:
         raise ValueError("If batch_size is a list it must have num_buckets elements")
@@ -169,22 +143,7 @@ def bucket_by_sequence_length(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Any]:
-    """Batches of examples whose lengths are between the same two boundaries.
-
-    Args:
-        input_length: an int32 scalar, or a vector of one: the length of the example.
-        tensors: as for `bucket`, and so is what is not listed here.
-        bucket_boundaries: increasing ints; bucket k has the lengths from boundary k-1, itself
-            included, to boundary k, so there is one bucket more than boundaries.
-
-    Returns:
-        The lengths of a batch's examples, and its tensors in a list, or in a dict for a dict (whose
-        only value, if there is one, is a list, as in TensorFlow).
-
-    Raises:
-        TypeError: boundaries are no list of ints.
-        ValueError: boundaries are empty or do not increase; and as for `bucket`.
-    """
+    """Batches of examples whose lengths are between the same two boundaries."""
     _check_boundaries(bucket_boundaries)
     listed = in_order(tensors)
     with name_scope(name, "bucket_by_sequence_length", [input_length, *listed]):

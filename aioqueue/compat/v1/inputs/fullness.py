@@ -14,14 +14,7 @@ __all__ = ("summarize_fullness",)
 def summarize_fullness(
     queue: QueueBase, capacity: int, min_after_dequeue: int | None = None, *, tag: str = ""
 ) -> None:
-    """Add a summary of how full a queue is, from 0 to 1.
-
-    Args:
-        queue: which.
-        capacity: of the queue.
-        min_after_dequeue: how many elements stay in it, if it shuffles: they do not count.
-        tag: of the summary; made of the numbers if left out.
-    """
+    """Add a summary of how full a queue is, from 0 to 1."""
     if min_after_dequeue is None:
         tag, size, room = tag or f"fraction_of_{capacity}_full", queue.size(), capacity
     else:

@@ -26,17 +26,7 @@ _SCALAR = TensorShape([])
 
 
 class QueueBase:
-    """A queue as a script sees it: every method adds an op to the graph, and a session runs it.
-
-    Args:
-        dtypes: one per component.
-        shapes: one per component, or ``None`` if elements may have any shape.
-        names: one per component, or ``None``; with names, elements and batches are dicts.
-        queue_ref: the tensor that stands for the queue itself.
-
-    Raises:
-        ValueError: there are more or fewer shapes or names than dtypes.
-    """
+    """A queue as a script sees it: every method adds an op to the graph, and a session runs it."""
 
     def __init__(
         self,
@@ -63,19 +53,7 @@ class QueueBase:
 
     @staticmethod
     def from_list(index: Any, queues: list[QueueBase]) -> QueueBase:
-        """The queue at an index that is known only when ops of it are run.
-
-        Args:
-            index: an integer tensor.
-            queues: of the same dtypes and names; they may be of different kinds. Where shapes
-                differ, the static shape is unknown.
-
-        Returns:
-            A queue whose ops are those of the queue that `index` then chooses.
-
-        Raises:
-            TypeError: it is no list of queues, or their dtypes or names differ.
-        """
+        """The queue at an index that is known only when ops of it are run."""
         if (
             not isinstance(queues, list)
             or not queues
@@ -127,14 +105,6 @@ class QueueBase:
         """An op that puts one element in, and waits while the queue is full.
 
         Running it on a closed queue raises `tf.errors.CancelledError`.
-
-        Args:
-            vals: the components in a list or tuple, in a dict if they have names, or the only one.
-            name: of the op.
-
-        Raises:
-            ValueError: a static shape or a tensor's dtype is wrong, or the names are.
-            TypeError: a Python value does not fit its component's dtype.
         """
         with name_scope(name, f"{self._base_name}_enqueue", _listed(vals)) as scope:
             tensors = self._components(vals)
@@ -149,14 +119,6 @@ class QueueBase:
 
         The rows stay together: no other enqueue comes between them. Running it on a closed queue
         raises `tf.errors.CancelledError`; rows that are in by then stay in.
-
-        Args:
-            vals: as for `enqueue`, each component with a first dimension more, of the same size.
-            name: of the op.
-
-        Raises:
-            ValueError: a static shape or a tensor's dtype is wrong, or the names are.
-            TypeError: a Python value does not fit its component's dtype.
         """
         with name_scope(name, f"{self._base_name}_EnqueueMany", _listed(vals)) as scope:
             tensors = self._components(vals)
@@ -176,12 +138,6 @@ class QueueBase:
         """Tensors of one element taken out; running them waits for one.
 
         Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
-
-        Args:
-            name: of the op.
-
-        Returns:
-            The tensor of the only component, a list of those of several, a dict if they have names.
         """
 
         def kernel(step: Any, resource: QueueResource) -> Any:
@@ -206,17 +162,6 @@ class QueueBase:
 
         They may be more than the capacity. Running it on a closed queue with fewer than n elements
         raises `tf.errors.OutOfRangeError`.
-
-        Args:
-            n: an int32.
-            name: of the op.
-
-        Returns:
-            As from `dequeue`, with a first dimension more.
-
-        Raises:
-            ValueError: n is a negative constant.
-            TypeError: n is no int32.
         """
 
         def kernel(step: Any, resource: QueueResource, count: Any) -> Any:
@@ -231,16 +176,6 @@ class QueueBase:
         """Tensors of n elements taken out as one batch, or of the last ones of a closed queue.
 
         Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
-
-        Args:
-            n: an int32.
-            name: of the op.
-
-        Returns:
-            As from `dequeue`, with a first dimension more, of unknown size.
-
-        Raises:
-            TypeError: n is no int32.
         """
 
         def kernel(step: Any, resource: QueueResource, count: Any) -> Any:
@@ -259,14 +194,6 @@ class QueueBase:
         What is inside can still be dequeued. A plain close waits until the enqueues that came
         before it are in; enqueues that come after it fail. Closing again by a plain close raises
         `tf.errors.CancelledError`.
-
-        Args:
-            cancel_pending_enqueues: fail the enqueues that are waiting, instead of waiting for
-                them; this may be done any number of times.
-            name: of the op.
-
-        Raises:
-            TypeError: ``cancel_pending_enqueues`` is no bool.
         """
         cancel = False if cancel_pending_enqueues is None else cancel_pending_enqueues
         if not isinstance(cancel, bool):
@@ -296,11 +223,7 @@ class QueueBase:
         )
 
     def is_closed(self, name: str | None = None) -> Tensor:
-        """A bool tensor: whether the queue is closed, that is, closing is done.
-
-        Args:
-            name: of the op.
-        """
+        """A bool tensor: whether the queue is closed, that is, closing is done."""
 
         def kernel(step: Any, resource: QueueResource) -> Any:
             return np.bool_(resource.is_closed())
@@ -308,11 +231,7 @@ class QueueBase:
         return self._look("QueueIsClosedV2", "Is_Closed", tf_dtypes.bool, kernel, name)
 
     def size(self, name: str | None = None) -> Tensor:
-        """An int32 tensor: how many elements are inside, without those that a waiting batch holds.
-
-        Args:
-            name: of the op.
-        """
+        """How many elements are inside, besides those that a waiting batch holds, as int32."""
 
         def kernel(step: Any, resource: QueueResource) -> Any:
             return np.int32(resource.size())

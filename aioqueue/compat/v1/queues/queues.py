@@ -34,13 +34,7 @@ _SCALAR = TensorShape([])
 
 
 class _QueueHandle:
-    """The kernel of an op that makes a queue: finds it in the session, or makes it there.
-
-    Args:
-        plan: what the op asks for.
-        shared_name: the name by which other ops, and other sessions of the same server, mean the
-            same queue; ``None`` or empty for a queue of this op alone.
-    """
+    """The kernel of an op that makes a queue: finds it in the session, or makes it there."""
 
     def __init__(self, plan: QueuePlan, shared_name: str | None) -> None:
         self.plan = plan
@@ -50,12 +44,7 @@ class _QueueHandle:
         self._key = ("queue", self)
 
     def __call__(self, step: Any) -> QueueResource:
-        """The queue.
-
-        Raises:
-            InvalidArgumentError: a queue of that name is something else, or the op asks for what
-                there cannot be.
-        """
+        """The queue."""
         if self.shared_name:
             found = step.resources.get_or_create(
                 ("queue", self.shared_name), self._make_shared, container=self.container
@@ -73,21 +62,7 @@ class _QueueHandle:
 
 
 class FIFOQueue(QueueBase):
-    """First in, first out.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        dtypes: one dtype, or a list with one per component.
-        shapes: one shape, or a list with one per component; ``None`` if elements may have any, and
-            then batches cannot be taken.
-        names: one per component; elements and batches are then dicts.
-        shared_name: queues of one shared name are one queue, within a session or on a server.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes or names do not match the dtypes, or a size is unknown.
-        TypeError: shapes are neither a shape nor a list of them.
-    """
+    """First in, first out."""
 
     def __init__(
         self,
@@ -108,20 +83,6 @@ class RandomShuffleQueue(QueueBase):
     """Elements leave in random order, each drawn uniformly from what is inside.
 
     The same seeds and the same operations give the order that TensorFlow gave.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        min_after_dequeue: how many elements a dequeue leaves inside until the queue is closed.
-        dtypes: as for `FIFOQueue`.
-        shapes: as for `FIFOQueue`.
-        names: as for `FIFOQueue`.
-        seed: beside the graph's seed, see `tf.set_random_seed`.
-        shared_name: as for `FIFOQueue`.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes or names do not match the dtypes, or a size is unknown.
-        TypeError: shapes are neither a shape nor a list of them.
     """
 
     def __init__(
@@ -150,19 +111,7 @@ class RandomShuffleQueue(QueueBase):
 
 
 class PaddingFIFOQueue(QueueBase):
-    """First in, first out, for components whose sizes vary: batches are padded at the high end.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        dtypes: as for `FIFOQueue`.
-        shapes: a list with one shape per component, in which ``None`` is a size that varies.
-        names: as for `FIFOQueue`.
-        shared_name: as for `FIFOQueue`.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes are no list of shapes, do not match the dtypes, or a rank is unknown.
-    """
+    """First in, first out, for components whose sizes vary: batches are padded at the high end."""
 
     def __init__(
         self,
@@ -189,18 +138,6 @@ class PriorityQueue(QueueBase):
     """The element with the smallest priority leaves first; equal ones leave as they came.
 
     Component 0 of every element is its priority, an int64 scalar that is not listed in `types`.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        types: one dtype, or a list with one per component besides the priority.
-        shapes: one shape, or a list with one per component besides the priority; they are needed.
-        names: a list, the priority's name first.
-        shared_name: as for `FIFOQueue`.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes or names do not match the types, or a size is unknown.
-        TypeError: there are no shapes.
     """
 
     def __init__(
@@ -224,11 +161,7 @@ class PriorityQueue(QueueBase):
 
 
 def _whole(argument: str, value: Any) -> int:
-    """A number of rows; as in TensorFlow, what is behind its point is left out.
-
-    Raises:
-        TypeError: it is no number.
-    """
+    """A number of rows; as in TensorFlow, what is behind its point is left out."""
     if isinstance(value, int | float | np.integer | np.floating | np.bool_):
         return int(value)
     raise TypeError(f"Expected int for argument {argument!r} not {value!r}.")

@@ -52,16 +52,7 @@ def type_names(types: list[DType]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class QueuePlan:
-    """What a queue op asks for. Each op has a plan of its own.
-
-    Attributes:
-        kind: the class of the queue.
-        capacity: how many elements fit; below zero for no bound.
-        types: the dtype of each component, the priority's included.
-        shapes: the shape of each component, or ``None`` if elements may have any.
-        min_after_dequeue: how many elements a dequeue leaves inside (of a shuffle queue).
-        seeds: the graph's and the op's seed (of a shuffle queue); two zeros for fresh entropy.
-    """
+    """What a queue op asks for. Each op has a plan of its own."""
 
     kind: str
     capacity: int
@@ -81,14 +72,7 @@ class QueuePlan:
         return f"[{', '.join(_brackets(shape.as_tuple()) for shape in self.shapes or ())}]"
 
     def build(self, name: str) -> QueueResource:
-        """Make the queue.
-
-        Args:
-            name: what messages call it.
-
-        Raises:
-            InvalidArgumentError: ``min_after_dequeue`` is negative, or not below the capacity.
-        """
+        """Make the queue."""
         keep = self.min_after_dequeue
         if keep < 0:
             raise invalid(f"min_after_dequeue {keep} must be >= 0")
@@ -97,15 +81,7 @@ class QueuePlan:
         return QueueResource(self, name)
 
     def check_shared(self, name: str, existing: QueuePlan) -> None:
-        """Refuse to share a queue that is not what this op asks for.
-
-        Args:
-            name: the shared name.
-            existing: what the queue was made from.
-
-        Raises:
-            InvalidArgumentError: they differ.
-        """
+        """Refuse to share a queue that is not what this op asks for."""
         if existing.kind != self.kind:
             raise invalid(f"Expected {existing.kind}, found {self.kind}V2")
         had = f"Shared queue '{name}' has"
@@ -164,14 +140,6 @@ class QueueResource:
 
     Elements and batches are the bare value or array where there is one component, else a tuple.
     The ``try_`` methods return `WOULD_WAIT` where the others would block.
-
-    Args:
-        plan: what it is.
-        name: what messages call it.
-
-    Attributes:
-        queue: the native queue, for looking at: its `statistics` tell who waits.
-        inlet: where elements go in: the same queue, unless nothing fits.
     """
 
     def __init__(self, plan: QueuePlan, name: str) -> None:
@@ -194,23 +162,14 @@ class QueueResource:
         return f"<{type(self).__name__} {self.queue!r}>"
 
     def share(self, plan: QueuePlan) -> QueueResource:
-        """This queue, for an op that has asked for it by name.
-
-        Raises:
-            InvalidArgumentError: it is not what that op asks for.
-        """
+        """This queue, for an op that has asked for it by name."""
         if plan not in self._agreed:
             plan.check_shared(self.name, self.plan)
             self._agreed.add(plan)
         return self
 
     def enqueue(self, element: Any) -> None:
-        """Put one element in, waiting while the queue is full.
-
-        Raises:
-            CancelledError: the queue is closed, or the wait was cancelled.
-            InvalidArgumentError: a shape is wrong.
-        """
+        """Put one element in, waiting while the queue is full."""
         arrived_open = not self._closing
         try:
             self._put(element)
@@ -236,12 +195,7 @@ class QueueResource:
         return None
 
     def enqueue_many(self, batch: Any) -> None:
-        """Put the rows of a batch in one after another, waiting whenever the queue is full.
-
-        Raises:
-            CancelledError: the queue is closed, or the wait was cancelled; some rows may be in.
-            InvalidArgumentError: a shape is wrong.
-        """
+        """Put the rows of a batch in one after another, waiting whenever the queue is full."""
         arrived_open = not self._closing
         try:
             self.inlet.enqueue_many(batch)
@@ -263,12 +217,7 @@ class QueueResource:
         return self.enqueue_many(batch)
 
     def dequeue(self) -> Any:
-        """Take one element out, waiting for one.
-
-        Raises:
-            OutOfRangeError: the queue is closed and empty.
-            CancelledError: the wait was cancelled.
-        """
+        """Take one element out, waiting for one."""
         try:
             return self._take()
         except aioqueue.OutOfRangeError as error:
@@ -286,18 +235,7 @@ class QueueResource:
             raise self._out_of_range(error, 1, self._kind) from None
 
     def dequeue_many(self, n: int, *, timeout: float | None = None) -> Any:
-        """Take n elements out as one batch, waiting until all of them have come.
-
-        Args:
-            n: how many.
-            timeout: the seconds to wait at most, whatever the scope says.
-
-        Raises:
-            aioqueue.DeadlineExceededError: the time is up; nothing was taken.
-            OutOfRangeError: the queue is closed, and fewer are left.
-            CancelledError: the wait was cancelled; nothing was taken.
-            InvalidArgumentError: n is negative, or the queue has no shapes.
-        """
+        """Take n elements out as one batch, waiting until all of them have come."""
         self._check_batch(n, "DequeueManyOp")
         try:
             if self._exceeds(n):
@@ -310,18 +248,7 @@ class QueueResource:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
     def dequeue_up_to(self, n: int, *, timeout: float | None = None) -> Any:
-        """Take n elements out as one batch, or the last ones of a closed queue.
-
-        Args:
-            n: how many at most.
-            timeout: the seconds to wait at most, whatever the scope says.
-
-        Raises:
-            aioqueue.DeadlineExceededError: the time is up; nothing was taken.
-            OutOfRangeError: the queue is closed and empty.
-            CancelledError: the wait was cancelled; nothing was taken.
-            InvalidArgumentError: n is negative, or the queue has no shapes.
-        """
+        """Take n elements out as one batch, or the last ones of a closed queue."""
         self._check_batch(n, "DequeueUpToOp")
         try:
             if self._exceeds(n):
@@ -346,14 +273,7 @@ class QueueResource:
             return WOULD_WAIT
 
     def close(self, *, cancel_pending_enqueues: bool = False) -> None:
-        """Close the queue; a plain close waits until the enqueues before it are in.
-
-        Args:
-            cancel_pending_enqueues: fail those enqueues, and closes that wait for them.
-
-        Raises:
-            CancelledError: a plain close was asked for before, or is cancelled by another close.
-        """
+        """Close the queue; a plain close waits until the enqueues before it are in."""
         if cancel_pending_enqueues:
             self._cancelled = self._closing = True
             self.inlet.close(cancel_pending_enqueues=True)

@@ -21,15 +21,7 @@ _Tasks = dict[int, str]
 
 
 class ClusterSpec:
-    """Jobs, each with addresses of tasks.
-
-    Args:
-        cluster: a dict from job names to lists of addresses, or to dicts from task numbers to
-            addresses; or another `ClusterSpec`.
-
-    Raises:
-        TypeError: `cluster` is not one of these.
-    """
+    """Jobs, each with addresses of tasks."""
 
     def __init__(self, cluster: Any) -> None:
         self._jobs: dict[str, _Tasks] = {}
@@ -76,38 +68,22 @@ class ClusterSpec:
         return list(self._jobs)
 
     def num_tasks(self, job_name: str) -> int:
-        """How many tasks a job has.
-
-        Raises:
-            ValueError: there is no such job.
-        """
+        """How many tasks a job has."""
         return len(self._tasks(job_name))
 
     def task_indices(self, job_name: str) -> list[int]:
-        """The numbers of a job's tasks, in order.
-
-        Raises:
-            ValueError: there is no such job.
-        """
+        """The numbers of a job's tasks, in order."""
         return sorted(self._tasks(job_name))
 
     def task_address(self, job_name: str, task_index: int) -> str:
-        """The address of a task.
-
-        Raises:
-            ValueError: there is no such task.
-        """
+        """The address of a task."""
         try:
             return self._tasks(job_name)[task_index]
         except KeyError:
             raise ValueError(f"No task with index {task_index!r} in job {job_name!r}") from None
 
     def job_tasks(self, job_name: str) -> list[str | None]:
-        """The addresses of a job's tasks by number; ``None`` where there is a gap.
-
-        Raises:
-            ValueError: there is no such job.
-        """
+        """The addresses of a job's tasks by number; ``None`` where there is a gap."""
         tasks = self._tasks(job_name)
         return [tasks.get(number) for number in range(max(tasks, default=-1) + 1)]
 
@@ -132,17 +108,6 @@ class Server:
     """Where sessions of one process share variables and queues.
 
     ``tf.Session(server.target)`` uses it. It lives as long as the process.
-
-    Args:
-        server_or_cluster_def: a `ClusterSpec`, a dict that makes one, or a `ServerDef`.
-        job_name: which job of the cluster it is; the only one if ``None``.
-        task_index: which task of the job it is; the only one if ``None``.
-        protocol: accepted for compatibility.
-        config: accepted for compatibility.
-        start: whether sessions find it at once, or after `start`.
-
-    Raises:
-        ValueError: job or task are not in the cluster, or not said where there are several.
     """
 
     def __init__(
@@ -178,12 +143,7 @@ class Server:
 
     @staticmethod
     def create_local_server(config: Any = None, start: bool = True) -> Server:
-        """A server of its own, for sessions of this process.
-
-        Args:
-            config: accepted for compatibility.
-            start: whether sessions find it at once, or after `start`.
-        """
+        """A server of its own, for sessions of this process."""
         return Server({"local": ["localhost:0"]}, protocol="grpc", config=config, start=start)
 
     @property

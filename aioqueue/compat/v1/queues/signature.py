@@ -14,17 +14,7 @@ _Shapes = list[TensorShape] | None
 
 
 class Signature:
-    """What the components of a queue are.
-
-    Args:
-        dtypes: one per component, as given; they may be names.
-        shapes: one per component, or ``None`` if elements may have any shape.
-        names: one per component, or ``None``.
-
-    Attributes:
-        types: the dtypes as `DType`.
-        static_shapes: one `TensorShape` per component, unknown where there are no shapes.
-    """
+    """What the components of a queue are."""
 
     __slots__ = ("dtypes", "names", "shapes", "static_shapes", "types")
 
@@ -54,11 +44,7 @@ def list_of_dtypes(dtypes: Any) -> list[Any]:
 
 
 def list_of_names(names: Any, dtypes: list[Any]) -> list[str] | None:
-    """One name or a list of them, as a list with one per dtype.
-
-    Raises:
-        ValueError: there are more or fewer names than dtypes.
-    """
+    """One name or a list of them, as a list with one per dtype."""
     if names is None:
         return None
     if not isinstance(names, list | tuple):
@@ -76,10 +62,6 @@ def fixed_shapes(shapes: Any) -> _Shapes:
 
     A list of sizes is one shape, and so is the empty list; a size in a list of shapes is a shape of
     one dimension.
-
-    Raises:
-        TypeError: they are neither a shape nor a list of shapes.
-        ValueError: a size or a rank is unknown.
     """
     if shapes is None:
         return None
@@ -90,11 +72,7 @@ def fixed_shapes(shapes: Any) -> _Shapes:
 
 
 def padded_shapes(shapes: Any) -> list[TensorShape]:
-    """The shapes of a padding queue, in which sizes may be unknown.
-
-    Raises:
-        ValueError: there are none, it is one shape instead of a list, or a rank is unknown.
-    """
+    """The shapes of a padding queue, in which sizes may be unknown."""
     if not isinstance(shapes, list | tuple) or all(map(_is_size, shapes)):
         raise ValueError("When providing partial shapes, a list of shapes must be provided.")
     listed = [as_shape(shape) for shape in shapes]

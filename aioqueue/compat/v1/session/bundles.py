@@ -45,14 +45,6 @@ def read_bundle(prefix: str) -> dict[str, Any]:
     """The tensors of a checkpoint by name.
 
     Checksums are verified where google-crc32c is installed (the extra ``tfrecord``).
-
-    Args:
-        prefix: the path of its files without their endings.
-
-    Raises:
-        DataLossError: a file is damaged.
-        FileNotFoundError: one is not there.
-        UnimplementedError: a tensor is in slices, or of a type that NumPy lacks.
     """
     path = f"{prefix}.index"
     with open(path, "rb") as file:

@@ -27,46 +27,17 @@ class CheckpointSaverListener:
         """The session is about to be made."""
 
     def before_save(self, session: Any, global_step_value: int) -> None:
-        """A checkpoint is about to be written.
-
-        Args:
-            session: the session.
-            global_step_value: the step.
-        """
+        """A checkpoint is about to be written."""
 
     def after_save(self, session: Any, global_step_value: int) -> bool | None:
-        """A checkpoint has been written; return True to end the training loop.
-
-        Args:
-            session: the session.
-            global_step_value: the step.
-        """
+        """A checkpoint has been written; return True to end the training loop."""
 
     def end(self, session: Any, global_step_value: int) -> None:
-        """The training loop has ended.
-
-        Args:
-            session: the session.
-            global_step_value: the step.
-        """
+        """The training loop has ended."""
 
 
 class CheckpointSaverHook(SessionRunHook):
-    """Saves variables at the beginning, every so often, and at the end of a training loop.
-
-    Args:
-        checkpoint_dir: the folder; it is made if it is not there.
-        save_secs: save every so many seconds.
-        save_steps: save every so many steps, instead.
-        saver: what saves; None for that of the scaffold, or of the graph's collection.
-        checkpoint_basename: what the names of checkpoints begin with.
-        scaffold: whose saver is used.
-        listeners: what to call around each save.
-        save_graph_def: accepted; graphs are not written.
-
-    Raises:
-        ValueError: `saver` and `scaffold` are both given, or not exactly one of the intervals.
-    """
+    """Saves variables at the beginning, every so often, and at the end of a training loop."""
 
     def __init__(
         self,

@@ -40,34 +40,20 @@ _LINE = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\]|\\.)*)"|[-+.\w]+)\s*')
 
 @dataclass
 class CheckpointState:
-    """What the file ``checkpoint`` says.
-
-    Attributes:
-        model_checkpoint_path: the latest checkpoint.
-        all_model_checkpoint_paths: all that are kept, the latest last.
-    """
+    """What the file ``checkpoint`` says."""
 
     model_checkpoint_path: str = ""
     all_model_checkpoint_paths: list[str] = field(default_factory=list)
 
 
 def checkpoint_exists(checkpoint_prefix: str) -> bool:
-    """Whether there is a checkpoint of this name, written here or by TensorFlow.
-
-    Args:
-        checkpoint_prefix: the path that `Saver.save` returned.
-    """
+    """Whether there is a checkpoint of this name, written here or by TensorFlow."""
     prefix = os.fspath(checkpoint_prefix)
     return os.path.isfile(prefix + ENDING) or is_bundle(prefix)
 
 
 def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -> str | None:
-    """The latest checkpoint in a folder; None if the folder has no checkpoint.
-
-    Args:
-        checkpoint_dir: the folder.
-        latest_filename: the name of the file that says so; None for ``checkpoint``.
-    """
+    """The latest checkpoint in a folder; None if the folder has no checkpoint."""
     state = get_checkpoint_state(checkpoint_dir, latest_filename)
     if state is None or not state.model_checkpoint_path:
         return None
@@ -80,15 +66,7 @@ def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -
 def get_checkpoint_state(
     checkpoint_dir: str, latest_filename: str | None = None
 ) -> CheckpointState | None:
-    """The contents of the file ``checkpoint`` of a folder; None if it is missing or damaged.
-
-    Args:
-        checkpoint_dir: the folder; relative paths in the file begin there.
-        latest_filename: the name of the file; None for ``checkpoint``.
-
-    Raises:
-        ValueError: the file names no latest checkpoint.
-    """
+    """The contents of the file ``checkpoint`` of a folder; None if it is missing or damaged."""
     path = os.path.join(checkpoint_dir, latest_filename or STATE)
     try:
         with open(path, encoding="utf-8") as file:
@@ -118,15 +96,7 @@ def get_checkpoint_state(
 def write_state(
     save_dir: str, latest: str, paths: Sequence[str], latest_filename: str | None, relative: bool
 ) -> None:
-    """Write the file ``checkpoint``.
-
-    Args:
-        save_dir: its folder.
-        latest: the latest checkpoint.
-        paths: all that are kept.
-        latest_filename: the name of the file; None for ``checkpoint``.
-        relative: whether paths in it begin at the folder. They do if the folder is relative.
-    """
+    """Write the file ``checkpoint``."""
     every = [*paths, *([] if latest in paths else [latest])]
     if relative or not os.path.isabs(save_dir):
         latest, *every = (
@@ -142,12 +112,7 @@ def write_state(
 
 
 def write_checkpoint(prefix: str, values: Mapping[str, Any]) -> None:
-    """Write the arrays of a checkpoint.
-
-    Args:
-        prefix: its path.
-        values: by the names of variables.
-    """
+    """Write the arrays of a checkpoint."""
 
     def write(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w") as archive:
@@ -159,15 +124,7 @@ def write_checkpoint(prefix: str, values: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(prefix: str) -> dict[str, Any]:
-    """The values of a checkpoint, written here or by TensorFlow, by the names of variables.
-
-    Args:
-        prefix: its path.
-
-    Raises:
-        DataLossError: it is damaged.
-        UnimplementedError: TensorFlow has written what cannot be read.
-    """
+    """The values of a checkpoint, written here or by TensorFlow, by the names of variables."""
     path = prefix + ENDING
     if not os.path.isfile(path):
         return read_bundle(prefix)
@@ -187,11 +144,7 @@ def read_checkpoint(prefix: str) -> dict[str, Any]:
 
 
 def remove_checkpoint(prefix: str) -> None:
-    """Remove the files of a checkpoint, written here or by TensorFlow.
-
-    Args:
-        prefix: its path.
-    """
+    """Remove the files of a checkpoint, written here or by TensorFlow."""
     paths = [prefix + ending for ending in (ENDING, ".index", ".meta")]
     for path in (*paths, *glob(f"{escape(prefix)}.data-?????-of-?????")):
         if os.path.isfile(path):

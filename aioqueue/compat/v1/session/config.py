@@ -19,14 +19,7 @@ __all__ = (
 
 
 class _Message:
-    """Fields by name, as in a protocol buffer: a known set, each with a default.
-
-    Args:
-        fields: values for some of them.
-
-    Raises:
-        ValueError: there is no such field.
-    """
+    """Fields by name, as in a protocol buffer: a known set, each with a default."""
 
     _fields: ClassVar[dict[str, Any]] = {}
 

@@ -26,13 +26,7 @@ __all__ = ("Step", "execute")
 
 
 class Step:
-    """One ``run`` of a session, as kernels see it.
-
-    Attributes:
-        state: of the session.
-        resources: what is shared with all who use the same session, or the same server.
-        own_resources: what belongs to the session alone, even if it is connected to a server.
-    """
+    """One ``run`` of a session, as kernels see it."""
 
     __slots__ = ("_deadline", "_scope", "own_resources", "resources", "state")
 
@@ -59,12 +53,7 @@ class Step:
         return None if self._deadline is None else max(0.0, self._deadline - perf_counter())
 
     def check(self) -> None:
-        """Raise if the step is over, for kernels that do not block in `scope`.
-
-        Raises:
-            CancelledError: the session was closed.
-            DeadlineExceededError: the time is up.
-        """
+        """Raise if the step is over, for kernels that do not block in `scope`."""
         if self.state.closed:
             raise CancelledError(None, None, "Run call was cancelled").acquit()
         if self.left() == 0.0:
@@ -74,16 +63,7 @@ class Step:
     def run_body(
         self, outputs: Sequence[Tensor | Operation], given: Sequence[Tensor], values: Sequence[Any]
     ) -> list[Any]:
-        """Run operations of a function body once.
-
-        Args:
-            outputs: what the function returned.
-            given: the tensors whose values come from outside: its arguments and captures.
-            values: those values.
-
-        Returns:
-            The outputs' values; None for operations.
-        """
+        """Run operations of a function body once."""
         plan = self.state.plan(tuple(outputs), tuple(given))
         slots = plan.template.copy()
         for place, value in zip(plan.feeds, values, strict=True):
@@ -98,16 +78,7 @@ class Step:
 
 
 def execute(plan: Plan, step: Step, values: list[Any]) -> None:
-    """Run a plan.
-
-    Args:
-        plan: what to do.
-        step: whose it is.
-        values: the plan's template with the fed values; the results are put into it.
-
-    Raises:
-        OpError: an operation failed, the first one to do so.
-    """
+    """Run a plan."""
     if plan.concurrent:
         _Together(plan, step, values).run()
     _in_order(plan.last if plan.concurrent else plan.nodes, step, values)

@@ -29,12 +29,7 @@ _FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
 
 
 def from_aioqueue(error: aioqueue.AioQueueError | OpError, op: Operation | None = None) -> OpError:
-    """One of aioqueue's errors as the error that a session raises; ``error`` is its cause.
-
-    Args:
-        error: what a blocking call raised.
-        op: the operation that made the call; None if no operation is to blame.
-    """
+    """One of aioqueue's errors as the error that a session raises; ``error`` is its cause."""
     made: OpError
     if isinstance(error, OpError):
         made = error
@@ -71,12 +66,7 @@ def _withdrawn(op: Operation | None) -> str:
 
 
 def from_exception(error: Exception, op: Operation | None = None) -> OpError:
-    """Whatever a kernel raised as the error that a session raises; ``error`` is its cause.
-
-    Args:
-        error: what the kernel raised.
-        op: the operation whose kernel it is.
-    """
+    """Whatever a kernel raised as the error that a session raises; ``error`` is its cause."""
     if isinstance(error, OpError):
         if op is not None:
             error.blame(op)

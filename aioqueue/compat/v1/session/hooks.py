@@ -30,13 +30,7 @@ __all__ = (
 
 
 class SessionRunArgs(NamedTuple):
-    """What a hook adds to a run, or what the caller asked of it.
-
-    Args:
-        fetches: as for ``Session.run``.
-        feed_dict: as for ``Session.run``.
-        options: as for ``Session.run``.
-    """
+    """What a hook adds to a run, or what the caller asked of it."""
 
     fetches: Any
     feed_dict: Mapping[Any, Any] | None = None
@@ -44,13 +38,7 @@ class SessionRunArgs(NamedTuple):
 
 
 class SessionRunValues(NamedTuple):
-    """What a run has given a hook.
-
-    Attributes:
-        results: the values of the hook's fetches; None if it asked for none.
-        options: the options of the run.
-        run_metadata: what the run has recorded about itself.
-    """
+    """What a run has given a hook."""
 
     results: Any
     options: Any
@@ -58,12 +46,7 @@ class SessionRunValues(NamedTuple):
 
 
 class SessionRunContext:
-    """One run, as its hooks see it.
-
-    Args:
-        original_args: what the caller asked for, as `SessionRunArgs`.
-        session: the session that runs it, in which a hook may run more.
-    """
+    """One run, as its hooks see it."""
 
     def __init__(self, original_args: SessionRunArgs, session: Any) -> None:
         self._original_args = original_args
@@ -97,50 +80,21 @@ class SessionRunHook:
         """Called once, before the session is made; the graph may still be changed."""
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Called when the session is made and its queue runners run; again if it is made again.
-
-        Args:
-            session: the session.
-            coord: the `Coordinator` of its threads.
-        """
+        """Called when the session is made and its queue runners run; again if it is made again."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Called before each run.
-
-        Args:
-            run_context: the run.
-
-        Returns:
-            What to fetch and feed besides; None for nothing.
-        """
+        """Called before each run."""
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Called after each run that did not fail.
-
-        Args:
-            run_context: the run; may be asked to be the last one.
-            run_values: what it has given this hook.
-        """
+        """Called after each run that did not fail."""
 
     def end(self, session: Any) -> None:
-        """Called once, when the session ends without a failure, before it is closed.
-
-        Args:
-            session: the session, in which more may be run.
-        """
+        """Called once, when the session ends without a failure, before it is closed."""
 
 
 class SecondOrStepTimer:
-    """Tells every how many seconds, or steps, something is due.
-
-    Args:
-        every_secs: the seconds; None to count steps.
-        every_steps: the steps; None to count seconds.
-
-    Raises:
-        ValueError: not exactly one is given.
-    """
+    """Tells every how many seconds, or steps, something is due."""
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
         if every_secs is None and every_steps is None:
@@ -168,11 +122,7 @@ class SecondOrStepTimer:
         return step >= last_step + self._every_steps
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that it was done at this step.
-
-        Returns:
-            Seconds and steps since it was done before; None and None the first time.
-        """
+        """Note that it was done at this step."""
         now, before = monotonic(), self._last
         self._last = now, step
         return (None, None) if before is None else (now - before[0], step - before[1])
@@ -183,15 +133,7 @@ class SecondOrStepTimer:
 
 
 class StopAtStepHook(SessionRunHook):
-    """Stops when the global step has reached a number.
-
-    Args:
-        num_steps: steps to make from where the session begins.
-        last_step: the global step to stop at.
-
-    Raises:
-        ValueError: not exactly one is given.
-    """
+    """Stops when the global step has reached a number."""
 
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
         if num_steps is None and last_step is None:
@@ -227,18 +169,7 @@ class StopAtStepHook(SessionRunHook):
 
 
 class LoggingTensorHook(SessionRunHook):
-    """Logs the values of some tensors, every so many runs or seconds, or at the end.
-
-    Args:
-        tensors: tensors or names of them, in a list, or in a dict by what to call them.
-        every_n_iter: log every so many runs.
-        every_n_secs: log every so many seconds.
-        at_end: log when the session ends.
-        formatter: makes the line of a dict of values; None for ``name = value, ...``.
-
-    Raises:
-        ValueError: none of the three times is given, or both of the first two are.
-    """
+    """Logs the values of some tensors, every so many runs or seconds, or at the end."""
 
     def __init__(
         self,
@@ -308,12 +239,7 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 class NanTensorHook(SessionRunHook):
-    """Stops when a loss is no number any more.
-
-    Args:
-        loss_tensor: the loss.
-        fail_on_nan_loss: whether to raise `NanLossDuringTrainingError` then.
-    """
+    """Stops when a loss is no number any more."""
 
     def __init__(self, loss_tensor: Tensor, fail_on_nan_loss: bool = True) -> None:
         self._loss = loss_tensor
@@ -335,12 +261,7 @@ class NanTensorHook(SessionRunHook):
 
 
 class FinalOpsHook(SessionRunHook):
-    """Runs something once, at the end.
-
-    Args:
-        final_ops: what to fetch.
-        final_ops_feed_dict: what to feed.
-    """
+    """Runs something once, at the end."""
 
     def __init__(
         self, final_ops: Any, final_ops_feed_dict: Mapping[Any, Any] | None = None
@@ -361,11 +282,7 @@ class FinalOpsHook(SessionRunHook):
 
 
 class FeedFnHook(SessionRunHook):
-    """Feeds what a function returns into every run.
-
-    Args:
-        feed_fn: returns a ``feed_dict``.
-    """
+    """Feeds what a function returns into every run."""
 
     def __init__(self, feed_fn: Callable[[], Mapping[Any, Any]]) -> None:
         self.feed_fn = feed_fn
@@ -376,11 +293,7 @@ class FeedFnHook(SessionRunHook):
 
 
 def needed_global_step(hook: str) -> Any:
-    """The global step, for a hook that cannot do without.
-
-    Raises:
-        RuntimeError: the graph has no global step.
-    """
+    """The global step, for a hook that cannot do without."""
     step = get_global_step()
     if step is None:
         raise RuntimeError(f"Global step should be created to use {hook}.")

@@ -50,12 +50,7 @@ DEFAULT = object()
 
 
 class StepContext:
-    """What a function that `MonitoredSession.run_step_fn` calls can do.
-
-    Args:
-        session: the session without hooks.
-        run_with_hooks_fn: runs with them.
-    """
+    """What a function that `MonitoredSession.run_step_fn` calls can do."""
 
     def __init__(self, session: Any, run_with_hooks_fn: Callable[..., Any]) -> None:
         self._session = session
@@ -199,36 +194,11 @@ class _MonitoredSession:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Run as ``Session.run`` does, with what the hooks add to it.
-
-        Args:
-            fetches: as for ``Session.run``.
-            feed_dict: as for ``Session.run``.
-            options: as for ``Session.run``.
-            run_metadata: as for ``Session.run``.
-
-        Returns:
-            What was fetched.
-
-        Raises:
-            RuntimeError: ``should_stop()`` is true, or it is closed.
-            tf.errors.OpError: an operation has failed.
-        """
+        """Run as ``Session.run`` does, with what the hooks add to it."""
         return self._recovering(lambda life: life.run(fetches, feed_dict, options, run_metadata))
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
-        """Call a function that may run with hooks or without.
-
-        Args:
-            step_fn: called with a `StepContext`, which its parameter ``step_context`` gets.
-
-        Returns:
-            What it returns.
-
-        Raises:
-            ValueError: it does not have that one parameter.
-            StopIteration: it has requested a stop.
-        """
+        """Call a function that may run with hooks or without."""
         parameters = tuple(inspect.signature(step_fn).parameters)
         if parameters != ("step_context",):
             raise ValueError(
@@ -272,12 +242,7 @@ class _MonitoredSession:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the hooks, stop the threads, close the session.
-
-        Raises:
-            RuntimeError: it is closed already.
-            Exception: the first failure of a thread.
-        """
+        """End the hooks, stop the threads, close the session."""
         self._close(None)
 
     def _close(self, failure: type[BaseException] | None) -> None:
@@ -321,11 +286,6 @@ class MonitoredSession(_MonitoredSession):
     Leaving its ``with`` block stops and joins all threads; the end of the input
     (`OutOfRangeError`) ends the block normally. After `AbortedError` and `UnavailableError` it
     makes its session again, and retries.
-
-    Args:
-        session_creator: makes the session; None for a `ChiefSessionCreator`.
-        hooks: what to call around runs.
-        stop_grace_period_secs: seconds that threads have to end after a stop.
     """
 
     _recovers = True
@@ -340,12 +300,7 @@ class MonitoredSession(_MonitoredSession):
         super().__init__(creator, hooks, stop_grace_period_secs)
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop.
-
-        Returns:
-            True if it is closed, if a hook or a thread has asked to stop, and if a thread has
-            failed: that failure is raised by `close`, or at the end of the ``with`` block.
-        """
+        """Whether to leave the training loop."""
         if self._life is None:
             return True
         try:
@@ -358,17 +313,7 @@ class MonitoredSession(_MonitoredSession):
 
 
 class SingularMonitoredSession(_MonitoredSession):
-    """A `MonitoredSession` that never makes its session again.
-
-    Args:
-        hooks: what to call around runs.
-        scaffold: what initialises the model.
-        master: target of the session.
-        config: configuration of the session.
-        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one.
-        stop_grace_period_secs: seconds that threads have to end after a stop.
-        checkpoint_filename_with_path: the path of a checkpoint that is restored.
-    """
+    """A `MonitoredSession` that never makes its session again."""
 
     _recovers = False
 
@@ -392,11 +337,7 @@ class SingularMonitoredSession(_MonitoredSession):
         return None if self._life is None else self._life.session
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop.
-
-        Raises:
-            Exception: the failure of a thread, if one has failed.
-        """
+        """Whether to leave the training loop."""
         return True if self._life is None else self._life.should_stop()
 
 
@@ -417,30 +358,7 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     save_checkpoint_steps: Any = DEFAULT,
     summary_dir: str | None = None,
 ) -> MonitoredSession:
-    """Make a `MonitoredSession` for training.
-
-    Args:
-        master: target of the session.
-        is_chief: whether this process initialises the model; there is only one process here.
-        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one, and where
-            checkpoints are saved.
-        scaffold: what initialises the model.
-        hooks: what to call around runs.
-        chief_only_hooks: more of them.
-        save_checkpoint_secs: save every so many seconds; 600 if neither is given; None or 0 for
-            never.
-        save_summaries_steps: without effect: write summaries with a `tf.summary.FileWriter`.
-        save_summaries_secs: without effect.
-        config: configuration of the session.
-        stop_grace_period_secs: seconds that threads have to end after a stop.
-        log_step_count_steps: without effect.
-        max_wait_secs: without effect: nobody waits for a chief.
-        save_checkpoint_steps: save every so many steps, instead.
-        summary_dir: a folder that is made, and left empty; `checkpoint_dir` if not given.
-
-    Raises:
-        NotImplementedError: it is not to be the chief.
-    """
+    """Make a `MonitoredSession` for training."""
     del save_summaries_steps, save_summaries_secs, log_step_count_steps
     if not is_chief:
         raise NotImplementedError(

@@ -17,21 +17,7 @@ __all__ = ("Node", "Plan", "compile_plan")
 
 
 class Node:
-    """One operation in a plan.
-
-    Attributes:
-        op: the operation.
-        kernel: what computes its outputs.
-        try_now: the kernel that answers `WOULD_WAIT` instead of blocking, or None.
-        waits: whether the kernel may block.
-        scoped: whether it is to block within the step's scope, where cancelling reaches it; if not,
-            the kernel looks after that itself.
-        inputs: the places of the inputs' values.
-        output: where the only output goes; -1 if there are no outputs, or several.
-        outputs: which of several outputs are wanted, and where they go.
-        needs: how many nodes must have run before this one.
-        followers: the nodes that wait for this one, by number.
-    """
+    """One operation in a plan."""
 
     __slots__ = (
         "followers", "inputs", "kernel", "needs", "op", "output", "outputs", "scoped", "try_now",
@@ -63,18 +49,7 @@ class Node:
 
 
 class Plan:
-    """What to do for some fetches, given values for some tensors.
-
-    Attributes:
-        nodes: the operations, in an order that is allowed; those that need not wait for any
-            blocking one come first.
-        template: the values before anything runs: constants, and room for the rest.
-        feeds: the places of the fed values, in the order of the fed tensors.
-        fetches: the places of the fetched values; -1 for an operation.
-        concurrent: whether two operations that may block do not depend on each other.
-        last: what runs when all of these have run, if they are concurrent: reads of the variables
-            that are fetched. Otherwise those are the last nodes.
-    """
+    """What to do for some fetches, given values for some tensors."""
 
     __slots__ = ("concurrent", "feeds", "fetches", "last", "nodes", "template")
 
@@ -96,13 +71,7 @@ class Plan:
 
 
 def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -> Plan:
-    """The plan for these fetches when these tensors are fed.
-
-    Args:
-        fetches: what is wanted.
-        fed: the tensors whose values each run brings along; the operations that make them do not
-            run, unless something else needs them.
-    """
+    """The plan for these fetches when these tensors are fed."""
     fetches = list(fetches)
     planner = _Planner(fed)
     for one in fetches:

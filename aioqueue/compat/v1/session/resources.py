@@ -37,23 +37,12 @@ class ResourceContainer:
         self._sessions: weakref.WeakSet[Connected] = weakref.WeakSet()
 
     def connect(self, session: Connected) -> None:
-        """Let `reset` end a session.
-
-        Args:
-            session: which uses this container.
-        """
+        """Let `reset` end a session."""
         with self._lock:
             self._sessions.add(session)
 
     def reset(self, containers: Collection[str] | None = None) -> None:
-        """End the sessions that are connected, and release what is there.
-
-        Args:
-            containers: the names of those to empty; None for all.
-
-        Raises:
-            ExceptionGroup: releasing failed; everything was tried.
-        """
+        """End the sessions that are connected, and release what is there."""
         with self._lock:
             sessions = list(self._sessions)
             self._sessions.clear()
@@ -72,17 +61,7 @@ class ResourceContainer:
         release: Callable[[Any], object] | None = None,
         container: str = "",
     ) -> Any:
-        """What belongs to this key, made by ``factory()`` if it is not there yet.
-
-        Args:
-            key: a tuple that begins with what kind of thing it is, so that kinds do not meet.
-            factory: makes it; called at most once per key, unless it raises.
-            release: called with it when the container is emptied, to close files for instance.
-            container: the name of the container that it belongs to; ``""`` for the default.
-
-        Raises:
-            CancelledError: the session has been closed.
-        """
+        """What belongs to this key, made by ``factory()`` if it is not there yet."""
         place = container, key
         found = self._things.get(place)
         if found is not None:
@@ -98,14 +77,7 @@ class ResourceContainer:
         return found
 
     def clear(self, containers: Collection[str] | None = None) -> None:
-        """Release what is there and forget it.
-
-        Args:
-            containers: the names of those to empty; None for all.
-
-        Raises:
-            ExceptionGroup: releasing failed; everything was tried.
-        """
+        """Release what is there and forget it."""
         with self._lock:
             gone = {one for one in self._things if containers is None or one[0] in containers}
             # What was made later may need what was made before.
@@ -141,9 +113,5 @@ def register_target(target: str, container: ResourceContainer) -> None:
 
 
 def container_at(target: str) -> ResourceContainer | None:
-    """The container of the server in this process with that target; None without such a server.
-
-    Args:
-        target: of the server; ``""`` gives `DIRECT`.
-    """
+    """The container of the server in this process with that target; None without such a server."""
     return _targets.get(target)

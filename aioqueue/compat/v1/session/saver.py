@@ -36,28 +36,6 @@ class Saver:
 
     A checkpoint is one file, ``<name>.npz``, which is whole at any moment. `restore` also reads
     checkpoints that TensorFlow has written, of its second version.
-
-    Args:
-        var_list: a list of variables, or a dict of them by the names in the file; None for all
-            global variables of the graph.
-        reshape: whether an array may have another shape than its variable.
-        sharded: accepted; there is one file.
-        max_to_keep: how many checkpoints to keep; None or 0 for all.
-        keep_checkpoint_every_n_hours: of those that would go, keep one each so many hours.
-        name: accepted.
-        restore_sequentially: accepted.
-        saver_def: accepted if None.
-        builder: accepted if None.
-        defer_build: whether the variables are looked for when they are needed first.
-        allow_empty: whether there may be no variables.
-        write_version: accepted.
-        pad_step_number: whether numbers of steps in names have eight digits.
-        save_relative_paths: whether paths in the file ``checkpoint`` begin at its folder.
-        filename: accepted.
-
-    Raises:
-        TypeError: `var_list` has something else than variables.
-        ValueError: there are no variables, or two of one name.
     """
 
     def __init__(
@@ -97,12 +75,7 @@ class Saver:
             self.build()
 
     def build(self) -> None:
-        """Find the variables, unless that has been done.
-
-        Raises:
-            TypeError: there is something else than variables.
-            ValueError: there are none, or two of one name.
-        """
+        """Find the variables, unless that has been done."""
         if self._variables is not None:
             return
         given = global_variables() if self._given is None else self._given
@@ -127,27 +100,7 @@ class Saver:
         strip_default_attrs: bool = False,
         save_debug_info: bool = False,
     ) -> str:
-        """Write the values that the variables have in a session.
-
-        Args:
-            sess: the session.
-            save_path: the path of the checkpoint, without an ending.
-            global_step: a number that is put behind it, or the tensor of it.
-            latest_filename: the name of the file ``checkpoint``.
-            meta_graph_suffix: accepted.
-            write_meta_graph: accepted; graphs are not written.
-            write_state: whether to write the file ``checkpoint``, and to count this one.
-            strip_default_attrs: accepted.
-            save_debug_info: accepted.
-
-        Returns:
-            The path with the number.
-
-        Raises:
-            FailedPreconditionError: a variable is not initialised; nothing is written.
-            TypeError: `sess` is no session.
-            ValueError: the folder is not there, or a name is wrong.
-        """
+        """Write the values that the variables have in a session."""
         del meta_graph_suffix, write_meta_graph, strip_default_attrs, save_debug_info
         variables = self._built()
         path = os.fspath(save_path)
@@ -174,18 +127,7 @@ class Saver:
         return path
 
     def restore(self, sess: Any, save_path: str | None) -> None:
-        """Give the variables the values of a checkpoint, all of them or, after an error, none.
-
-        Args:
-            sess: the session.
-            save_path: what `save` returned, or the path of a checkpoint of TensorFlow.
-
-        Raises:
-            DataLossError: it is damaged.
-            InvalidArgumentError: a value has another shape or type than its variable.
-            NotFoundError: it lacks a variable.
-            ValueError: there is no such checkpoint.
-        """
+        """Give the variables the values of a checkpoint, all of them or, after an error, none."""
         variables = self._built()
         if save_path is None:
             raise ValueError("Can't load save_path when it is None.")
@@ -232,11 +174,7 @@ class Saver:
         return [path for path, _ in self._last]
 
     def recover_last_checkpoints(self, checkpoint_paths: Iterable[str]) -> None:
-        """Count the checkpoints of an earlier run as one's own, those that are there.
-
-        Args:
-            checkpoint_paths: as in `CheckpointState.all_model_checkpoint_paths`.
-        """
+        """Count the checkpoints of an earlier run as one's own, those that are there."""
         there = [path for path in checkpoint_paths if checkpoint_exists(path)]
         self._last = [(path, _written(path)) for path in there]
 

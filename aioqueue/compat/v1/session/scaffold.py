@@ -24,21 +24,7 @@ __all__ = ("ChiefSessionCreator", "Scaffold", "SessionCreator", "collected", "lo
 
 
 class Scaffold:
-    """The operations that bring a graph into being: what initialises it, and when it is ready.
-
-    Args:
-        init_op: initialises the model; None for all global variables.
-        init_feed_dict: fed to it.
-        init_fn: called after it as ``init_fn(scaffold, session)``.
-        ready_op: fetches the names of what is not initialised; None for those of all variables.
-        ready_for_local_init_op: the same, asked before ``local_init_op`` runs.
-        local_init_op: initialises what each session has of its own; None for all local variables,
-            such as epoch counters, and tables.
-        summary_op: what summarizes a step; None for all summaries of the graph.
-        saver: saves and restores the variables; None for one of all global variables.
-        copy_from_scaffold: a scaffold to take what is None from.
-        local_init_feed_dict: fed to ``local_init_op``.
-    """
+    """The operations that bring a graph into being: what initialises it, and when it is ready."""
 
     init_op: Any
     init_feed_dict: Any
@@ -101,18 +87,7 @@ class Scaffold:
     def initialize(
         self, session: Any, checkpoint_dir: str | None = None, checkpoint: str | None = None
     ) -> None:
-        """Initialise everything in a new session.
-
-        Args:
-            session: the session.
-            checkpoint_dir: a folder whose latest checkpoint is restored, if it has one, instead of
-                initialising the model.
-            checkpoint: the path of one that is restored.
-
-        Raises:
-            RuntimeError: nothing initialises the model; or something is not initialised all the
-                same, and is named.
-        """
+        """Initialise everything in a new session."""
         if not self._restore(session, checkpoint_dir, checkpoint):
             if self.init_op is None and self.init_fn is None and self.local_init_op is None:
                 raise RuntimeError(
@@ -127,14 +102,7 @@ class Scaffold:
             raise RuntimeError(f"Init operations did not make model {why}")
 
     def make_ready(self, session: Any) -> str | None:
-        """Initialise what each session has of its own, if the model itself is initialised.
-
-        Args:
-            session: the session.
-
-        Returns:
-            What is missing, in the words of an error; None if the session is ready.
-        """
+        """Initialise what each session has of its own, if the model itself is initialised."""
         if self.local_init_op is not None:
             missing = _missing(session, self.ready_for_local_init_op)
             if missing:
@@ -171,16 +139,7 @@ class SessionCreator:
 
 
 class ChiefSessionCreator(SessionCreator):
-    """Makes sessions that initialise the model.
-
-    Args:
-        scaffold: what initialises it; None for one with every default.
-        master: target of the session.
-        config: configuration of the session.
-        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one, instead of
-            initialising the model.
-        checkpoint_filename_with_path: the path of a checkpoint that is restored.
-    """
+    """Makes sessions that initialise the model."""
 
     def __init__(
         self,

@@ -15,18 +15,7 @@ __all__ = ("SessionState",)
 
 
 class SessionState:
-    """Plans, resources, threads, and the runs that block at the moment.
-
-    Args:
-        served: the container of the server that the session is connected to; None for none.
-
-    Attributes:
-        workers: threads for operations that block together.
-        own_resources: what belongs to this session alone.
-        resources: the same, or what belongs to the server.
-        closed: whether it has ended: no run may begin.
-        aborted: whether `Session.reset` has ended it, and `close` has not been called since.
-    """
+    """Plans, resources, threads, and the runs that block at the moment."""
 
     def __init__(self, served: ResourceContainer | None = None) -> None:
         self._lock = threading.RLock()
@@ -40,12 +29,7 @@ class SessionState:
         (DIRECT if served is None else served).connect(self)
 
     def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
-        """The plan for these fetches when these tensors are fed, made once.
-
-        Args:
-            fetches: what is wanted.
-            fed: the tensors whose values the run brings along.
-        """
+        """The plan for these fetches when these tensors are fed, made once."""
         key = (fetches, fed)
         plan = self._plans.get(key)
         if plan is None:
@@ -53,12 +37,7 @@ class SessionState:
         return plan
 
     def scope_for(self, step: Hashable, timeout: float | None) -> CancelScope:
-        """The scope in which a step blocks: `close` cancels it. One per step.
-
-        Args:
-            step: which blocks.
-            timeout: the seconds that it has left.
-        """
+        """The scope in which a step blocks: `close` cancels it. One per step."""
         with self._lock:
             scope = self._running.get(step)
             if scope is None:

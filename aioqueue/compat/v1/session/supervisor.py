@@ -38,39 +38,6 @@ class Supervisor:
     started; checkpoints and summaries are written from time to time. The graph is finalized.
 
     Where an argument may be `USE_DEFAULT`, None means that there is no such thing.
-
-    Args:
-        graph: the graph; None for the default one.
-        ready_op: fetches the names of what is not initialised; by default those of all variables.
-        ready_for_local_init_op: the same, asked before `local_init_op` runs; none by default.
-        is_chief: whether this supervisor initialises and saves the model. Another one waits until
-            the chief has done so, in a session of the same server.
-        init_op: initialises the model; by default all global variables.
-        init_feed_dict: fed to it.
-        local_init_op: initialises what each session has of its own; by default all local variables
-            and tables.
-        logdir: the folder of checkpoints and summaries, which is made if it is not there.
-        summary_op: what summarizes a step; by default all summaries of the graph.
-        saver: saves and restores the variables; by default all global variables.
-        global_step: the step in names of checkpoints; by default the graph's.
-        save_summaries_secs: seconds between two summaries; 0 for none.
-        save_model_secs: seconds between two checkpoints; the supervisor writes the first one at
-            once. 0 for none.
-        recovery_wait_secs: seconds between two checks of a worker that waits for the chief.
-        stop_grace_secs: seconds within which threads have to end after a stop.
-        checkpoint_basename: what the names of checkpoints begin with.
-        session_manager: accepted if None.
-        summary_writer: writes the summaries; by default a `tf.summary.FileWriter` of `logdir`.
-        init_fn: called after `init_op` as ``init_fn(session)``.
-        local_init_run_options: accepted.
-
-    Attributes named after the arguments hold the resulting objects: `global_step`,
-    `init_op`, `is_chief`, `ready_for_local_init_op`, `ready_op`, `save_model_secs`,
-    `save_summaries_secs`, `saver`, `summary_op`, `summary_writer`.
-
-    Attributes:
-        coord: the coordinator of all threads.
-        save_path: the path of checkpoints, without the number; None without a `logdir`.
     """
 
     USE_DEFAULT = 0
@@ -150,21 +117,7 @@ class Supervisor:
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Session]:
-        """A context with a session that is ready; leaving it stops all threads.
-
-        Args:
-            master: target of the session.
-            config: configuration of the session.
-            start_standard_services: whether to start the threads.
-            close_summary_writer: whether leaving it closes the writer.
-
-        Yields:
-            The session, which is closed at the end.
-
-        Raises:
-            Exception: the first failure of the block or of a thread, but for `OutOfRangeError`,
-                which is the end of the input.
-        """
+        """A context with a session that is ready; leaving it stops all threads."""
         session: Session | None = None
         try:
             session = self.prepare_or_wait_for_session(
@@ -189,19 +142,7 @@ class Supervisor:
         max_wait_secs: float = 7200,
         start_standard_services: bool = True,
     ) -> Session:
-        """Make a session that is ready, and start its threads.
-
-        Args:
-            master: target of the session.
-            config: configuration of the session.
-            wait_for_checkpoint: whether to wait for a checkpoint, instead of initialising.
-            max_wait_secs: seconds to wait at most.
-            start_standard_services: whether to start the threads.
-
-        Raises:
-            RuntimeError: something is not initialised; it is named.
-            DeadlineExceededError: the chief has not initialised the model in time.
-        """
+        """Make a session that is ready, and start its threads."""
         self.coord.clear_stop()
         if self.summary_writer is not None:
             self.summary_writer.reopen()
@@ -251,17 +192,7 @@ class Supervisor:
         return found
 
     def start_standard_services(self, sess: Any) -> list[LooperThread] | None:
-        """Start the threads that write checkpoints and summaries.
-
-        Args:
-            sess: the session.
-
-        Returns:
-            Those threads; None, after a warning, without a `logdir`.
-
-        Raises:
-            RuntimeError: it is not the chief.
-        """
+        """Start the threads that write checkpoints and summaries."""
         if not self.is_chief:
             raise RuntimeError(
                 "Only chief supervisor can start standard services. Because only chief supervisors"
@@ -287,15 +218,7 @@ class Supervisor:
     def start_queue_runners(
         self, sess: Any, queue_runners: Iterable[Any] | None = None
     ) -> list[Thread]:
-        """Start the threads of queue runners.
-
-        Args:
-            sess: the session.
-            queue_runners: the runners; None for all that the graph has collected.
-
-        Returns:
-            The threads.
-        """
+        """Start the threads of queue runners."""
         if queue_runners is None:
             queue_runners = self._graph.get_collection(GraphKeys.QUEUE_RUNNERS)
         threads: list[Thread] = []
@@ -310,17 +233,7 @@ class Supervisor:
         args: Iterable[Any] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> LooperThread:
-        """Start a thread that calls a function again and again until a stop.
-
-        Args:
-            timer_interval_secs: seconds between two calls; None calls without a pause.
-            target: the function.
-            args: what to call it with.
-            kwargs: the same, by name.
-
-        Returns:
-            The thread.
-        """
+        """Start a thread that calls a function again and again until a stop."""
         return LooperThread.loop(self.coord, timer_interval_secs, target, args, kwargs)
 
     def stop(
@@ -329,17 +242,7 @@ class Supervisor:
         close_summary_writer: bool = True,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Request a stop, and wait for the threads. The session stays open.
-
-        Args:
-            threads: threads besides those that it has started.
-            close_summary_writer: whether to close the writer.
-            ignore_live_threads: whether threads that still run after their grace are no error.
-
-        Raises:
-            Exception: the first failure that was reported.
-            RuntimeError: threads still run.
-        """
+        """Request a stop, and wait for the threads. The session stays open."""
         self.coord.request_stop()
         try:
             self.coord.join(threads, self._stop_grace_secs, ignore_live_threads)
@@ -348,11 +251,7 @@ class Supervisor:
                 self.summary_writer.close()
 
     def request_stop(self, ex: Any = None) -> None:
-        """Ask all threads to stop, because of an exception if one is given.
-
-        Args:
-            ex: as for `Coordinator.request_stop`.
-        """
+        """Ask all threads to stop, because of an exception if one is given."""
         self.coord.request_stop(ex)
 
     def should_stop(self) -> bool:
@@ -368,16 +267,7 @@ class Supervisor:
         self.coord.wait_for_stop()
 
     def summary_computed(self, sess: Any, summary: Any, global_step: int | None = None) -> None:
-        """Write a summary.
-
-        Args:
-            sess: the session.
-            summary: what a summary op has given.
-            global_step: the step it belongs to; None for that of now.
-
-        Raises:
-            RuntimeError: there is no writer.
-        """
+        """Write a summary."""
         if self.summary_writer is None:
             raise RuntimeError("Writing a summary requires a summary writer.")
         if global_step is None and self.global_step is not None:

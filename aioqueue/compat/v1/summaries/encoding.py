@@ -42,15 +42,7 @@ def _value(tag: str, **content: Any) -> Any:
 
 
 def encoded_scalars(tags: Any, values: Any) -> bytes:
-    """One number per tag.
-
-    Args:
-        tags: ``bytes``, or an array of them.
-        values: numbers of the same shape.
-
-    Raises:
-        InvalidArgumentError: the shapes differ.
-    """
+    """One number per tag."""
     tags, values = array(tags), array(values)
     if tags.shape != values.shape:
         shown = f"{shape_text(tags.shape)} != {shape_text(values.shape)}"
@@ -61,11 +53,7 @@ def encoded_scalars(tags: Any, values: Any) -> bytes:
 
 
 def encoded_histogram(tag: str, values: Any) -> bytes:
-    """How often there are numbers of each size.
-
-    Raises:
-        InvalidArgumentError: a value is no number, or infinite.
-    """
+    """How often there are numbers of each size."""
     flat = np.asarray(values, np.float64).ravel()
     for one in flat[~np.isfinite(flat)]:
         raise invalid(f"{'Nan' if np.isnan(one) else 'Infinity'} in summary histogram for: {tag}")
@@ -105,16 +93,7 @@ def _without_gaps(limits: NDArray[Any], counts: NDArray[Any]) -> tuple[list[floa
 
 
 def encoded_images(tag: str, pictures: NDArray[Any], most: int) -> bytes:
-    """Some pictures as PNG files; needs the extra ``images``.
-
-    Args:
-        tag: of the first picture, or the beginning of the tags of several.
-        pictures: ``[n, height, width, channels]``, of 1, 3 or 4 channels.
-        most: how many of them.
-
-    Raises:
-        InvalidArgumentError: they are no pictures.
-    """
+    """Some pictures as PNG files; needs the extra ``images``."""
     if pictures.ndim != 4 or pictures.shape[-1] not in (1, 3, 4):
         raise invalid(
             "Tensor must be 4-D with last dim 1, 3, or 4, not " + shape_text(pictures.shape)
@@ -168,17 +147,7 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def encoded_audio(tag: str, sounds: NDArray[Any], rate: float, most: int) -> bytes:
-    """Some sounds as WAV files of 16 bits.
-
-    Args:
-        tag: of the first sound, or the beginning of the tags of several.
-        sounds: float ``[n, frames]`` or ``[n, frames, channels]``, from -1 to 1.
-        rate: frames per second.
-        most: how many of them.
-
-    Raises:
-        InvalidArgumentError: they are no sounds.
-    """
+    """Some sounds as WAV files of 16 bits."""
     if sounds.ndim not in (2, 3):
         raise invalid(f"Tensor must be 3-D or 2-D, got: {shape_text(sounds.shape)}")
     sounds = sounds if sounds.ndim == 3 else sounds[..., np.newaxis]
@@ -211,13 +180,7 @@ def _wav(sound: NDArray[Any], rate: float) -> bytes:
 
 
 def encoded_tensor(tag: str, value: Any, plugin: str) -> bytes:
-    """A value as it is.
-
-    Args:
-        tag: its tag.
-        value: an array.
-        plugin: what shows it, such as ``"text"``; empty if nothing does.
-    """
+    """A value as it is."""
     given = array(value)
     classes = summary_classes()
     tensor = classes["TensorProto"](dtype=_ENUM[as_dtype(given.dtype).name])

@@ -52,14 +52,7 @@ _NOT_IN_TAGS = re.compile(r"[^-/\w.]")
 
 
 def scalar(name: str, tensor: Any, collections: Any = None, family: str | None = None) -> Tensor:
-    """A summary of one number.
-
-    Args:
-        name: of the op, and with the name scope the tag.
-        tensor: a scalar.
-        collections: to which the summary is added; None for ``GraphKeys.SUMMARIES``.
-        family: a prefix of the tag; summaries of one family are shown together.
-    """
+    """A summary of one number."""
 
     def make(tag: str, value: Any) -> bytes:
         return encoded_scalars(tag.encode(), value)
@@ -79,14 +72,7 @@ def image(
     collections: Any = None,
     family: str | None = None,
 ) -> Tensor:
-    """A summary of some pictures.
-
-    Args:
-        name: as for `scalar`, and so is what is not listed here.
-        tensor: ``[n, height, width, channels]``, of 1, 3 or 4 channels; uint8, or numbers that are
-            scaled.
-        max_outputs: how many pictures.
-    """
+    """A summary of some pictures."""
 
     def make(tag: str, value: Any) -> bytes:
         return encoded_images(tag, value, max_outputs)
@@ -102,14 +88,7 @@ def audio(
     collections: Any = None,
     family: str | None = None,
 ) -> Tensor:
-    """A summary of some sounds.
-
-    Args:
-        name: as for `scalar`, and so is what is not listed here.
-        tensor: float32 ``[n, frames]`` or ``[n, frames, channels]``, from -1 to 1.
-        sample_rate: frames per second.
-        max_outputs: how many sounds.
-    """
+    """A summary of some sounds."""
 
     def make(tag: str, value: Any, rate: Any) -> bytes:
         return encoded_audio(tag, value, float(rate), max_outputs)
@@ -119,11 +98,7 @@ def audio(
 
 
 def text(name: str, tensor: Any, collections: Any = None) -> Tensor:
-    """A summary of strings of any shape; see `scalar`.
-
-    Raises:
-        ValueError: they are no strings.
-    """
+    """A summary of strings of any shape; see `scalar`."""
     found = convert_to_tensor(tensor)
     if found.dtype != dtypes.string:
         raise ValueError(f"Expected tensor {found.name} to have dtype string, got {found.dtype}")
@@ -143,11 +118,7 @@ def tensor_summary(
     family: str | None = None,
     display_name: str | None = None,
 ) -> Tensor:
-    """A summary of a tensor as it is; see `scalar`.
-
-    Args:
-        summary_metadata: of it, the name of the plugin is written.
-    """
+    """A summary of a tensor as it is; see `scalar`."""
     del summary_description, display_name
     plugin = getattr(getattr(summary_metadata, "plugin_data", None), "plugin_name", "")
 
@@ -158,13 +129,7 @@ def tensor_summary(
 
 
 def merge(inputs: Sequence[Any], collections: Any = None, name: str | None = None) -> Tensor:
-    """All of some summaries in one.
-
-    Args:
-        inputs: summaries.
-        collections: to which it is added; None for none.
-        name: of the op.
-    """
+    """All of some summaries in one."""
     with name_scope(name, "Merge", inputs) as scope:
         parts = [convert_to_tensor(one, dtypes.string) for one in inputs]
         made = _op("MergeSummary", parts, _merged, scope)
@@ -181,13 +146,7 @@ def _merged(step: Any, *parts: Any) -> bytes:
 def merge_all(
     key: Any = GraphKeys.SUMMARIES, scope: str | None = None, name: str | None = None
 ) -> Tensor | None:
-    """All summaries of a collection in one; None if there are none.
-
-    Args:
-        key: of the collection.
-        scope: a regular expression: only those whose names begin with a match.
-        name: of the op.
-    """
+    """All summaries of a collection in one; None if there are none."""
     found = get_collection(key, scope)
     return merge(found, name=name) if found else None
 
@@ -196,14 +155,7 @@ def merge_all(
 
 
 def scalar_summary(tags: Any, values: Any, collections: Any = None, name: Any = None) -> Tensor:
-    """Summaries of numbers, as before TensorFlow 1.0.
-
-    Args:
-        tags: one string per number.
-        values: numbers of the same shape.
-        collections: to which the summary is added; None for ``GraphKeys.SUMMARIES``.
-        name: of the op.
-    """
+    """Summaries of numbers, as before TensorFlow 1.0."""
     with name_scope(name, "ScalarSummary", [tags, values]) as scope:
         inputs = [convert_to_tensor(tags, dtypes.string), convert_to_tensor(values)]
 

@@ -52,18 +52,6 @@ class FileWriter:
 
     It makes the directory in either case, since scripts save checkpoints there, too. Each writer
     has files of its own, and goes on in a new one when it is reopened.
-
-    Args:
-        logdir: the directory for the files; it is made if it is not there.
-        graph: accepted; graphs are not written.
-        max_queue: how many events are kept in memory before they are written.
-        flush_secs: seconds after which they are written anyway.
-        graph_def: accepted; graphs are not written.
-        filename_suffix: what the files' names end with.
-        session: accepted.
-
-    Raises:
-        FailedPreconditionError: `logdir` is a file.
     """
 
     def __init__(
@@ -105,12 +93,7 @@ class FileWriter:
         return self._logdir
 
     def add_summary(self, summary: Any, global_step: Any = None) -> None:
-        """Write a summary.
-
-        Args:
-            summary: a ``tf.Summary``, or what a session gives for a summary op.
-            global_step: the step that it belongs to.
-        """
+        """Write a summary."""
         if self._backend is None:
             return
         data = summary if isinstance(summary, bytes) else summary.SerializeToString()
