@@ -193,6 +193,13 @@ class TestJoin:
         with pytest.raises(ValueError, match="All dictionaries in tensors_list must have the same"):
             train.batch_join([{"a": tf.constant(1)}, {"b": tf.constant(1)}], 2)
 
+    def test_the_first_source_settles_how_many(self) -> None:
+        batch = train.batch_join([[1], [1, 2]], 2)
+        assert len(runner().enqueue_ops) == 2
+        assert batch.shape.as_list() == [2]
+        with pytest.raises(ValueError, match=r"Inconsistent SparseTensors list: .* vs\. \[1\]"):
+            train.batch_join([[1, 2], [1]], 2)
+
     def test_dtypes_agree(self) -> None:
         with pytest.raises(TypeError, match=r"types to be consistent: int32 vs\. float32\."):
             train.batch_join([[tf.constant(1)], [tf.constant(1.0)]], 2)

@@ -17,7 +17,7 @@ from aioqueue.compat.v1.checking import INERT, NEEDS, REFUSED, SUMMARIES, check
 from aioqueue.compat.v1.protos.examples import example_classes
 from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.shim import find
-from aioqueue.compat.v1.summaries import backend as backends
+from aioqueue.compat.v1.summaries import writer as backends
 from aioqueue.readers.tfrecord import required_crc32c
 from tests.compat import op_cases, test_ops
 from tests.kit.children import ROOT
@@ -107,6 +107,7 @@ class TestNames:
             "from tensorflow.python.client import session\ndef f():\n session = 1\n session.zork",
             "import tensorflow as tf\nFLAGS = tf.app.flags.FLAGS\nprint(FLAGS.zork)",
             "import tensorflow as tf\ntf = object()\ntf.gradients",
+            "import tensorflow as tf\ntf.logging.set_verbosity(tf.logging.__dict__['INFO'])",
             "tf.gradients",
             "import numpy as tf\ntf.gradients",
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -395,10 +396,42 @@ class TestTraining:
                 last = sess.run(increment)
         assert last == 12
 
-    def test_hooks_need_a_global_step(self) -> None:
+    def test_hooks_need_a_global_step(self, tmp_path: Path) -> None:
         tf.constant(1)
         with pytest.raises(RuntimeError, match="Global step should be created to use"):
             tf.train.MonitoredSession(hooks=[tf.train.StopAtStepHook(1)])
+        for steps, hook in ((100, "StepCounterHook"), (None, "SummarySaverHook")):
+            with pytest.raises(RuntimeError, match=f"should be created to use {hook}"):
+                tf.train.MonitoredTrainingSession(
+                    checkpoint_dir=str(tmp_path), log_step_count_steps=steps
+                )
+
+    @pytest.mark.parametrize(
+        ("count", "options", "steps"),
+        [
+            (13, {}, 12),
+            (250, {}, 247),
+            (20, {"save_summaries_steps": 3}, 15),
+            (20, {"save_summaries_steps": 0}, 20),
+            (20, {"save_summaries_steps": None}, 20),
+            (20, {"save_summaries_secs": 1000}, 19),
+        ],
+    )
+    def test_summaries_take_their_batches(
+        self, count: int, options: Any, steps: int, tmp_path: Path
+    ) -> None:
+        """As many steps as in TensorFlow, where summaries are run first, and then now and then."""
+        queue = tf.train.range_input_producer(count, num_epochs=1, shuffle=False)
+        number, other = queue.dequeue(), queue.dequeue()
+        increment = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        tf.summary.scalar("other", other)
+        found = []
+        with tf.train.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_checkpoint_secs=None, **options
+        ) as sess:
+            while not sess.should_stop():
+                found.append(sess.run([increment, number]))
+        assert len(found) == steps
 
     @pytest.mark.parametrize(
         ("make", "message"),
@@ -415,6 +448,14 @@ class TestTraining:
     def test_wrong_arguments(self, make: Any, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             make()
+
+    def test_a_scaffold_takes_the_only_one_of_a_collection(self) -> None:
+        make = tf.train.Scaffold.get_or_default
+        made = make("summary_op", "key", lambda: tf.constant(1))
+        assert make("summary_op", "key", lambda: tf.constant(2)) is made
+        tf.add_to_collection("key", 3)
+        with pytest.raises(RuntimeError, match=r'in the collection "key".*Scaffold\(summary_op='):
+            make("summary_op", "key", lambda: None)
 
     def test_each_process_is_the_chief(self) -> None:
         with pytest.raises(NotImplementedError, match="is_chief: got False"):
@@ -452,6 +493,30 @@ class TestHooks:
             tf.train.MonitoredSession(hooks=[tf.train.NanTensorHook(loss)]) as sess,
         ):
             sess.run(loss, {loss: float("nan")})
+
+    def test_summaries_go_to_a_writer(self) -> None:
+        written: list[Any] = []
+
+        class Writer:
+            def add_summary(self, summary: Any, step: int) -> None:
+                written.append((summary, step))
+
+            def flush(self) -> None:
+                written.append("flushed")
+
+        increment = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        hook = tf.train.SummarySaverHook(
+            2, summary_writer=Writer(), summary_op=[tf.constant(b"a"), tf.constant(b"b")]
+        )
+        with tf.train.MonitoredSession(hooks=[hook]) as sess:
+            for _ in range(4):
+                sess.run(increment)
+        assert written == [(b"a", 1), (b"b", 1), (b"a", 3), (b"b", 3), "flushed"]
+        silent = tf.train.SummarySaverHook(1, scaffold=tf.train.Scaffold())
+        with tf.train.MonitoredSession(hooks=[silent]) as sess:
+            sess.run(increment)
+        with pytest.raises(ValueError, match="Exactly one of scaffold or summary_op"):
+            tf.train.SummarySaverHook(save_steps=1)
 
     def test_final_ops(self) -> None:
         variable = tf.Variable(1)

@@ -340,6 +340,12 @@ class TestArguments:
             with pytest.raises(ValueError, match=r"Must provide queue and enqueue_ops\."):
                 tf.train.QueueRunner(**bad)
 
+    def test_what_is_no_list_of_ops_fails_when_threads_are_made(self, sess: Any) -> None:
+        runner = tf.train.QueueRunner(queue(), 5)  # type: ignore[arg-type]
+        assert runner.enqueue_ops == 5
+        with pytest.raises(TypeError, match=r"object of type 'int' has no len\(\)"):
+            runner.create_threads(sess)
+
     @pytest.mark.parametrize(
         "types", [(), [tf.errors.OutOfRangeError], tf.errors.OutOfRangeError, (ValueError,), (3,)]
     )

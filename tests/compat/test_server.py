@@ -197,3 +197,33 @@ class TestClusterSpec:
         for bad in (3, ["x:1"], {"a": "x:1"}):
             with pytest.raises(TypeError):
                 tf.train.ClusterSpec(bad)
+
+
+class TestDevices:
+    CLUSTER = {"ps": ["a:1", "b:2"], "worker": {1: "c:1", 3: "d:2"}}  # noqa: RUF012
+
+    def test_a_cluster_as_plain_data_and_back(self) -> None:
+        made = tf.train.ClusterSpec(self.CLUSTER)
+        plain = made.as_cluster_def()
+        assert [(job.name, job.tasks) for job in plain.job] == [
+            ("ps", {0: "a:1", 1: "b:2"}),
+            ("worker", {1: "c:1", 3: "d:2"}),
+        ]
+        assert tf.train.ClusterSpec(plain) == made
+        given = tf.train.ServerDef(cluster=plain, job_name="ps", task_index=1, protocol="grpc")
+        assert tf.train.Server(given).target == "grpc://b:2"
+        assert tf.train.ClusterDef(job=[tf.train.JobDef(name="w")]).job[0].tasks == {}
+
+    def test_a_setter_for_replicas_goes_into_a_device(self) -> None:
+        setter = tf.train.replica_device_setter
+        with tf.device(setter(cluster=tf.train.ClusterSpec(self.CLUSTER))), tf.Session() as sess:
+            value = tf.Variable(3)
+            sess.run(value.initializer)
+            assert sess.run(value) == 3
+        assert setter(2, worker_device="/job:worker/task:0")(value.op) == "/job:worker/task:0"
+        assert setter() is None
+        assert setter(cluster={"worker": ["c:1"]}) is None
+        with pytest.raises(TypeError, match="`cluster` must be a dictionary"):
+            setter(cluster=5)
+        with pytest.raises(TypeError, match="ps_strategy must be callable"):
+            setter(2, ps_strategy=5)

@@ -14,7 +14,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.session.fetches import register_session_run_conversion_functions
-from aioqueue.compat.v1.session.resources import ResourceContainer
+from aioqueue.compat.v1.session.state import ResourceContainer
 from tests.compat.steps import Step, blocked, waiting
 from tests.kit.worlds import spin_until, threads_of_work
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.summaries import backend as backends
+from aioqueue.compat.v1.summaries import writer as backends
 from aioqueue.compat.v1.summaries import writer as writers
 
 
@@ -261,7 +261,7 @@ class TestEventFiles:
 
     def test_the_buckets_of_a_histogram_are_those_of_tensorflow(self, sess: Any) -> None:
         pytest.importorskip("google.protobuf", reason="the extra `tfrecord` is not installed")
-        from aioqueue.compat.v1.summaries.encoding import encoded_histogram
+        from aioqueue.compat.v1.summaries.ops import encoded_histogram
 
         values = [1, 2, 3, -4, 1e-13, 0, 0.5, *[7] * 10]
         found = tf.Summary.FromString(encoded_histogram("h", np.array(values))).value[0].histo

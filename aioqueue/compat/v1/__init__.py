@@ -40,7 +40,6 @@ from aioqueue.compat.v1 import (
 )
 from aioqueue.compat.v1 import core as _core
 from aioqueue.compat.v1 import ops as _ops
-from aioqueue.compat.v1 import queues as _queues
 from aioqueue.compat.v1 import readers as _readers
 from aioqueue.compat.v1 import session as _session
 from aioqueue.compat.v1.absent import names_of
@@ -171,7 +170,7 @@ from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
 from aioqueue.compat.v1.protos.summaries import MESSAGES as _MESSAGES
 from aioqueue.compat.v1.protos.summaries import summary_classes as _summary_classes
-from aioqueue.compat.v1.queues.queues import *
+from aioqueue.compat.v1.queue import *
 from aioqueue.compat.v1.readers.readers import *
 from aioqueue.compat.v1.session.config import *
 from aioqueue.compat.v1.session.session import InteractiveSession, Session, get_default_session
@@ -345,7 +344,7 @@ __all__ += _ops.scattering.__all__
 __all__ += _ops.serializing.__all__
 __all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
-__all__ += _queues.queues.__all__
+__all__ += queue.__all__
 __all__ += _readers.readers.__all__
 __all__ += _session.config.__all__
 

@@ -21,8 +21,6 @@ from typing import Any
 from aioqueue.compat.v1.checking import check
 from aioqueue.compat.v1.shim import install
 
-__all__ = ("check_scripts", "main", "run_module", "run_script")
-
 USAGE = """\
 usage: python -m aioqueue.compat.v1 script.py [args ...]
        python -m aioqueue.compat.v1 -m module [args ...]

@@ -105,9 +105,8 @@ REASONS: dict[str, str] = {
     **_named(
         CHECKPOINTS,
         "saved_model train.Checkpoint train.CheckpointManager train.NewCheckpointReader "
-        "train.checkpoints_iterator train.init_from_checkpoint train.list_variables "
-        "train.load_checkpoint train.load_variable train.remove_checkpoint "
-        "train.update_checkpoint_state train.warm_start",
+        "train.init_from_checkpoint train.list_variables train.load_checkpoint "
+        "train.load_variable train.warm_start",
     ),
     **_named(
         GRAPHS,
@@ -120,8 +119,7 @@ REASONS: dict[str, str] = {
     **_named(LOOPS, "TensorArray"),
     **_named(
         DEVICES,
-        "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator "
-        "train.replica_device_setter",
+        "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator",
     ),
     **_named(NUMPY, "confusion_matrix diag einsum fft linalg norm setdiff1d signal spectral svd"),
     **_named(EXAMPLES, "examples models"),
@@ -130,7 +128,7 @@ REASONS: dict[str, str] = {
     **_named(RAGGED, "ragged RaggedTensor"),
     **_named(TESTS, "test"),
     **_named(EAGER, "contrib.eager enable_eager_execution enable_v2_behavior"),
-    **_named(ESTIMATORS, "contrib.training.train estimator train.SessionManager"),
+    **_named(ESTIMATORS, "contrib.training.train estimator"),
     **_named(LMDB, "LMDBReader"),
     **_named(
         NEVER_NAMED,
@@ -142,7 +140,7 @@ REASONS: dict[str, str] = {
         "sparse_minimum sparse_reduce_max sparse_reduce_max_sparse sparse_reduce_sum "
         "sparse_reduce_sum_sparse sparse_reset_shape sparse_slice sparse_split "
         "sparse_tensor_dense_matmul sparse_transpose string_to_hash_bucket "
-        "string_to_hash_bucket_fast train.SessionLog train.StepCounterHook train.SummarySaverHook "
+        "string_to_hash_bucket_fast train.SessionLog train.StepCounterHook "
         "unsorted_segment_max unsorted_segment_mean unsorted_segment_min unsorted_segment_prod "
         "unsorted_segment_sqrt_n unsorted_segment_sum",
     ),

@@ -19,16 +19,13 @@ from aioqueue.base import extras
 from aioqueue.compat.v1.absent import (
     DATASETS,
     DEVICES,
-    ESTIMATORS,
     GRAPHS,
     PACKAGE,
     AbsentNameError,
 )
 from aioqueue.compat.v1.private import ABSENT
 from aioqueue.compat.v1.shim import ROOT, find
-from aioqueue.compat.v1.summaries.backend import can_write
-
-__all__ = ("Finding", "Report", "check")
+from aioqueue.compat.v1.summaries.writer import can_write
 
 TIMEOUTS_ONLY = "only timeouts have an effect"
 NOT_AHEAD = "elements are made on demand"
@@ -42,6 +39,7 @@ INERT: dict[str, str] = {
     "GraphOptions": TIMEOUTS_ONLY,
     "RunMetadata": "nothing is traced",
     "RunOptions": TIMEOUTS_ONLY,
+    "train.replica_device_setter": DEVICES,
 }
 """Names that are accepted and have no effect, or almost none."""
 
@@ -54,7 +52,6 @@ SUMMARIES = (
 
 REFUSED: dict[str, dict[str, str]] = {
     "train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS},
-    "train.Supervisor": {"session_manager": ESTIMATORS},
 }
 """Arguments that exist, and raise NotImplementedError unless they are None."""
 

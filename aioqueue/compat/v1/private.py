@@ -104,7 +104,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
             {
                 "basic_session_run_hooks coordinator input monitored_session queue_runner": "train",
                 "queue_runner_impl server_lib session_run_hook training training_util": "train",
-                "checkpoint_management saver supervisor": "train",
+                "checkpoint_management device_setter saver session_manager supervisor": "train",
                 "summary_io": "train summary",
             },
         ),
@@ -119,7 +119,9 @@ MODULES: dict[str, tuple[str, ...]] = dict(
         ),
         *_listed("core.example", {"example_pb2 feature_pb2": "train"}),
         *_listed("core.framework", {"summary_pb2": "tf", "types_pb2": "tf"}),
-        *_listed("core.protobuf", {"cluster_pb2 queue_runner_pb2": "train", "config_pb2": "tf"}),
+        *_listed(
+            "core.protobuf", {"cluster_pb2 queue_runner_pb2 saver_pb2": "train", "config_pb2": "tf"}
+        ),
         *_listed("core.util", {"event_pb2": "tf"}),
         *_listed("contrib.data.python.ops", {"batching grouping shuffle_ops": "contrib.data"}),
         *_listed(
@@ -184,14 +186,12 @@ ABSENT: dict[str, str] = {
     "python.tools": "train.NewCheckpointReader",
     "python.training.adam": "train.AdamOptimizer",
     "python.training.checkpoint_utils": "train.Checkpoint",
-    "python.training.device_setter": "train.replica_device_setter",
     "python.training.gradient_descent": "train.GradientDescentOptimizer",
     "python.training.learning_rate_decay": "train.exponential_decay",
     "python.training.momentum": "train.MomentumOptimizer",
     "python.training.moving_averages": "train.ExponentialMovingAverage",
     "python.training.optimizer": "train.Optimizer",
     "python.training.rmsprop": "train.RMSPropOptimizer",
-    "python.training.session_manager": "train.SessionManager",
     "python.training.sync_replicas_optimizer": "train.SyncReplicasOptimizer",
 }
 """Modules that nothing stands for, each with the public name whose reason is theirs.

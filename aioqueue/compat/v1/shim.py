@@ -68,6 +68,8 @@ def _name_in(module: ModuleType, name: str) -> Any:
     """A name of a namespace, and not one of our own modules that has the same name."""
     if isinstance(module, _Private) or name in getattr(module, "__all__", ()):
         return getattr(module, name)
+    if name == "__dict__":  # tf.logging.__dict__[FLAGS.level]
+        return vars(module)
     added = vars(module).get(name)
     if added is not None and not isinstance(added, ModuleType):
         return added  # the program that runs the script has added it

@@ -60,7 +60,7 @@ class QueueRunner:
         if not queue or not enqueue_ops:
             raise ValueError("Must provide queue and enqueue_ops.")
         self._queue = queue
-        self._enqueue_ops = list(enqueue_ops)
+        self._enqueue_ops = enqueue_ops
         self._closed_types = _checked_types(queue_closed_exception_types)
         self._close_op = queue.close() if close_op is None else close_op
         if cancel_op is None:
@@ -76,7 +76,7 @@ class QueueRunner:
         return self._queue
 
     @property
-    def enqueue_ops(self) -> list[Any]:
+    def enqueue_ops(self) -> Any:
         """What the threads run."""
         return self._enqueue_ops
 

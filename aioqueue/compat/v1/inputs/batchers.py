@@ -12,34 +12,35 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.ops.branches import cond
+from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.control import group, no_op
+from aioqueue.compat.v1.ops.math import maximum
 from aioqueue.compat.v1.ops.selecting import boolean_mask
 from aioqueue.compat.v1.ops.sparse import SparseTensor, convert_to_tensor_or_sparse_tensor
 from aioqueue.compat.v1.ops.sparse_rows import pack_sparse, pack_sparse_rows, unpack_sparse
 from aioqueue.compat.v1.ops.static import constant_value
-from aioqueue.compat.v1.queues.base import QueueBase
-from aioqueue.compat.v1.queues.queues import FIFOQueue, PaddingFIFOQueue, RandomShuffleQueue
-
-__all__ = (
-    "Components",
-    "as_original_type",
-    "batch",
-    "batch_join",
-    "checked_keep_input",
-    "common_dtypes",
-    "common_shapes",
-    "fifo_class",
-    "if_kept",
-    "in_order",
-    "maybe_batch",
-    "maybe_batch_join",
-    "maybe_shuffle_batch",
-    "maybe_shuffle_batch_join",
-    "shuffle_batch",
-    "shuffle_batch_join",
+from aioqueue.compat.v1.queues.queues import (
+    FIFOQueue,
+    PaddingFIFOQueue,
+    QueueBase,
+    RandomShuffleQueue,
 )
+from aioqueue.compat.v1.summaries.ops import scalar
+
+
+def summarize_fullness(
+    queue: QueueBase, capacity: int, min_after_dequeue: int | None = None, *, tag: str = ""
+) -> None:
+    """Add a summary of how full a queue is, from 0 to 1."""
+    if min_after_dequeue is None:
+        tag, size, room = tag or f"fraction_of_{capacity}_full", queue.size(), capacity
+    else:
+        room = capacity - min_after_dequeue
+        tag = tag or f"fraction_over_{min_after_dequeue}_of_{room}_full"
+        size = maximum(0, queue.size() - min_after_dequeue)
+    scalar(tag, cast(size, dtypes.float32) * (1.0 / room if room else 0.0))
+
 
 Tensors = Sequence[Any] | Mapping[Any, Any]
 """The tensors of an example: a list of them, or a dict."""
@@ -373,7 +374,12 @@ def _all_in_order(tensors_list: Sequence[Tensors]) -> list[list[Any]]:
         for other in tensors_list:
             if not isinstance(other, Mapping) or set(other) != set(first):
                 raise ValueError("All dictionaries in tensors_list must have the same keys")
-    return [in_order(tensors) for tensors in tensors_list]
+    listed = [in_order(tensors) for tensors in tensors_list]
+    count = len(listed[0])
+    for other in listed:
+        if len(other) < count:
+            raise ValueError(f"Inconsistent SparseTensors list: {listed[0]} vs. {other}")
+    return [source[:count] for source in listed]  # as in TensorFlow, surplus tensors are dropped
 
 
 def as_original_type(tensors: Tensors, batch: Any) -> Any:

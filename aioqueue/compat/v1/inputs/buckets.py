@@ -33,10 +33,7 @@ from aioqueue.compat.v1.inputs.batchers import (
 )
 from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.static import constant_value
-from aioqueue.compat.v1.queues.base import QueueBase
-from aioqueue.compat.v1.queues.queues import PaddingFIFOQueue
-
-__all__ = ("bucket", "bucket_by_sequence_length")
+from aioqueue.compat.v1.queues.queues import PaddingFIFOQueue, QueueBase
 
 _CLOSED: Final = (errors.OutOfRangeError, errors.CancelledError)
 

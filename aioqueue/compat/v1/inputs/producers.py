@@ -16,7 +16,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, name_scope
-from aioqueue.compat.v1.inputs.fullness import summarize_fullness
+from aioqueue.compat.v1.inputs.batchers import summarize_fullness
 from aioqueue.compat.v1.ops import arrays, comparison, filling
 from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.files import matching_files

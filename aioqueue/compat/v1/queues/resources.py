@@ -24,8 +24,6 @@ from aioqueue.compat.v1.core.kernels import WOULD_WAIT
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import invalid
 
-__all__ = ("QueuePlan", "QueueResource", "native_dtype", "private_name", "type_names")
-
 _UNBOUNDED: Final = 2**31 - 1
 _ENQUEUE_CANCELLED: Final = "Enqueue operation was cancelled"
 _DEQUEUE_CANCELLED: Final = "Dequeue operation was cancelled"

@@ -9,15 +9,27 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from aioqueue.compat.v1.session.resources import ResourceContainer, register_target
+from aioqueue.compat.v1.session.messages import Message
+from aioqueue.compat.v1.session.state import ResourceContainer, register_target
 
-__all__ = ("ClusterSpec", "Server", "ServerDef")
+__all__ = ("ClusterDef", "ClusterSpec", "JobDef", "Server", "ServerDef", "replica_device_setter")
 
 _ports = itertools.count(50_000)
 _Tasks = dict[int, str]
+
+
+class JobDef(Message):
+    """A job as plain data: its name, and the addresses of its tasks by number."""
+
+    _fields: ClassVar[dict[str, Any]] = {"name": "", "tasks": dict}
+
+
+class ClusterDef(Message):
+    """A cluster as plain data: a list of jobs."""
+
+    _fields: ClassVar[dict[str, Any]] = {"job": list}
 
 
 class ClusterSpec:
@@ -27,10 +39,12 @@ class ClusterSpec:
         self._jobs: dict[str, _Tasks] = {}
         if isinstance(cluster, ClusterSpec):
             cluster = cluster._jobs
+        elif isinstance(cluster, ClusterDef):
+            cluster = {job.name: job.tasks for job in cluster.job}
         if not isinstance(cluster, Mapping):
             raise TypeError(
                 "`cluster` must be a dictionary mapping one or more job names to lists of network"
-                f" addresses, or a `ClusterSpec`: got {cluster!r}"
+                f" addresses, or a `ClusterDef` protocol buffer: got {cluster!r}"
             )
         for job, tasks in cluster.items():
             if isinstance(tasks, list | tuple):
@@ -61,6 +75,11 @@ class ClusterSpec:
             job: list(tasks.values()) if list(tasks) == list(range(len(tasks))) else dict(tasks)
             for job, tasks in self._jobs.items()
         }
+
+    def as_cluster_def(self) -> ClusterDef:
+        """The same as plain data."""
+        jobs = sorted(self._jobs.items())
+        return ClusterDef(job=[JobDef(name=name, tasks=dict(tasks)) for name, tasks in jobs])
 
     @property
     def jobs(self) -> list[str]:
@@ -94,14 +113,15 @@ class ClusterSpec:
             raise ValueError(f"No such job in cluster: {job!r}") from None
 
 
-@dataclass
-class ServerDef:
+class ServerDef(Message):
     """What a server is: its cluster, and which task of it."""
 
-    cluster: ClusterSpec = field(default_factory=lambda: ClusterSpec({}))
-    job_name: str = "local"
-    task_index: int = 0
-    protocol: str = "grpc"
+    _fields: ClassVar[dict[str, Any]] = {
+        "cluster": ClusterDef,
+        "job_name": "",
+        "task_index": 0,
+        "protocol": "",
+    }
 
 
 class Server:
@@ -121,7 +141,7 @@ class Server:
     ) -> None:
         if isinstance(server_or_cluster_def, ServerDef):
             given = server_or_cluster_def
-            cluster = given.cluster
+            cluster = ClusterSpec(given.cluster)
             job_name = given.job_name if job_name is None else job_name
             task_index = given.task_index if task_index is None else task_index
             protocol = protocol or given.protocol
@@ -132,7 +152,12 @@ class Server:
         host, _, port = cluster.task_address(job_name, task_index).rpartition(":")
         if port in ("", "0"):
             port = str(next(_ports))
-        self._server_def = ServerDef(cluster, job_name, task_index, protocol or "grpc")
+        self._server_def = ServerDef(
+            cluster=cluster.as_cluster_def(),
+            job_name=job_name,
+            task_index=task_index,
+            protocol=protocol or "grpc",
+        )
         self._target = f"{self._server_def.protocol}://{host or 'localhost'}:{port}"
         self._resources = ResourceContainer()
         if start:
@@ -172,3 +197,24 @@ def _only(given: Any, there: Sequence[Any], argument: str) -> Any:
     if given not in there:
         raise ValueError(f"{argument}: got {given!r}; expected one of {list(there)}")
     return given
+
+
+def replica_device_setter(
+    ps_tasks: int = 0,
+    ps_device: str = "/job:ps",
+    worker_device: str = "/job:worker",
+    merge_devices: bool = True,
+    cluster: Any = None,
+    ps_ops: Sequence[str] | None = None,
+    ps_strategy: Any = None,
+) -> Any:
+    """A function for `tf.device`, where it has no effect; None without parameter servers."""
+    del merge_devices, ps_ops
+    if cluster is not None:
+        _, _, job = ps_device.partition("/job:")
+        ps_tasks = len(ClusterSpec(cluster).as_dict().get(job.partition("/")[0], ()))
+    if not ps_tasks:
+        return None
+    if ps_strategy is not None and not callable(ps_strategy):
+        raise TypeError("ps_strategy must be callable")
+    return lambda operation: worker_device

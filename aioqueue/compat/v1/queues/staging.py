@@ -21,8 +21,6 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, unknown_shape
 from aioqueue.core.storage.sized import size_of
 
-__all__ = ("StagingArea",)
-
 
 class StagingArea:
     """Elements that were put in leave in the same order, each once.

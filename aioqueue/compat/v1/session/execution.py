@@ -13,16 +13,83 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, NoReturn
 
+import aioqueue
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.kernels import WOULD_WAIT
-from aioqueue.compat.v1.errors import CancelledError, DeadlineExceededError
-from aioqueue.compat.v1.session.failures import from_exception
+from aioqueue.compat.v1.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OpError,
+    OutOfRangeError,
+    ResourceExhaustedError,
+    UnimplementedError,
+    UnknownError,
+)
 from aioqueue.compat.v1.session.plans import Node, Plan
-from aioqueue.compat.v1.session.resources import ResourceContainer
-from aioqueue.compat.v1.session.state import SessionState
+from aioqueue.compat.v1.session.state import ResourceContainer, SessionState
 from aioqueue.sync import CancelScope
 
-__all__ = ("Step", "execute")
+_FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
+    (StopIteration, OutOfRangeError),
+    (MemoryError, ResourceExhaustedError),
+    (NotImplementedError, UnimplementedError),
+    (ValueError, InvalidArgumentError),
+    (TypeError, InvalidArgumentError),
+)
+
+
+def from_aioqueue(error: aioqueue.AioQueueError | OpError, op: Operation | None = None) -> OpError:
+    """One of aioqueue's errors as the error that a session raises; ``error`` is its cause."""
+    made: OpError
+    if isinstance(error, OpError):
+        made = error
+    elif isinstance(error, aioqueue.DeadlineExceededError):
+        made = DeadlineExceededError(None, None, "Timed out waiting for notification")
+        op = None  # the run was too slow, not this operation
+    elif isinstance(error, aioqueue.CancelledError):
+        made = CancelledError(None, None, _withdrawn(op))
+    elif isinstance(error, aioqueue.QueueClosedError):
+        made = CancelledError(None, None, str(error))
+    elif isinstance(error, aioqueue.OutOfRangeError):
+        made = OutOfRangeError(None, None, str(error))
+    elif isinstance(error, aioqueue.InvalidArgumentError):
+        made = InvalidArgumentError(None, None, str(error))
+    else:
+        made = UnknownError(None, None, f"{type(error).__name__}: {error}")
+    if made is not error:
+        for name in ("queue", "requested", "remaining", "held", "enqueued"):
+            if hasattr(made, name) and hasattr(error, name):
+                setattr(made, name, getattr(error, name))
+        made.__cause__ = error
+    if op is not None:
+        made.blame(op)
+    return made
+
+
+def _withdrawn(op: Operation | None) -> str:
+    kind = "" if op is None else op.type
+    if "Dequeue" in kind:
+        return "Dequeue operation was cancelled"
+    if "Enqueue" in kind or "QueueClose" in kind:
+        return "Enqueue operation was cancelled"
+    return "Operation was cancelled"
+
+
+def from_exception(error: Exception, op: Operation | None = None) -> OpError:
+    """Whatever a kernel raised as the error that a session raises; ``error`` is its cause."""
+    if isinstance(error, OpError):
+        if op is not None:
+            error.blame(op)
+        return error
+    if isinstance(error, aioqueue.AioQueueError):
+        return from_aioqueue(error, op)
+    ours = next((ours for kind, ours in _FROM_PYTHON if isinstance(error, kind)), UnknownError)
+    made: OpError = ours(None, None, f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    if op is not None:
+        made.blame(op)
+    return made
 
 
 class Step:

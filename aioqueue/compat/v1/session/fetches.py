@@ -17,13 +17,6 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.ops.sparse import SparseTensor, SparseTensorValue
 
-__all__ = (
-    "Feeder",
-    "Fetches",
-    "expand_feeds",
-    "register_session_run_conversion_functions",
-)
-
 Rebuild = Callable[[Iterator[Any]], Any]
 FetchFunction = Callable[[Any], tuple[list[Any], Callable[[list[Any]], Any]]]
 FeedFunction = Callable[[Any, Any], list[tuple[Any, Any]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
@@ -11,22 +12,9 @@ import numpy as np
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.global_step import get_global_step
-
-__all__ = (
-    "FeedFnHook",
-    "FinalOpsHook",
-    "LoggingTensorHook",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "SecondOrStepTimer",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "StopAtStepHook",
-    "needed_global_step",
-)
+from aioqueue.compat.v1.summaries.writer import FileWriterCache
 
 
 class SessionRunArgs(NamedTuple):
@@ -231,6 +219,66 @@ class LoggingTensorHook(SessionRunHook):
         logging.info("%s" if seconds is None else f"%s ({seconds:.3f} sec)", line)
 
 
+class SummarySaverHook(SessionRunHook):
+    """Runs summaries in the first step and then every so often, and writes them.
+
+    Notes of its own about the beginning of a run are not written.
+    """
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str | None = None,
+        summary_writer: Any = None,
+        scaffold: Any = None,
+        summary_op: Any = None,
+    ) -> None:
+        if (scaffold is None) == (summary_op is None):
+            raise ValueError("Exactly one of scaffold or summary_op must be provided.")
+        self._summary_op = summary_op
+        self._writer = summary_writer
+        self._folder = output_dir
+        self._scaffold = scaffold
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+
+    def begin(self) -> None:
+        """Find the global step."""
+        if self._writer is None and self._folder:
+            self._writer = FileWriterCache.get(self._folder)
+        self._next_step: int | None = None
+        step = needed_global_step("SummarySaverHook")
+        with get_default_graph().name_scope(f"{step.op.name}/"):
+            self._step_before = step + 0
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Fetch the summaries, if it is time."""
+        self._is_due = self._next_step is None or self._timer.should_trigger_for_step(
+            self._next_step
+        )
+        op = self._summary_op if self._scaffold is None else self._scaffold.summary_op
+        ops = [] if op is None or not self._is_due else op if isinstance(op, list) else [op]
+        return SessionRunArgs((self._step_before, ops))
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Write them."""
+        if not self._writer:
+            return
+        before, summaries = run_values.results
+        step = int(before) + 1
+        if self._is_due:  # the run may have increased the step, or not
+            step = int(run_context.session.run(self._step_before))
+            self._timer.update_last_triggered_step(step)
+            for summary in summaries:
+                self._writer.add_summary(summary, step)
+        self._next_step = step + 1
+
+    def end(self, session: Any) -> None:
+        """Write what is kept in memory."""
+        if self._writer:
+            self._writer.flush()
+
+
 class NanLossDuringTrainingError(RuntimeError):
     """A loss is no number any more."""
 
@@ -298,3 +346,104 @@ def needed_global_step(hook: str) -> Any:
     if step is None:
         raise RuntimeError(f"Global step should be created to use {hook}.")
     return step
+
+
+class CheckpointSaverListener:
+    """What is called around each save: subclass it, and give it to a `CheckpointSaverHook`."""
+
+    def begin(self) -> None:
+        """The session is about to be made."""
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """A checkpoint is about to be written."""
+
+    def after_save(self, session: Any, global_step_value: int) -> bool | None:
+        """A checkpoint has been written; return True to end the training loop."""
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        """The training loop has ended."""
+
+
+class CheckpointSaverHook(SessionRunHook):
+    """Saves variables at the beginning, every so often, and at the end of a training loop."""
+
+    def __init__(
+        self,
+        checkpoint_dir: str,
+        save_secs: float | None = None,
+        save_steps: int | None = None,
+        saver: Any = None,
+        checkpoint_basename: str = "model.ckpt",
+        scaffold: Any = None,
+        listeners: Sequence[CheckpointSaverListener] | None = None,
+        save_graph_def: bool = True,
+    ) -> None:
+        del save_graph_def
+        if saver is not None and scaffold is not None:
+            raise ValueError("You cannot provide both saver and scaffold.")
+        self._saver = saver
+        self._scaffold = scaffold
+        self._folder = os.fspath(checkpoint_dir)
+        self._path = os.path.join(self._folder, checkpoint_basename)
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._listeners = list(listeners or ())
+
+    def begin(self) -> None:
+        """Find the global step."""
+        self._global_step = needed_global_step("CheckpointSaverHook")
+        for listener in self._listeners:
+            listener.begin()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Save what the loop begins with."""
+        os.makedirs(self._folder, exist_ok=True)
+        step = int(session.run(self._global_step))
+        self._save(session, step)
+        self._timer.update_last_triggered_step(step)
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Fetch the global step."""
+        return SessionRunArgs(self._global_step)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Save if it is time."""
+        if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
+            return
+        # What was fetched may be of before the step.
+        step = int(run_context.session.run(self._global_step))
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            if self._save(run_context.session, step):
+                run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        """Save what the loop ends with."""
+        step = int(session.run(self._global_step))
+        if step != self._timer.last_triggered_step():
+            self._save(session, step)
+        for listener in self._listeners:
+            listener.end(session, step)
+
+    def _save(self, session: Any, step: int) -> bool:
+        """Save; whether a listener wants the loop to end."""
+        logging.info("Saving checkpoints for %d into %s.", step, self._path)
+        for listener in self._listeners:
+            listener.before_save(session, step)
+        self._needed_saver().save(session, self._path, global_step=step)
+        wants_end = [listener.after_save(session, step) for listener in self._listeners]
+        return any(wants_end)
+
+    def _needed_saver(self) -> Any:
+        if self._saver is not None:
+            return self._saver
+        if self._scaffold is not None:
+            return self._scaffold.saver
+        found = get_collection(GraphKeys.SAVERS)
+        if len(found) != 1:
+            there = "More than one item" if found else "No items"
+            raise RuntimeError(
+                f"{there} in collection {GraphKeys.SAVERS}: give the saver, or the scaffold, to"
+                " CheckpointSaverHook."
+            )
+        self._saver = found[0]
+        return self._saver

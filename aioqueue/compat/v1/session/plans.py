@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.kernels import Kernel
 
-__all__ = ("Node", "Plan", "compile_plan")
-
 
 class Node:
     """One operation in a plan."""

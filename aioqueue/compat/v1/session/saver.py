@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -14,14 +15,14 @@ from aioqueue.compat.v1.ops.global_step import global_step as step_in
 from aioqueue.compat.v1.ops.variables import Variable, global_variables
 from aioqueue.compat.v1.session.checkpoints import (
     checkpoint_exists,
+    get_checkpoint_mtimes,
     read_checkpoint,
     remove_checkpoint,
     write_checkpoint,
     write_state,
 )
+from aioqueue.compat.v1.session.messages import SaverDef
 from aioqueue.compat.v1.session.session import BaseSession
-
-__all__ = ("Saver",)
 
 _FAILED = (
     "Restoring from checkpoint failed. This is most likely due to a {what}. Please ensure that you"
@@ -51,21 +52,30 @@ class Saver:
         builder: Any = None,
         defer_build: bool = False,
         allow_empty: bool = False,
-        write_version: int = 2,
+        write_version: int = SaverDef.V2,
         pad_step_number: bool = False,
         save_relative_paths: bool = False,
         filename: str | None = None,
     ) -> None:
-        del sharded, name, restore_sequentially, write_version, filename
+        del name, restore_sequentially, filename
         if saver_def is not None or builder is not None:
             raise NotImplementedError(
                 "saver_def, builder: graphs of savers are not read: give var_list"
             )
+        if defer_build and var_list:
+            raise ValueError(
+                "If `var_list` is provided then build cannot be deferred. Either set"
+                " defer_build=False or var_list=None."
+            )
         self._given = var_list
         self._reshape = reshape
-        self._max_to_keep = max_to_keep or 0
-        self._hours = keep_checkpoint_every_n_hours
-        self._next_kept = time.time() + self._hours * 3600
+        self.saver_def = SaverDef(
+            max_to_keep=max_to_keep or 0,
+            sharded=bool(sharded),
+            keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
+            version=write_version,
+        )
+        self._next_kept = time.time() + keep_checkpoint_every_n_hours * 3600
         self._allow_empty = allow_empty
         self._pad = pad_step_number
         self._relative = save_relative_paths
@@ -166,6 +176,14 @@ class Saver:
             raise InvalidArgumentError(None, None, _FAILED.format(what=_MISMATCH, why=why))
         return value
 
+    def as_saver_def(self) -> SaverDef:
+        """The options of this saver."""
+        return self.saver_def
+
+    def to_proto(self, export_scope: str | None = None) -> SaverDef | None:
+        """The options of this saver; None with a scope, which no saver is in."""
+        return None if export_scope else self.saver_def
+
     # Which checkpoints there are.
 
     @property
@@ -173,24 +191,37 @@ class Saver:
         """The checkpoints that are kept, the latest last."""
         return [path for path, _ in self._last]
 
+    def set_last_checkpoints(self, last_checkpoints: list[str]) -> None:
+        """Count checkpoints as one's own, and never remove them."""
+        assert isinstance(last_checkpoints, list)
+        self._last = [(path, math.inf) for path in last_checkpoints]
+
+    def set_last_checkpoints_with_time(
+        self, last_checkpoints_with_time: list[tuple[str, float]]
+    ) -> None:
+        """Count checkpoints as one's own, each with the time when it was written."""
+        assert isinstance(last_checkpoints_with_time, list)
+        self._last = last_checkpoints_with_time
+
     def recover_last_checkpoints(self, checkpoint_paths: Iterable[str]) -> None:
         """Count the checkpoints of an earlier run as one's own, those that are there."""
-        there = [path for path in checkpoint_paths if checkpoint_exists(path)]
-        self._last = [(path, _written(path)) for path in there]
+        self._last = [
+            (path, time) for path in checkpoint_paths for time in get_checkpoint_mtimes([path])
+        ]
 
     def _remember(self, path: str, latest_filename: str | None) -> None:
         """Write the file ``checkpoint``; remove the checkpoints that are too many."""
-        gone: list[tuple[str, float]] = []
-        if self._max_to_keep > 0:
+        surplus: list[tuple[str, float]] = []
+        if self.saver_def.max_to_keep > 0:
             self._last = [one for one in self._last if one[0] != path]
             self._last.append((path, time.time()))
-            while len(self._last) > self._max_to_keep:
-                gone.append(self._last.pop(0))
-        folder = os.path.dirname(path)
-        write_state(folder, path, self.last_checkpoints, latest_filename, self._relative)
-        for old, when in gone:
+            while len(self._last) > self.saver_def.max_to_keep:
+                surplus.append(self._last.pop(0))
+        folder, every = os.path.dirname(path), self.last_checkpoints
+        write_state(folder, path, every, latest_filename, relative=self._relative)
+        for old, when in surplus:
             if when > self._next_kept:
-                self._next_kept += self._hours * 3600
+                self._next_kept += self.saver_def.keep_checkpoint_every_n_hours * 3600
             else:
                 remove_checkpoint(old)
 
@@ -214,11 +245,3 @@ def _by_name(given: Any) -> dict[str, Variable]:
             raise ValueError(f"At least two variables have the same name: {name}")
         found[name] = one
     return dict(sorted(found.items()))
-
-
-def _written(path: str) -> float:
-    """When a checkpoint was written."""
-    for ending in (".npz", ".index"):
-        if os.path.isfile(path + ending):
-            return os.path.getmtime(path + ending)
-    return 0.0

@@ -19,8 +19,7 @@ from aioqueue.compat.v1.session.config import ConfigProto, RunOptions
 from aioqueue.compat.v1.session.execution import Step, execute
 from aioqueue.compat.v1.session.fetches import Feeder, Fetches, expand_feeds
 from aioqueue.compat.v1.session.plans import Plan
-from aioqueue.compat.v1.session.resources import container_at
-from aioqueue.compat.v1.session.state import SessionState
+from aioqueue.compat.v1.session.state import SessionState, container_at
 
 __all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Thread
 from typing import Any
 
-from aioqueue.compat.v1 import errors, logging
+from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.coordination.coordinator import Coordinator, LooperThread
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.default_graph import get_default_graph
@@ -21,14 +20,11 @@ from aioqueue.compat.v1.ops.initializing import (
     report_uninitialized_variables,
 )
 from aioqueue.compat.v1.ops.variables import global_variables
-from aioqueue.compat.v1.session.checkpoints import get_checkpoint_state
+from aioqueue.compat.v1.session.monitored import Scaffold, SessionManager, first_or_new
 from aioqueue.compat.v1.session.saver import Saver
-from aioqueue.compat.v1.session.scaffold import Scaffold, collected, local_initializer
 from aioqueue.compat.v1.session.session import Session
 from aioqueue.compat.v1.summaries.ops import merge_all
 from aioqueue.compat.v1.summaries.writer import FileWriter
-
-__all__ = ("Supervisor",)
 
 
 class Supervisor:
@@ -66,11 +62,7 @@ class Supervisor:
         init_fn: Callable[[Any], object] | None = None,
         local_init_run_options: Any = None,
     ) -> None:
-        del local_init_run_options
-        if session_manager is not None:
-            raise NotImplementedError("session_manager: a Supervisor makes its sessions itself")
         self._graph = get_default_graph() if graph is None else graph
-        self._recovery_wait_secs = recovery_wait_secs
         self._stop_grace_secs = stop_grace_secs
         self.is_chief = is_chief
         self.coord: Coordinator = Coordinator()
@@ -82,18 +74,21 @@ class Supervisor:
                 ready_for_local_init_op, GraphKeys.READY_FOR_LOCAL_INIT_OP, lambda: None
             )
             self.init_op: Any = _chosen(init_op, GraphKeys.INIT_OP, global_variables_initializer)
-            local_init_op = _chosen(local_init_op, GraphKeys.LOCAL_INIT_OP, local_initializer)
+            local_init_op = _chosen(
+                local_init_op, GraphKeys.LOCAL_INIT_OP, Scaffold.default_local_init_op
+            )
             self.saver: Any = _chosen(saver, GraphKeys.SAVERS, _saver)
             self.summary_op: Any = _chosen(summary_op, GraphKeys.SUMMARY_OP, merge_all)
             self.global_step: Any = _chosen(global_step, GraphKeys.GLOBAL_STEP, _step_by_name)
-        self._model = Scaffold(
-            init_op=self.init_op,
-            init_feed_dict=init_feed_dict,
-            init_fn=None if init_fn is None else lambda _, session: init_fn(session),
+        self._init_feed_dict = init_feed_dict
+        self._init_fn = init_fn
+        self.session_manager: Any = session_manager or SessionManager(
+            local_init_op=local_init_op,
             ready_op=self.ready_op,
             ready_for_local_init_op=self.ready_for_local_init_op,
-            local_init_op=local_init_op,
-            saver=self.saver,
+            graph=self._graph,
+            recovery_wait_secs=recovery_wait_secs,
+            local_init_run_options=local_init_run_options,
         )
         self._logdir = os.fspath(logdir) if logdir and is_chief else None
         self.save_summaries_secs: float | None = save_summaries_secs if is_chief else None
@@ -146,50 +141,28 @@ class Supervisor:
         self.coord.clear_stop()
         if self.summary_writer is not None:
             self.summary_writer.reopen()
+        session: Session
         if self.is_chief:
-            folder = self._logdir
-            if wait_for_checkpoint and folder is not None:
-                self._wait_until(lambda: get_checkpoint_state(folder), max_wait_secs)
-            session = self._connected(master, config)
-            try:
-                self._model.initialize(session, self._logdir)
-            except BaseException:
-                session.close()
-                raise
+            session = self.session_manager.prepare_session(
+                master,
+                init_op=self.init_op,
+                saver=self.saver,
+                checkpoint_dir=self._logdir,
+                wait_for_checkpoint=wait_for_checkpoint,
+                max_wait_secs=max_wait_secs,
+                config=config,
+                init_feed_dict=self._init_feed_dict,
+                init_fn=self._init_fn,
+            )
             if start_standard_services:
                 self.start_standard_services(session)
         else:
-            found = self._wait_until(lambda: self._ready_session(master, config), max_wait_secs)
-            if found is None:
-                raise errors.DeadlineExceededError(
-                    None, None, f"Session was not ready after waiting {max_wait_secs:.0f} secs."
-                )
-            session = found
+            session = self.session_manager.wait_for_session(
+                master, config=config, max_wait_secs=max_wait_secs
+            )
         if start_standard_services:
             self.start_queue_runners(session)
         return session
-
-    def _connected(self, master: str, config: Any) -> Session:
-        return Session(master, graph=self._graph, config=config)
-
-    def _ready_session(self, master: str, config: Any) -> Session | None:
-        """A session, if the chief has made the model ready."""
-        session = self._connected(master, config)
-        with suppress(errors.FailedPreconditionError):  # something is not initialised
-            if self._model.make_ready(session) is None:
-                return session
-        session.close()
-        return None
-
-    def _wait_until(self, look: Callable[[], Any], seconds: float) -> Any:
-        """What is found at last; None if the time would be up before one looks again."""
-        deadline = time.monotonic() + seconds
-        found = look()
-        while found is None and time.monotonic() + self._recovery_wait_secs <= deadline:
-            logging.info("Waiting for model to be ready.")
-            time.sleep(self._recovery_wait_secs)
-            found = look()
-        return found
 
     def start_standard_services(self, sess: Any) -> list[LooperThread] | None:
         """Start the threads that write checkpoints and summaries."""
@@ -290,7 +263,7 @@ class Supervisor:
 
 def _chosen(given: Any, key: str, make: Callable[[], Any]) -> Any:
     """What was given; by default what the graph's collection has, else a new one."""
-    return collected(key, make) if given is Supervisor.USE_DEFAULT else given
+    return first_or_new(key, make) if given is Supervisor.USE_DEFAULT else given
 
 
 def _saver() -> Saver | None:

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import threading
 import warnings
+from functools import cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from aioqueue.base import extras
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.errors import AlreadyExistsError, FailedPreconditionError
 from aioqueue.compat.v1.ops.files import make_directories
 from aioqueue.compat.v1.ops.filesystems import filesystem, is_local
-from aioqueue.compat.v1.summaries.backend import backend
 
-__all__ = ("FileWriter", "FileWriterCache", "SummaryWriter")
+CHOICES = (("tensorboardX",), ("torch", "tensorboard"))
+"""Libraries that write event files, each with what it needs; the first one that is there is used"""
+
+
+class Backend(NamedTuple):
+    """What writes event files."""
+
+    file_writer: Any
+    """``FileWriter(directory, max_queue, flush_secs, filename_suffix)``."""
+    event: Any
+    """The class of the messages that it takes."""
+
+
+@cache
+def can_write() -> bool:
+    """Whether anything is installed that writes event files: if not, summaries are empty."""
+    return any(
+        all(importlib.util.find_spec(name) is not None for name in names) for names in CHOICES
+    )
+
+
+def backend() -> Backend | None:
+    """What writes event files; None if nothing does. Importing it takes its time."""
+    if not can_write():
+        return None
+    try:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.writer import FileWriter
+    except ImportError:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from torch.utils.tensorboard import FileWriter
+    return Backend(FileWriter, Event)
+
 
 _lock = threading.Lock()
 _has_said_so = threading.Event()

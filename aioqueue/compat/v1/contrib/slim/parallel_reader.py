@@ -11,11 +11,10 @@ from aioqueue.compat.v1.coordination.runners import QueueRunner, add_queue_runne
 from aioqueue.compat.v1.core import dtypes as types
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.inputs.fullness import summarize_fullness
+from aioqueue.compat.v1.inputs.batchers import summarize_fullness
 from aioqueue.compat.v1.inputs.producers import string_input_producer
 from aioqueue.compat.v1.ops.products import add_n
-from aioqueue.compat.v1.queues.base import QueueBase
-from aioqueue.compat.v1.queues.queues import FIFOQueue, RandomShuffleQueue
+from aioqueue.compat.v1.queues.queues import FIFOQueue, QueueBase, RandomShuffleQueue
 
 __all__ = ("ParallelReader", "get_data_files", "parallel_read", "single_pass_read")
 

@@ -9,9 +9,8 @@ from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.coordination.runners import QueueRunner, add_queue_runner
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.inputs.batchers import fifo_class
-from aioqueue.compat.v1.inputs.fullness import summarize_fullness
-from aioqueue.compat.v1.queues.base import QueueBase
+from aioqueue.compat.v1.inputs.batchers import fifo_class, summarize_fullness
+from aioqueue.compat.v1.queues.queues import QueueBase
 
 __all__ = ("prefetch_queue",)
 
