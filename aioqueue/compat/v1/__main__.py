@@ -39,7 +39,6 @@ imports, gives aioqueue.compat.v1. TensorFlow itself is neither needed nor impor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line."""
     first = arguments[0] if arguments else None
     if first in ("-h", "--help"):
         sys.stdout.write(USAGE)
@@ -57,7 +56,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_script(path: str, arguments: Sequence[str]) -> int:
-    """Run a file as ``python path arguments`` would."""
     full = os.path.abspath(path)
     try:
         with io.open_code(full) as file:
@@ -93,7 +91,6 @@ def check_scripts(paths: Sequence[str]) -> int:
 
 
 def run_module(name: str, arguments: Sequence[str]) -> int:
-    """Run a module as ``python -m name arguments`` would."""
     sys.argv[:] = [name, *arguments]
     missing = _missing(name)
     if missing:
@@ -104,13 +101,11 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
 
 
 def _cannot_open(path: str, error: OSError) -> None:
-    """Print the message that Python prints for a script that it cannot read."""
     reason = f"[Errno {error.errno}] {error.strerror}"
     sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {reason}\n")
 
 
 def _missing(name: str) -> str:
-    """The message of Python for a module that it cannot find; empty if the module exists."""
     try:
         return "" if importlib.util.find_spec(name) else f"No module named {name}"
     except ImportError as error:
@@ -147,7 +142,6 @@ def _run(program: Callable[[], Any]) -> None:
 
 
 def _is_ours(trace: types.TracebackType) -> bool:
-    """Whether a frame is between the interpreter and the program."""
     names = (__file__, runpy.__file__, "<frozen runpy>")
     return trace.tb_frame.f_code.co_filename in names
 

@@ -190,7 +190,6 @@ def reason_of(path: str) -> str | None:
 
 
 def _advice(path: str) -> str:
-    """The advice for a name without a reason of its own in `REASONS`."""
     return PRIVATE if path.split(".")[0] in ("python", "core") else ADVICE
 
 

@@ -147,7 +147,6 @@ def _indented(findings: Iterable[Finding]) -> str:
 
 
 def check(script: str) -> Report:
-    """Check a script, and the files beside it that it imports."""
     first = Path(script)
     root = first.parent
     pending, seen = [first], {first.resolve()}
@@ -222,7 +221,6 @@ class _Names(ast.NodeVisitor):
             self._bound[alias.asname or alias.name] = full
 
     def _bind_all(self, below: str) -> None:
-        """Note what ``from tensorflow.module import *`` binds."""
         try:
             names = find(below).__all__
         except (AttributeError, ModuleNotFoundError):
@@ -356,7 +354,6 @@ def _below(module: str) -> str | None:
 
 
 def _expects_absence(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches the errors of missing names."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {getattr(kind, "id", "") for kind in kinds}
     return handler.type is None or bool(
@@ -441,7 +438,6 @@ def _lacking(use: _Use) -> Iterator[tuple[str, str]]:
 
 
 def _is_of_an_extra(error: Exception) -> bool:
-    """Whether a module is missing that is neither ours nor TensorFlow's."""
     missing = getattr(error, "name", None) or ROOT
     return isinstance(error, ModuleNotFoundError) and not missing.startswith((ROOT, PACKAGE))
 
@@ -454,7 +450,6 @@ def _is_installed(module: str) -> bool:
 
 
 def _urls(call: ast.Call) -> Iterator[str]:
-    """The arguments of a call that are URLs of other machines."""
     for argument in (*call.args, *(one.value for one in call.keywords)):
         for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
             text = part.value if isinstance(part, ast.Constant) else None
@@ -483,7 +478,6 @@ def _findings(path: Path, judgements: Judgements) -> Iterator[Finding]:
 
 
 def _local(tree: ast.AST, path: Path, root: Path) -> Iterator[Path]:
-    """The files beside the script that a file imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -501,7 +495,6 @@ def _local(tree: ast.AST, path: Path, root: Path) -> Iterator[Path]:
 
 
 def _files(base: Path, module: str) -> Iterator[Path]:
-    """The existing files of a module, and of the packages around it."""
     parts = [part for part in module.split(".") if part and part != "*"]
     for count in range(1, len(parts) + 1):
         place = base.joinpath(*parts[:count])

@@ -140,7 +140,6 @@ class OpError(Exception):
 
 
 def _text(message: object) -> str:
-    """A message as text: file names and values that it is made of may be bytes."""
     return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 

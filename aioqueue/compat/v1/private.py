@@ -49,7 +49,6 @@ __all__ = (
 
 
 def _listed(package: str, modules: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Entries of `MODULES`: the names of modules, each with the namespaces after it."""
     for names, spaces in modules.items():
         for name in names.split():
             yield f"{package}.{name}", tuple("" if one == "tf" else one for one in spaces.split())
@@ -204,17 +203,14 @@ They can be imported, since many a script imports what it never uses; and have n
 
 
 def constant_value_as_shape(tensor: Tensor) -> TensorShape:
-    """What is known of the shape that a vector stands for."""
     return as_shape(shape_value(tensor))
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether something is a sparse tensor, or the value of one."""
     return isinstance(x, SparseTensor | SparseTensorValue)
 
 
 def convert_n_to_tensor(values: Iterable[Any], dtype: Any = None, name: Any = None) -> list[Tensor]:
-    """Tensors for several values."""
     return [
         convert_to_tensor(one, dtype, name=None if name is None else f"{name}_{number}")
         for number, one in enumerate(values)
@@ -222,7 +218,6 @@ def convert_n_to_tensor(values: Iterable[Any], dtype: Any = None, name: Any = No
 
 
 def same_function(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
-    """A decorator that changes nothing: for what marks functions as exported or deprecated."""
     del arguments, options
     return lambda decorated: decorated
 
@@ -230,13 +225,11 @@ def same_function(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
 def deprecated_alias(
     deprecated_name: str, name: str, func_or_class: Any, warn_once: bool = True
 ) -> Any:
-    """A function under its old name."""
     del deprecated_name, name, warn_once
     return func_or_class
 
 
 def deprecated_argument_lookup(new_name: str, new_value: Any, old_name: str, old_value: Any) -> Any:
-    """The one of an argument's two names that was used."""
     if old_value is None:
         return new_value
     if new_value is not None:
@@ -245,7 +238,6 @@ def deprecated_argument_lookup(new_name: str, new_value: Any, old_name: str, old
 
 
 def make_decorator(target: Any, decorator_func: Any, *arguments: Any, **options: Any) -> Any:
-    """A decorated function with what its target says of itself."""
     del arguments, options
     decorator_func.__wrapped__ = target
     for name in ("__name__", "__module__", "__doc__"):
@@ -254,18 +246,15 @@ def make_decorator(target: Any, decorator_func: Any, *arguments: Any, **options:
 
 
 def remove_undocumented(module_name: str, *arguments: Any, **options: Any) -> None:
-    """Accepted and without effect: nothing is taken out of a module."""
     del module_name, arguments, options
 
 
 def read_file_to_string(filename: Any, binary_mode: bool = False) -> Any:
-    """The contents of a file."""
     with gfile.GFile(filename, "rb" if binary_mode else "r") as file:
         return file.read()
 
 
 def write_string_to_file(filename: Any, file_content: str | bytes) -> None:
-    """Write a file."""
     with gfile.GFile(filename, "w") as file:
         file.write(file_content)
 

@@ -85,7 +85,6 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Answer for every name that begins with ``tensorflow``."""
         below = _below(fullname)
         if below is None:
             return None
@@ -95,7 +94,6 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=PACKAGE, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Make a module with the names of its namespaces."""
         below = _below(spec.name) or ""
         if below in ABSENT:
             return _Absent(spec.name, below)
@@ -185,7 +183,6 @@ class _Absent(ModuleType):
 
 
 def _loaded(fullname: str) -> ModuleType:
-    """Load a module below ``tensorflow`` that a script uses as an attribute, without an import."""
     if fullname not in sys.modules:
         finder = TensorFlowFinder()
         spec = finder.find_spec(fullname)

@@ -266,7 +266,6 @@ class LooperThread(threading.Thread):
         return looper
 
     def run(self) -> None:
-        """The body of the thread."""
         with self._coord.stop_on_exception():
             self.start_loop()
             if self._timer_interval_secs is None:

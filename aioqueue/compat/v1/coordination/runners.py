@@ -176,7 +176,6 @@ class QueueRunner:
         return threading.Thread(target=target, args=args, name=name, daemon=bool(daemon))
 
     def _run(self, sess: Any, op: Any, coord: Coordinator | None) -> None:
-        """The life of a thread."""
         input_ended = False
         try:
             run_op = sess.make_callable(op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from aioqueue.compat.v1.coordination.runners import QueueRunner, add_queue_runner
 from aioqueue.compat.v1.core import dtypes
@@ -28,24 +28,8 @@ from aioqueue.compat.v1.queues.queues import (
 )
 from aioqueue.compat.v1.summaries.ops import scalar
 
-
-def summarize_fullness(
-    queue: QueueBase, capacity: int, min_after_dequeue: int | None = None, *, tag: str = ""
-) -> None:
-    """Add a summary of how full a queue is, from 0 to 1."""
-    if min_after_dequeue is None:
-        tag, size, room = tag or f"fraction_of_{capacity}_full", queue.size(), capacity
-    else:
-        room = capacity - min_after_dequeue
-        tag = tag or f"fraction_over_{min_after_dequeue}_of_{room}_full"
-        size = maximum(0, queue.size() - min_after_dequeue)
-    scalar(tag, cast(size, dtypes.float32) * (1.0 / room if room else 0.0))
-
-
 Tensors = Sequence[Any] | Mapping[Any, Any]
 """The tensors of an example: a list of them, or a dict."""
-
-_AT_LEAST_ONE: Final = "Expected at least one tensor in batch()."
 
 
 def batch(
@@ -61,19 +45,8 @@ def batch(
     name: str | None = None,
 ) -> Any:
     """Batches of examples, in order."""
-    return maybe_batch(
-        tensors,
-        True,
-        batch_size,
-        num_threads,
-        capacity,
-        enqueue_many,
-        shapes,
-        dynamic_pad,
-        allow_smaller_final_batch,
-        shared_name,
-        name,
-    )
+    options = locals()
+    return _batches("batch", [options.pop("tensors")], **options)
 
 
 def maybe_batch(
@@ -90,18 +63,8 @@ def maybe_batch(
     name: str | None = None,
 ) -> Any:
     """Like `batch`, of those examples for which ``keep_input`` is true."""
-    listed = in_order(tensors)
-    with name_scope(name, "batch", [*listed, keep_input]) as scope:
-        batcher = _Batcher([listed], keep_input, enqueue_many, shapes)
-        queue = fifo_class(dynamic_pad)(
-            capacity=capacity,
-            dtypes=batcher.components.dtypes,
-            shapes=batcher.shapes,
-            shared_name=shared_name,
-        )
-        batcher.fill(queue, num_threads)
-        summarize_fullness(queue, capacity)
-        return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors)
+    options = locals()
+    return _batches("batch", [options.pop("tensors")], **options)
 
 
 def batch_join(
@@ -116,18 +79,8 @@ def batch_join(
     name: str | None = None,
 ) -> Any:
     """Batches of examples from several sources, with one thread for each."""
-    return maybe_batch_join(
-        tensors_list,
-        True,
-        batch_size,
-        capacity,
-        enqueue_many,
-        shapes,
-        dynamic_pad,
-        allow_smaller_final_batch,
-        shared_name,
-        name,
-    )
+    options = locals()
+    return _batches("batch_join", options.pop("tensors_list"), **options)
 
 
 def maybe_batch_join(
@@ -142,20 +95,9 @@ def maybe_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Like `batch_join`, of those examples for which ``keep_input``, see `maybe_batch`, is true."""
-    listed = _all_in_order(tensors_list)
-    flat = [tensor for tensors in listed for tensor in tensors]
-    with name_scope(name, "batch_join", [*flat, keep_input]) as scope:
-        batcher = _Batcher(listed, keep_input, enqueue_many, shapes)
-        queue = fifo_class(dynamic_pad)(
-            capacity=capacity,
-            dtypes=batcher.components.dtypes,
-            shapes=batcher.shapes,
-            shared_name=shared_name,
-        )
-        batcher.fill(queue)
-        summarize_fullness(queue, capacity)
-        return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0])
+    """Like `batch_join`, of those examples for which ``keep_input`` is true."""
+    options = locals()
+    return _batches("batch_join", options.pop("tensors_list"), **options)
 
 
 def shuffle_batch(
@@ -172,20 +114,8 @@ def shuffle_batch(
     name: str | None = None,
 ) -> Any:
     """Batches of examples in random order."""
-    return maybe_shuffle_batch(
-        tensors,
-        batch_size,
-        capacity,
-        min_after_dequeue,
-        True,
-        num_threads,
-        seed,
-        enqueue_many,
-        shapes,
-        allow_smaller_final_batch,
-        shared_name,
-        name,
-    )
+    options = locals()
+    return _batches("shuffle_batch", [options.pop("tensors")], **options)
 
 
 def maybe_shuffle_batch(
@@ -203,17 +133,8 @@ def maybe_shuffle_batch(
     name: str | None = None,
 ) -> Any:
     """Like `shuffle_batch`, of those examples for which ``keep_input`` is true."""
-    listed = in_order(tensors)
-    with name_scope(name, "shuffle_batch", [*listed, keep_input]) as scope:
-        if capacity <= min_after_dequeue:
-            raise ValueError(
-                f"capacity {capacity} must be bigger than min_after_dequeue {min_after_dequeue}."
-            )
-        batcher = _Batcher([listed], keep_input, enqueue_many, shapes)
-        queue = batcher.shuffle_queue(capacity, min_after_dequeue, seed, shared_name)
-        batcher.fill(queue, num_threads)
-        summarize_fullness(queue, capacity, min_after_dequeue)
-        return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors)
+    options = locals()
+    return _batches("shuffle_batch", [options.pop("tensors")], **options)
 
 
 def shuffle_batch_join(
@@ -228,23 +149,9 @@ def shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Batches in random order of examples from several sources, with one thread for each.
-
-    The arguments are those of `batch_join` and `shuffle_batch`.
-    """
-    return maybe_shuffle_batch_join(
-        tensors_list,
-        batch_size,
-        capacity,
-        min_after_dequeue,
-        True,
-        seed,
-        enqueue_many,
-        shapes,
-        allow_smaller_final_batch,
-        shared_name,
-        name,
-    )
+    """Batches in random order of examples from several sources, with one thread for each."""
+    options = locals()
+    return _batches("shuffle_batch_join", options.pop("tensors_list"), **options)
 
 
 def maybe_shuffle_batch_join(
@@ -261,14 +168,79 @@ def maybe_shuffle_batch_join(
     name: str | None = None,
 ) -> Any:
     """Like `shuffle_batch_join`, of those examples for which ``keep_input`` is true."""
-    listed = _all_in_order(tensors_list)
-    flat = [tensor for tensors in listed for tensor in tensors]
-    with name_scope(name, "shuffle_batch_join", [*flat, keep_input]) as scope:
-        batcher = _Batcher(listed, keep_input, enqueue_many, shapes)
-        queue = batcher.shuffle_queue(capacity, min_after_dequeue, seed, shared_name)
-        batcher.fill(queue)
+    options = locals()
+    return _batches("shuffle_batch_join", options.pop("tensors_list"), **options)
+
+
+def _batches(
+    scope_name: str,
+    tensors_list: Sequence[Tensors],
+    *,
+    batch_size: Any,
+    capacity: int,
+    enqueue_many: bool,
+    shapes: Sequence[Any] | None,
+    allow_smaller_final_batch: bool,
+    shared_name: str | None,
+    name: str | None,
+    keep_input: Any = True,
+    num_threads: int = 1,
+    dynamic_pad: bool = False,
+    min_after_dequeue: int | None = None,
+    seed: int | None = None,
+) -> Any:
+    """The tensors of a batch, and a runner that fills their queue: threads for each source."""
+    sources = _all_in_order(tensors_list)
+    flat = [tensor for tensors in sources for tensor in tensors]
+    with name_scope(name, scope_name, [*flat, keep_input]) as scope:
+        if scope_name == "shuffle_batch" and capacity <= (min_after_dequeue or 0):
+            raise ValueError(
+                f"capacity {capacity} must be bigger than min_after_dequeue {min_after_dequeue}."
+            )
+        if not all(sources):
+            raise ValueError("Expected at least one tensor in batch().")
+        keep = checked_keep_input(keep_input, enqueue_many)
+        components = Components(sources, enqueue_many=enqueue_many)
+        known_shapes = common_shapes(components.sources, shapes, enqueue_many)
+        queue: QueueBase
+        if min_after_dequeue is None:
+            queue = fifo_class(dynamic_pad)(
+                capacity, components.dtypes, known_shapes, shared_name=shared_name
+            )
+        else:
+            queue = RandomShuffleQueue(
+                capacity,
+                min_after_dequeue,
+                components.dtypes,
+                known_shapes,
+                seed=seed,
+                shared_name=shared_name,
+            )
+        put = queue.enqueue_many if enqueue_many else queue.enqueue
+        enqueues: list[Any] = []
+        for source in components.sources:
+            if keep.shape.ndims == 1:
+                made = put([boolean_mask(one, keep) for one in source])
+            else:
+                made = if_kept(keep, partial(put, source), source)
+            enqueues += [made] * num_threads
+        add_queue_runner(QueueRunner(queue, enqueues))
         summarize_fullness(queue, capacity, min_after_dequeue)
-        return batcher.batches(queue, batch_size, allow_smaller_final_batch, scope, tensors_list[0])
+        take = queue.dequeue_up_to if allow_smaller_final_batch else queue.dequeue_many
+        return as_original_type(tensors_list[0], components.restored(take(batch_size, name=scope)))
+
+
+def summarize_fullness(
+    queue: QueueBase, capacity: int, min_after_dequeue: int | None = None, *, tag: str = ""
+) -> None:
+    """Add a summary of how full a queue is, from 0 to 1: TensorFlow adds one for each queue."""
+    if min_after_dequeue is None:
+        tag, size, room = tag or f"fraction_of_{capacity}_full", queue.size(), capacity
+    else:
+        room = capacity - min_after_dequeue
+        tag = tag or f"fraction_over_{min_after_dequeue}_of_{room}_full"
+        size = maximum(0, queue.size() - min_after_dequeue)
+    scalar(tag, cast(size, dtypes.float32) * (1.0 / room if room else 0.0))
 
 
 class Components:
@@ -307,56 +279,6 @@ class Components:
         return restored[0] if len(restored) == 1 else restored
 
 
-class _Batcher:
-    """What all batchers have in common."""
-
-    def __init__(
-        self,
-        sources: Sequence[Sequence[Any]],
-        keep_input: Any,
-        enqueue_many: bool,
-        shapes: Sequence[Any] | None,
-    ) -> None:
-        if not all(sources):
-            raise ValueError(_AT_LEAST_ONE)
-        self._enqueue_many = enqueue_many
-        self._keep = checked_keep_input(keep_input, enqueue_many)
-        self.components = Components(sources, enqueue_many=enqueue_many)
-        self.shapes = common_shapes(self.components.sources, shapes, enqueue_many)
-
-    def shuffle_queue(
-        self, capacity: int, min_after_dequeue: int, seed: int | None, shared_name: str | None
-    ) -> RandomShuffleQueue:
-        """The queue of the shuffling ones."""
-        return RandomShuffleQueue(
-            capacity=capacity,
-            min_after_dequeue=min_after_dequeue,
-            seed=seed,
-            dtypes=self.components.dtypes,
-            shapes=self.shapes,
-            shared_name=shared_name,
-        )
-
-    def fill(self, queue: QueueBase, num_threads: int = 1) -> None:
-        """Add a runner that fills the queue: so many threads for each source."""
-        put = queue.enqueue_many if self._enqueue_many else queue.enqueue
-        enqueues: list[Any] = []
-        for source in self.components.sources:
-            if self._keep.shape.ndims == 1:
-                made = put([boolean_mask(one, self._keep) for one in source])
-            else:
-                made = if_kept(self._keep, partial(put, source), source)
-            enqueues += [made] * num_threads
-        add_queue_runner(QueueRunner(queue, enqueues))
-
-    def batches(
-        self, queue: QueueBase, batch_size: Any, may_be_smaller: bool, name: str, like: Tensors
-    ) -> Any:
-        """The tensors of a batch, in the form in which examples were given."""
-        take = queue.dequeue_up_to if may_be_smaller else queue.dequeue_many
-        return as_original_type(like, self.components.restored(take(batch_size, name=name)))
-
-
 def in_order(tensors: Tensors) -> list[Any]:
     """The tensors of an example as a list; those of a dict in the order of its keys."""
     if isinstance(tensors, Mapping):
@@ -383,7 +305,6 @@ def _all_in_order(tensors_list: Sequence[Tensors]) -> list[list[Any]]:
 
 
 def as_original_type(tensors: Tensors, batch: Any) -> Any:
-    """A batch's tensors as a dict, if the example's were one; else as they are."""
     if not isinstance(tensors, Mapping):
         return batch
     keys = sorted(tensors, key=str)
@@ -404,7 +325,6 @@ def checked_keep_input(keep_input: Any, enqueue_many: bool) -> Tensor:
 
 
 def common_dtypes(of_sources: Sequence[Sequence[Any]]) -> list[Any]:
-    """The dtypes that all sources have."""
     first = list(of_sources[0])
     for other in of_sources[1:]:
         if list(other) != first:
@@ -434,7 +354,6 @@ def common_shapes(
 
 
 def fifo_class(dynamic_pad: bool) -> Callable[..., QueueBase]:
-    """The class of a queue that keeps the order."""
     return PaddingFIFOQueue if dynamic_pad else FIFOQueue
 
 

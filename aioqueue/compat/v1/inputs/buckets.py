@@ -177,7 +177,6 @@ def _check_boundaries(boundaries: Any) -> None:
 
 
 def _bucket_of(length: Tensor, boundaries: Sequence[int]) -> Tensor:
-    """The number of the bucket that a length belongs to."""
     edges = np.array(boundaries, np.int64)
 
     def kernel(step: Any, value: Any) -> Any:

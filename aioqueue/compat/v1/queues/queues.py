@@ -34,8 +34,6 @@ _Shapes = list[TensorShape] | None
 
 
 class Signature:
-    """What the components of a queue are."""
-
     __slots__ = ("dtypes", "names", "shapes", "static_shapes", "types")
 
     def __init__(self, dtypes: list[Any], shapes: _Shapes, names: Sequence[str] | None) -> None:
@@ -58,13 +56,11 @@ class Signature:
 
 
 def list_of_dtypes(dtypes: Any) -> list[Any]:
-    """One dtype or a list of them, as a list."""
     assert dtypes is not None, "dtypes: got None; expected a dtype or a list of them"
     return list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
 
 
 def list_of_names(names: Any, dtypes: list[Any]) -> list[str] | None:
-    """One name or a list of them, as a list with one per dtype."""
     if names is None:
         return None
     if not isinstance(names, list | tuple):
@@ -92,7 +88,6 @@ def fixed_shapes(shapes: Any) -> _Shapes:
 
 
 def padded_shapes(shapes: Any) -> list[TensorShape]:
-    """The shapes of a padding queue, in which sizes may be unknown."""
     if not isinstance(shapes, list | tuple) or all(map(_is_size, shapes)):
         raise ValueError("When providing partial shapes, a list of shapes must be provided.")
     listed = [as_shape(shape) for shape in shapes]
@@ -502,7 +497,6 @@ class _QueueHandle:
         self._key = ("queue", self)
 
     def __call__(self, step: Any) -> QueueResource:
-        """The queue."""
         if self.shared_name:
             found = step.resources.get_or_create(
                 ("queue", self.shared_name), self._make_shared, container=self.container
@@ -635,7 +629,6 @@ def _make(
     min_after_dequeue: int = 0,
     seeds: tuple[int, int] = (0, 0),
 ) -> Tensor:
-    """Add the op that makes a queue; returns the tensor that stands for it."""
     plan = QueuePlan(
         kind=kind,
         capacity=-1 if capacity is None else _whole("capacity", capacity),

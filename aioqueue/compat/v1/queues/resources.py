@@ -61,16 +61,13 @@ class QueuePlan:
 
     @property
     def shown_capacity(self) -> int:
-        """The capacity as messages show it."""
         return _UNBOUNDED if self.capacity < 0 else self.capacity
 
     @property
     def shown_shapes(self) -> str:
-        """The shapes as messages show them."""
         return f"[{', '.join(_brackets(shape.as_tuple()) for shape in self.shapes or ())}]"
 
     def build(self, name: str) -> QueueResource:
-        """Make the queue."""
         keep = self.min_after_dequeue
         if keep < 0:
             raise invalid(f"min_after_dequeue {keep} must be >= 0")
@@ -79,7 +76,6 @@ class QueuePlan:
         return QueueResource(self, name)
 
     def check_shared(self, name: str, existing: QueuePlan) -> None:
-        """Refuse to share a queue that is not what this op asks for."""
         if existing.kind != self.kind:
             raise invalid(f"Expected {existing.kind}, found {self.kind}V2")
         had = f"Shared queue '{name}' has"
@@ -117,7 +113,6 @@ class QueuePlan:
         return self.shapes == existing.shapes
 
     def native(self, name: str, capacity: int | None) -> _Native:
-        """The native queue."""
         dtypes = [native_dtype(dtype) for dtype in self.types]
         shapes = None if self.shapes is None else [shape.as_tuple() for shape in self.shapes]
         if self.kind == "RandomShuffleQueue":
@@ -160,14 +155,12 @@ class QueueResource:
         return f"<{type(self).__name__} {self.queue!r}>"
 
     def share(self, plan: QueuePlan) -> QueueResource:
-        """This queue, for an op that has asked for it by name."""
         if plan not in self._agreed:
             plan.check_shared(self.name, self.plan)
             self._agreed.add(plan)
         return self
 
     def enqueue(self, element: Any) -> None:
-        """Put one element in, waiting while the queue is full."""
         arrived_open = not self._closing
         try:
             self._put(element)
@@ -179,7 +172,6 @@ class QueueResource:
             raise errors.CancelledError(None, None, _ENQUEUE_CANCELLED) from None
 
     def try_enqueue(self, element: Any) -> Any:
-        """Put one element in, if that needs no waiting."""
         try:
             self.inlet.enqueue_nowait(element)
         except aioqueue.QueueFull:
@@ -193,7 +185,6 @@ class QueueResource:
         return None
 
     def enqueue_many(self, batch: Any) -> None:
-        """Put the rows of a batch in one after another, waiting whenever the queue is full."""
         arrived_open = not self._closing
         try:
             self.inlet.enqueue_many(batch)
@@ -215,7 +206,6 @@ class QueueResource:
         return self.enqueue_many(batch)
 
     def dequeue(self) -> Any:
-        """Take one element out, waiting for one."""
         try:
             return self._take()
         except aioqueue.OutOfRangeError as error:
@@ -224,7 +214,6 @@ class QueueResource:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
     def try_dequeue(self) -> Any:
-        """Take one element out, if that needs no waiting."""
         try:
             return self.queue.dequeue_nowait()
         except aioqueue.QueueEmpty:
@@ -233,7 +222,6 @@ class QueueResource:
             raise self._out_of_range(error, 1, self._kind) from None
 
     def dequeue_many(self, n: int, *, timeout: float | None = None) -> Any:
-        """Take n elements out as one batch, waiting until all of them have come."""
         self._check_batch(n, "DequeueManyOp")
         try:
             if self._exceeds(n):
@@ -246,7 +234,6 @@ class QueueResource:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
     def dequeue_up_to(self, n: int, *, timeout: float | None = None) -> Any:
-        """Take n elements out as one batch, or the last ones of a closed queue."""
         self._check_batch(n, "DequeueUpToOp")
         try:
             if self._exceeds(n):
@@ -259,7 +246,6 @@ class QueueResource:
             raise errors.CancelledError(None, None, _DEQUEUE_CANCELLED) from None
 
     def try_dequeue_batch(self, n: int, *, up_to: bool) -> Any:
-        """Take n elements out as one batch, if that needs no waiting."""
         # A shuffle queue must not even begin what it cannot end: rows once drawn go back in
         # another order. But the rows that it has now may be gone before they are taken.
         if n > self._available() and self.plan.shapes is not None and not self.is_closed():
@@ -296,11 +282,9 @@ class QueueResource:
         return self.close(cancel_pending_enqueues=cancel_pending_enqueues)
 
     def size(self) -> int:
-        """How many elements are inside now."""
         return self.queue.size()
 
     def is_closed(self) -> bool:
-        """Whether closing is done."""
         return self.inlet.state is QueueState.CLOSED
 
     def _refusal(self, arrived_open: bool) -> errors.CancelledError:
@@ -322,7 +306,6 @@ class QueueResource:
     def _out_of_range(
         self, error: aioqueue.OutOfRangeError, n: int, kind: str
     ) -> errors.OutOfRangeError:
-        """Why a dequeue of n elements has failed."""
         # TensorFlow tells what was missing, and left, before the rows of the batch went back.
         made = errors.OutOfRangeError(
             None,
@@ -362,7 +345,6 @@ class QueueResource:
             raise invalid(f"{self.plan.kind}'s {what} the components to have specified shapes.")
 
     def _mismatch(self, given: Any, *, many: bool = False) -> errors.InvalidArgumentError:
-        """What is wrong with the shapes of an element or a batch."""
         values = [given] if self._single else given
         shapes = [np.shape(value) for value in values]
         rows = shapes[0][:1] if many and shapes[0] else ()

@@ -191,7 +191,6 @@ class Server:
 
 
 def _only(given: Any, there: Sequence[Any], argument: str) -> Any:
-    """What was given, or the only one there is."""
     if given is None and len(there) == 1:
         return there[0]
     if given not in there:

@@ -128,7 +128,6 @@ class StagingArea:
         inputs: Sequence[Tensor] = (),
         waits: bool = False,
     ) -> Operation:
-        """An op that does something with what a session has for this area."""
         key = "staging", self.name
         capacity, memory_limit = self.capacity, self.memory_limit
 
@@ -164,7 +163,6 @@ class _Staged:
         self._bytes = 0
 
     def until(self, act: Callable[[_Staged], Any]) -> Any:
-        """Do something as soon as it can be done."""
         while True:
             with self._lock:
                 found = act(self)
@@ -185,7 +183,6 @@ class _Staged:
             bell.enqueue_nowait(None)
 
     def put(self, *values: Any) -> Any:
-        """Put an element in."""
         size = size_of(values)
         if 0 < self._memory_limit < size:
             raise errors.ResourceExhaustedError(
@@ -205,7 +202,6 @@ class _Staged:
         return None
 
     def get(self) -> Any:
-        """Take the first element out."""
         with self._lock:
             if not self._elements:
                 return WOULD_WAIT
@@ -215,18 +211,15 @@ class _Staged:
         return _as_outputs(element)
 
     def peek(self, index: Any) -> Any:
-        """Look at an element."""
         with self._lock:
             if len(self._elements) <= index:
                 return WOULD_WAIT
             return _as_outputs(_copied(self._elements[int(index)]))
 
     def size(self) -> Any:
-        """How many elements are inside."""
         return np.int32(len(self._elements))
 
     def clear(self) -> None:
-        """Drop all elements."""
         with self._lock:
             self._elements.clear()
             self._bytes = 0

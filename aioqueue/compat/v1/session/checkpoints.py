@@ -150,7 +150,6 @@ def _fields_of_text(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
-    """A byte that is not ASCII is an octal number."""
     code = found[1]
     return bytes([int(code, 8) & 255]) if code.isdigit() else {b"n": b"\n"}.get(code, code)
 
@@ -325,8 +324,6 @@ Fields = dict[int, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Where a tensor lies, and what it is."""
-
     dtype: DType
     shape: tuple[int, ...]
     shard: int
@@ -368,7 +365,6 @@ def _damaged(path: str, why: object) -> DataLossError:
 
 
 def _tensor(path: str, name: str, entry: _Entry, data: bytes) -> Any:
-    """A tensor from its bytes."""
     try:
         if entry.dtype.name == "string":
             return _strings(entry, data)
@@ -402,7 +398,6 @@ def _strings(entry: _Entry, data: bytes) -> Any:
 
 
 def _verify(data: bytes, checksum: int) -> None:
-    """Compare a checksum, if there is what computes it."""
     if importlib.util.find_spec("google_crc32c") is None:
         return
     from google_crc32c import value
@@ -416,7 +411,6 @@ def _verify(data: bytes, checksum: int) -> None:
 
 
 def _rows(table: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a table, in order."""
     footer = table[-_FOOTER:]
     if len(footer) < _FOOTER or struct.unpack_from("<Q", footer, _FOOTER - 8)[0] != _MAGIC:
         raise ValueError("it does not end as a table does")
@@ -489,7 +483,6 @@ def _fields(message: bytes) -> Fields:
 
 
 def _entry(name: str, fields: Fields) -> _Entry:
-    """What a ``BundleEntryProto`` says."""
     if 7 in fields:
         raise UnimplementedError(None, None, f"{name} is kept in slices, which are not read.")
     try:

@@ -130,7 +130,6 @@ class Step:
     def run_body(
         self, outputs: Sequence[Tensor | Operation], given: Sequence[Tensor], values: Sequence[Any]
     ) -> list[Any]:
-        """Run operations of a function body once."""
         plan = self.state.plan(tuple(outputs), tuple(given))
         slots = plan.template.copy()
         for place, value in zip(plan.feeds, values, strict=True):
@@ -145,7 +144,6 @@ class Step:
 
 
 def execute(plan: Plan, step: Step, values: list[Any]) -> None:
-    """Run a plan."""
     if plan.concurrent:
         _Together(plan, step, values).run()
     _in_order(plan.last if plan.concurrent else plan.nodes, step, values)
@@ -178,7 +176,6 @@ def _fail(error: Exception, node: Node) -> NoReturn:
 
 
 def _block(node: Node, step: Step, inputs: Sequence[Any]) -> Any:
-    """Run an operation that waits until others act."""
     if not node.scoped:
         return node.kernel(step, *inputs)
     with step.scope:
@@ -266,7 +263,6 @@ class _Together:
         return True
 
     def _work(self, number: int) -> None:
-        """In a thread: run a blocked operation."""
         node = self._plan.nodes[number]
         try:
             self._back.put((number, _block(node, self._step, self._inputs(node)), None))

@@ -132,21 +132,17 @@ class StopAtStepHook(SessionRunHook):
         self._last_step = last_step
 
     def begin(self) -> None:
-        """Find the global step."""
         self._global_step = needed_global_step("StopAtStepHook")
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Count from the global step that the session begins with."""
         if self._last_step is None:
             assert self._num_steps is not None
             self._last_step = int(session.run(self._global_step)) + self._num_steps
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the global step."""
         return SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Stop, if it is reached."""
         assert self._last_step is not None
         # The run may have read the step before or after it was increased: look again near the end.
         if (
@@ -185,7 +181,6 @@ class LoggingTensorHook(SessionRunHook):
         self._timer = None if only_at_end else SecondOrStepTimer(every_n_secs, every_n_iter)
 
     def begin(self) -> None:
-        """Find the tensors that were given by name."""
         if self._timer is not None:
             self._timer.reset()
         self._runs = 0
@@ -193,18 +188,15 @@ class LoggingTensorHook(SessionRunHook):
         self._fetches = {tag: graph.as_graph_element(one) for tag, one in self._tensors.items()}
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Fetch the tensors, if it is time to log them."""
         self._is_due = self._timer is not None and self._timer.should_trigger_for_step(self._runs)
         return SessionRunArgs(self._fetches) if self._is_due else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Log them."""
         if self._is_due:
             self._log(run_values.results)
         self._runs += 1
 
     def end(self, session: Any) -> None:
-        """Log them once more, if asked to."""
         if self._at_end:
             self._log(session.run(self._fetches))
 
@@ -243,7 +235,6 @@ class SummarySaverHook(SessionRunHook):
         self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
 
     def begin(self) -> None:
-        """Find the global step."""
         if self._writer is None and self._folder:
             self._writer = FileWriterCache.get(self._folder)
         self._next_step: int | None = None
@@ -252,7 +243,6 @@ class SummarySaverHook(SessionRunHook):
             self._step_before = step + 0
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the summaries, if it is time."""
         self._is_due = self._next_step is None or self._timer.should_trigger_for_step(
             self._next_step
         )
@@ -261,7 +251,6 @@ class SummarySaverHook(SessionRunHook):
         return SessionRunArgs((self._step_before, ops))
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Write them."""
         if not self._writer:
             return
         before, summaries = run_values.results
@@ -274,7 +263,6 @@ class SummarySaverHook(SessionRunHook):
         self._next_step = step + 1
 
     def end(self, session: Any) -> None:
-        """Write what is kept in memory."""
         if self._writer:
             self._writer.flush()
 
@@ -294,11 +282,9 @@ class NanTensorHook(SessionRunHook):
         self._fails = fail_on_nan_loss
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the loss."""
         return SessionRunArgs(self._loss)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Look at it."""
         if not np.isnan(run_values.results):
             return
         if self._fails:
@@ -324,7 +310,6 @@ class FinalOpsHook(SessionRunHook):
         return self._values
 
     def end(self, session: Any) -> None:
-        """Fetch it."""
         if self._final_ops is not None:
             self._values = session.run(self._final_ops, feed_dict=self._feed_dict)
 
@@ -336,7 +321,6 @@ class FeedFnHook(SessionRunHook):
         self.feed_fn = feed_fn
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Ask for it."""
         return SessionRunArgs(fetches=None, feed_dict=self.feed_fn())
 
 
@@ -389,24 +373,20 @@ class CheckpointSaverHook(SessionRunHook):
         self._listeners = list(listeners or ())
 
     def begin(self) -> None:
-        """Find the global step."""
         self._global_step = needed_global_step("CheckpointSaverHook")
         for listener in self._listeners:
             listener.begin()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Save what the loop begins with."""
         os.makedirs(self._folder, exist_ok=True)
         step = int(session.run(self._global_step))
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the global step."""
         return SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Save if it is time."""
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         # What was fetched may be of before the step.
@@ -417,7 +397,6 @@ class CheckpointSaverHook(SessionRunHook):
                 run_context.request_stop()
 
     def end(self, session: Any) -> None:
-        """Save what the loop ends with."""
         step = int(session.run(self._global_step))
         if step != self._timer.last_triggered_step():
             self._save(session, step)

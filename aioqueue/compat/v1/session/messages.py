@@ -33,7 +33,6 @@ class Message:
         self.__dict__[name] = value
 
     def CopyFrom(self, other: Any) -> None:  # noqa: N802  # protocol buffers' name
-        """Take over all fields of another one."""
         self.__dict__.update(other.__dict__)
 
     def __eq__(self, other: object) -> bool:

@@ -254,7 +254,6 @@ class SessionManager:
     def _restore(
         self, session: Any, saver: Any, folder: str | None, path: str | None, wait_secs: float
     ) -> bool:
-        """Restore the model; False if there is nothing to restore."""
         if folder and path:
             raise ValueError(
                 "Can not provide both checkpoint_dir and checkpoint_filename_with_path."
@@ -331,7 +330,6 @@ class ChiefSessionCreator(SessionCreator):
         self._checkpoint = checkpoint_filename_with_path
 
     def create_session(self) -> Session:
-        """Make a session in which everything is initialised."""
         scaffold = self._scaffold.finalize()
         manager = SessionManager(
             local_init_op=scaffold.local_init_op,
@@ -406,7 +404,6 @@ class _Life:
             raise
 
     def run(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
-        """One run with what the hooks add to it."""
         if self.stop_requested:
             raise RuntimeError("Run called even after should_stop requested.")
         context = SessionRunContext(SessionRunArgs(fetches, feed_dict, options), self.session)
@@ -446,12 +443,10 @@ class _Life:
             raise
 
     def should_stop(self) -> bool:
-        """Whether it is over; raises the failure of a thread, if that is why."""
         self.coord.raise_requested_exception()
         return self.coord.should_stop() or self.stop_requested
 
     def end(self, grace: float) -> None:
-        """Stop the threads, report the first failure of one, close the session."""
         self.coord.request_stop()
         try:
             self.coord.join(stop_grace_period_secs=grace, ignore_live_threads=True)
@@ -463,8 +458,6 @@ class _Life:
 
 
 class _MonitoredSession:
-    """What both kinds of monitored sessions have in common."""
-
     _recovers: bool
 
     def __init__(
@@ -615,7 +608,6 @@ class MonitoredSession(_MonitoredSession):
         super().__init__(creator, hooks, stop_grace_period_secs)
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop."""
         if self._life is None:
             return True
         try:
@@ -652,7 +644,6 @@ class SingularMonitoredSession(_MonitoredSession):
         return None if self._life is None else self._life.session
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop."""
         return True if self._life is None else self._life.should_stop()
 
 

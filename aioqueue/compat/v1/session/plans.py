@@ -15,8 +15,6 @@ from aioqueue.compat.v1.core.kernels import Kernel
 
 
 class Node:
-    """One operation in a plan."""
-
     __slots__ = (
         "followers", "inputs", "kernel", "needs", "op", "output", "outputs", "scoped", "try_now",
         "waits",
@@ -38,7 +36,6 @@ class Node:
         self.followers: list[int] = []
 
     def store(self, result: Any, values: list[Any]) -> None:
-        """Put what the kernel returned into its places."""
         if self.output >= 0:
             values[self.output] = result
         elif self.outputs:
@@ -69,7 +66,6 @@ class Plan:
 
 
 def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -> Plan:
-    """The plan for these fetches when these tensors are fed."""
     fetches = list(fetches)
     planner = _Planner(fed)
     for one in fetches:
@@ -126,12 +122,10 @@ class _Planner:
         return place
 
     def _before(self, operation: Operation) -> list[Operation]:
-        """What must have run first, control inputs first."""
         makers = [one.op for one in operation.inputs if one not in self._given]
         return [one for one in (*operation.control_inputs, *makers) if one not in self._replaced]
 
     def need(self, element: Tensor | Operation) -> None:
-        """Put what makes `element`, and all that it needs, into the order."""
         if isinstance(element, Tensor):
             if element in self._given:
                 return

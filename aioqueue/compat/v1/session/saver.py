@@ -150,7 +150,6 @@ class Saver:
             variable.load(value, sess)
 
     def _fitting(self, name: str, variable: Variable, values: Mapping[str, Any]) -> Any:
-        """The value of a variable, if it fits."""
         if name not in values:
             why = f"Key {name} not found in checkpoint"
             raise NotFoundError(None, None, _FAILED.format(what=_MISSING, why=why))
@@ -227,7 +226,6 @@ class Saver:
 
 
 def _by_name(given: Any) -> dict[str, Variable]:
-    """The variables that a saver is given, by the names in the file."""
     if isinstance(given, Mapping):
         pairs = list(given.items())
     elif isinstance(given, Variable) or not isinstance(given, Iterable):

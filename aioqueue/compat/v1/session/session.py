@@ -41,7 +41,6 @@ class _Call:
         self._single = single
 
     def run(self, step: Step, fed: Sequence[Any]) -> Any:
-        """Run it and build the result."""
         plan = self.plan
         values = plan.template.copy()
         if fed:
@@ -161,7 +160,6 @@ class BaseSession:
         return call, [*fed.values()]
 
     def _ended(self) -> Exception:
-        """The error for a run of a session that has ended."""
         if not self._state.aborted:
             return RuntimeError("Attempted to use a closed Session.")
         if self._target:
@@ -173,7 +171,6 @@ class BaseSession:
         return CancelledError(None, None, "Session has been closed.")
 
     def _limit(self, options: RunOptions | None) -> float | None:
-        """The seconds that a run may take; None for no limit."""
         if options is None:
             return self._timeout
         if not isinstance(options, RunOptions):
@@ -332,7 +329,6 @@ def get_default_session() -> Any:
 
 
 def _is_flat(fetches: Any) -> bool:
-    """Whether fetches are one element, or a list or tuple of elements."""
     if isinstance(fetches, _ELEMENTS):
         return True
     return all(type(one) in _ELEMENTS for one in fetches)

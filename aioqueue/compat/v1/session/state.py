@@ -35,7 +35,6 @@ class ResourceContainer:
         self._sessions: weakref.WeakSet[Connected] = weakref.WeakSet()
 
     def connect(self, session: Connected) -> None:
-        """Let `reset` end a session."""
         with self._lock:
             self._sessions.add(session)
 
@@ -49,7 +48,6 @@ class ResourceContainer:
         self.clear(containers)
 
     def get(self, key: Hashable) -> Any:
-        """What `get_or_create` has made for this key; None if it has not."""
         return self._things.get(("", key))
 
     def get_or_create(
@@ -59,7 +57,6 @@ class ResourceContainer:
         release: Callable[[Any], object] | None = None,
         container: str = "",
     ) -> Any:
-        """What belongs to this key, made by ``factory()`` if it is not there yet."""
         place = container, key
         found = self._things.get(place)
         if found is not None:
@@ -75,7 +72,6 @@ class ResourceContainer:
         return found
 
     def clear(self, containers: Collection[str] | None = None) -> None:
-        """Release what is there and forget it."""
         with self._lock:
             gone = {one for one in self._things if containers is None or one[0] in containers}
             # What was made later may need what was made before.
@@ -93,7 +89,6 @@ class ResourceContainer:
             raise ExceptionGroup("resources could not be released", failures)
 
     def close(self) -> None:
-        """Release everything, and let nothing new be made."""
         with self._lock:
             self._closed = True
         self.clear()
@@ -131,7 +126,6 @@ class Workers:
         self._closed = False
 
     def start(self, job: Job) -> None:
-        """Run `job`, which raises nothing, in an idle thread or a new one."""
         with self._lock:
             # Those that became idle after the end have ended as well.
             inbox = self._idle.pop() if self._idle and not self._closed else None
@@ -175,7 +169,6 @@ class SessionState:
         (DIRECT if served is None else served).connect(self)
 
     def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
-        """The plan for these fetches when these tensors are fed, made once."""
         key = (fetches, fed)
         plan = self._plans.get(key)
         if plan is None:
@@ -193,7 +186,6 @@ class SessionState:
             return scope
 
     def forget(self, step: Hashable) -> None:
-        """A step that has blocked is over."""
         with self._lock:
             self._running.pop(step, None)
 

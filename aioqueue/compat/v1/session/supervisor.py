@@ -262,7 +262,6 @@ class Supervisor:
 
 
 def _chosen(given: Any, key: str, make: Callable[[], Any]) -> Any:
-    """What was given; by default what the graph's collection has, else a new one."""
     return first_or_new(key, make) if given is Supervisor.USE_DEFAULT else given
 
 

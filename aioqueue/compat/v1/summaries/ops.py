@@ -50,7 +50,6 @@ def _value(tag: str, **content: Any) -> Any:
 
 
 def encoded_scalars(tags: Any, values: Any) -> bytes:
-    """One number per tag."""
     tags, values = array(tags), array(values)
     if tags.shape != values.shape:
         shown = f"{shape_text(tags.shape)} != {shape_text(values.shape)}"
@@ -61,7 +60,6 @@ def encoded_scalars(tags: Any, values: Any) -> bytes:
 
 
 def encoded_histogram(tag: str, values: Any) -> bytes:
-    """How often there are numbers of each size."""
     flat = np.asarray(values, np.float64).ravel()
     for one in flat[~np.isfinite(flat)]:
         raise invalid(f"{'Nan' if np.isnan(one) else 'Infinity'} in summary histogram for: {tag}")
@@ -155,7 +153,6 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def encoded_audio(tag: str, sounds: NDArray[Any], rate: float, most: int) -> bytes:
-    """Some sounds as WAV files of 16 bits."""
     if sounds.ndim not in (2, 3):
         raise invalid(f"Tensor must be 3-D or 2-D, got: {shape_text(sounds.shape)}")
     sounds = sounds if sounds.ndim == 3 else sounds[..., np.newaxis]
@@ -188,7 +185,6 @@ def _wav(sound: NDArray[Any], rate: float) -> bytes:
 
 
 def encoded_tensor(tag: str, value: Any, plugin: str) -> bytes:
-    """A value as it is."""
     given = array(value)
     classes = summary_classes()
     tensor = classes["TensorProto"](dtype=_ENUM[as_dtype(given.dtype).name])
@@ -293,7 +289,6 @@ def merge(inputs: Sequence[Any], collections: Any = None, name: str | None = Non
 
 
 def _merged(step: Any, *parts: Any) -> bytes:
-    """One message of several: their bytes, one after the other."""
     return b"".join(
         one if isinstance(one, bytes) else b"".join(one.ravel().tolist()) for one in parts
     )
@@ -376,7 +371,6 @@ def _summary(
     collections: Any,
     family: str | None,
 ) -> Tensor:
-    """Add an op whose name is its tag."""
     clean, prefix = _cleaned(name), "" if family is None else _cleaned(family)
     with name_scope(f"{prefix}/{clean}" if prefix else clean, None, values) as scope:
         tag = scope.rstrip("/")
@@ -392,7 +386,6 @@ def _summary(
 def _old(
     op_type: str, tag: Any, values: Sequence[Any], make: Any, collections: Any, name: Any
 ) -> Tensor:
-    """Add an op whose tag is an input."""
     with name_scope(name, op_type, [tag, *values]) as scope:
         inputs = [convert_to_tensor(tag, dtypes.string), *map(convert_to_tensor, values)]
         made = _op(op_type, inputs, _kernel(make), scope)
@@ -421,5 +414,4 @@ def _collected(summary: Tensor, collections: Any) -> Tensor:
 
 
 def _cleaned(name: str) -> str:
-    """A name as operations may have it."""
     return _NOT_IN_TAGS.sub("_", name).lstrip("/")

@@ -22,8 +22,6 @@ CHOICES = (("tensorboardX",), ("torch", "tensorboard"))
 
 
 class Backend(NamedTuple):
-    """What writes event files."""
-
     file_writer: Any
     """``FileWriter(directory, max_queue, flush_secs, filename_suffix)``."""
     event: Any
@@ -57,7 +55,6 @@ _numbers = itertools.count()
 
 
 def _say_so() -> None:
-    """Tell, once in a process, that nothing is written."""
     with _lock:
         if not _has_said_so.is_set():
             _has_said_so.set()
@@ -67,7 +64,6 @@ def _say_so() -> None:
 
 
 def _made_directory(logdir: Any) -> str:
-    """The path of a directory, which is made if it is one of this machine."""
     text = os.fsdecode(logdir)
     if not is_local(text):
         return text  # the backend makes it, if it can write there
