@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aioqueue.compat.v1 import gfile
 from aioqueue.compat.v1.core import nest
 from aioqueue.compat.v1.core.behavior import executing_eagerly
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape, as_dimension, as_shape, unknown_shape
 from aioqueue.compat.v1.ops.control import with_dependencies
 from aioqueue.compat.v1.ops.decoding import decode_raw
@@ -26,26 +25,10 @@ from aioqueue.compat.v1.ops.sparse import (
     convert_to_tensor_or_sparse_tensor,
     is_tensor,
 )
-from aioqueue.compat.v1.ops.static import constant_value, shape_value
+from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.ops.switching import merge, switch
 from aioqueue.compat.v1.queues.staging import StagingArea
 from aioqueue.compat.v1.readers.record_input import RecordInput
-
-__all__ = (
-    "ABSENT",
-    "MODULES",
-    "NAMES",
-    "constant_value_as_shape",
-    "convert_n_to_tensor",
-    "deprecated_alias",
-    "deprecated_argument_lookup",
-    "is_sparse",
-    "make_decorator",
-    "read_file_to_string",
-    "remove_undocumented",
-    "same_function",
-    "write_string_to_file",
-)
 
 
 def _listed(package: str, modules: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -202,71 +185,21 @@ They can be imported, since many a script imports what it never uses; and have n
 # Names that never were public.
 
 
-def constant_value_as_shape(tensor: Tensor) -> TensorShape:
-    return as_shape(shape_value(tensor))
-
-
-def is_sparse(x: Any) -> bool:
-    return isinstance(x, SparseTensor | SparseTensorValue)
-
-
-def convert_n_to_tensor(values: Iterable[Any], dtype: Any = None, name: Any = None) -> list[Tensor]:
-    return [
-        convert_to_tensor(one, dtype, name=None if name is None else f"{name}_{number}")
-        for number, one in enumerate(values)
-    ]
-
-
-def same_function(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
+def _same_function(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
+    """A decorator that changes nothing: for what marks functions as exported or deprecated."""
     del arguments, options
     return lambda decorated: decorated
 
 
-def deprecated_alias(
-    deprecated_name: str, name: str, func_or_class: Any, warn_once: bool = True
-) -> Any:
-    del deprecated_name, name, warn_once
-    return func_or_class
-
-
-def deprecated_argument_lookup(new_name: str, new_value: Any, old_name: str, old_value: Any) -> Any:
-    if old_value is None:
-        return new_value
-    if new_value is not None:
-        raise ValueError(f"Cannot specify both '{old_name}' and '{new_name}'")
-    return old_value
-
-
-def make_decorator(target: Any, decorator_func: Any, *arguments: Any, **options: Any) -> Any:
-    del arguments, options
-    decorator_func.__wrapped__ = target
-    for name in ("__name__", "__module__", "__doc__"):
-        setattr(decorator_func, name, getattr(target, name, None))
-    return decorator_func
-
-
-def remove_undocumented(module_name: str, *arguments: Any, **options: Any) -> None:
-    del module_name, arguments, options
-
-
-def read_file_to_string(filename: Any, binary_mode: bool = False) -> Any:
+def _read_file_to_string(filename: Any, binary_mode: bool = False) -> Any:
     with gfile.GFile(filename, "rb" if binary_mode else "r") as file:
         return file.read()
 
 
-def write_string_to_file(filename: Any, file_content: str | bytes) -> None:
+def _write_string_to_file(filename: Any, file_content: str | bytes) -> None:
     with gfile.GFile(filename, "w") as file:
         file.write(file_content)
 
-
-_DEPRECATION = {
-    "deprecated": same_function,
-    "deprecated_alias": deprecated_alias,
-    "deprecated_arg_values": same_function,
-    "deprecated_args": same_function,
-    "deprecated_argument_lookup": deprecated_argument_lookup,
-    "deprecated_endpoints": same_function,
-}
 
 NAMES: dict[str, dict[str, Any]] = {
     "python.eager.context": {
@@ -275,13 +208,12 @@ NAMES: dict[str, dict[str, Any]] = {
         "in_eager_mode": lambda: False,
     },
     "python.framework.ops": {
-        "convert_n_to_tensor": convert_n_to_tensor,
         "internal_convert_to_tensor": convert_to_tensor,
         "get_name_scope": lambda: convert_to_tensor(0).graph.get_name_scope(),
     },
     "python.framework.sparse_tensor": {
         "convert_to_tensor_or_sparse_tensor": convert_to_tensor_or_sparse_tensor,
-        "is_sparse": is_sparse,
+        "is_sparse": lambda x: isinstance(x, SparseTensor | SparseTensorValue),
     },
     "python.framework.tensor_shape": {
         "as_dimension": as_dimension,
@@ -293,7 +225,6 @@ NAMES: dict[str, dict[str, Any]] = {
     },
     "python.framework.tensor_util": {
         "constant_value": constant_value,
-        "constant_value_as_shape": constant_value_as_shape,
         "is_tensor": is_tensor,
     },
     "python.lib.io.file_io": {
@@ -306,12 +237,12 @@ NAMES: dict[str, dict[str, Any]] = {
         "get_matching_files": gfile.Glob,
         "is_directory": gfile.IsDirectory,
         "list_directory": gfile.ListDirectory,
-        "read_file_to_string": read_file_to_string,
+        "read_file_to_string": _read_file_to_string,
         "recursive_create_dir": gfile.MakeDirs,
         "rename": gfile.Rename,
         "stat": gfile.Stat,
         "walk": gfile.Walk,
-        "write_string_to_file": write_string_to_file,
+        "write_string_to_file": _write_string_to_file,
     },
     "python.ops.data_flow_ops": {"RecordInput": RecordInput, "StagingArea": StagingArea},
     "python.ops.parsing_ops": {"decode_raw_v1": decode_raw},
@@ -321,23 +252,15 @@ NAMES: dict[str, dict[str, Any]] = {
         "with_dependencies": with_dependencies,
     },
     "python.data.util.nest": {"is_sequence": nest.is_nested},
-    "python.util.all_util": {"remove_undocumented": remove_undocumented},
-    "python.util.deprecation": _DEPRECATION,
+    "python.util.all_util": {"remove_undocumented": _same_function},
+    "python.util.deprecation": dict.fromkeys(
+        ("deprecated", "deprecated_arg_values", "deprecated_args", "deprecated_endpoints"),
+        _same_function,
+    ),
     "python.util.nest": {"is_sequence": nest.is_nested},
     "python.util.tf_contextlib": {"contextmanager": contextlib.contextmanager},
-    "python.util.tf_decorator": {"make_decorator": make_decorator},
-    "python.util.tf_export": {"keras_export": same_function, "tf_export": same_function},
-    "python.util.tf_inspect": {
-        name: getattr(inspect, name)
-        for name in (
-            "getfullargspec",
-            "getsource",
-            "isclass",
-            "isfunction",
-            "ismethod",
-            "signature",
-        )
-    },
+    "python.util.tf_export": dict.fromkeys(("keras_export", "tf_export"), _same_function),
+    "python.util.tf_inspect": {k: v for k, v in vars(inspect).items() if k[0] != "_"},
     "python.util.tf_should_use": {"should_use_result": lambda function: function},
 }
 """Names of private modules that no namespace of ours has."""

@@ -230,21 +230,14 @@ class QueueBase:
 
         Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
         """
-
-        def kernel(step: Any, resource: QueueResource) -> Any:
-            return resource.dequeue()
-
-        def try_now(step: Any, resource: QueueResource) -> Any:
-            return resource.try_dequeue()
-
         made = op(
             "QueueDequeueV2",
             [self._queue_ref],
             list(zip(self._signature.types, self.shapes, strict=True)),
-            kernel,
+            lambda step, queue: queue.dequeue(),
             name=name or f"{self._base_name}_Dequeue",
             waits=True,
-            attrs={"try_now": try_now},
+            attrs={"try_now": lambda step, queue: queue.try_dequeue()},
         )
         return self._result(made)
 
@@ -254,28 +247,14 @@ class QueueBase:
         They may be more than the capacity. Running it on a closed queue with fewer than n elements
         raises `tf.errors.OutOfRangeError`.
         """
-
-        def kernel(step: Any, resource: QueueResource, count: Any) -> Any:
-            return resource.dequeue_many(_count(count))
-
-        def try_now(step: Any, resource: QueueResource, count: Any) -> Any:
-            return resource.try_dequeue_batch(_count(count), up_to=False)
-
-        return self._batch("DequeueMany", n, name, kernel, try_now, fixed=True)
+        return self._batch("DequeueMany", n, name, up_to=False)
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """Tensors of n elements taken out as one batch, or of the last ones of a closed queue.
 
         Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
         """
-
-        def kernel(step: Any, resource: QueueResource, count: Any) -> Any:
-            return resource.dequeue_up_to(_count(count))
-
-        def try_now(step: Any, resource: QueueResource, count: Any) -> Any:
-            return resource.try_dequeue_batch(_count(count), up_to=True)
-
-        return self._batch("DequeueUpTo", n, name, kernel, try_now, fixed=False)
+        return self._batch("DequeueUpTo", n, name, up_to=True)
 
     def close(
         self, cancel_pending_enqueues: bool | None = False, name: str | None = None
@@ -315,30 +294,19 @@ class QueueBase:
 
     def is_closed(self, name: str | None = None) -> Tensor:
         """A bool tensor: whether the queue is closed, that is, closing is done."""
-
-        def kernel(step: Any, resource: QueueResource) -> Any:
-            return np.bool_(resource.is_closed())
-
-        return self._look("QueueIsClosedV2", "Is_Closed", tf_dtypes.bool, kernel, name)
+        found = [self._queue_ref], [(tf_dtypes.bool, _SCALAR)]
+        name = name or f"{self._base_name}_Is_Closed"
+        return op(
+            "QueueIsClosedV2", *found, lambda step, queue: np.bool_(queue.is_closed()), name=name
+        ).outputs[0]
 
     def size(self, name: str | None = None) -> Tensor:
         """How many elements are inside, besides those that a waiting batch holds, as int32."""
-
-        def kernel(step: Any, resource: QueueResource) -> Any:
-            return np.int32(resource.size())
-
-        return self._look("QueueSizeV2", "Size", tf_dtypes.int32, kernel, name)
-
-    def _look(
-        self,
-        op_type: str,
-        what: str,
-        dtype: DType,
-        kernel: Callable[..., Any],
-        name: str | None,
-    ) -> Tensor:
-        name = name or f"{self._base_name}_{what}"
-        return op(op_type, [self._queue_ref], [(dtype, _SCALAR)], kernel, name=name).outputs[0]
+        found = [self._queue_ref], [(tf_dtypes.int32, _SCALAR)]
+        name = name or f"{self._base_name}_Size"
+        return op(
+            "QueueSizeV2", *found, lambda step, queue: np.int32(queue.size()), name=name
+        ).outputs[0]
 
     def _components(self, vals: Any) -> list[Tensor]:
         """The components of an element or a batch as tensors of their dtypes, in order."""
@@ -381,21 +349,11 @@ class QueueBase:
         if len(tensors) != len(self._signature.types):
             kernel = try_now = self._signature_mismatch(tensors)
         elif len(tensors) == 1:
-
-            def kernel(step: Any, resource: QueueResource, value: Any) -> None:
-                put(resource, value)
-
-            def try_now(step: Any, resource: QueueResource, value: Any) -> Any:
-                return try_put(resource, value)
-
+            kernel = lambda step, queue, value: put(queue, value)  # noqa: E731
+            try_now = lambda step, queue, value: try_put(queue, value)  # noqa: E731
         else:
-
-            def kernel(step: Any, resource: QueueResource, *values: Any) -> None:
-                put(resource, values)
-
-            def try_now(step: Any, resource: QueueResource, *values: Any) -> Any:
-                return try_put(resource, values)
-
+            kernel = lambda step, queue, *values: put(queue, values)  # noqa: E731
+            try_now = lambda step, queue, *values: try_put(queue, values)  # noqa: E731
         return op(
             op_type,
             [self._queue_ref, *tensors],
@@ -415,19 +373,10 @@ class QueueBase:
 
         return kernel
 
-    def _batch(
-        self,
-        what: str,
-        n: Any,
-        name: str | None,
-        kernel: Callable[..., Any],
-        try_now: Callable[..., Any],
-        *,
-        fixed: bool,
-    ) -> Any:
+    def _batch(self, what: str, n: Any, name: str | None, *, up_to: bool) -> Any:
         with name_scope(name, f"{self._base_name}_{what}", [self._queue_ref]) as scope:
             rows = _row_count(n, f"Queue{what}V2")
-            known = constant_value(rows) if fixed else None
+            known = None if up_to else constant_value(rows)
             size = None if known is None else int(known.item())
             if size is not None and size < 0:
                 raise ValueError(
@@ -441,10 +390,14 @@ class QueueBase:
                     (dtype, TensorShape([size]).concatenate(shape))
                     for dtype, shape in zip(self._signature.types, self.shapes, strict=True)
                 ],
-                kernel,
+                lambda step, queue, n: queue.dequeue_batch(_count(n), up_to=up_to),
                 name=scope,
                 waits=True,
-                attrs={"try_now": try_now},
+                attrs={
+                    "try_now": lambda step, queue, n: queue.try_dequeue_batch(
+                        _count(n), up_to=up_to
+                    )
+                },
             )
         return self._result(made)
 
