@@ -94,11 +94,7 @@ class Coordinator:
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """A context in which any exception requests a stop, and is not raised further.
-
-        Yields:
-            Nothing.
-        """
+        """A context in which any exception requests a stop, and is not raised further."""
         try:
             yield
         except BaseException as error:  # SystemExit too: as in TensorFlow, `join` raises it

@@ -141,24 +141,16 @@ def bucket_by_sequence_length(
     name: str | None = None,
 ) -> tuple[Tensor, Any]:
     """Batches of examples whose lengths are between the same two boundaries."""
+    options = locals()
+    for name_of_ours in ("input_length", "tensors", "bucket_boundaries", "name"):
+        del options[name_of_ours]
     _check_boundaries(bucket_boundaries)
     listed = in_order(tensors)
     with name_scope(name, "bucket_by_sequence_length", [input_length, *listed]):
         length = convert_to_tensor(input_length, dtypes.int32, name="input_length")
-        _, (lengths, *batch) = bucket(
-            [length, *listed],
-            _bucket_of(length, bucket_boundaries),
-            batch_size,
-            len(bucket_boundaries) + 1,
-            num_threads,
-            capacity,
-            bucket_capacities,
-            None if shapes is None else [[], *shapes],
-            dynamic_pad,
-            allow_smaller_final_batch,
-            keep_input,
-            shared_name,
-        )
+        options["shapes"] = None if shapes is None else [[], *shapes]
+        which, count = _bucket_of(length, bucket_boundaries), len(bucket_boundaries) + 1
+        _, (lengths, *batch) = bucket([length, *listed], which, num_buckets=count, **options)
         return lengths, as_original_type(tensors, batch)
 
 
@@ -191,15 +183,10 @@ def _enqueue_to(buckets: Sequence[QueueBase], which: Tensor, example: list[Tenso
         tensor.shape.assert_is_compatible_with(shape)
     count, single = len(buckets), len(example) == 1
 
-    def kernel(step: Any, number: Any, *rest: Any) -> None:
+    def put(number: Any, rest: Sequence[Any], how: str) -> Any:
         if 0 <= number < count:
             values = rest[count:]
-            rest[number].enqueue(values[0] if single else values)
-
-    def try_now(step: Any, number: Any, *rest: Any) -> Any:
-        if 0 <= number < count:
-            values = rest[count:]
-            return rest[number].try_enqueue(values[0] if single else values)
+            return getattr(rest[number], how)(values[0] if single else values)
         return None
 
     refs = [queue.queue_ref for queue in buckets]
@@ -207,10 +194,10 @@ def _enqueue_to(buckets: Sequence[QueueBase], which: Tensor, example: list[Tenso
         "QueueEnqueueV2",
         [which, *refs, *example],
         [],
-        kernel,
+        lambda step, number, *rest: put(number, rest, "enqueue"),
         name="group_enqueues",
         waits=True,
-        attrs={"try_now": try_now},
+        attrs={"try_now": lambda step, number, *rest: put(number, rest, "try_enqueue")},
     )
 
 

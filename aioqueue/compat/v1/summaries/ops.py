@@ -10,7 +10,7 @@ import io
 import re
 import wave
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -152,7 +152,8 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
     return file.getvalue()
 
 
-def encoded_audio(tag: str, sounds: NDArray[Any], rate: float, most: int) -> bytes:
+def encoded_audio(tag: str, sounds: NDArray[Any], rate: Any, most: int) -> bytes:
+    rate = float(rate)
     if sounds.ndim not in (2, 3):
         raise invalid(f"Tensor must be 3-D or 2-D, got: {shape_text(sounds.shape)}")
     sounds = sounds if sounds.ndim == 3 else sounds[..., np.newaxis]
@@ -205,15 +206,15 @@ _NOT_IN_TAGS = re.compile(r"[^-/\w.]")
 
 def scalar(name: str, tensor: Any, collections: Any = None, family: str | None = None) -> Tensor:
     """A summary of one number."""
+    return _summary("ScalarSummary", name, [tensor], _encoded_scalar, collections, family)
 
-    def make(tag: str, value: Any) -> bytes:
-        return encoded_scalars(tag.encode(), value)
 
-    return _summary("ScalarSummary", name, [tensor], make, collections, family)
+def _encoded_scalar(tag: str, value: Any) -> bytes:
+    return encoded_scalars(tag.encode(), value)
 
 
 def histogram(name: str, values: Any, collections: Any = None, family: str | None = None) -> Tensor:
-    """A summary of how often there are numbers, `values`, of each size; see `scalar`."""
+    """A summary of how often there are numbers of each size."""
     return _summary("HistogramSummary", name, [values], encoded_histogram, collections, family)
 
 
@@ -225,10 +226,7 @@ def image(
     family: str | None = None,
 ) -> Tensor:
     """A summary of some pictures."""
-
-    def make(tag: str, value: Any) -> bytes:
-        return encoded_images(tag, value, max_outputs)
-
+    make = partial(encoded_images, most=max_outputs)
     return _summary("ImageSummary", name, [tensor], make, collections, family)
 
 
@@ -241,23 +239,17 @@ def audio(
     family: str | None = None,
 ) -> Tensor:
     """A summary of some sounds."""
-
-    def make(tag: str, value: Any, rate: Any) -> bytes:
-        return encoded_audio(tag, value, float(rate), max_outputs)
-
     rate = convert_to_tensor(sample_rate, dtypes.float32, name="sample_rate")
+    make = partial(encoded_audio, most=max_outputs)
     return _summary("AudioSummaryV2", name, [tensor, rate], make, collections, family)
 
 
 def text(name: str, tensor: Any, collections: Any = None) -> Tensor:
-    """A summary of strings of any shape; see `scalar`."""
+    """A summary of strings of any shape."""
     found = convert_to_tensor(tensor)
     if found.dtype != dtypes.string:
         raise ValueError(f"Expected tensor {found.name} to have dtype string, got {found.dtype}")
-
-    def make(tag: str, value: Any) -> bytes:
-        return encoded_tensor(tag, value, "text")
-
+    make = partial(encoded_tensor, plugin="text")
     return _summary("TensorSummaryV2", name, [found], make, collections, None)
 
 
@@ -270,13 +262,10 @@ def tensor_summary(
     family: str | None = None,
     display_name: str | None = None,
 ) -> Tensor:
-    """A summary of a tensor as it is; see `scalar`."""
+    """A summary of a tensor as it is."""
     del summary_description, display_name
     plugin = getattr(getattr(summary_metadata, "plugin_data", None), "plugin_name", "")
-
-    def make(tag: str, value: Any) -> bytes:
-        return encoded_tensor(tag, value, plugin)
-
+    make = partial(encoded_tensor, plugin=plugin)
     return _summary("TensorSummaryV2", name, [tensor], make, collections, family)
 
 
@@ -318,18 +307,15 @@ def scalar_summary(tags: Any, values: Any, collections: Any = None, name: Any = 
 
 
 def histogram_summary(tag: Any, values: Any, collections: Any = None, name: Any = None) -> Tensor:
-    """A summary of how often there are numbers of each size; arguments as for `scalar_summary`."""
+    """A summary of how often there are numbers of each size, as before TensorFlow 1.0."""
     return _old("HistogramSummary", tag, [values], encoded_histogram, collections, name)
 
 
 def image_summary(
     tag: Any, tensor: Any, max_images: int = 3, collections: Any = None, name: Any = None
 ) -> Tensor:
-    """A summary of some pictures; arguments as for `scalar_summary` and `image`."""
-
-    def make(tag: str, value: Any) -> bytes:
-        return encoded_images(tag, value, max_images)
-
+    """A summary of some pictures, as before TensorFlow 1.0."""
+    make = partial(encoded_images, most=max_images)
     return _old("ImageSummary", tag, [tensor], make, collections, name)
 
 
@@ -341,23 +327,14 @@ def audio_summary(
     collections: Any = None,
     name: Any = None,
 ) -> Tensor:
-    """A summary of some sounds; arguments as for `scalar_summary` and `audio`."""
-
-    def make(tag: str, value: Any, rate: Any) -> bytes:
-        return encoded_audio(tag, value, float(rate), max_outputs)
-
+    """A summary of some sounds, as before TensorFlow 1.0."""
     rate = convert_to_tensor(sample_rate, dtypes.float32)
+    make = partial(encoded_audio, most=max_outputs)
     return _old("AudioSummaryV2", tag, [tensor, rate], make, collections, name)
 
 
-def merge_summary(inputs: Sequence[Any], collections: Any = None, name: Any = None) -> Tensor:
-    """The old name of `merge`."""
-    return merge(inputs, collections, name)
-
-
-def merge_all_summaries(key: Any = GraphKeys.SUMMARIES) -> Tensor | None:
-    """The old name of `merge_all`."""
-    return merge_all(key)
+merge_summary = merge
+merge_all_summaries = merge_all
 
 
 # How they are made.
