@@ -27,30 +27,6 @@ class TestServer:
                 assert one.run(second.dequeue()) == 1
                 assert two.run(second.dequeue()) == 2
 
-    def test_queues_without_a_shared_name_are_each_sessions_own(self) -> None:
-        server = tf.train.Server.create_local_server()
-        own = queue()
-        with tf.Session(server.target) as one, tf.Session(server.target) as two:
-            one.run(own.enqueue(1))
-            assert (one.run(own.size()), two.run(own.size())) == (1, 0)
-        with tf.Session(server.target) as sess:
-            assert sess.run(own.size()) == 0
-
-    def test_servers_share_nothing(self) -> None:
-        shared = queue(shared_name="q")
-        targets = [tf.train.Server.create_local_server().target for _ in range(2)]
-        assert targets[0] != targets[1]
-        with tf.Session(targets[0]) as one, tf.Session(targets[1]) as two:
-            one.run(shared.enqueue(1))
-            assert two.run(shared.size()) == 0
-
-    def test_without_one_sessions_share_nothing(self) -> None:
-        shared = queue(shared_name="q")
-        with tf.Session() as sess:
-            sess.run(shared.enqueue(1))
-        with tf.Session() as sess:
-            assert sess.run(shared.size()) == 0
-
     def test_one_name_in_two_containers_means_two(self) -> None:
         server = tf.train.Server.create_local_server()
         plain = queue(shared_name="q")
