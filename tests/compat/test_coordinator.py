@@ -62,14 +62,6 @@ class TestRequestStop:
             coord.join()
         assert caught.value is error
 
-    def test_exc_info_is_recorded_with_its_traceback(self, coord: Any) -> None:
-        error = BoomError()
-        coord.request_stop(exc_info(error))
-        with pytest.raises(BoomError) as caught:
-            coord.join()
-        assert caught.value is error
-        assert "exc_info" in [entry.name for entry in caught.traceback]
-
     @pytest.mark.parametrize("bad", ["text", 3, (BoomError, BoomError()), (1, 2, 3)])
     def test_anything_else_is_refused(self, coord: Any, bad: Any) -> None:
         with pytest.raises(TypeError, match="expected an exception"):
@@ -109,37 +101,8 @@ class TestRequestStop:
             coord.join()
         assert caught.value.__cause__ is None
 
-    def test_clear_stop_forgets(self, coord: Any) -> None:
-        coord.request_stop(BoomError())
-        with pytest.raises(BoomError):
-            coord.join()
-        coord.clear_stop()
-        assert not coord.joined
-        assert not coord.should_stop()
-        coord.raise_requested_exception()
-        coord.request_stop()
-        coord.join()
-
 
 class TestJoin:
-    def test_it_does_not_request_a_stop(self, coord: Any, gate: threading.Event) -> None:
-        thread = running(gate)
-        joining = Step(lambda: coord.join([thread]))
-        assert not coord.wait_for_stop(0.01)
-        assert not joining.done
-        gate.set()
-        joining.result()
-        assert not coord.should_stop()
-
-    def test_registered_and_given_threads(self, coord: Any, gate: threading.Event) -> None:
-        registered, given = running(gate), running(gate)
-        coord.register_thread(registered)
-        joining = Step(lambda: coord.join([given, given, registered]))
-        gate.set()
-        joining.result()
-        assert not registered.is_alive()
-        assert not given.is_alive()
-
     def test_each_registration_is_for_one_join(self, coord: Any, gate: threading.Event) -> None:
         coord.register_thread(running(gate))
         coord.request_stop()

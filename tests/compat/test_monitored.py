@@ -195,17 +195,6 @@ class TestShouldStop:
         with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
             sess.close()
 
-    def test_a_hook_can_ask_for_it(self) -> None:
-        number, hook = tf.constant(1), Recorder()
-        with tf.train.MonitoredSession(hooks=[hook]) as sess:
-            sess.run(number)
-            assert not sess.should_stop()
-            hook.stop_next = True
-            assert sess.run(number) == 1
-            assert sess.should_stop()
-            with pytest.raises(RuntimeError, match="Run called even after should_stop requested"):
-                sess.run(number)
-
     def test_a_failing_run_is_the_callers(self) -> None:
         """The coordinator does not hear of it, and the session goes on."""
 
@@ -331,18 +320,6 @@ class TestFeeds:
 
 
 class TestTraining:
-    def test_it_stops_at_a_step(self) -> None:
-        increment = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-        steps = []
-        with tf.train.MonitoredTrainingSession(
-            hooks=[tf.train.StopAtStepHook(last_step=3)],
-            chief_only_hooks=[tf.train.StopAtStepHook(num_steps=5)],
-            save_checkpoint_secs=600,
-        ) as sess:
-            while not sess.should_stop():
-                steps.append(int(sess.run(increment)))
-        assert steps == [1, 2, 3]
-
     def test_hooks_need_a_global_step(self, tmp_path: Path) -> None:
         tf.constant(1)
         with pytest.raises(RuntimeError, match="Global step should be created to use"):

@@ -79,11 +79,6 @@ class TestConstruction:
             ):
                 queue.enqueue_many([tf.expand_dims(one, 0) for one in row])
 
-    @pytest.mark.parametrize("shapes", [None, [], (), [None, 2], [3], tf.TensorShape([None])])
-    def test_padding_needs_a_list_of_shapes(self, shapes: Any) -> None:
-        with pytest.raises(ValueError, match="a list of shapes must be provided"):
-            tf.PaddingFIFOQueue(1, "int32", shapes)
-
     def test_padding_needs_one_shape_each_of_known_rank(self) -> None:
         with pytest.raises(ValueError, match="but received 1 dtypes and 2 shapes"):
             tf.PaddingFIFOQueue(1, "int32", [[None], [None]])
@@ -152,12 +147,6 @@ class TestBuilding:
             with pytest.raises(TypeError, match="Expected int32"):
                 take(2.5)
 
-    @pytest.mark.parametrize("given", [1, 0, "yes", np.True_])
-    def test_close_takes_a_real_bool(self, given: Any) -> None:
-        with pytest.raises(TypeError, match="Expected bool for argument 'cancel_pending_enqueues'"):
-            fifo().close(cancel_pending_enqueues=given)
-        fifo().close(None)  # stands for the default
-
     def test_there_are_components(self) -> None:
         for method, kind in (("enqueue", "QueueEnqueueV2"), ("enqueue_many", "QueueEnqueueManyV2")):
             with pytest.raises(ValueError, match=f"'{kind}' Op passed list of length 0 less than"):
@@ -165,35 +154,6 @@ class TestBuilding:
 
 
 class TestRunning:
-    def test_missing_components(self, sess: Any) -> None:
-        queue = fifo(["int32", "float32"], [(), ()])
-        pattern = "^Signature mismatch, have: resource, int32-> expected: resource, int32, float->"
-        for op in (queue.enqueue([1]), queue.enqueue_many([[1]])):
-            with pytest.raises(INVALID, match=pattern):
-                sess.run(op)
-
-    def test_shapes_of_batches(self, sess: Any) -> None:
-        queue = fifo(["int32"] * 2, [(), (2,)])
-        one, two = tf.placeholder(tf.int32), tf.placeholder(tf.int32)
-        put = queue.enqueue_many([one, two])
-        pattern = r"^Shape mismatch in tuple component 1. Expected \[2,2\], got "
-        for bad in ((3, 2), (2, 3)):
-            with pytest.raises(INVALID, match=pattern):
-                sess.run(put, {one: [1, 2], two: np.zeros(bad)})
-        with pytest.raises(INVALID, match="Shape mismatch in tuple component 0"):
-            sess.run(put, {one: [[1], [2]], two: np.zeros((2, 2))})
-
-    def test_batches_of_different_sizes_without_shapes(self, sess: Any) -> None:
-        queue = tf.FIFOQueue(9, ["int32"] * 2)
-        one, two = tf.placeholder(tf.int32), tf.placeholder(tf.int32)
-        put = queue.enqueue_many([one, two])
-        with pytest.raises(
-            INVALID,
-            match=r"^All input tensors must have the same size in the 0th dimension\. "
-            r"Component 1 has 3, and should have 2",
-        ):
-            sess.run(put, {one: [1, 2], two: [1, 2, 3]})
-
     @pytest.mark.parametrize("shapes", [None, ()])
     def test_a_fed_scalar_is_no_batch(self, sess: Any, shapes: Any) -> None:
         """TensorFlow read whatever lay in memory there."""
@@ -202,52 +162,11 @@ class TestRunning:
         with pytest.raises(INVALID):
             sess.run(queue.enqueue_many(value), {value: 1})
 
-    @pytest.mark.parametrize(
-        ("make", "words"),
-        [
-            (
-                lambda: tf.FIFOQueue(9, "int32"),
-                "^FIFOQueue's DequeueMany and DequeueUpTo require the components to have specified"
-                " shapes",
-            ),
-            (
-                lambda: tf.RandomShuffleQueue(9, 0, "int32"),
-                "^RandomShuffleQueue's DequeueMany and DequeueUpTo require the components",
-            ),
-        ],
-    )
-    @pytest.mark.parametrize("n", [0, 1])
-    def test_batches_need_shapes(
-        self, sess: Any, make: Callable[[], Any], words: str, n: int
-    ) -> None:
-        queue = make()
-        for take in (queue.dequeue_many(n), queue.dequeue_up_to(n)):
-            with pytest.raises(INVALID, match=words):
-                sess.run(take)
-
-    def test_negative_numbers_of_rows(self, sess: Any) -> None:
-        n = tf.placeholder(tf.int32, [])
-        for queue in (fifo(), fifo(shapes=None)):
-            for take, name in ((queue.dequeue_many, "Many"), (queue.dequeue_up_to, "UpTo")):
-                with pytest.raises(INVALID, match=f"^Dequeue{name}Op requested -1 < 0 elements"):
-                    sess.run(take(n), {n: -1})
-
     def test_numbers_of_rows_that_are_no_scalar(self, sess: Any) -> None:
         queue = fifo()
         n = tf.placeholder(tf.int32)
         with pytest.raises(INVALID, match="expected a scalar"):
             sess.run(queue.dequeue_many(n), {n: [1, 2]})
-
-    def test_min_after_dequeue(self, sess: Any) -> None:
-        for keep, words in (
-            (-1, "^min_after_dequeue -1 must be >= 0"),
-            (10, "^min_after_dequeue 10 must be < capacity 10"),
-        ):
-            queue = tf.RandomShuffleQueue(10, keep, "int32")
-            with pytest.raises(INVALID, match=words):
-                sess.run(queue.size())
-        with pytest.raises(INVALID, match="must be < capacity 0"):
-            sess.run(tf.RandomShuffleQueue(0, 0, "int32").size())
 
     def test_errors_know_their_op(self, sess: Any) -> None:
         queue = fifo(name="q")
@@ -267,14 +186,6 @@ class TestSharedNames:
         for op in (second.size(), second.close()):
             with pytest.raises(INVALID, match=words):
                 sess.run(op)
-
-    def test_another_kind(self, sess: Any) -> None:
-        self.check(
-            sess,
-            fifo(shared_name="q"),
-            tf.RandomShuffleQueue(10, 0, "int32", (), shared_name="q"),
-            "^Expected FIFOQueue, found RandomShuffleQueueV2",
-        )
 
     def test_other_shapes(self, sess: Any) -> None:
         first = fifo(shared_name="q")

@@ -13,7 +13,6 @@ import aioqueue.compat.v1 as tf
 from tests.compat.steps import Step, waiting
 from tests.kit.worlds import spin_until
 
-CLOSED = (tf.errors.OutOfRangeError,)
 
 
 @pytest.fixture
@@ -145,18 +144,6 @@ class TestFailures:
 
 
 class TestStop:
-    def test_a_chain_of_runners(self, sess: Any, coord: Any) -> None:
-        first, second = queue(1), queue(1)
-        runners = [
-            tf.train.QueueRunner(first, [first.enqueue(1)]),
-            tf.train.QueueRunner(second, [second.enqueue(first.dequeue())]),
-        ]
-        for runner in runners:
-            runner.create_threads(sess, coord, start=True)
-        spin_until(lambda: waiting(sess, first) and waiting(sess, second))
-        coord.request_stop()
-        coord.join()
-
     def test_after_it_no_op_is_run(self, sess: Any, coord: Any) -> None:
         full = queue()
         coord.request_stop()

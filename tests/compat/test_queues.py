@@ -89,18 +89,6 @@ class TestMoves:
         assert sorted(number for one in got for number in one) == list(range(200))
         assert all(one == sorted(one) for one in got)
 
-    def test_waiting_enqueues_enter_in_order(self, sess: Any, numbers: _OfNumbers) -> None:
-        """Also those of a priority queue: by arrival, not by priority."""
-        queue = numbers(1)
-        number = tf.placeholder(tf.int32, [])
-        put, take = queue.enqueue(numbers.element(number)), queue.dequeue()
-        sess.run(put, {number: 5})
-        steps = [blocked(sess, queue, put, {number: one}) for one in (9, 1, 4)]
-        got = [int(numbers.value(sess.run(take))) for _ in range(4)]
-        assert got == [5, 9, 1, 4]
-        for step in steps:
-            step.result()
-
     def test_a_blocked_element_cannot_be_the_one_drawn(self, sess: Any) -> None:
         for seed in range(8):
             queue = tf.RandomShuffleQueue(2, 0, "int32", (), seed=seed)
@@ -109,13 +97,6 @@ class TestMoves:
             step = blocked(sess, queue, put)
             assert sess.run(queue.dequeue()) in (1, 2)
             step.result()
-
-    def test_a_fed_dequeue_takes_nothing(self, sess: Any) -> None:
-        queue = fifo()
-        sess.run(queue.enqueue(1))
-        take = queue.dequeue()
-        assert sess.run(take + 1, {take: 41}) == 42
-        assert sess.run(queue.size()) == 1
 
 
 class TestCapacity:
@@ -140,14 +121,6 @@ class TestCapacity:
         queue = tf.PaddingFIFOQueue(0, types, shapes)
         assert sess.run(queue.size()) == 0
 
-    def test_a_float_is_cut(self, sess: Any) -> None:
-        queue = fifo(2.5)
-        sess.run(queue.enqueue_many([[1, 2]]))
-        assert waiting(sess, queue) == 0
-        step = blocked(sess, queue, queue.enqueue(3))
-        sess.run(queue.dequeue())
-        step.result()
-
 
 class TestEnqueueMany:
     def test_rows_that_are_in_stay_in(self, sess: Any) -> None:
@@ -166,19 +139,6 @@ class TestEnqueueMany:
 
 
 class TestBatches:
-    def test_the_numbers_told_are_those_of_the_moment(
-        self, sess: Any, make: Callable[..., Any]
-    ) -> None:
-        queue = make()
-        many = queue.dequeue_many(4)
-        step = blocked(sess, queue, many)
-        sess.run(queue.enqueue_many([[1, 2, 3]]))
-        sess.run(queue.close())
-        with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 1, current size 0\)"):
-            step.result()
-        with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 4, current size 3\)"):
-            sess.run(many)
-
     def test_a_priority_queue_takes_nothing_early(self, sess: Any) -> None:
         queue = tf.PriorityQueue(10, "int32", ())
         step = blocked(sess, queue, queue.dequeue_many(4))
@@ -356,27 +316,6 @@ class TestValues:
             assert got.tolist() == [1, 2]
             got[:] = 5
 
-    def test_without_shapes_elements_have_any(self, sess: Any) -> None:
-        queue = tf.FIFOQueue(10, ["int32", "string"])
-        for value, text in ((1, "a"), ([1, 2], ["b"]), ([[3]], [["c", "d"]])):
-            sess.run(queue.enqueue([value, text]))
-        got = [sess.run(queue.dequeue()) for _ in range(3)]
-        assert [np.shape(one) for one, _ in got] == [(), (2,), (1, 1)]
-        assert got[0][1] == b"a"
-        sess.run(queue.enqueue_many([[1, 2], ["x", "y"]]))
-        assert sess.run(queue.dequeue()) == [1, b"x"]
-
-    def test_names_make_dicts(self, sess: Any) -> None:
-        queue = fifo(dtypes=["int32", "float32"], shapes=[(), ()], names=["n", "x"])
-        sess.run(queue.enqueue({"x": 0.5, "n": 1}))
-        sess.run(queue.enqueue_many({"x": [1.5, 2.5], "n": [2, 3]}))
-        assert sess.run(queue.dequeue()) == {"n": 1, "x": 0.5}
-        batch = sess.run(queue.dequeue_many(2))
-        assert {key: value.tolist() for key, value in batch.items()} == {
-            "n": [2, 3],
-            "x": [1.5, 2.5],
-        }
-
 
 class TestPadding:
     def make(self) -> Any:
@@ -400,62 +339,13 @@ class TestPriority:
         sess.run(queue.enqueue_many([np.zeros(12), np.arange(12)]))
         assert sess.run(queue.dequeue_many(12))[1].tolist() == list(range(12))
 
-    def test_its_dtypes_shapes_and_names_begin_with_the_priority(self) -> None:
-        queue = tf.PriorityQueue(10, "float32", [(2,)], names=("p", "x"))
-        assert queue.dtypes == [tf.int64, "float32"]
-        assert [shape.as_list() for shape in queue.shapes] == [[], [2]]
-        assert queue.names == ("p", "x"), "as they were given"
-
 
 class TestStaticShapes:
-    @pytest.mark.parametrize(
-        ("given", "expected"),
-        [
-            ((), [[]]),
-            ([], [[]]),
-            ((3, 2), [[3, 2]]),
-            ([3, 2], [[3, 2]]),
-            ([[3, 2]], [[3, 2]]),
-            (tf.TensorShape([4]), [[4]]),
-        ],
-    )
-    def test_one_shape_in_its_many_forms(self, given: Any, expected: Any) -> None:
-        queue = tf.FIFOQueue(10, "int32", given)
-        assert [shape.as_list() for shape in queue.shapes] == expected
-
     def test_dtypes_are_as_given(self) -> None:
         assert tf.FIFOQueue(10, ("float", tf.int32)).dtypes == ["float", tf.int32]
 
 
 class TestNames:
-    def test_of_ops(self) -> None:
-        queue = fifo(name="q")
-        assert queue.name == "q"
-        assert [
-            queue.enqueue(1).name,
-            queue.enqueue(1).name,
-            queue.enqueue_many([[1]]).name,
-            queue.dequeue().op.name,
-            queue.dequeue_many(1).op.name,
-            queue.dequeue_up_to(1).op.name,
-            queue.close().name,
-            queue.size().op.name,
-            queue.is_closed().op.name,
-            queue.size(name="mine").op.name,
-        ] == [
-            *("q_enqueue", "q_enqueue_1", "q_EnqueueMany", "q_Dequeue", "q_DequeueMany"),
-            *("q_DequeueUpTo", "q_Close", "q_Size", "q_Is_Closed", "mine"),
-        ]
-
-    def test_in_messages(self, sess: Any) -> None:
-        with tf.name_scope("a"):
-            queue = fifo(name="q")
-        shared = fifo(shared_name="common")
-        for one, pattern in ((queue, r"FIFOQueue '_\d+_a/q' is"), (shared, "'common' is closed")):
-            sess.run(one.close())
-            with pytest.raises(tf.errors.OutOfRangeError, match=pattern):
-                sess.run(one.dequeue())
-
     def test_they_are_exported_in_three_places(self) -> None:
         for name in ("QueueBase", "RandomShuffleQueue", "PaddingFIFOQueue", "PriorityQueue"):
             assert getattr(tf, name) is getattr(tf.queue, name) is getattr(tf.io, name)
@@ -463,25 +353,6 @@ class TestNames:
 
 
 class TestFromList:
-    def test_the_index_is_evaluated_by_each_run(self, sess: Any) -> None:
-        queues = [fifo(), shuffle()]
-        index = tf.placeholder(tf.int32, [])
-        chosen = tf.QueueBase.from_list(index, queues)
-        put, take = chosen.enqueue(index), chosen.dequeue()
-        for one in (0, 1, 1):
-            sess.run(put, {index: one})
-        assert sess.run([queue.size() for queue in queues]) == [1, 2]
-        assert sess.run(take, {index: 1}) == 1
-        assert chosen.name.endswith(chosen.queue_ref.op.name)
-
-    @pytest.mark.parametrize("bad", [3, -1, 2])
-    def test_a_bad_index(self, sess: Any, bad: int) -> None:
-        chosen = tf.QueueBase.from_list(tf.constant(bad), [fifo(), fifo()])
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match=rf"indices = {bad} is not in \[0, 2\)"
-        ):
-            sess.run(chosen.size())
-
     def test_what_is_no_list_of_like_queues(self) -> None:
         wrong: list[Any] = [(fifo(),), [], [fifo(), 3]]
         for bad in wrong:

@@ -122,13 +122,6 @@ class TestFetches:
 
 
 class TestFeeds:
-    def test_replace_any_tensor_whose_operation_then_does_not_run(self, sess: Any) -> None:
-        counted, calls = counter()
-        y = tf.identity(counted)
-        assert sess.run([y, counted], {counted: 7}) == [7, 7]
-        assert calls == []
-        assert sess.run(y, {"PyFunc:0": 8}) == 8
-
     def test_placeholder_with_default(self, sess: Any) -> None:
         x = tf.placeholder_with_default([1, 2], [None])
         assert sess.run(x).tolist() == [1, 2]
