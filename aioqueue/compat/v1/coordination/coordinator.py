@@ -37,20 +37,15 @@ class Coordinator:
         # This class keeps the failures, so the native coordinator needs no clean stop exceptions.
         self._stopping = sync.Coordinator(clean_stop_exception_types=())
         self._lock = threading.RLock()  # guards all below; a signal handler may request a stop
-        self._joined = False
+        self.joined = False
         self._stop_time = 0.0
         self._registered_threads = _Threads(self._stopping)
         self._failures: list[BaseException] = []
         self._first_cause: BaseException | None = None
 
     def __repr__(self) -> str:
-        state = "joined" if self._joined else "stopped" if self.should_stop() else "running"
+        state = "joined" if self.joined else "stopped" if self.should_stop() else "running"
         return f"<{type(self).__name__} {state}, {len(self._failures)} failures>"
-
-    @property
-    def joined(self) -> bool:
-        """Whether a `join` has ended, also if it raised."""
-        return self._joined
 
     def request_stop(self, ex: _Report = None) -> None:
         """Ask all threads to stop, because of an exception if one is given.
@@ -62,7 +57,7 @@ class Coordinator:
         if isinstance(error, self._clean_types):
             error = None
         with self._lock:
-            if error is not None and self._joined:
+            if error is not None and self.joined:
                 raise error
             stopped = self._stopping.should_stop()
             if error is not None and (not stopped or self._adds(error)):
@@ -84,7 +79,7 @@ class Coordinator:
     def clear_stop(self) -> None:
         """Forget the stop and the failures, so that the coordinator can be used again."""
         with self._lock:
-            self._joined = False
+            self.joined = False
             self._failures = []
             self._stopping.clear_stop()
 
@@ -133,7 +128,7 @@ class Coordinator:
                 still_running += error.workers
                 found = error
         with self._lock:
-            self._joined = True
+            self.joined = True
             self._registered_threads.clear()
         self.raise_requested_exception()
         if still_running:

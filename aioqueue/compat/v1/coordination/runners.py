@@ -51,7 +51,7 @@ class QueueRunner:
     ) -> None:
         self._lock = threading.Lock()  # guards the two below
         self._left: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # by session
-        self._exceptions_raised: list[BaseException] = []
+        self.exceptions_raised: list[BaseException] = []
         if queue_runner_def is not None:
             if queue or enqueue_ops:
                 raise ValueError("queue_runner_def and queue are mutually exclusive.")
@@ -59,51 +59,21 @@ class QueueRunner:
             return
         if not queue or not enqueue_ops:
             raise ValueError("Must provide queue and enqueue_ops.")
-        self._queue = queue
-        self._enqueue_ops = enqueue_ops
-        self._closed_types = _checked_types(queue_closed_exception_types)
-        self._close_op = queue.close() if close_op is None else close_op
+        self.queue = queue
+        self.enqueue_ops: Any = enqueue_ops
+        self.queue_closed_exception_types = _checked_types(queue_closed_exception_types)
+        self.close_op = queue.close() if close_op is None else close_op
         if cancel_op is None:
             cancel_op = queue.close(cancel_pending_enqueues=True)
-        self._cancel_op = cancel_op
+        self.cancel_op = cancel_op
 
     def __repr__(self) -> str:
-        return f"<tf.train.QueueRunner of '{self.name}', {len(self._enqueue_ops)} enqueue ops>"
-
-    @property
-    def queue(self) -> Any:
-        """The queue that is closed."""
-        return self._queue
-
-    @property
-    def enqueue_ops(self) -> Any:
-        """What the threads run."""
-        return self._enqueue_ops
-
-    @property
-    def close_op(self) -> Any:
-        """What closes the queue when the input has ended."""
-        return self._close_op
-
-    @property
-    def cancel_op(self) -> Any:
-        """What closes the queue at a stop."""
-        return self._cancel_op
-
-    @property
-    def queue_closed_exception_types(self) -> tuple[type[errors.OpError], ...]:
-        """The errors that tell that the input has ended."""
-        return self._closed_types
-
-    @property
-    def exceptions_raised(self) -> list[BaseException]:
-        """The exceptions of the latest threads that were not reported to a coordinator."""
-        return self._exceptions_raised
+        return f"<tf.train.QueueRunner of '{self.name}', {len(self.enqueue_ops)} enqueue ops>"
 
     @property
     def name(self) -> str:
         """The name of the queue."""
-        return str(self._queue.name)
+        return str(self.queue.name)
 
     def create_threads(
         self,
@@ -116,11 +86,11 @@ class QueueRunner:
         with self._lock:
             if self._left.get(sess, 0) > 0:
                 return []
-            self._left[sess] = len(self._enqueue_ops)
-            self._exceptions_raised = []
+            self._left[sess] = len(self.enqueue_ops)
+            self.exceptions_raised = []
         threads = [
             self._thread(_op_name(op), self._run, (sess, op, coord), daemon)
-            for op in self._enqueue_ops
+            for op in self.enqueue_ops
         ]
         if coord is not None:
             threads.append(self._thread("close_on_stop", self._cancel, (sess, coord), daemon))
@@ -138,11 +108,11 @@ class QueueRunner:
         strip = _strip(export_scope)
         return QueueRunnerDef(
             queue_name=strip(self.name),
-            enqueue_op_name=[strip(_op_name(op)) for op in self._enqueue_ops],
-            close_op_name=strip(_op_name(self._close_op)),
-            cancel_op_name=strip(_op_name(self._cancel_op)),
+            enqueue_op_name=[strip(_op_name(op)) for op in self.enqueue_ops],
+            close_op_name=strip(_op_name(self.close_op)),
+            cancel_op_name=strip(_op_name(self.cancel_op)),
             queue_closed_exception_types=list(
-                map(errors.error_code_from_exception_type, self._closed_types)
+                map(errors.error_code_from_exception_type, self.queue_closed_exception_types)
             ),
         )
 
@@ -159,14 +129,14 @@ class QueueRunner:
         def element(name: str) -> Any:
             return graph.as_graph_element(f"{scope}/{name}" if scope else name)
 
-        self._queue = element(given.queue_name)
-        self._enqueue_ops = [element(name) for name in given.enqueue_op_name]
-        self._close_op = element(given.close_op_name)
-        self._cancel_op = element(given.cancel_op_name)
+        self.queue = element(given.queue_name)
+        self.enqueue_ops = [element(name) for name in given.enqueue_op_name]
+        self.close_op = element(given.close_op_name)
+        self.cancel_op = element(given.cancel_op_name)
         codes = given.queue_closed_exception_types
-        self._closed_types = tuple(map(errors.exception_type_from_error_code, codes)) or (
-            errors.OutOfRangeError,
-        )
+        self.queue_closed_exception_types = tuple(
+            map(errors.exception_type_from_error_code, codes)
+        ) or (errors.OutOfRangeError,)
 
     def _thread(
         self, what: str, target: Callable[..., None], args: tuple[Any, ...], daemon: bool
@@ -185,13 +155,13 @@ class QueueRunner:
             should_stop = coord.should_stop
             while not should_stop():
                 run_op()
-        except self._closed_types:
+        except self.queue_closed_exception_types:
             input_ended = True
         except Exception as error:
             if coord is None:
                 _log.error("Exception in QueueRunner: %s", error)
                 with self._lock:
-                    self._exceptions_raised.append(error)
+                    self.exceptions_raised.append(error)
                 raise
             coord.request_stop(error)
         finally:
@@ -199,12 +169,12 @@ class QueueRunner:
                 self._left[sess] -= 1
                 is_last = self._left[sess] == 0
             if is_last and input_ended:
-                self._try(sess, self._close_op)
+                self._try(sess, self.close_op)
 
     def _cancel(self, sess: Any, coord: Coordinator) -> None:
         """The life of the thread that closes the queue at a stop, so that blocked threads end."""
         coord.wait_for_stop()
-        self._try(sess, self._cancel_op)
+        self._try(sess, self.cancel_op)
 
     def _try(self, sess: Any, op: Any) -> None:
         try:

@@ -136,7 +136,11 @@ class QueueBase:
             None if shapes is None else [as_shape(shape) for shape in shapes],
             names,
         )
-        self._queue_ref = queue_ref
+        self.queue_ref = queue_ref
+        self.name = queue_ref.op.name
+        self.dtypes: list[Any] = self._signature.dtypes
+        self.shapes: list[TensorShape] = self._signature.static_shapes
+        self.names: Sequence[str] | None = names
         self._base_name = queue_ref.op.name.rsplit("/", 1)[-1]
 
     def __repr__(self) -> str:
@@ -166,31 +170,6 @@ class QueueBase:
         refs = [queue.queue_ref for queue in queues]
         gathered = op("GatherV2", [position, *refs], [(tf_dtypes.resource, _SCALAR)], _gather)
         return QueueBase(first.dtypes, shapes, first.names, gathered.outputs[0])
-
-    @property
-    def queue_ref(self) -> Tensor:
-        """The tensor that stands for the queue itself, for ops that use queues."""
-        return self._queue_ref
-
-    @property
-    def name(self) -> str:
-        """The full name of the op that makes the queue."""
-        return self._queue_ref.op.name
-
-    @property
-    def dtypes(self) -> list[Any]:
-        """The components' dtypes, as they were given."""
-        return self._signature.dtypes
-
-    @property
-    def shapes(self) -> list[TensorShape]:
-        """The components' shapes; unknown where elements may have any."""
-        return self._signature.static_shapes
-
-    @property
-    def names(self) -> Sequence[str] | None:
-        """The components' names; ``None`` where they have none."""
-        return self._signature.names
 
     def enqueue(self, vals: Any, name: str | None = None) -> Operation:
         """An op that puts one element in, and waits while the queue is full.
@@ -232,7 +211,7 @@ class QueueBase:
         """
         made = op(
             "QueueDequeueV2",
-            [self._queue_ref],
+            [self.queue_ref],
             list(zip(self._signature.types, self.shapes, strict=True)),
             lambda step, queue: queue.dequeue(),
             name=name or f"{self._base_name}_Dequeue",
@@ -280,7 +259,7 @@ class QueueBase:
 
         return op(
             "QueueCloseV2",
-            [self._queue_ref],
+            [self.queue_ref],
             [],
             kernel,
             name=name or f"{self._base_name}_Close",
@@ -294,7 +273,7 @@ class QueueBase:
 
     def is_closed(self, name: str | None = None) -> Tensor:
         """A bool tensor: whether the queue is closed, that is, closing is done."""
-        found = [self._queue_ref], [(tf_dtypes.bool, _SCALAR)]
+        found = [self.queue_ref], [(tf_dtypes.bool, _SCALAR)]
         name = name or f"{self._base_name}_Is_Closed"
         return op(
             "QueueIsClosedV2", *found, lambda step, queue: np.bool_(queue.is_closed()), name=name
@@ -302,7 +281,7 @@ class QueueBase:
 
     def size(self, name: str | None = None) -> Tensor:
         """How many elements are inside, besides those that a waiting batch holds, as int32."""
-        found = [self._queue_ref], [(tf_dtypes.int32, _SCALAR)]
+        found = [self.queue_ref], [(tf_dtypes.int32, _SCALAR)]
         name = name or f"{self._base_name}_Size"
         return op(
             "QueueSizeV2", *found, lambda step, queue: np.int32(queue.size()), name=name
@@ -356,7 +335,7 @@ class QueueBase:
             try_now = lambda step, queue, *values: try_put(queue, values)  # noqa: E731
         return op(
             op_type,
-            [self._queue_ref, *tensors],
+            [self.queue_ref, *tensors],
             [],
             kernel,
             name=name,
@@ -374,7 +353,7 @@ class QueueBase:
         return kernel
 
     def _batch(self, what: str, n: Any, name: str | None, *, up_to: bool) -> Any:
-        with name_scope(name, f"{self._base_name}_{what}", [self._queue_ref]) as scope:
+        with name_scope(name, f"{self._base_name}_{what}", [self.queue_ref]) as scope:
             rows = _row_count(n, f"Queue{what}V2")
             known = None if up_to else constant_value(rows)
             size = None if known is None else int(known.item())
@@ -385,7 +364,7 @@ class QueueBase:
                 )
             made = op(
                 f"Queue{what}V2",
-                [self._queue_ref, rows],
+                [self.queue_ref, rows],
                 [
                     (dtype, TensorShape([size]).concatenate(shape))
                     for dtype, shape in zip(self._signature.types, self.shapes, strict=True)

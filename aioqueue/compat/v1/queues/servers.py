@@ -152,38 +152,28 @@ class Server:
         host, _, port = cluster.task_address(job_name, task_index).rpartition(":")
         if port in ("", "0"):
             port = str(next(_ports))
-        self._server_def = ServerDef(
+        self.server_def = ServerDef(
             cluster=cluster.as_cluster_def(),
             job_name=job_name,
             task_index=task_index,
             protocol=protocol or "grpc",
         )
-        self._target = f"{self._server_def.protocol}://{host or 'localhost'}:{port}"
+        self.target = f"{self.server_def.protocol}://{host or 'localhost'}:{port}"
         self._resources = ResourceContainer()
         if start:
             self.start()
 
     def __repr__(self) -> str:
-        return f"<tf.train.Server at {self._target}>"
+        return f"<tf.train.Server at {self.target}>"
 
     @staticmethod
     def create_local_server(config: Any = None, start: bool = True) -> Server:
         """A server of its own, for sessions of this process."""
         return Server({"local": ["localhost:0"]}, protocol="grpc", config=config, start=start)
 
-    @property
-    def server_def(self) -> ServerDef:
-        """What it is."""
-        return self._server_def
-
-    @property
-    def target(self) -> str:
-        """What to give `tf.Session` so that it uses this server."""
-        return self._target
-
     def start(self) -> None:
         """Let sessions find it."""
-        register_target(self._target, self._resources)
+        register_target(self.target, self._resources)
 
     def join(self) -> None:
         """Wait for ever, as in TensorFlow: until the process is ended."""

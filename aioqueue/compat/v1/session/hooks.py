@@ -37,28 +37,13 @@ class SessionRunContext:
     """One run, as its hooks see it."""
 
     def __init__(self, original_args: SessionRunArgs, session: Any) -> None:
-        self._original_args = original_args
-        self._session = session
-        self._stop_requested = False
-
-    @property
-    def original_args(self) -> SessionRunArgs:
-        """What the caller asked for."""
-        return self._original_args
-
-    @property
-    def session(self) -> Any:
-        """The session that runs it."""
-        return self._session
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether a hook has asked to stop."""
-        return self._stop_requested
+        self.original_args = original_args
+        self.session = session
+        self.stop_requested = False
 
     def request_stop(self) -> None:
         """Let this run be the last one: ``should_stop()`` is true after it."""
-        self._stop_requested = True
+        self.stop_requested = True
 
 
 class SessionRunHook:
@@ -302,16 +287,11 @@ class FinalOpsHook(SessionRunHook):
     ) -> None:
         self._final_ops = final_ops
         self._feed_dict = final_ops_feed_dict
-        self._values: Any = None
-
-    @property
-    def final_ops_values(self) -> Any:
-        """What was fetched; None before the end."""
-        return self._values
+        self.final_ops_values: Any = None
 
     def end(self, session: Any) -> None:
         if self._final_ops is not None:
-            self._values = session.run(self._final_ops, feed_dict=self._feed_dict)
+            self.final_ops_values = session.run(self._final_ops, feed_dict=self._feed_dict)
 
 
 class FeedFnHook(SessionRunHook):

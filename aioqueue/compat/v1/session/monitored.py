@@ -50,6 +50,7 @@ class Scaffold:
 
     init_op: Any
     init_feed_dict: Any
+    _init_fn: Callable[[Scaffold, Any], object] | None
     ready_op: Any
     ready_for_local_init_op: Any
     local_init_op: Any
@@ -70,24 +71,15 @@ class Scaffold:
         copy_from_scaffold: Scaffold | None = None,
         local_init_feed_dict: Mapping[Any, Any] | None = None,
     ) -> None:
-        given = {
-            "init_op": init_op,
-            "init_feed_dict": init_feed_dict,
-            "_init_fn": init_fn,
-            "ready_op": ready_op,
-            "ready_for_local_init_op": ready_for_local_init_op,
-            "local_init_op": local_init_op,
-            "local_init_feed_dict": local_init_feed_dict,
-            "summary_op": summary_op,
-            "saver": saver,
-        }
-        for name, value in given.items():
+        given = {**locals(), "_init_fn": init_fn}
+        for name in Scaffold.__annotations__:
+            value = given[name]
             setattr(self, name, getattr(copy_from_scaffold, name, None) if value is None else value)
 
     @property
     def init_fn(self) -> Callable[[Any], object] | None:
         """What is called with the session after ``init_op``."""
-        function = self._init_fn  # type: ignore[attr-defined]
+        function = self._init_fn
         return None if function is None else lambda session: function(self, session)
 
     def finalize(self) -> Scaffold:
@@ -366,17 +358,8 @@ class StepContext:
     """What a function that `MonitoredSession.run_step_fn` calls can do."""
 
     def __init__(self, session: Any, run_with_hooks_fn: Callable[..., Any]) -> None:
-        self._session = session
-        self._run_with_hooks_fn = run_with_hooks_fn
-
-    @property
-    def session(self) -> Any:
-        """The session, whose runs call no hooks."""
-        return self._session
-
-    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as ``MonitoredSession.run`` does."""
-        return self._run_with_hooks_fn(*args, **kwargs)
+        self.session = session  # whose runs call no hooks
+        self.run_with_hooks = run_with_hooks_fn
 
     def request_stop(self) -> None:
         """Leave the function, and the ``with`` block around the session."""
@@ -403,7 +386,9 @@ class _Life:
             self.session.close()
             raise
 
-    def run(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
         if self.stop_requested:
             raise RuntimeError("Run called even after should_stop requested.")
         context = SessionRunContext(SessionRunArgs(fetches, feed_dict, options), self.session)
@@ -516,12 +501,7 @@ class _MonitoredSession:
             )
 
         def step(life: _Life) -> Any:
-            def run(
-                fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-            ) -> Any:
-                return life.run(fetches, feed_dict, options, run_metadata)
-
-            return step_fn(StepContext(life.session, run))
+            return step_fn(StepContext(life.session, life.run))
 
         return self._recovering(step)
 
