@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +55,9 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 """Arguments that exist, and raise NotImplementedError unless they are None."""
 
+
+NOTEBOOK = "this is a notebook: `jupyter nbconvert --to script` makes a script of it"
+PYTHON_2 = "this is not Python 3: {}; 2to3 and python-modernize convert Python 2"
 
 NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(
@@ -120,30 +123,21 @@ class Report(NamedTuple):
     """Names, and paths, that need an extra that is not installed."""
 
     def __str__(self) -> str:
-        sections = []
-        if self.absent:
-            sections.append("Absent:\n" + _indented(self.absent))
-        if self.lacking:
-            sections.append("Missing extras:\n" + _indented(self.lacking))
-        if self.inert:
-            sections.append("Without effect:\n" + _indented(self.inert))
-        every = (self.absent, self.lacking, self.inert)
-        absent, lacking, inert = (len({one.name for one in part}) for part in every)
+        parts = {
+            "Absent": self.absent,
+            "Missing extras": self.lacking,
+            "Without effect": self.inert,
+        }
+        sections = [
+            "\n  ".join([f"{title}:", *map(str, part)]) for title, part in parts.items() if part
+        ]
+        absent, lacking, inert = (len({one.name for one in part}) for part in parts.values())
         counts = [f"{absent} absent"]
         if lacking:
-            counts.append(
-                f"{lacking} without an extra that {'it needs' if lacking == 1 else 'they need'}"
-            )
-        count = len(self.files)
-        sections.append(
-            f"{', '.join(counts)} and {inert} without effect, in {count}"
-            f" file{'s' if count != 1 else ''}"
-        )
-        return "\n".join(sections)
-
-
-def _indented(findings: Iterable[Finding]) -> str:
-    return "\n".join(f"  {one}" for one in findings)
+            them = "it needs" if lacking == 1 else "they need"
+            counts.append(f"{lacking} without an extra that {them}")
+        files = f"{len(self.files)} file{'s' if len(self.files) != 1 else ''}"
+        return "\n".join([*sections, f"{', '.join(counts)} and {inert} without effect, in {files}"])
 
 
 def check(script: str) -> Report:
@@ -153,25 +147,21 @@ def check(script: str) -> Report:
     report = Report([], [], [], [])
     while pending:
         path = pending.pop(0)
-        source = path.read_bytes()
         report.files.append(os.fspath(path))
-        if path.suffix == ".ipynb":  # a notebook is valid Python, too: one large expression
-            why = "this is a notebook: `jupyter nbconvert --to script` makes a script of it"
-            report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (1,)))
-            continue
         try:
-            tree = ast.parse(source, os.fspath(path))
+            if path.suffix == ".ipynb":  # a notebook is valid Python, too: one large expression
+                raise SyntaxError(NOTEBOOK)
+            tree = ast.parse(path.read_bytes(), os.fspath(path))
         except (SyntaxError, ValueError) as error:
-            line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
-            why = f"this is not Python 3: {reason}; 2to3 and python-modernize convert Python 2"
+            why = reason if reason == NOTEBOOK else PYTHON_2.format(reason)
+            line = getattr(error, "lineno", None) or 1
             report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (line,)))
             continue
         names = _Names()
         names.visit(tree)
-        for one, found in zip(
-            (report.absent, report.inert, report.lacking), _judged(names), strict=True
-        ):
+        lists = (report.absent, report.inert, report.lacking)
+        for one, found in zip(lists, _judged(names), strict=True):
             one.extend(_findings(path, found))
         for beside in _local(tree, path, root):
             if beside.resolve() not in seen:
@@ -261,21 +251,13 @@ class _Names(ast.NodeVisitor):
 
     def visit_Try(self, node: ast.Try) -> None:
         expected = any(_expects_absence(handler) for handler in node.handlers)
-        for part in node.body:
-            if expected:
-                self._bind_only(part)
-            else:
-                self.visit(part)
-        for handler in node.handlers:
-            self.visit(handler)
-        for part in (*node.orelse, *node.finalbody):
-            self.visit(part)
-
-    def _bind_only(self, node: ast.stmt) -> None:
-        """Note the names that a statement binds, and ignore the names that it uses."""
         before = list(self.uses)
-        self.visit(node)
-        self.uses = before
+        for part in node.body:
+            self.visit(part)
+        if expected:  # what the body binds counts, but not what it uses
+            self.uses = before
+        for other in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(other)
 
     def visit_Call(self, node: ast.Call) -> None:
         full = self._full_name(node.func)
