@@ -44,10 +44,7 @@ class TestBucket:
         one = numbers(7)
         number, batch = bucket([one], one % 2, 3, 2, allow_smaller_final_batch=True)
         assert batch.shape.as_list() == [None]
-        assert by_bucket(drained(sess, (number, batch))) == {
-            0: [[0, 2, 4], [6]],
-            1: [[1, 3, 5]],
-        }
+        assert by_bucket(drained(sess, (number, batch))) == {0: [[0, 2, 4], [6]], 1: [[1, 3, 5]]}
 
     def test_examples_of_no_bucket_are_dropped(self, sess: Any) -> None:
         one = numbers(9)

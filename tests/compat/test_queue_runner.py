@@ -14,7 +14,6 @@ from tests.compat.steps import Step, waiting
 from tests.kit.worlds import spin_until
 
 
-
 @pytest.fixture
 def coord() -> Any:
     """A coordinator."""

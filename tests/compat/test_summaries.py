@@ -278,7 +278,5 @@ class TestEventFiles:
             writer.add_event(tf.Event(wall_time=12.5, step=3, file_version="x"))
         (path,) = tmp_path.iterdir()
         found = list(tf.train.summary_iterator(str(path)))[1:]  # the file's version comes first
-        assert [(one.step, one.WhichOneof("what")) for one in found] == [
-            (3, "file_version"),
-        ]
+        assert [(one.step, one.WhichOneof("what")) for one in found] == [(3, "file_version")]
         assert found[0].wall_time == 12.5

@@ -118,8 +118,7 @@ REASONS: dict[str, str] = {
     **_named(IMAGES, "contrib.image image"),
     **_named(LOOPS, "TensorArray"),
     **_named(
-        DEVICES,
-        "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator",
+        DEVICES, "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator"
     ),
     **_named(NUMPY, "confusion_matrix diag einsum fft linalg norm setdiff1d signal spectral svd"),
     **_named(EXAMPLES, "examples models"),
@@ -154,8 +153,7 @@ class AbsentNameError(AttributeError, NotImplementedError):
 
 
 def names_of(
-    module: str,
-    deferred: Mapping[str, Callable[[], Any]] | None = None,
+    module: str, deferred: Mapping[str, Callable[[], Any]] | None = None
 ) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a namespace."""
     makers = dict(deferred or {})

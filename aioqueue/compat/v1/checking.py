@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aioqueue.base import extras
-from aioqueue.compat.v1.absent import (
-    DATASETS,
-    DEVICES,
-    GRAPHS,
-    PACKAGE,
-    AbsentNameError,
-)
+from aioqueue.compat.v1.absent import DATASETS, DEVICES, GRAPHS, PACKAGE, AbsentNameError
 from aioqueue.compat.v1.private import ABSENT
 from aioqueue.compat.v1.shim import ROOT, find
 from aioqueue.compat.v1.summaries.writer import can_write
@@ -50,9 +44,7 @@ SUMMARIES = (
 )
 """Names, or prefixes of names, that have no effect unless event files can be written."""
 
-REFUSED: dict[str, dict[str, str]] = {
-    "train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS},
-}
+REFUSED: dict[str, dict[str, str]] = {"train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS}}
 """Arguments that exist, and raise NotImplementedError unless they are None."""
 
 

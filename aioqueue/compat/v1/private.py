@@ -107,8 +107,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
         *_listed("core.util", {"event_pb2": "tf"}),
         *_listed("contrib.data.python.ops", {"batching grouping shuffle_ops": "contrib.data"}),
         *_listed(
-            "contrib.framework.python",
-            {"framework.tensor_util ops.variables": "contrib.framework"},
+            "contrib.framework.python", {"framework.tensor_util ops.variables": "contrib.framework"}
         ),
         *_listed("contrib.lookup", {"lookup_ops": "contrib.lookup"}),
         *_listed("contrib.staging", {"staging_area": "contrib.staging"}),
@@ -119,10 +118,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
                 "parallel_reader prefetch_queue tfexample_decoder": "contrib.slim",
             },
         ),
-        *_listed(
-            "contrib.training.python.training",
-            {"bucket_ops hparam": "contrib.training"},
-        ),
+        *_listed("contrib.training.python.training", {"bucket_ops hparam": "contrib.training"}),
     )
 )
 """Modules below ``tensorflow``, each with our namespaces for it."""
@@ -223,10 +219,7 @@ NAMES: dict[str, dict[str, Any]] = {
         "unknown_shape": lambda rank=None, **ndims: unknown_shape(ndims.get("ndims", rank)),
         "vector": lambda length: TensorShape([length]),
     },
-    "python.framework.tensor_util": {
-        "constant_value": constant_value,
-        "is_tensor": is_tensor,
-    },
+    "python.framework.tensor_util": {"constant_value": constant_value, "is_tensor": is_tensor},
     "python.lib.io.file_io": {
         "FileIO": gfile.GFile,
         "copy": gfile.Copy,

@@ -76,11 +76,7 @@ class QueueRunner:
         return str(self.queue.name)
 
     def create_threads(
-        self,
-        sess: Any,
-        coord: Coordinator | None = None,
-        daemon: bool = False,
-        start: bool = False,
+        self, sess: Any, coord: Coordinator | None = None, daemon: bool = False, start: bool = False
     ) -> list[threading.Thread]:
         """Make the threads that run the enqueue ops."""
         with self._lock:

@@ -62,10 +62,7 @@ def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = 
         raise ValueError(f"num_epochs must be > 0 not {num_epochs}.")
     with name_scope(name, "limit_epochs", [tensor]) as scope:
         epochs = Variable(
-            np.int64(0),
-            trainable=False,
-            collections=[GraphKeys.LOCAL_VARIABLES],
-            name="epochs",
+            np.int64(0), trainable=False, collections=[GraphKeys.LOCAL_VARIABLES], name="epochs"
         )
         with control_dependencies([epochs.count_up_to(num_epochs)]):
             return identity(tensor, name=scope)

@@ -15,20 +15,10 @@ from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import get_seed, name_scope
-from aioqueue.compat.v1.core.shapes import (
-    Dimension,
-    TensorShape,
-    as_shape,
-    unknown_shape,
-)
+from aioqueue.compat.v1.core.shapes import Dimension, TensorShape, as_shape, unknown_shape
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.static import constant_value
-from aioqueue.compat.v1.queues.resources import (
-    QueuePlan,
-    QueueResource,
-    private_name,
-    type_names,
-)
+from aioqueue.compat.v1.queues.resources import QueuePlan, QueueResource, private_name, type_names
 
 _Shapes = list[TensorShape] | None
 
@@ -132,9 +122,7 @@ class QueueBase:
                 f"received len(names)={len(names)},len {len(dtypes)}"
             )
         self._signature = Signature(
-            list(dtypes),
-            None if shapes is None else [as_shape(shape) for shape in shapes],
-            names,
+            list(dtypes), None if shapes is None else [as_shape(shape) for shape in shapes], names
         )
         self.queue_ref = queue_ref
         self.name = queue_ref.op.name

@@ -151,9 +151,6 @@ class QueueResource:
         # TensorFlow's padding queue says so only of batches.
         self._kind = "FIFOQueue" if plan.kind == "PaddingFIFOQueue" else plan.kind
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.queue!r}>"
-
     def share(self, plan: QueuePlan) -> QueueResource:
         if plan not in self._agreed:
             plan.check_shared(self.name, self.plan)

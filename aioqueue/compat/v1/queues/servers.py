@@ -63,8 +63,7 @@ class ClusterSpec:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClusterSpec) and self._jobs == other._jobs
 
-    def __hash__(self) -> int:
-        raise TypeError("unhashable object: ClusterSpec")
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"ClusterSpec({self.as_dict()})"
@@ -162,9 +161,6 @@ class Server:
         self._resources = ResourceContainer()
         if start:
             self.start()
-
-    def __repr__(self) -> str:
-        return f"<tf.train.Server at {self.target}>"
 
     @staticmethod
     def create_local_server(config: Any = None, start: bool = True) -> Server:

@@ -19,13 +19,7 @@ import struct
 import tempfile
 import time
 import zipfile
-from collections.abc import (
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape, glob
 from typing import IO, Any

@@ -185,12 +185,7 @@ class _Planner:
                 last += chain
             found.append(place)
         return Plan(
-            nodes,
-            self._template,
-            [self._places[one] for one in self._fed],
-            found,
-            concurrent,
-            last,
+            nodes, self._template, [self._places[one] for one in self._fed], found, concurrent, last
         )
 
     def _node(self, operation: Operation, inputs: Sequence[int]) -> Node:

@@ -179,10 +179,6 @@ class Saver:
         """The options of this saver."""
         return self.saver_def
 
-    def to_proto(self, export_scope: str | None = None) -> SaverDef | None:
-        """The options of this saver; None with a scope, which no saver is in."""
-        return None if export_scope else self.saver_def
-
     # Which checkpoints there are.
 
     @property

@@ -233,10 +233,6 @@ class BaseSession:
         """
         return default_sessions.using(self)
 
-    def __repr__(self) -> str:
-        kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        return f"<{kind} object at {id(self):#x}{', closed' if self.closed else ''}>"
-
 
 class Session(BaseSession):
     """Runs operations of one graph; ``with tf.Session() as sess:`` closes it at the end.

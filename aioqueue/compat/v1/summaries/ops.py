@@ -21,12 +21,7 @@ from aioqueue.compat.v1.core import default_graph, dtypes
 from aioqueue.compat.v1.core.convert import constant, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import as_dtype
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.scopes import (
-    GraphKeys,
-    add_to_collection,
-    get_collection,
-    name_scope,
-)
+from aioqueue.compat.v1.core.scopes import GraphKeys, add_to_collection, get_collection, name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.protos.summaries import summary_classes
@@ -219,11 +214,7 @@ def histogram(name: str, values: Any, collections: Any = None, family: str | Non
 
 
 def image(
-    name: str,
-    tensor: Any,
-    max_outputs: int = 3,
-    collections: Any = None,
-    family: str | None = None,
+    name: str, tensor: Any, max_outputs: int = 3, collections: Any = None, family: str | None = None
 ) -> Tensor:
     """A summary of some pictures."""
     make = partial(encoded_images, most=max_outputs)
