@@ -37,7 +37,7 @@ class Coordinator:
         # This class keeps the failures, so the native coordinator needs no clean stop exceptions.
         self._stopping = sync.Coordinator(clean_stop_exception_types=())
         self._lock = threading.RLock()  # guards all below; a signal handler may request a stop
-        self.joined = False
+        self.joined: bool = False
         self._stop_time = 0.0
         self._registered_threads = _Threads(self._stopping)
         self._failures: list[BaseException] = []

@@ -59,13 +59,15 @@ class QueueRunner:
             return
         if not queue or not enqueue_ops:
             raise ValueError("Must provide queue and enqueue_ops.")
-        self.queue = queue
+        self.queue: Any = queue
         self.enqueue_ops: Any = enqueue_ops
-        self.queue_closed_exception_types = _checked_types(queue_closed_exception_types)
-        self.close_op = queue.close() if close_op is None else close_op
+        self.queue_closed_exception_types: tuple[type[errors.OpError], ...] = _checked_types(
+            queue_closed_exception_types
+        )
+        self.close_op: Any = queue.close() if close_op is None else close_op
         if cancel_op is None:
             cancel_op = queue.close(cancel_pending_enqueues=True)
-        self.cancel_op = cancel_op
+        self.cancel_op: Any = cancel_op
 
     def __repr__(self) -> str:
         return f"<tf.train.QueueRunner of '{self.name}', {len(self.enqueue_ops)} enqueue ops>"

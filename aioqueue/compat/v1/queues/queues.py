@@ -124,8 +124,8 @@ class QueueBase:
         self._signature = Signature(
             list(dtypes), None if shapes is None else [as_shape(shape) for shape in shapes], names
         )
-        self.queue_ref = queue_ref
-        self.name = queue_ref.op.name
+        self.queue_ref: Tensor = queue_ref
+        self.name: str = queue_ref.op.name
         self.dtypes: list[Any] = self._signature.dtypes
         self.shapes: list[TensorShape] = self._signature.static_shapes
         self.names: Sequence[str] | None = names

@@ -151,13 +151,13 @@ class Server:
         host, _, port = cluster.task_address(job_name, task_index).rpartition(":")
         if port in ("", "0"):
             port = str(next(_ports))
-        self.server_def = ServerDef(
+        self.server_def: ServerDef = ServerDef(
             cluster=cluster.as_cluster_def(),
             job_name=job_name,
             task_index=task_index,
             protocol=protocol or "grpc",
         )
-        self.target = f"{self.server_def.protocol}://{host or 'localhost'}:{port}"
+        self.target: str = f"{self.server_def.protocol}://{host or 'localhost'}:{port}"
         self._resources = ResourceContainer()
         if start:
             self.start()

@@ -37,9 +37,9 @@ class SessionRunContext:
     """One run, as its hooks see it."""
 
     def __init__(self, original_args: SessionRunArgs, session: Any) -> None:
-        self.original_args = original_args
-        self.session = session
-        self.stop_requested = False
+        self.original_args: SessionRunArgs = original_args
+        self.session: Any = session
+        self.stop_requested: bool = False
 
     def request_stop(self) -> None:
         """Let this run be the last one: ``should_stop()`` is true after it."""

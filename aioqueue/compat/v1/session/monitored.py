@@ -358,8 +358,8 @@ class StepContext:
     """What a function that `MonitoredSession.run_step_fn` calls can do."""
 
     def __init__(self, session: Any, run_with_hooks_fn: Callable[..., Any]) -> None:
-        self.session = session  # whose runs call no hooks
-        self.run_with_hooks = run_with_hooks_fn
+        self.session: Any = session  # whose runs call no hooks
+        self.run_with_hooks: Callable[..., Any] = run_with_hooks_fn
 
     def request_stop(self) -> None:
         """Leave the function, and the ``with`` block around the session."""

@@ -69,7 +69,7 @@ class Saver:
             )
         self._given = var_list
         self._reshape = reshape
-        self.saver_def = SaverDef(
+        self.saver_def: SaverDef = SaverDef(
             max_to_keep=max_to_keep or 0,
             sharded=bool(sharded),
             keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
