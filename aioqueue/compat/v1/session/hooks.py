@@ -220,8 +220,6 @@ class SummarySaverHook(SessionRunHook):
         self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
 
     def begin(self) -> None:
-        if self._writer is None and self._folder:
-            self._writer = FileWriterCache.get(self._folder)
         self._next_step: int | None = None
         step = needed_global_step("SummarySaverHook")
         with get_default_graph().name_scope(f"{step.op.name}/"):
@@ -236,9 +234,11 @@ class SummarySaverHook(SessionRunHook):
         return SessionRunArgs((self._step_before, ops))
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        if not self._writer:
+        if not (self._writer or self._folder):
             return
         before, summaries = run_values.results
+        if summaries and self._writer is None:  # a loop without summaries needs no backend
+            self._writer = FileWriterCache.get(self._folder)
         step = int(before) + 1
         if self._is_due:  # the run may have increased the step, or not
             step = int(run_context.session.run(self._step_before))

@@ -671,7 +671,7 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
 
 
 def _period(steps: Any, seconds: Any, default: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The steps and the seconds after which a hook acts, of which a script gives one or none."""
+    """The steps or the seconds after which a hook acts; a script gives at most one of the two."""
     if steps is DEFAULT and seconds is DEFAULT:
         return default
     given = (None if one is DEFAULT or (one or 0) <= 0 else one for one in (steps, seconds))
