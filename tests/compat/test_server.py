@@ -150,6 +150,23 @@ class TestServer:
             with pytest.raises(ValueError, match="expected one of"):
                 tf.train.Server(cluster, job_name=job)
 
+    def test_servers_share_nothing(self) -> None:
+        shared = queue(shared_name="q")
+        targets = [tf.train.Server.create_local_server().target for _ in range(2)]
+        assert targets[0] != targets[1]
+        with tf.Session(targets[0]) as one, tf.Session(targets[1]) as two:
+            one.run(shared.enqueue(1))
+            assert two.run(shared.size()) == 0
+
+    def test_queues_without_a_shared_name_are_each_sessions_own(self) -> None:
+        server = tf.train.Server.create_local_server()
+        own = queue()
+        with tf.Session(server.target) as one, tf.Session(server.target) as two:
+            one.run(own.enqueue(1))
+            assert (one.run(own.size()), two.run(own.size())) == (1, 0)
+        with tf.Session(server.target) as sess:
+            assert sess.run(own.size()) == 0
+
 
 class TestClusterSpec:
     def test_lists_and_dicts(self) -> None:

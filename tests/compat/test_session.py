@@ -120,6 +120,16 @@ class TestFetches:
             assert sess.run(fetch, {x: mine}).tolist() == before
         assert mine.tolist() == [5, 6]
 
+    def test_any_nesting(self, sess: Any) -> None:
+        x, y = tf.constant(1), tf.constant([2, 3])
+        got = sess.run({"a": [x, (y, Pair(x, "Const:0"))], "b": x.op})
+        assert got["b"] is None
+        first, (second, third) = got["a"]
+        assert first == 1
+        assert second.tolist() == [2, 3]
+        assert isinstance(third, Pair)
+        assert third == Pair(1, 1)
+
 
 class TestFeeds:
     def test_placeholder_with_default(self, sess: Any) -> None:

@@ -95,6 +95,17 @@ class TestInert:
         tf.summary.FileWriterCache.clear()
         assert list(tmp_path.iterdir()) == []
 
+    def test_what_they_summarize_is_computed_all_the_same(self, sess: Any) -> None:
+        calls = []
+
+        def call() -> np.float32:
+            calls.append(1)
+            return np.float32(1)
+
+        summary = tf.summary.scalar("x", tf.py_func(call, [], tf.float32))
+        sess.run(summary)
+        assert len(calls) == 1
+
 
 class TestFolders:
     """Scripts save into the folder of their writer, which TensorFlow's writer makes."""
@@ -119,6 +130,19 @@ class TestFolders:
         (tmp_path / "file").write_text("")
         with pytest.raises(tf.errors.FailedPreconditionError, match="file is not a directory"):
             tf.summary.FileWriter(str(tmp_path / "file"))
+
+    def test_a_cache_and_a_training_session_make_theirs(self, tmp_path: Path) -> None:
+        train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        tf.summary.FileWriterCache.get(str(tmp_path / "cached"))
+        tf.summary.FileWriterCache.clear()
+        for options in (
+            {"summary_dir": str(tmp_path / "s" / "1")},
+            {"checkpoint_dir": str(tmp_path / "s" / "2"), "save_checkpoint_secs": None},
+        ):
+            with tf.train.MonitoredTrainingSession(**options) as sess:
+                sess.run(train)
+        assert (tmp_path / "cached").is_dir()
+        assert sorted(one.name for one in (tmp_path / "s").iterdir()) == ["1", "2"]
 
 
 @pytest.mark.filterwarnings("ignore:Attempting to use a closed FileWriter")
@@ -189,6 +213,18 @@ class TestGraph:
     def test_text_is_of_strings(self) -> None:
         with pytest.raises(ValueError, match="to have dtype string"):
             tf.summary.text("t", 1)
+
+    def test_input_pipelines_summarize_how_full_they_are(self) -> None:
+        names = tf.train.string_input_producer(["a", "b"])
+        key = names.dequeue()
+        tf.train.batch([key], 2)
+        tf.train.shuffle_batch([key], 2, capacity=10, min_after_dequeue=4)
+        found = [one.op.name for one in tf.get_collection(tf.GraphKeys.SUMMARIES)]
+        assert found == [
+            "input_producer/fraction_of_32_full",
+            "batch/fraction_of_32_full",
+            "shuffle_batch/fraction_over_4_of_6_full",
+        ]
 
 
 class TestEventFiles:
