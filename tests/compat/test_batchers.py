@@ -54,6 +54,25 @@ class TestBatch:
         got = [number for one in drained(sess, batch) for number in one.tolist()]
         assert sorted(got) == list(range(200))
 
+    def test_a_shared_name(self, sess: Any) -> None:
+        batch = train.batch([tf.constant(1)], 2, shared_name="batches")
+        sess.run(runner().queue.close())
+        with pytest.raises(tf.errors.OutOfRangeError, match="'batches' is closed"):
+            sess.run(batch)
+
+    def test_names(self) -> None:
+        batch = train.batch([tf.constant(1)], 2)
+        assert batch.op.name == "batch"
+        assert runner().name == "batch/fifo_queue"
+        train.batch([tf.constant([1])], 2, dynamic_pad=True, name="mine")
+        assert runner().name == "mine/padding_fifo_queue"
+        train.shuffle_batch([tf.constant(1)], 2, 10, 3)
+        assert runner().name == "shuffle_batch/random_shuffle_queue"
+        assert train.batch_join([[tf.constant(1)]], 2).op.name == "batch_join"
+        assert train.shuffle_batch_join([[tf.constant(1)]], 2, 10, 3).op.name == (
+            "shuffle_batch_join"
+        )
+
 
 class TestShapes:
     def test_what_is_not_known(self) -> None:

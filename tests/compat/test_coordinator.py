@@ -101,6 +101,25 @@ class TestRequestStop:
             coord.join()
         assert caught.value.__cause__ is None
 
+    def test_clear_stop_forgets(self, coord: Any) -> None:
+        coord.request_stop(BoomError())
+        with pytest.raises(BoomError):
+            coord.join()
+        coord.clear_stop()
+        assert not coord.joined
+        assert not coord.should_stop()
+        coord.raise_requested_exception()
+        coord.request_stop()
+        coord.join()
+
+    def test_exc_info_is_recorded_with_its_traceback(self, coord: Any) -> None:
+        error = BoomError()
+        coord.request_stop(exc_info(error))
+        with pytest.raises(BoomError) as caught:
+            coord.join()
+        assert caught.value is error
+        assert "exc_info" in [entry.name for entry in caught.traceback]
+
 
 class TestJoin:
     def test_each_registration_is_for_one_join(self, coord: Any, gate: threading.Event) -> None:
@@ -148,6 +167,15 @@ class TestJoin:
         coord.request_stop()
         with pytest.raises(RuntimeError):
             joining.result()
+
+    def test_it_does_not_request_a_stop(self, coord: Any, gate: threading.Event) -> None:
+        thread = running(gate)
+        joining = Step(lambda: coord.join([thread]))
+        assert not coord.wait_for_stop(0.01)
+        assert not joining.done
+        gate.set()
+        joining.result()
+        assert not coord.should_stop()
 
 
 class TestStopOnException:

@@ -184,6 +184,19 @@ class TestLife:
         with tf.train.MonitoredSession(creator) as sess:
             assert sess.run(variable) == 7
 
+    def test_a_failure_in_the_block_goes_on_and_the_hooks_do_not_end(self, kind: Any) -> None:
+        hook = Recorder()
+        with pytest.raises(ValueError, match="mine"), kind(hooks=[hook]):
+            raise ValueError("mine")
+        assert "end" not in hook.calls
+
+    def test_a_subclass_of_it_does_not(self, kind: Any) -> None:
+        class OtherEndError(tf.errors.OutOfRangeError):
+            pass
+
+        with pytest.raises(OtherEndError), kind():
+            raise OtherEndError(None, None, "x")
+
 
 class TestShouldStop:
     def test_a_monitored_session_says_yes_when_a_thread_has_failed(self) -> None:
@@ -209,6 +222,16 @@ class TestShouldStop:
             assert not sess.should_stop()
             assert sess.run(number) == 1
             hook.coord.raise_requested_exception()
+
+    def test_a_singular_one_raises_the_failure(self) -> None:
+        element = failing_runner(ValueError("in a thread"))
+        sess = tf.train.SingularMonitoredSession()
+        with pytest.raises(tf.errors.OutOfRangeError):
+            sess.run(element)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
+            sess.should_stop()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
+            sess.close()
 
 
 class TestPreemption:
@@ -271,6 +294,14 @@ class TestPreemption:
 
         with tf.train.MonitoredSession(Creator()) as sess:
             assert sess.run(number) == 1
+
+    def test_a_singular_one_does_not(self) -> None:
+        number = tf.constant(1)
+        with (
+            pytest.raises(tf.errors.AbortedError, match="preempted"),
+            tf.train.SingularMonitoredSession(hooks=[self.aborting(1)]) as sess,
+        ):
+            sess.run(number)
 
 
 class TestRunStepFn:
@@ -384,6 +415,14 @@ class TestTraining:
     def test_each_process_is_the_chief(self) -> None:
         with pytest.raises(NotImplementedError, match="is_chief: got False"):
             tf.train.MonitoredTrainingSession(is_chief=False)
+
+    def test_steps_are_counted_from_where_it_begins(self) -> None:
+        step = tf.Variable(10, name="global_step", trainable=False)
+        increment = tf.assign_add(step, 1)
+        with tf.train.MonitoredSession(hooks=[tf.train.StopAtStepHook(num_steps=2)]) as sess:
+            while not sess.should_stop():
+                last = sess.run(increment)
+        assert last == 12
 
 
 class TestHooks:

@@ -59,6 +59,18 @@ class TestInputProducer:
         with pytest.raises(tf.errors.FailedPreconditionError, match=pattern):
             coord.join()
 
+    def test_names(self) -> None:
+        assert tf.train.string_input_producer(["a"]).name == "input_producer"
+        assert tf.train.range_input_producer(3).name == "input_producer_1"
+        assert tf.train.input_producer([1]).name == "input_producer_2/FIFOQueueV2"
+        assert tf.train.range_input_producer(3, name="mine").name == "mine"
+
+    def test_a_shared_name(self, sess: Any) -> None:
+        queue = tf.train.string_input_producer(["a"], shared_name="files")
+        sess.run(queue.close())
+        with pytest.raises(tf.errors.OutOfRangeError, match="'files' is closed"):
+            sess.run(queue.dequeue())
+
 
 class TestStringInputProducer:
     @pytest.mark.parametrize("empty", [[], (), None, "", np.array([], dtype=object)])

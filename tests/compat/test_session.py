@@ -130,6 +130,19 @@ class TestFetches:
         assert isinstance(third, Pair)
         assert third == Pair(1, 1)
 
+    def test_nothing_of_something(self, sess: Any) -> None:
+        tf.constant(1)
+        assert sess.run([]) == []
+        assert sess.run(()) == ()
+        assert sess.run({}) == {}
+
+    def test_values(self, sess: Any) -> None:
+        number, text, rows = sess.run([tf.constant(3), tf.constant("é"), tf.constant(["a"])])
+        assert type(number) is np.int32
+        assert text == "é".encode()
+        assert rows.dtype == object
+        assert rows.tolist() == [b"a"]
+
 
 class TestFeeds:
     def test_placeholder_with_default(self, sess: Any) -> None:
@@ -185,6 +198,54 @@ class TestFeeds:
             assert sess.run([total], {y: 10}) == [11]
             assert sess.run([total, y]) == [3, 2]
 
+    def test_one_of_several_outputs(self, sess: Any) -> None:
+        queue = tf.FIFOQueue(3, [tf.int32, tf.int32], [(), ()])
+        x, y = queue.dequeue()
+        sess.run(queue.enqueue((1, 2)))
+        assert sess.run([x, y], {x: 5}) == [5, 2]
+
+    def test_constants_and_variables_too(self, sess: Any) -> None:
+        c, v = tf.constant(1), tf.Variable(1)
+        assert sess.run(c + v, {c: 10, v: 20}) in (11, 30)  # the read is another tensor
+        assert sess.run(c + v.value(), {c: 10, v.value(): 20}) == 30
+
+    def test_a_placeholder_that_is_not_fed(self, sess: Any) -> None:
+        x = tf.placeholder(tf.float32, [2, None], name="x")
+        message = r"You must feed a value for placeholder tensor 'x' with dtype float and shape \["
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message + r"2,\?\]") as caught:
+            sess.run(tf.identity(x))
+        assert caught.value.op is x.op
+        i = tf.placeholder(tf.int32, name="i")
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'i' with dtype int32\n"):
+            sess.run(i)
+
+    def test_the_operation_of_a_fed_placeholder_can_be_fetched(self, sess: Any) -> None:
+        x = tf.placeholder(tf.int32)
+        with tf.control_dependencies([x]):
+            y = tf.constant(1)
+        assert sess.run([x, x.op, y], {x: 3}) == [3, None, 1]
+
+    def test_values_are_made_of_the_dtype(self, sess: Any) -> None:
+        i, s = tf.placeholder(tf.int32), tf.placeholder(tf.string)
+        assert sess.run(i, {i: 1.5}) == 1
+        assert sess.run(i, {i: np.array([1.7])}).tolist() == [1]
+        assert type(sess.run(i, {i: 3})) is np.int32
+        assert sess.run(s, {s: "é"}) == "é".encode()
+        assert sess.run(s, {s: np.array(["a", "b"])}).tolist() == [b"a", b"b"]
+
+    def test_shapes_must_fit(self, sess: Any) -> None:
+        x = tf.placeholder(tf.float32, [2, None], name="x")
+        message = r"Cannot feed value of shape \(2,\) for Tensor x:0, which has shape \(2, \?\)"
+        with pytest.raises(ValueError, match=message):
+            sess.run(x, {x: [1, 2]})
+
+    def test_replace_any_tensor_whose_operation_then_does_not_run(self, sess: Any) -> None:
+        counted, calls = counter()
+        y = tf.identity(counted)
+        assert sess.run([y, counted], {counted: 7}) == [7, 7]
+        assert calls == []
+        assert sess.run(y, {"PyFunc:0": 8}) == 8
+
 
 class TestOneStep:
     def test_constants_too_run_what_they_depend_on(self, sess: Any) -> None:
@@ -211,6 +272,30 @@ class TestOneStep:
         with pytest.raises(tf.errors.InvalidArgumentError):
             sess.run(failing)
         assert sess.run(v) == 1
+
+    def test_runs_each_operation_once(self, sess: Any) -> None:
+        counted, calls = counter()
+        assert sess.run([counted, tf.identity(counted), counted.op]) == [1, 1, None]
+        assert sess.run([counted]) == [2]
+        assert calls == [1, 2]
+
+    def test_runs_what_is_needed_only(self, sess: Any) -> None:
+        counted, calls = counter()
+        assert sess.run(tf.constant(1)) == 1
+        assert calls == []
+        assert sess.run([counted]) == [1]
+
+    def test_control_dependencies_order_it(self, sess: Any) -> None:
+        queue = tf.FIFOQueue(10, tf.int32, ())
+        for _ in range(3):
+            with tf.control_dependencies([queue.enqueue(1)]):
+                size = queue.size()
+        assert sess.run(size) == 1
+
+    def test_the_graph_may_grow_between_runs(self, sess: Any) -> None:
+        x = tf.constant(1)
+        assert sess.run(x) == 1
+        assert sess.run(tf.identity(x) + x) == 2
 
 
 class TestTogether:
@@ -316,6 +401,9 @@ class TestTimeouts:
     def test_config_must_be_config(self) -> None:
         with pytest.raises(TypeError, match=r"config must be a tf\.ConfigProto"):
             tf.Session(config={"operation_timeout_in_ms": 5})  # type: ignore[arg-type]
+
+    def test_do_not_end_what_does_not_wait(self, sess: Any) -> None:
+        assert sess.run(tf.constant(1), options=tf.RunOptions(timeout_in_ms=1)) == 1
 
 
 class TestClosing:
@@ -433,6 +521,14 @@ class TestDefaults:
             tf.Session(5)  # type: ignore[arg-type]
         with pytest.raises(tf.errors.NotFoundError, match="No server has the target 'grpc://x'"):
             tf.Session("grpc://x")
+
+    def test_explicit_sessions_and_feeds(self, graph: Any) -> None:
+        x = tf.placeholder(tf.int32, [])
+        with tf.Session() as sess:
+            pass
+        with tf.Session(graph=graph) as sess:
+            assert Step(lambda: x.eval({x: 3}, session=sess)).result() == 3
+            Step(lambda: x.op.run({x: 3}, session=sess)).result()
 
 
 class TestCallables:
