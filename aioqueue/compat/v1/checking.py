@@ -54,9 +54,8 @@ PYTHON_2 = "this is not Python 3: {}; 2to3 and python-modernize convert Python 2
 NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(
         (
-            *("image.adjust_jpeg_quality", "image.decode_and_crop_jpeg", "image.decode_bmp"),
-            *("image.decode_gif", "image.decode_image", "image.decode_jpeg", "image.decode_png"),
-            *("image.encode_jpeg", "image.random_jpeg_quality"),
+            *("image.decode_and_crop_jpeg", "image.decode_bmp", "image.decode_gif"),
+            *("image.decode_image", "image.decode_jpeg", "image.decode_png", "image.encode_jpeg"),
             "contrib.slim.tfexample_decoder.Image",
         ),
         ("PIL", "Pillow", "images"),
@@ -73,7 +72,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("google_crc32c", "google-crc32c", "tfrecord"),
     ),
     **dict.fromkeys(
-        ("decode_json_example", "io.parse_sequence_example", "io.parse_single_sequence_example"),
+        ("io.parse_sequence_example", "io.parse_single_sequence_example"),
         ("google.protobuf", "protobuf", "tfrecord"),
     ),
 }

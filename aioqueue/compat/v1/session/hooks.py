@@ -13,7 +13,7 @@ from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
-from aioqueue.compat.v1.ops.global_step import get_global_step
+from aioqueue.compat.v1.ops.variables import get_global_step
 from aioqueue.compat.v1.summaries.writer import FileWriterCache
 
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, Self
 from aioqueue.base import extras
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.errors import AlreadyExistsError, FailedPreconditionError
-from aioqueue.compat.v1.ops.files import make_directories
-from aioqueue.compat.v1.ops.filesystems import filesystem, is_local
+from aioqueue.compat.v1.ops.files import filesystem, is_local, make_directories
 
 CHOICES = (("tensorboardX",), ("torch", "tensorboard"))
 """Libraries that write event files, each with what it needs; the first one that is there is used"""
