@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import anyio
 import anyio.lowlevel
@@ -36,6 +37,13 @@ from aioqueue.workers.job import Dismissed, Job
 from aioqueue.workers.key_limits import Inbox
 from aioqueue.workers.timing import Clocked, InProgress, WorkerGauge
 from aioqueue.worlds.waker import current_worker
+
+_MOST_PER_ROUND: Final = 64
+"""The most items in one round of the event loop, if nothing in between waits. Two for each worker,
+if that is less: about as many as they would take in a round if they waited."""
+
+_SLICE_SECONDS: Final = 5e-4
+"""The seconds after which other tasks run, if nothing waits."""
 
 
 class TaskExecutor(Executor):
@@ -289,17 +297,86 @@ class TaskExecutor(Executor):
         return as_made
 
 
+class _Waiter:
+    """A worker that waits for an item, which another worker reads.
+
+    Attributes:
+        woken: set when it has an item, when it is to read, or when it is to try again.
+        item: its item; ``None`` without one.
+        seconds: how long the source took for the item, if that is measured.
+        is_reader: whether it has to read from now on.
+        is_withdrawn: whether it was cancelled, and waits no longer.
+    """
+
+    __slots__ = ("is_reader", "is_withdrawn", "item", "seconds", "woken")
+
+    def __init__(self) -> None:
+        self.woken: anyio.Event = anyio.Event()
+        self.item: Item | None = None
+        self.seconds = 0.0
+        self.is_reader = False
+        self.is_withdrawn = False
+
+
 class _TaskSource:
-    """The source of a job, which one task reads at a time."""
+    """The source of a job, which one task reads at a time.
+
+    A worker that needs an item reads it itself, unless another worker reads. Then it waits, and the
+    reader gives the next item to the worker that has waited longest. The reader takes an item for
+    itself when no other worker waits. So items that are ready reach any number of workers in one
+    round of the event loop, and no item waits for a worker that waits for the source.
+
+    **Pauses.** If neither the source, the function nor the queue ever waits, a worker comes back
+    for its next item in the same round, and the program's other tasks do not run. So after some
+    items (`_MOST_PER_ROUND`), or some time, the worker lets a round pass as the reader: meanwhile
+    the other workers wait, so that they cannot use up a round one after another.
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.is_for_workers = True  # workers read it themselves, and may be dismissed
-        self._read_lock: anyio.Lock | None = None  # made in the loop
+        self._has_reader = False
+        self._waiters: deque[_Waiter] = deque()  # there is a reader as long as there are any
         self._room: anyio.Event | None = None
         self._without_waiting = job.feed.items_without_waiting()
         self._waited_for = None if self._without_waiting is not None else job.feed.items_async()
-        self._latest: Call | None = None  # of the last worker that took an item without a wait
+        self._latest: Call | None = None  # of the worker that has asked for an item last
+        self._asked = 0.0  # when it did
+        self._items_since_pause = 0  # the items that were taken without a known round in between
+        self._seconds_since_pause = 0.0  # the seconds that these took
+        self._is_pause_due = False
+
+    def take_nowait(self, owner: Call) -> Item | None:
+        """Return the next item, if no wait and no pause comes before it; otherwise ``None``.
+
+        It counts as in flight from now on. If there is none, the caller awaits `take_waiting`.
+
+        Args:
+            owner: the call of the worker.
+
+        Raises:
+            BaseException: as for `take`.
+        """
+        if owner is self._latest:
+            self._count()  # no other worker has asked since: perhaps no round has passed
+        else:
+            self._latest, self._asked = owner, perf_counter()
+        job = self._job
+        if (
+            self._without_waiting is None
+            or self._is_pause_due
+            # The reader waits for room, or pauses: it was first, so nobody may overtake it.
+            or self._has_reader
+            or job.source_ended
+            or job.roster.surplus
+            or not job.window.has_room()
+        ):
+            return None
+        job.window.enter()
+        try:
+            return next_without_waiting(self._without_waiting)
+        except BaseException as error:
+            raise job.source_raised(error, owner)  # noqa: B904  # as for threads
 
     async def take(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
         """Return the next item, which counts as in flight from now on.
@@ -312,59 +389,115 @@ class _TaskSource:
             NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source, or the cancellation of the task.
         """
+        item = self.take_nowait(owner) if worker is None else None
+        return await self.take_waiting(owner, worker) if item is None else item
+
+    async def take_waiting(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
+        """Do the same, after `take_nowait` has returned ``None``."""
         job = self._job
-        if self._without_waiting is not None:
-            # If the function and the queue never wait either, one worker would take all items, and
-            # the loop would run nothing else.
-            if owner is self._latest:
-                await anyio.lowlevel.checkpoint()
-            self._latest = owner
-            if self._is_free():
-                return self._next_ready(owner, worker)
-        if self._read_lock is None:
-            self._read_lock = anyio.Lock()
-        async with self._read_lock:
-            await self._wait_for_room()
+        while True:
             if job.source_ended:
                 raise job.nothing_more()
+            # Before it waits: a worker that leaves must hold no item.
             if job.roster.surplus and self.is_for_workers:
                 job.dismiss()
-            if self._waited_for is None:
-                return self._next_ready(owner, worker)
-            job.window.enter()
-            began = 0.0 if worker is None else perf_counter()
+            if not self._has_reader:
+                return await self._read(owner, worker)
+            waiter = _Waiter()
+            self._waiters.append(waiter)
             try:
-                item = await next_of(self._waited_for)
+                await waiter.woken.wait()
+            except BaseException:
+                # The job ends with this worker, so its item, if it has one, stays counted as in
+                # flight. But until then the others must not wait for a reader that has left.
+                waiter.is_withdrawn = True
+                if waiter.is_reader:
+                    self._resign()
+                raise
+            if waiter.item is not None:
                 if worker is not None:
-                    job.gauge.source_waits.add(perf_counter() - began, worker.weight)
-                return item
-            except BaseException as error:
-                raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+                    job.gauge.source_waits.add(waiter.seconds, worker.weight)
+                return waiter.item
+            if waiter.is_reader:
+                return await self._read(owner, worker)
 
-    def _is_free(self) -> bool:
-        """Return whether an item can be taken without the lock: the source never waits, and no
-        other task holds the lock."""
-        # There is no await between this check and the item, so no other task can come in between.
-        # A task that holds the lock waits for room: it was first, so nobody may overtake it.
-        job, lock = self._job, self._read_lock
-        return (
-            (lock is None or not lock.locked())
-            and not job.source_ended
-            and not job.roster.surplus
-            and job.window.has_room()
-        )
-
-    def _next_ready(self, owner: Call, worker: WorkerGauge | None) -> Item:
+    async def _read(self, owner: Call, worker: WorkerGauge | None) -> Item:
+        """Read items for the workers that wait, and then one for the caller."""
         job = self._job
-        job.window.enter()
-        began = 0.0 if worker is None else perf_counter()
+        self._has_reader = True
         try:
-            item = next_without_waiting(self._without_waiting)  # type: ignore[arg-type]
-            if worker is not None:
-                job.gauge.source_waits.add(perf_counter() - began, worker.weight)
-            return item
-        except BaseException as error:
-            raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+            while True:
+                if self._is_pause_due:
+                    await anyio.lowlevel.checkpoint()
+                    self._start_slice()
+                await self._wait_for_room()
+                if job.source_ended:
+                    raise job.nothing_more()
+                if job.roster.surplus and self.is_for_workers:
+                    job.dismiss()
+                job.window.enter()
+                began = perf_counter() if job.gauge.is_on else 0.0
+                try:
+                    if self._waited_for is None:
+                        assert self._without_waiting is not None
+                        item = next_without_waiting(self._without_waiting)
+                    else:
+                        item = await next_of(self._waited_for, owner)
+                except BaseException as error:
+                    raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+                seconds = perf_counter() - began if began else 0.0
+                waiter = self._pop_waiter()
+                if waiter is None:
+                    if worker is not None:
+                        job.gauge.source_waits.add(seconds, worker.weight)
+                    return item
+                waiter.item, waiter.seconds = item, seconds
+                waiter.woken.set()
+                self._count()
+        finally:
+            self._resign()
+
+    def _resign(self) -> None:
+        """Let the next worker read, or all others end if no item is left."""
+        self._has_reader = False
+        if self._job.source_ended:
+            self._wake_all()
+            return
+        waiter = self._pop_waiter()
+        if waiter is not None:
+            # From now on, not when it runs: another worker must not begin to read meanwhile.
+            self._has_reader = waiter.is_reader = True
+            waiter.woken.set()
+
+    def _pop_waiter(self) -> _Waiter | None:
+        waiters = self._waiters
+        while waiters:
+            waiter = waiters.popleft()
+            if not waiter.is_withdrawn:
+                return waiter
+        return None
+
+    def _wake_all(self) -> None:
+        """Wake all workers that wait, so that each finds out what to do."""
+        waiters = self._waiters
+        while waiters:
+            waiters.popleft().woken.set()
+
+    def _count(self) -> None:
+        """Count an item after which perhaps no round has passed; find out if a pause is due."""
+        now = perf_counter()
+        self._items_since_pause += 1
+        self._seconds_since_pause += now - self._asked
+        self._asked = now
+        if (
+            self._items_since_pause >= min(_MOST_PER_ROUND, 2 * self._job.count)
+            or self._seconds_since_pause > _SLICE_SECONDS
+        ):
+            self._is_pause_due = True
+
+    def _start_slice(self) -> None:
+        self._items_since_pause, self._seconds_since_pause = 0, 0.0
+        self._is_pause_due, self._asked = False, perf_counter()
 
     async def _wait_for_room(self) -> None:
         """Wait until another item may come in, or none will."""
@@ -375,8 +508,7 @@ class _TaskSource:
         try:
             while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
                 # No await between the check for room and the wait, and all that gives room runs in
-                # this loop (see `Job.call_soon`). So no notification is lost. Only one task waits,
-                # as it holds the lock.
+                # this loop (see `Job.call_soon`). So no notification is lost. Only the reader waits.
                 self._room = anyio.Event()
                 job.is_room_awaited = True
                 await self._room.wait()
@@ -391,10 +523,16 @@ class _TaskSource:
         """See `Executor.notify_resize`. Called in the loop."""
         if self._room is not None:
             self._room.set()
+        if self.is_for_workers:
+            # Those that came last: if they are not to leave after all, they wait again.
+            for _ in range(min(self._job.roster.surplus, len(self._waiters))):
+                self._waiters.pop().woken.set()
 
     def notify_room(self) -> None:
         if self._room is not None:
             self._room.set()
+        if self._job.source_ended:
+            self._wake_all()  # the reader may be inside the source for any time
 
     async def close(self) -> BaseException | None:
         """Close the source; return what fails in that."""
