@@ -298,45 +298,53 @@ class TaskExecutor(Executor):
 
 
 class _Waiter:
-    """A worker that waits for an item, which another worker reads.
+    """A worker that waits while another one reads the source.
 
     Attributes:
-        woken: set when it has an item, when it is to read, or when it is to try again.
+        woken: set when it has an item, or when it is to try again.
         item: its item; ``None`` without one.
         seconds: how long the source took for the item, if that is measured.
-        is_reader: whether it has to read from now on.
         is_withdrawn: whether it was cancelled, and waits no longer.
     """
 
-    __slots__ = ("is_reader", "is_withdrawn", "item", "seconds", "woken")
+    __slots__ = ("is_withdrawn", "item", "seconds", "woken")
 
     def __init__(self) -> None:
         self.woken: anyio.Event = anyio.Event()
         self.item: Item | None = None
         self.seconds = 0.0
-        self.is_reader = False
         self.is_withdrawn = False
 
 
 class _TaskSource:
     """The source of a job, which one task reads at a time.
 
-    A worker that needs an item reads it itself, unless another worker reads. Then it waits, and the
-    reader gives the next item to the worker that has waited longest. The reader takes an item for
-    itself when no other worker waits. So items that are ready reach any number of workers in one
-    round of the event loop, and no item waits for a worker that waits for the source.
+    A worker that needs an item reads it itself. If the source has no item ready, or no more may be
+    in flight, that worker is the reader from then on, and others wait. The reader deals: as items
+    come, it gives them to the workers that wait, and it takes one for itself when none waits. So
+    items that are ready reach any number of workers in one round of the event loop, and no item
+    waits for a worker that waits for the source.
 
     **Pauses.** If neither the source, the function nor the queue ever waits, a worker comes back
     for its next item in the same round, and the program's other tasks do not run. So after some
-    items (`_MOST_PER_ROUND`), or some time, the worker lets a round pass as the reader: meanwhile
-    the other workers wait, so that they cannot use up a round one after another.
+    items (`_MOST_PER_ROUND`), or some time, it lets a round pass as the reader: then the other
+    workers wait, too, and cannot use up a round one after another. Behind the pause, it continues
+    by itself: workers that wait are of no use to a function that never waits. But it may wait now.
+    So one of the others stands by: it is woken for the next round, and deals if nobody reads then.
+
+    **Order.** Functions begin in the order of their items. A reader that has dealt items begins its
+    own only after those.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.is_for_workers = True  # workers read it themselves, and may be dismissed
         self._has_reader = False
-        self._waiters: deque[_Waiter] = deque()  # there is a reader as long as there are any
+        # If any wait, there is a reader, or one of them was woken and stands by.
+        self._waiters: deque[_Waiter] = deque()
+        self._standby: _Waiter | None = None
+        self._seconds_of_item = 0.0  # how long the source took for the last one, if measured
+        self._unbegun = 0  # workers that were given an item, and have not run since
         self._room: anyio.Event | None = None
         self._without_waiting = job.feed.items_without_waiting()
         self._waited_for = None if self._without_waiting is not None else job.feed.items_async()
@@ -394,80 +402,108 @@ class _TaskSource:
 
     async def take_waiting(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
         """Do the same, after `take_nowait` has returned ``None``."""
-        job = self._job
-        while True:
+        job, waiters = self._job, self._waiters
+        stood_by = False
+        while self._has_reader:
             if job.source_ended:
                 raise job.nothing_more()
             # Before it waits: a worker that leaves must hold no item.
             if job.roster.surplus and self.is_for_workers:
                 job.dismiss()
-            if not self._has_reader:
-                return await self._read(owner, worker)
             waiter = _Waiter()
-            self._waiters.append(waiter)
+            if stood_by:
+                waiters.appendleft(waiter)  # it was first, and got nothing
+            else:
+                waiters.append(waiter)
             try:
                 await waiter.woken.wait()
             except BaseException:
-                # The job ends with this worker, so its item, if it has one, stays counted as in
-                # flight. But until then the others must not wait for a reader that has left.
+                # The job ends with this worker, so an item that it was given stays counted as in
+                # flight. But until then the others must not wait for this one.
                 waiter.is_withdrawn = True
-                if waiter.is_reader:
-                    self._resign()
+                self._note_woken(waiter)
+                if not self._has_reader:
+                    self._call_standby()
                 raise
+            stood_by = self._note_woken(waiter)
             if waiter.item is not None:
                 if worker is not None:
                     job.gauge.source_waits.add(waiter.seconds, worker.weight)
                 return waiter.item
-            if waiter.is_reader:
-                return await self._read(owner, worker)
+        return await self._read(owner, worker)
+
+    def _note_woken(self, waiter: _Waiter) -> bool:
+        """Note that a waiter runs again, or was cancelled; return whether it stands by."""
+        if waiter.item is not None:
+            self._unbegun -= 1
+        if waiter is not self._standby:
+            return False
+        self._standby = None
+        return True
 
     async def _read(self, owner: Call, worker: WorkerGauge | None) -> Item:
         """Read items for the workers that wait, and then one for the caller."""
         job = self._job
+        # A pause is due: its function has not waited, so it continues by itself.
+        is_quick = self._is_pause_due
         self._has_reader = True
         try:
             while True:
                 if self._is_pause_due:
                     await anyio.lowlevel.checkpoint()
                     self._start_slice()
-                await self._wait_for_room()
-                if job.source_ended:
-                    raise job.nothing_more()
-                if job.roster.surplus and self.is_for_workers:
-                    job.dismiss()
-                job.window.enter()
-                began = perf_counter() if job.gauge.is_on else 0.0
-                try:
-                    if self._waited_for is None:
-                        assert self._without_waiting is not None
-                        item = next_without_waiting(self._without_waiting)
-                    else:
-                        item = await next_of(self._waited_for, owner)
-                except BaseException as error:
-                    raise job.source_raised(error, owner)  # noqa: B904  # as for threads
-                seconds = perf_counter() - began if began else 0.0
-                waiter = self._pop_waiter()
+                item = await self._next(owner)
+                waiter = None if is_quick else self._pop_waiter()
                 if waiter is None:
-                    if worker is not None:
-                        job.gauge.source_waits.add(seconds, worker.weight)
-                    return item
-                waiter.item, waiter.seconds = item, seconds
+                    break
+                waiter.item, waiter.seconds = item, self._seconds_of_item
+                self._unbegun += 1
                 waiter.woken.set()
                 self._count()
+            while self._unbegun:
+                await anyio.lowlevel.checkpoint()  # their items come first
         finally:
             self._resign()
+        if worker is not None:
+            job.gauge.source_waits.add(self._seconds_of_item, worker.weight)
+        return item
+
+    async def _next(self, owner: Call) -> Item:
+        """Return the next item, as the reader."""
+        job = self._job
+        await self._wait_for_room()
+        # Room is not the only end of that wait: the stop, a drain and a resize end it, too.
+        if job.source_ended:
+            raise job.nothing_more()
+        if job.roster.surplus and self.is_for_workers:
+            job.dismiss()
+        job.window.enter()
+        began = perf_counter() if job.gauge.is_on else 0.0
+        try:
+            if self._waited_for is not None:
+                item = await next_of(self._waited_for, owner)
+            else:
+                assert self._without_waiting is not None
+                item = next_without_waiting(self._without_waiting)
+        except BaseException as error:
+            raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+        self._seconds_of_item = perf_counter() - began if began else 0.0
+        return item
 
     def _resign(self) -> None:
-        """Let the next worker read, or all others end if no item is left."""
+        """Let another worker read; if no item is left, let all end."""
         self._has_reader = False
         if self._job.source_ended:
             self._wake_all()
-            return
-        waiter = self._pop_waiter()
-        if waiter is not None:
-            # From now on, not when it runs: another worker must not begin to read meanwhile.
-            self._has_reader = waiter.is_reader = True
-            waiter.woken.set()
+        elif self._waiters:
+            self._call_standby()
+
+    def _call_standby(self) -> None:
+        """Wake the worker that has waited longest, unless another one stands by already."""
+        if self._standby is None:
+            self._standby = waiter = self._pop_waiter()
+            if waiter is not None:
+                waiter.woken.set()
 
     def _pop_waiter(self) -> _Waiter | None:
         waiters = self._waiters
