@@ -1,0 +1,1 @@
+"""How costs grow with the work: each module of this folder adds rows (see `rows.py`)."""
