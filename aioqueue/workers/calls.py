@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
+from types import AsyncGeneratorType
 from typing import Any, Final
 
 import numpy as np
@@ -82,15 +83,18 @@ class ItemCall:
         refuse_awaitable(function_name(self.function), made)
         return (made,)
 
-    async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
+    async def examples_async(self, item: Item) -> tuple[Any, ...] | AsyncGenerator[Any, None]:
         """Prepare an item with a coroutine function or an async generator function."""
-        if isinstance(item.value, EpochEnd):
-            return (item.value,)
-        made = self._made(item)
-        if inspect.isasyncgen(made):
+        value = item.value
+        if type(value) is EpochEnd:
+            return (value,)
+        made = self._made(item) if self._takes_rng else self._call(value)
+        if type(made) is AsyncGeneratorType:
             return self._many_async(made)
         made = await made
-        return self._none() if made is None else (copy_if_shared(made, item.value),)
+        if type(made) in FIXED and made is not None:
+            return (made,)
+        return self._none() if made is None else (copy_if_shared(made, value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""
@@ -119,7 +123,7 @@ class ItemCall:
             else:
                 self._none()
 
-    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncIterator[Any]:
+    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
         async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:

@@ -77,7 +77,7 @@ class InFlightWindow:
     def has_room(self) -> bool:
         if self.quota is not None and not self.quota.remaining:
             return False
-        items = self.items
+        items = self.items if self._tallies else self._came - self._closed
         if items == 0:
             return True
         if items >= self._max_in_flight:

@@ -580,11 +580,24 @@ class Job:
             The same item, if the caller is to enqueue it now. If the order is kept, another worker
             may have to do so, after the items before it.
         """
-        if self.window.limit_bytes is not None and not prepared.size:
+        is_counted = self.window.limit_bytes is not None
+        if is_counted and not prepared.size:
             prepared.size = size_of(prepared.examples)
         if self._by_item:
             self.pack_whole(prepared)
-        return self._record_prepared(prepared)
+        if is_counted:
+            self._record_size(prepared)
+        if not self.is_ordered:
+            return prepared
+        lock = self.lock
+        try:  # as `synchronized`, inlined for speed
+            lock.acquire()
+            due = self._order.add(prepared.item.number, prepared)
+            lock.release()
+        except BaseException:
+            release_if_held(lock)
+            raise
+        return due
 
     def pack_whole(self, prepared: Prepared) -> None:
         """Convert an item to the form in which whole items are delivered."""
@@ -610,14 +623,10 @@ class Job:
             self.refused(prepared, failure)
 
     @synchronized
-    def _record_prepared(self, prepared: Prepared) -> Prepared | None:
-        window = self.window
+    def _record_size(self, prepared: Prepared) -> None:
         # Until the first size is known, only one item per worker was let in.
-        if window.limit_bytes is not None and window.mark_ready(prepared.size):
+        if self.window.mark_ready(prepared.size):
             self._notify_room()
-        if not self.is_ordered:
-            return prepared
-        return self._order.add(prepared.item.number, prepared)
 
     @synchronized
     def waiting_in_order(self) -> int:

@@ -22,7 +22,7 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.tasks import mark_ending, threadsafe_caller
-from aioqueue.errors import add_note
+from aioqueue.errors import QueueFull, add_note
 from aioqueue.items.item import Item, Prepared
 from aioqueue.sources.source_reader import (
     close_items,
@@ -165,19 +165,29 @@ class TaskExecutor(Executor):
         return None
 
     async def _work(self, worker: WorkerGauge, owner: Call) -> None:
-        take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
-        in_progress = worker.in_progress
+        turn, gauge, in_progress = self._turn, self._job.gauge, worker.in_progress
         while True:
             while not gauge.is_on:
-                await deliver(await self._prepare(await take(owner), in_progress, owner), owner)
-                in_progress.clear()  # if a generator was still making it
+                await turn(in_progress, owner)
             worker.start_measuring()
             while gauge.is_on:
                 skipped = 0
                 for skipped in worker.skipped_turns():  # noqa: B007  # the last value is used
-                    await deliver(await self._prepare(await take(owner), in_progress, owner), owner)
-                    in_progress.clear()
+                    await turn(in_progress, owner)
                 await self._work_measured(worker, owner, skipped)
+
+    async def _turn(self, in_progress: InProgress, owner: Call) -> None:
+        """Take, prepare and deliver an item. What needs no wait is done without a coroutine."""
+        source = self._source
+        item = source.take_nowait(owner)
+        if item is None:
+            item = await source.take_waiting(owner)
+        prepared = await self._prepare(item, in_progress, owner)
+        rest = self._delivery.deliver_nowait(prepared, owner)
+        if rest is not None:
+            del item, prepared  # keep nothing that is in the queue
+            await rest
+            in_progress.clear()  # if a generator was still making it
 
     async def _work_measured(self, worker: WorkerGauge, owner: Call, skipped: int) -> None:
         gauge = self._job.gauge
@@ -190,22 +200,25 @@ class TaskExecutor(Executor):
         worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
         began, blocked = perf_counter(), worker.waits.enqueues
-        await self._delivery.deliver(prepared, owner)
+        rest = self._delivery.deliver_nowait(prepared, owner)
+        del item, prepared, clocked
+        if rest is not None:
+            await rest
         worker.in_progress.clear()
         worker.delivery_finished(as_made=as_made, began=began, blocked=blocked)
 
     async def _prepare(self, item: Item, in_progress: InProgress, owner: Call) -> Prepared:
         """Prepare an item, with all its retries."""
-        job = self._job
-        failures = 0
+        job, failures = self._job, 0
+        make = self._make_untimed if job.item_timeout is None else self._make_in_time
         while True:
             # If the function has swallowed a cancellation in an earlier item, that one must not
             # count for this item: its failure would be taken for the stop.
             if owner.requests() != owner.known:
                 owner.renew()
             try:
-                examples = await self._examples(item, in_progress, failures)
-                return Prepared(item, examples, failures=failures)
+                examples = await make(item, in_progress, failures)
+                return Prepared(item, examples, failures)
             except BaseException as raised:
                 failures += 1
                 # Give the exception's result no name here: its traceback refers to this frame.
@@ -214,22 +227,19 @@ class TaskExecutor(Executor):
                 return Prepared(item, failures=failures - 1, is_skipped=True)
             await anyio.sleep(delay)
 
-    async def _examples(self, item: Item, in_progress: InProgress, failures: int) -> Any:
-        """Return the examples of an item, or their generator if it may run while they are enqueued.
+    async def _make_in_time(self, item: Item, in_progress: InProgress, failures: int) -> Any:
+        """Do the same as `_make_untimed` with the time limit.
 
         Raises:
             ItemTimeoutError: it has taken too long.
         """
-        timeout = self._job.item_timeout
-        if timeout is None:
-            return await self._made(item, in_progress, failures)
         # The stack must be read inside the scope, which takes the cancellation and its traceback.
         # If the function turns the cancellation into an exception of its own, that one leaves the
         # scope, and fails the item instead.
         stack: Stack = ()
-        with anyio.move_on_after(timeout) as scope:
+        with anyio.move_on_after(self._job.item_timeout) as scope:
             try:
-                return await self._made(item, in_progress, failures)
+                return await self._make_untimed(item, in_progress, failures)
             except BaseException as error:
                 if scope.cancel_called:
                     stack = stack_of_traceback(error.__traceback__)
@@ -237,16 +247,17 @@ class TaskExecutor(Executor):
         self._job.progress.timed_out()
         raise self._job.timeout_error(item, stack)
 
-    async def _made(self, item: Item, in_progress: InProgress, failures: int) -> Any:
-        """Make the examples of an item, without a time limit."""
+    async def _make_untimed(self, item: Item, in_progress: InProgress, failures: int) -> Any:
+        """Return the examples of an item, or their generator if it may run while they are
+        enqueued."""
         in_progress.begin(item, failures)
         try:
             examples = await self._job.call.examples_async(item)
-            if isinstance(examples, AsyncGenerator):
+            if type(examples) is not tuple:
                 if self._job.streams:
                     return examples  # the item stays in progress until the generator has ended
                 async with aclosing(examples):
-                    examples = [example async for example in examples]
+                    examples = tuple([example async for example in examples])
         except BaseException:
             in_progress.clear()
             raise
@@ -275,7 +286,8 @@ class TaskExecutor(Executor):
         """
         in_progress = worker.in_progress
         owner.renew()
-        clocked = Clocked(self._examples(pending.item, in_progress, pending.failures))
+        make = self._make_untimed if self._job.item_timeout is None else self._make_in_time
+        clocked = Clocked(make(pending.item, in_progress, pending.failures))
         try:
             examples = await clocked
         except BaseException as raised:
@@ -581,6 +593,8 @@ class _TaskDelivery:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._enqueue = job.into.aio.enqueue
+        self._enqueue_nowait = job.into.aio.enqueue_nowait
+        self._records_prepared = job.records_prepared
 
     async def deliver(self, prepared: Prepared, owner: Call) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
@@ -588,13 +602,45 @@ class _TaskDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        due = self._job.item_prepared(prepared) if self._job.records_prepared else prepared
+        rest = self.deliver_nowait(prepared, owner)
         del prepared  # keep nothing that is in the queue
+        if rest is not None:
+            await rest
+
+    def deliver_nowait(self, prepared: Prepared, owner: Call) -> Awaitable[None] | None:
+        """Do the same as far as no wait is needed.
+
+        Returns:
+            What the caller awaits for the rest; ``None``: all is done.
+        """
+        job = self._job
+        due = job.item_prepared(prepared) if self._records_prepared else prepared
+        most = _MOST_PER_ROUND  # the rest pauses, as calls of `enqueue` do
         while due is not None:  # with a kept order, the next items too: see `ThreadDelivery`
+            examples = due.examples
+            if type(examples) is not tuple or not most:
+                return self._deliver_waiting(due, owner)
+            most -= 1
+            try:
+                for example in examples:
+                    self._enqueue_nowait(example)
+                    due.entered += 1
+            except QueueFull:
+                return self._deliver_waiting(due, owner)
+            except BaseException as error:
+                self._refuse(due, error, owner)
+            due = job.item_delivered(due)
+        return None
+
+    async def _deliver_waiting(self, prepared: Prepared, owner: Call) -> None:
+        due: Prepared | None = prepared
+        del prepared  # keep nothing that is in the queue
+        while due is not None:
             due = await self._put(due, owner)
 
     async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
-        """Enqueue the examples of an item; return the item to enqueue next."""
+        """Enqueue the examples of an item that are not in the queue; return the item to enqueue
+        next."""
         try:
             examples = prepared.examples
             if isinstance(examples, AsyncGenerator):
@@ -607,9 +653,19 @@ class _TaskDelivery:
             raise
         return self._job.item_delivered(prepared)
 
+    def _refuse(self, prepared: Prepared, error: BaseException, owner: Call) -> None:
+        """Handle an example that was not enqueued; raise what ends the worker, if it ends."""
+        try:
+            self._job.not_enqueued(prepared, error, owner)
+        except BaseException:
+            self._job.progress.entered(prepared.entered)
+            raise
+        finally:
+            del error  # its traceback contains the caller's frame
+
     async def _put_each(self, prepared: Prepared, owner: Call) -> None:
         enqueue = self._enqueue
-        for example in prepared.examples:
+        for example in prepared.examples[prepared.entered :]:
             try:
                 await enqueue(example)
             except BaseException as error:
