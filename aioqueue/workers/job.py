@@ -604,7 +604,7 @@ class Job:
         if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
             self._make_fit(prepared, self._fit)
         number, value, epoch, index = prepared.item
-        if prepared.failures or prepared.is_skipped or isinstance(value, EpochEnd):
+        if prepared.failures or prepared.is_skipped or type(value) is EpochEnd:
             prepared.pack()
         else:  # the same, inlined for speed
             examples = prepared.examples
@@ -655,7 +655,8 @@ class Job:
             lock.acquire()
             self.window.release(prepared.size)
             self.progress.item_delivered(prepared)
-            self._notify_room_if_awaited()
+            if self.is_room_awaited or self.source_ended:
+                self._notify_room()
             following = self._order.following() if self.is_ordered else None
             lock.release()
         except BaseException:

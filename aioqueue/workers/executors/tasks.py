@@ -32,18 +32,14 @@ from aioqueue.sources.source_reader import (
 )
 from aioqueue.telemetry.explain.stacks import Stack, stack_of_traceback
 from aioqueue.workers.executor import Executor
-from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending
+from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending, RoundPace
 from aioqueue.workers.job import Dismissed, Job
 from aioqueue.workers.key_limits import Inbox
 from aioqueue.workers.timing import Clocked, InProgress, WorkerGauge
 from aioqueue.worlds.waker import current_worker
 
-_MOST_PER_ROUND: Final = 64
-"""The most items in one round of the event loop, if nothing in between waits. Two for each worker,
-if that is less: about as many as they would take in a round if they waited."""
-
-_SLICE_SECONDS: Final = 5e-4
-"""The seconds after which other tasks run, if nothing waits."""
+_MOST_AT_ONCE: Final = 64
+"""The most items that a worker enqueues in order before it pauses."""
 
 
 class TaskExecutor(Executor):
@@ -339,7 +335,7 @@ class _TaskSource:
 
     **Pauses.** If neither the source, the function nor the queue ever waits, a worker comes back
     for its next item in the same round, and the program's other tasks do not run. So after some
-    items (`_MOST_PER_ROUND`), or some time, it lets a round pass as the reader: then the other
+    items (`RoundPace`), it lets a round pass as the reader: then the other
     workers wait, too, and cannot use up a round one after another. Behind the pause, it continues
     by itself: workers that wait are of no use to a function that never waits. But it may wait now.
     So one of the others stands by: it is woken for the next round, and deals if nobody reads then.
@@ -358,13 +354,9 @@ class _TaskSource:
         self._seconds_of_item = 0.0  # how long the source took for the last one, if measured
         self._unbegun = 0  # workers that were given an item, and have not run since
         self._room: anyio.Event | None = None
+        self._pace = RoundPace()
         self._without_waiting = job.feed.items_without_waiting()
         self._waited_for = None if self._without_waiting is not None else job.feed.items_async()
-        self._latest: Call | None = None  # of the worker that has asked for an item last
-        self._asked = 0.0  # when it did
-        self._items_since_pause = 0  # the items that were taken without a known round in between
-        self._seconds_since_pause = 0.0  # the seconds that these took
-        self._is_pause_due = False
 
     def take_nowait(self, owner: Call) -> Item | None:
         """Return the next item, if no wait and no pause comes before it; otherwise ``None``.
@@ -377,14 +369,11 @@ class _TaskSource:
         Raises:
             BaseException: as for `take`.
         """
-        if owner is self._latest:
-            self._count()  # no other worker has asked since: perhaps no round has passed
-        else:
-            self._latest, self._asked = owner, perf_counter()
-        job = self._job
+        job, pace = self._job, self._pace
+        pace.asked(owner, job.count)
         if (
             self._without_waiting is None
-            or self._is_pause_due
+            or pace.is_pause_due
             # The reader waits for room, or pauses: it was first, so nobody may overtake it.
             or self._has_reader
             or job.source_ended
@@ -455,15 +444,15 @@ class _TaskSource:
 
     async def _read(self, owner: Call, worker: WorkerGauge | None) -> Item:
         """Read items for the workers that wait, and then one for the caller."""
-        job = self._job
+        job, pace = self._job, self._pace
         # A pause is due: its function has not waited, so it continues by itself.
-        is_quick = self._is_pause_due
+        is_quick = pace.is_pause_due
         self._has_reader = True
         try:
             while True:
-                if self._is_pause_due:
+                if pace.is_pause_due:
                     await anyio.lowlevel.checkpoint()
-                    self._start_slice()
+                    pace.paused()
                 item = await self._next(owner)
                 waiter = None if is_quick else self._pop_waiter()
                 if waiter is None:
@@ -471,7 +460,7 @@ class _TaskSource:
                 waiter.item, waiter.seconds = item, self._seconds_of_item
                 self._unbegun += 1
                 waiter.woken.set()
-                self._count()
+                pace.count(job.count)
             while self._unbegun:
                 await anyio.lowlevel.checkpoint()  # their items come first
         finally:
@@ -531,22 +520,6 @@ class _TaskSource:
         while waiters:
             waiters.popleft().woken.set()
 
-    def _count(self) -> None:
-        """Count an item after which perhaps no round has passed; find out if a pause is due."""
-        now = perf_counter()
-        self._items_since_pause += 1
-        self._seconds_since_pause += now - self._asked
-        self._asked = now
-        if (
-            self._items_since_pause >= min(_MOST_PER_ROUND, 2 * self._job.count)
-            or self._seconds_since_pause > _SLICE_SECONDS
-        ):
-            self._is_pause_due = True
-
-    def _start_slice(self) -> None:
-        self._items_since_pause, self._seconds_since_pause = 0, 0.0
-        self._is_pause_due, self._asked = False, perf_counter()
-
     async def _wait_for_room(self) -> None:
         """Wait until another item may come in, or none will."""
         job = self._job
@@ -556,7 +529,8 @@ class _TaskSource:
         try:
             while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
                 # No await between the check for room and the wait, and all that gives room runs in
-                # this loop (see `Job.call_soon`). So no notification is lost. Only the reader waits.
+                # this loop (see `Job.call_soon`). So no notification is lost. Only the reader waits
+                # here.
                 self._room = anyio.Event()
                 job.is_room_awaited = True
                 await self._room.wait()
@@ -615,7 +589,7 @@ class _TaskDelivery:
         """
         job = self._job
         due = job.item_prepared(prepared) if self._records_prepared else prepared
-        most = _MOST_PER_ROUND  # the rest pauses, as calls of `enqueue` do
+        most = _MOST_AT_ONCE  # the rest pauses, as calls of `enqueue` do
         while due is not None:  # with a kept order, the next items too: see `ThreadDelivery`
             examples = due.examples
             if type(examples) is not tuple or not most:
