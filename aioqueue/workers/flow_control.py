@@ -144,6 +144,18 @@ class InFlightWindow:
     def enter(self) -> None:
         self._came += 1
 
+    def try_enter(self) -> bool:
+        """Let an item in if there is room; return whether there is."""
+        if (
+            self.limit_bytes is None
+            and self.quota is None
+            and not self._tallies
+            and self._came - self._closed < self._max_in_flight
+        ) or self.has_room():
+            self._came += 1
+            return True
+        return False
+
     def enter_some(self, wanted: int) -> int:
         """Let in several items, as far as there is room: at least one if `has_room`.
 

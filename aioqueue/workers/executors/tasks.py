@@ -378,10 +378,9 @@ class _TaskSource:
             or self._has_reader
             or job.source_ended
             or job.roster.surplus
-            or not job.window.has_room()
+            or not job.window.try_enter()
         ):
             return None
-        job.window.enter()
         try:
             return next_without_waiting(self._without_waiting)
         except BaseException as error:
@@ -569,6 +568,9 @@ class _TaskDelivery:
         self._enqueue = job.into.aio.enqueue
         self._enqueue_nowait = job.into.aio.enqueue_nowait
         self._records_prepared = job.records_prepared
+        self._delivers_at_once = job.delivers_at_once
+        self._blocked = 0  # workers that are in an enqueue, which nobody may overtake
+        self._is_pause_due = False  # whether the worker has enqueued many items without a wait
 
     async def deliver(self, prepared: Prepared, owner: Call) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
@@ -588,29 +590,55 @@ class _TaskDelivery:
             What the caller awaits for the rest; ``None``: all is done.
         """
         job = self._job
+        is_full = self._blocked > 0
+        if (
+            self._delivers_at_once
+            and not is_full
+            and type(prepared.examples) is tuple
+            and job.deliver_at_once(prepared, self._enqueue_nowait)
+        ):
+            return None
         due = job.item_prepared(prepared) if self._records_prepared else prepared
-        most = _MOST_AT_ONCE  # the rest pauses, as calls of `enqueue` do
-        while due is not None:  # with a kept order, the next items too: see `ThreadDelivery`
-            examples = due.examples
-            if type(examples) is not tuple or not most:
-                return self._deliver_waiting(due, owner)
-            most -= 1
+        if due is not None and not is_full:
+            due = self._deliver_due(due, owner)
+        return None if due is None else self._deliver_waiting(due, owner)
+
+    def _deliver_due(self, due: Prepared | None, owner: Call) -> Prepared | None:
+        """Deliver an item, and with a kept order those that follow, as far as no wait is needed.
+
+        Meanwhile other workers leave theirs to this one (see `ThreadDelivery`).
+
+        Returns:
+            The item that has to be delivered next.
+        """
+        job, enqueue_nowait = self._job, self._enqueue_nowait
+        for _ in range(_MOST_AT_ONCE):
+            if due is None or type(due.examples) is not tuple:
+                return due
             try:
-                for example in examples:
-                    self._enqueue_nowait(example)
+                for example in due.examples[due.entered :] if due.entered else due.examples:
+                    enqueue_nowait(example)
                     due.entered += 1
             except QueueFull:
-                return self._deliver_waiting(due, owner)
+                return due
             except BaseException as error:
                 self._refuse(due, error, owner)
             due = job.item_delivered(due)
-        return None
+        self._is_pause_due = due is not None
+        return due
 
     async def _deliver_waiting(self, prepared: Prepared, owner: Call) -> None:
         due: Prepared | None = prepared
         del prepared  # keep nothing that is in the queue
         while due is not None:
-            due = await self._put(due, owner)
+            if self._is_pause_due:
+                # Items that follow each other could keep the loop busy as long as the queue has
+                # room. It is noted in this step, so no other worker's items are meant.
+                self._is_pause_due = False
+                await anyio.lowlevel.checkpoint()
+            else:
+                due = await self._put(due, owner)
+            due = self._deliver_due(due, owner)
 
     async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
         """Enqueue the examples of an item that are not in the queue; return the item to enqueue
@@ -640,11 +668,14 @@ class _TaskDelivery:
     async def _put_each(self, prepared: Prepared, owner: Call) -> None:
         enqueue = self._enqueue
         for example in prepared.examples[prepared.entered :]:
+            self._blocked += 1
             try:
                 await enqueue(example)
             except BaseException as error:
                 self._job.not_enqueued(prepared, error, owner)
                 return
+            finally:
+                self._blocked -= 1
             prepared.entered += 1
 
     async def _put_as_made(
