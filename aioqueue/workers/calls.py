@@ -83,18 +83,21 @@ class ItemCall:
         refuse_awaitable(function_name(self.function), made)
         return (made,)
 
-    async def examples_async(self, item: Item) -> tuple[Any, ...] | AsyncGenerator[Any, None]:
-        """Prepare an item with a coroutine function or an async generator function."""
-        value = item.value
-        if type(value) is EpochEnd:
-            return (value,)
-        made = self._made(item) if self._takes_rng else self._call(value)
-        if type(made) is AsyncGeneratorType:
-            return self._many_async(made)
-        made = await made
-        if type(made) in FIXED and made is not None:
-            return (made,)
-        return self._none() if made is None else (copy_if_shared(made, value),)
+    def begin_async(self, item: Item) -> Any:
+        """Call a coroutine function or an async generator function with an item.
+
+        Returns:
+            An async generator that makes its examples, or an awaitable; pass what that returns to
+            `single_example`.
+        """
+        made = self._made(item) if self._takes_rng else self._call(item.value)
+        return self._many_async(made) if type(made) is AsyncGeneratorType else made
+
+    def single_example(self, made: Any, item: Item) -> tuple[Any, ...]:
+        """Return what a coroutine function has returned as the examples of its item."""
+        if made is None:
+            return self._none()
+        return (made if type(made) in FIXED else copy_if_shared(made, item.value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""

@@ -608,8 +608,9 @@ class Job:
     ) -> bool:
         """Deliver an item as a whole, if it is the next one and the queue has room for it.
 
-        Only for jobs that `delivers_at_once`. It is the same as `item_prepared`, the enqueue and `item_delivered`, for the usual item, in
-        one step and with one lock: for workers that are tasks of one loop.
+        It is the same as `item_prepared`, the enqueue and `item_delivered`, for the usual item, in
+        one step and with one lock. Only for workers that are tasks of one loop, and for jobs that
+        `delivers_at_once`.
 
         Args:
             prepared: the item, whose examples were all made.

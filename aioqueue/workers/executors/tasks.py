@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from time import perf_counter
+from types import AsyncGeneratorType
 from typing import Any, ClassVar, Final
 
 import anyio
@@ -23,7 +24,7 @@ from aioqueue.coordination.cancellations import (
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.tasks import mark_ending, threadsafe_caller
 from aioqueue.errors import QueueFull, add_note
-from aioqueue.items.item import Item, Prepared
+from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.sources.source_reader import (
     close_items,
     combine_errors,
@@ -192,7 +193,7 @@ class TaskExecutor(Executor):
         worker.item_received(item, gauge.seconds_full)
         clocked = Clocked(self._prepare(item, worker.in_progress, owner))
         prepared = await clocked
-        as_made = isinstance(prepared.examples, AsyncGenerator)
+        as_made = type(prepared.examples) is AsyncGeneratorType
         worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
         began, blocked = perf_counter(), worker.waits.enqueues
@@ -246,18 +247,23 @@ class TaskExecutor(Executor):
     async def _make_untimed(self, item: Item, in_progress: InProgress, failures: int) -> Any:
         """Return the examples of an item, or their generator if it may run while they are
         enqueued."""
+        if type(item.value) is EpochEnd:
+            return (item.value,)
         in_progress.begin(item, failures)
         try:
-            examples = await self._job.call.examples_async(item)
-            if type(examples) is not tuple:
-                if self._job.streams:
-                    return examples  # the item stays in progress until the generator has ended
-                async with aclosing(examples):
-                    examples = tuple([example async for example in examples])
+            call = self._job.call
+            made = call.begin_async(item)
+            if type(made) is not AsyncGeneratorType:
+                examples = call.single_example(await made, item)
+            elif self._job.streams:
+                return made  # the item stays in progress until the generator has ended
+            else:
+                async with aclosing(made):
+                    examples = tuple([example async for example in made])
         except BaseException:
             in_progress.clear()
             raise
-        in_progress.clear()
+        in_progress.item = None  # `clear`, inlined for speed
         return examples
 
     async def _work_by_key(self, worker: WorkerGauge, owner: Call) -> None:
@@ -292,7 +298,7 @@ class TaskExecutor(Executor):
             inbox.release_place(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
             return False
-        as_made = isinstance(examples, AsyncGenerator)
+        as_made = type(examples) is AsyncGeneratorType
         worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
         # As for threads: a generator keeps its place until its last example is in the queue.
@@ -535,7 +541,7 @@ class _TaskSource:
                 await self._room.wait()
         finally:
             job.gauge.has_room()
-        job.is_room_awaited = False
+            job.is_room_awaited = False
 
     def _is_to_dismiss(self) -> bool:
         return self.is_for_workers and self._job.is_to_dismiss
@@ -552,6 +558,7 @@ class _TaskSource:
     def notify_room(self) -> None:
         if self._room is not None:
             self._room.set()
+            self._job.is_room_awaited = False  # until the reader finds that there is none
         if self._job.source_ended:
             self._wake_all()  # the reader may be inside the source for any time
 
@@ -569,6 +576,11 @@ class _TaskDelivery:
         self._enqueue_nowait = job.into.aio.enqueue_nowait
         self._records_prepared = job.records_prepared
         self._delivers_at_once = job.delivers_at_once
+        # Items of a pipeline without order, which others have left to a worker that waits for room
+        # in the queue. As with an order, they are bounded by what may be in flight. One attempt to
+        # enqueue that waits costs more than all else that is done for an item.
+        is_shared = job.delivers_at_once and not job.is_ordered
+        self._left: deque[Prepared] | None = deque() if is_shared else None
         self._blocked = 0  # workers that are in an enqueue, which nobody may overtake
         self._is_pause_due = False  # whether the worker has enqueued many items without a wait
 
@@ -599,6 +611,9 @@ class _TaskDelivery:
         ):
             return None
         due = job.item_prepared(prepared) if self._records_prepared else prepared
+        if due is not None and is_full and self._left is not None:
+            self._left.append(due)
+            return None
         if due is not None and not is_full:
             due = self._deliver_due(due, owner)
         return None if due is None else self._deliver_waiting(due, owner)
@@ -623,7 +638,7 @@ class _TaskDelivery:
                 return due
             except BaseException as error:
                 self._refuse(due, error, owner)
-            due = job.item_delivered(due)
+            due = job.item_delivered(due) or (self._left.popleft() if self._left else None)
         self._is_pause_due = due is not None
         return due
 
@@ -638,6 +653,8 @@ class _TaskDelivery:
                 await anyio.lowlevel.checkpoint()
             else:
                 due = await self._put(due, owner)
+                if self._left:
+                    due = self._left.popleft()  # there is no order, so nothing followed
             due = self._deliver_due(due, owner)
 
     async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
@@ -645,7 +662,7 @@ class _TaskDelivery:
         next."""
         try:
             examples = prepared.examples
-            if isinstance(examples, AsyncGenerator):
+            if type(examples) is AsyncGeneratorType:
                 async with aclosing(examples):
                     await self._put_as_made(prepared, examples, owner)
             else:
