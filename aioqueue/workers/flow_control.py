@@ -319,8 +319,8 @@ class RoundPace:
             self.is_pause_due = True
 
     def paused(self) -> None:
-        """Note that a round has passed."""
-        self._items, self._seconds = 0, 0.0
+        """Note that a round has passed, and that the worker which has paused takes an item."""
+        self._items, self._seconds = 1, 0.0
         self.is_pause_due, self._asked = False, perf_counter()
 
 

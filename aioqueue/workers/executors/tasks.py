@@ -403,14 +403,19 @@ class _TaskSource:
             NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source, or the cancellation of the task.
         """
-        item = self.take_nowait(owner) if worker is None else None
+        item = None
+        if worker is None:
+            item = self.take_nowait(owner)
+        else:
+            self._pace.asked(owner, self._job.count)
         return await self.take_waiting(owner, worker) if item is None else item
 
     async def take_waiting(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
         """Do the same, after `take_nowait` has returned ``None``."""
         job, waiters = self._job, self._waiters
-        stood_by = False
+        has_waited = stood_by = False
         while self._has_reader:
+            has_waited = True
             if job.source_ended:
                 raise job.nothing_more()
             # Before it waits: a worker that leaves must hold no item.
@@ -436,7 +441,7 @@ class _TaskSource:
                 if worker is not None:
                     job.gauge.source_waits.add(waiter.seconds, worker.weight)
                 return waiter.item
-        return await self._read(owner, worker)
+        return await self._read(owner, worker, own_first=not has_waited)
 
     def _note_woken(self, waiter: _Waiter) -> bool:
         """Note that a waiter runs again, or was cancelled; return whether it stands by."""
@@ -447,11 +452,16 @@ class _TaskSource:
         self._standby = None
         return True
 
-    async def _read(self, owner: Call, worker: WorkerGauge | None) -> Item:
-        """Read items for the workers that wait, and then one for the caller."""
+    async def _read(self, owner: Call, worker: WorkerGauge | None, *, own_first: bool) -> Item:
+        """Read items for the workers that wait, and then one for the caller.
+
+        Args:
+            owner: the call of the caller.
+            worker: its gauge, if it measures this turn.
+            own_first: whether the first item is the caller's. It has not waited: perhaps because
+                its function never does.
+        """
         job, pace = self._job, self._pace
-        # A pause is due: its function has not waited, so it continues by itself.
-        is_quick = pace.is_pause_due
         self._has_reader = True
         try:
             while True:
@@ -459,7 +469,7 @@ class _TaskSource:
                     await anyio.lowlevel.checkpoint()
                     pace.paused()
                 item = await self._next(owner)
-                waiter = None if is_quick else self._pop_waiter()
+                waiter = None if own_first else self._pop_waiter()
                 if waiter is None:
                     break
                 waiter.item, waiter.seconds = item, self._seconds_of_item
