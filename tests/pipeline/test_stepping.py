@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from aioqueue.inputs import Epoch, numbers
+from aioqueue.pipeline.nodes.stepping import RunLock
 from tests.kit.striking import interrupted_everywhere
 from tests.kit.worlds import spin_until
 
@@ -91,6 +92,21 @@ def test_the_turn_is_free_after_an_interrupt_anywhere(is_ready: bool) -> None:
         assert interrupted_everywhere(case) > 10
     finally:
         gc.enable()
+
+
+@pytest.mark.slow
+def test_the_turn_of_a_call_is_free_after_an_interrupt_anywhere() -> None:
+    def case() -> tuple[Callable[[], Any], Callable[[], None]]:
+        lock = RunLock()
+
+        def check() -> None:
+            assert lock.lock.acquire(blocking=False)
+            lock.wait_until_free()
+            lock.lock.release()
+
+        return partial(lock.turn, list), check
+
+    assert interrupted_everywhere(case) > 10
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no such signal here")

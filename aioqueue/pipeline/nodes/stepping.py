@@ -219,9 +219,12 @@ class RunLock:
         turn = object()
         try:
             call_with_lock(self.lock, self._begin, turn)
-            return call()
-        finally:
+            result = call()
             self.end(turn)
+        except BaseException:
+            self.end(turn)  # again, if a signal handler has raised in the call above
+            raise
+        return result
 
     def wait_until_free(self) -> None:
         """Wait until nobody has the turn. The calling thread holds the lock.
@@ -250,4 +253,6 @@ class RunLock:
     def _end(self, turn: object) -> None:
         if self._turn is turn:
             self._turn = None
-            self._is_free.notify()
+            # All of them: a signal handler may raise in the one that is woken, before it takes the
+            # turn, and no one would wake the others.
+            self._is_free.notify_all()
