@@ -114,14 +114,14 @@ class ItemCall:
             An async generator that makes its examples, or an awaitable; pass what that returns to
             `single_example`.
         """
-        made = self._made(item) if self._takes_rng else self._call(item.value)
+        made = self._made(item) if self.takes_rng else self.call(item.value)
         return self._many_async(made) if type(made) is AsyncGeneratorType else made
 
     def single_example(self, made: Any, item: Item) -> tuple[Any, ...]:
         """Return what a coroutine function has returned as the examples of its item."""
         if made is None:
             return self._none()
-        return (made if type(made) in FIXED else copy_if_shared(made, item.value),)
+        return (made if type(made) in _IMMUTABLE else copy_if_shared(made, item.value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""
