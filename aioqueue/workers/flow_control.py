@@ -312,8 +312,8 @@ class RoundPace:
 
     def __init__(self) -> None:
         self.is_pause_due: bool = False
-        self._items = 0  # the items since the latest pause that may have come without a round
-        self._seconds = 0.0  # the seconds that these took
+        self._items = 0  # the items since the latest pause
+        self._seconds = 0.0  # the seconds of those that may have come without a round in between
         self._latest: object = None  # the worker that has asked for an item last
         self._asked = 0.0  # when it did
 
@@ -325,17 +325,19 @@ class RoundPace:
             workers: the number of workers.
         """
         if worker is self._latest:
-            self.count(workers)  # no other one has asked since: perhaps no round has passed
+            self.dealt(workers)  # no other one has asked since: perhaps no round has passed
         else:
+            # It runs again after a wait. If all wait, no pause is needed, however many they are.
+            self._items += 1
             self._latest, self._asked = worker, perf_counter()
 
-    def count(self, workers: int) -> None:
-        """Count an item since which perhaps no round has passed."""
+    def dealt(self, workers: int) -> None:
+        """Note that a worker gets an item, and perhaps no round has passed since the last one."""
         now = perf_counter()
         self._seconds += now - self._asked
         self._asked = now
         self._items = items = self._items + 1
-        if items >= _MOST_PER_ROUND or items >= 2 * workers or self._seconds > _SLICE_SECONDS:
+        if items > _MOST_PER_ROUND or items > 2 * workers or self._seconds > _SLICE_SECONDS:
             self.is_pause_due = True
 
     def paused(self) -> None:

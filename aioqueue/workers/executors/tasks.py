@@ -475,7 +475,7 @@ class _TaskSource:
                 waiter.item, waiter.seconds = item, self._seconds_of_item
                 self._unbegun += 1
                 waiter.woken.set()
-                pace.count(job.count)
+                pace.dealt(job.count)
             while self._unbegun:
                 await anyio.lowlevel.checkpoint()  # their items come first
         finally:
