@@ -341,22 +341,23 @@ class _TaskSource:
 
     **Pauses.** If neither the source, the function nor the queue ever waits, a worker comes back
     for its next item in the same round, and the program's other tasks do not run. So after some
-    items (`RoundPace`), it lets a round pass as the reader: then the other
-    workers wait, too, and cannot use up a round one after another. Behind the pause, it continues
-    by itself: workers that wait are of no use to a function that never waits. But it may wait now.
-    So one of the others stands by: it is woken for the next round, and deals if nobody reads then.
+    items (`RoundPace`), it lets a round pass as the reader: the other workers have to wait, too,
+    and cannot use up a round one after another. Then it continues by itself, because other workers
+    are of no use to a function that never waits. But perhaps its function waits now, and nobody
+    reads for them. So it wakes one of them as its successor for the next round, who reads then if
+    nobody else does.
 
-    **Order.** Functions begin in the order of their items. A reader that has dealt items begins its
-    own only after those.
+    **Order.** Functions begin in the order of their items: a reader that has dealt some begins its
+    own only when the others have begun theirs. (trio runs the tasks of a round in any order.)
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.is_for_workers = True  # workers read it themselves, and may be dismissed
         self._has_reader = False
-        # If any wait, there is a reader, or one of them was woken and stands by.
+        # If any wait, there is a reader, or one of them was woken as the successor.
         self._waiters: deque[_Waiter] = deque()
-        self._standby: _Waiter | None = None
+        self._successor: _Waiter | None = None
         self._seconds_of_item = 0.0  # how long the source took for the last one, if measured
         self._unbegun = 0  # workers that were given an item, and have not run since
         self._room: anyio.Event | None = None
@@ -413,7 +414,7 @@ class _TaskSource:
     async def take_waiting(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
         """Do the same, after `take_nowait` has returned ``None``."""
         job, waiters = self._job, self._waiters
-        has_waited = stood_by = False
+        has_waited = was_successor = False
         while self._has_reader:
             has_waited = True
             if job.source_ended:
@@ -422,7 +423,7 @@ class _TaskSource:
             if job.roster.surplus and self.is_for_workers:
                 job.dismiss()
             waiter = _Waiter()
-            if stood_by:
+            if was_successor:
                 waiters.appendleft(waiter)  # it was first, and got nothing
             else:
                 waiters.append(waiter)
@@ -434,9 +435,9 @@ class _TaskSource:
                 waiter.is_withdrawn = True
                 self._note_woken(waiter)
                 if not self._has_reader:
-                    self._call_standby()
+                    self._wake_successor()
                 raise
-            stood_by = self._note_woken(waiter)
+            was_successor = self._note_woken(waiter)
             if waiter.item is not None:
                 if worker is not None:
                     job.gauge.source_waits.add(waiter.seconds, worker.weight)
@@ -444,12 +445,12 @@ class _TaskSource:
         return await self._read(owner, worker, own_first=not has_waited)
 
     def _note_woken(self, waiter: _Waiter) -> bool:
-        """Note that a waiter runs again, or was cancelled; return whether it stands by."""
+        """Note that a waiter runs again, or was cancelled; return whether it was the successor."""
         if waiter.item is not None:
             self._unbegun -= 1
-        if waiter is not self._standby:
+        if waiter is not self._successor:
             return False
-        self._standby = None
+        self._successor = None
         return True
 
     async def _read(self, owner: Call, worker: WorkerGauge | None, *, own_first: bool) -> Item:
@@ -512,12 +513,12 @@ class _TaskSource:
         if self._job.source_ended:
             self._wake_all()
         elif self._waiters:
-            self._call_standby()
+            self._wake_successor()
 
-    def _call_standby(self) -> None:
-        """Wake the worker that has waited longest, unless another one stands by already."""
-        if self._standby is None:
-            self._standby = waiter = self._pop_waiter()
+    def _wake_successor(self) -> None:
+        """Wake the worker that has waited longest, unless it was done already."""
+        if self._successor is None:
+            self._successor = waiter = self._pop_waiter()
             if waiter is not None:
                 waiter.woken.set()
 
