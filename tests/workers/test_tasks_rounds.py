@@ -280,11 +280,20 @@ class TestPace:
         pace, me = RoundPace(), object()
         for _ in range(64):
             pace.asked(me, 1000)
-        assert not pace.is_pause_due
+            assert not pace.is_pause_due
         pace.asked(me, 1000)
         assert pace.is_pause_due
+
+    def test_a_pause_begins_anew(self, clock: list[float]) -> None:
+        pace, me = RoundPace(), object()
+        for _ in range(65):
+            pace.asked(me, 1000)
         pace.paused()
-        assert not pace.is_pause_due
+        for _ in range(63):
+            pace.asked(me, 1000)
+            assert not pace.is_pause_due
+        pace.asked(me, 1000)
+        assert pace.is_pause_due
 
     def test_after_each_item_that_takes_long(self, clock: list[float]) -> None:
         pace, me = RoundPace(), object()

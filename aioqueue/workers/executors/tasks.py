@@ -432,10 +432,7 @@ class _TaskSource:
             except BaseException:
                 # The job ends with this worker, so an item that it was given stays counted as in
                 # flight. But until then the others must not wait for this one.
-                waiter.is_withdrawn = True
-                self._note_woken(waiter)
-                if not self._has_reader:
-                    self._wake_successor()
+                self._withdraw(waiter)
                 raise
             was_successor = self._note_woken(waiter)
             if waiter.item is not None:
@@ -443,6 +440,12 @@ class _TaskSource:
                     job.gauge.source_waits.add(waiter.seconds, worker.weight)
                 return waiter.item
         return await self._read(owner, worker, own_first=not has_waited)
+
+    def _withdraw(self, waiter: _Waiter) -> None:
+        waiter.is_withdrawn = True
+        self._note_woken(waiter)
+        if not self._has_reader:
+            self._wake_successor()
 
     def _note_woken(self, waiter: _Waiter) -> bool:
         """Note that a waiter runs again, or was cancelled; return whether it was the successor."""
