@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from aioqueue.workers.flow_control import ReadPace
 
 QUICK = 1e-6

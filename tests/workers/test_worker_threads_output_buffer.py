@@ -82,11 +82,12 @@ class BufferSetup:
         return [self.queue.dequeue_nowait()[1] for _ in range(n)]
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["plain", "prepared"])
+@pytest.fixture(params=[False, True], ids=["plain", "prepared"])
 def as_prepared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BufferSetup, "as_prepared", request.param)
 
 
+@pytest.mark.usefixtures("as_prepared")
 class TestWhatIsTogether:
     def test_as_many_as_pay(self) -> None:
         setup = BufferSetup()
@@ -146,6 +147,7 @@ class TestWhatIsTogether:
         assert setup.out(4) == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("as_prepared")
 class TestSleepers:
     def test_is_given_what_is_there(self) -> None:
         setup = BufferSetup()
@@ -228,6 +230,7 @@ class TestSleepers:
         assert setup.queue.size() == 2
 
 
+@pytest.mark.usefixtures("as_prepared")
 class TestAWorkerThatEnds:
     def test_has_all_enqueued(self) -> None:
         setup = BufferSetup()

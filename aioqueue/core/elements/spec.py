@@ -212,11 +212,26 @@ class ElementSpec:
         self._tuple_length = -1 if self.names else len(listed)
         takes = [c.convert_copy if self.rows_private else c.convert for c in self.components]
         self._take = takes[0]
-        self._take_each: Callable[[Sequence[Any]], Row] = make_function(
-            "values",
-            "return " + "".join(f"take{i}(values[{i}]), " for i in range(len(takes))),
-            **{f"take{i}": take for i, take in enumerate(takes)},
-        )
+        self._take_each: Callable[[Sequence[Any]], Row] = self._row_maker(takes)
+
+    def _row_maker(self, takes: Sequence[Callable[[Any], Any]]) -> Callable[[Sequence[Any]], Row]:
+        """Return the function that converts the values of a row, by a function for each.
+
+        Usual values need no conversion. The call to find that out would cost more than the test.
+        """
+        values = [f"v{i}" for i in range(len(takes))]
+        names: dict[str, Any] = dict(zip((f"take{v}" for v in values), takes, strict=True))
+        parts = []
+        for component, value in zip(self.components, values, strict=True):
+            test, of_test = component.needs_no_conversion(value)
+            if self.rows_private or test == "False":
+                parts.append(f"take{value}({value}), ")
+            else:
+                parts.append(f"{value} if {test} else take{value}({value}), ")
+                names |= of_test
+        lines = (f"{', '.join(values)}, = values", f"return {''.join(parts)}")
+        row_of: Callable[[Sequence[Any]], Row] = make_function("values", *lines, **names)
+        return row_of
 
     def __repr__(self) -> str:
         return ", ".join(

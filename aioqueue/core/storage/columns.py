@@ -81,8 +81,13 @@ class RowReader:
 
 def row_writer(n: int) -> Callable[[Columns, int, Row], object]:
     """Return a function that writes a row of n values to an index of columns."""
-    lines = [f"columns[{i}][index] = row[{i}]" for i in range(n)]
-    write: Callable[[Columns, int, Row], object] = make_function("columns, index, row", *lines)
+    columns, values = ([f"{name}{i}" for i in range(n)] for name in ("column", "value"))
+    write: Callable[[Columns, int, Row], object] = make_function(
+        "columns, index, row",
+        f"{', '.join(columns)}, = columns",
+        f"{', '.join(values)}, = row",
+        *(f"{column}[index] = {value}" for column, value in zip(columns, values, strict=True)),
+    )
     return write
 
 

@@ -149,62 +149,63 @@ class ThreadExecutor(Executor):
         """
         job, call, take, ahead = self._job, self._job.call, self._source.take, self._source.ahead
         gauge, roster, deliver_single = job.gauge, job.roster, self._delivery.deliver_single
-        examples_of = self._examples
+        take_ahead, now = ahead.popleft, perf_counter
+        # Otherwise `ItemCall.examples`, or what stands for it, makes the call.
         is_direct = self._is_here and not call.takes_rng
-        complete_types = call.complete_types
+        has_ends, complete_types = job.by_item, call.complete_types
         seconds = inf
+        in_progress.failures = 0
         while not gauge.is_on:
             # Without a lock: `popleft` is atomic, so each item goes to one worker. A worker that
             # has to leave must not take this way: `take` dismisses it.
-            if ahead and not (job.is_halted or roster.surplus):
+            if ahead and not job.is_halted and not roster.surplus:
                 try:
-                    item = ahead.popleft()
+                    item = take_ahead()
                 except IndexError:  # other workers were faster
                     item = take(None, seconds)
             else:
                 item = take(None, seconds)
             value = item[1]
-            # As `InProgress.begin`.
-            in_progress.failures, in_progress.began = 0, perf_counter()
+            in_progress.began = now()  # as `InProgress.begin`
             in_progress.item = item
-            is_example = False
+            is_end = has_ends and type(value) is EpochEnd
             try:
-                if is_direct and type(value) is not EpochEnd:  # as `ItemCall.examples`
+                if is_direct and not is_end:
                     made = call.call(value)
-                    if type(made) in complete_types:
-                        is_example = True
-                    else:
+                    is_example = type(made) in complete_types
+                    if not is_example:
                         results = [made]
                         del made  # an example must have only one owner, or it would be copied
                         made = call.examples_in(results, value)
                 else:
-                    made = examples_of(item)
-                if not is_example and type(made) is not tuple and not self._streams:
-                    made = tuple(made)  # see `_prepare`
+                    made, is_example = self._examples(item), False
+                if not is_example:
+                    if type(made) is not tuple:
+                        if not self._streams:
+                            made = tuple(made)  # see `_prepare`
+                    elif len(made) == 1 and not is_end:
+                        (made,), is_example = made, True
             except BaseException as raised:
                 in_progress.item = None
                 # Give the exception's result no name here: its traceback refers to this frame.
                 delay = job.item_failed(item, raised, 1)
             else:
                 if not ahead:  # then this worker may read next, and needs the measure
-                    seconds = perf_counter() - in_progress.began
+                    seconds = now() - in_progress.began
                 if is_example:
                     in_progress.item = None
                     deliver_single(item, made, tally)
-                elif type(made) is tuple and len(made) == 1 and type(made[0]) is not EpochEnd:
+                elif type(made) is tuple:
                     in_progress.item = None
-                    (made,) = made
-                    deliver_single(item, made, tally)
-                else:
-                    if type(made) is tuple:
-                        in_progress.item = None
+                    self._delivery.deliver(Prepared(item, made))
+                else:  # a generator, which works only in the delivery
                     self._deliver(Prepared(item, made), in_progress)
-                    if type(made) is not tuple:  # a generator has worked only in the delivery
-                        seconds = perf_counter() - in_progress.began
+                    seconds = now() - in_progress.began
                 # Keep nothing of the item while waiting for the next one.
                 del item, value, made
                 continue
             prepared, seconds = self._prepare_again(item, in_progress, 1, delay)
+            in_progress.failures = 0
             self._deliver(prepared, in_progress)
             del item, value, prepared
 
