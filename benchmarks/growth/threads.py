@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.growth.rows import Run, instructions
 
-SIZES = (2_000, 4_000, 8_000)
+SIZES = (4_000, 6_000, 12_000)
 AT_MOST = 33_000
 
 
@@ -42,18 +42,22 @@ def _into_queue(source: Callable[[int], Iterable[Any]], ordered: bool, items: in
     return run
 
 
-for _ordered, _how in ((True, "in order"), (False, "as they come")):
-    for _workers in (2, 8):
-        instructions(
-            f"an item of a pipeline on {_workers} threads, {_how}",
-            SIZES,
-            partial(_pipeline, _workers, _ordered),
-            at_most=AT_MOST,
-        )
-    for _source, _what in ((range, "a range"), (lambda items: iter(range(items)), "an iterator")):
-        instructions(
-            f"an item of {_what} prepared into a queue on 2 threads, {_how}",
-            SIZES,
-            partial(_into_queue, _source, _ordered),
-            at_most=AT_MOST,
-        )
+for _workers, _ordered in ((2, True), (8, True), (8, False)):
+    _how = "in order" if _ordered else "as they come"
+    instructions(
+        f"an item of a pipeline on {_workers} threads, {_how}",
+        SIZES,
+        partial(_pipeline, _workers, _ordered),
+        at_most=AT_MOST,
+    )
+for _source, _what, _ordered in (
+    (range, "a range", False),
+    (lambda items: iter(range(items)), "an iterator", True),
+):
+    _how = "in order" if _ordered else "as they come"
+    instructions(
+        f"an item of {_what} prepared into a queue on 2 threads, {_how}",
+        SIZES,
+        partial(_into_queue, _source, _ordered),
+        at_most=AT_MOST,
+    )

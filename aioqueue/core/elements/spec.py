@@ -212,25 +212,35 @@ class ElementSpec:
         self._tuple_length = -1 if self.names else len(listed)
         takes = [c.convert_copy if self.rows_private else c.convert for c in self.components]
         self._take = takes[0]
-        self._take_each: Callable[[Sequence[Any]], Row] = self._row_maker(takes)
+        self._take_each: Callable[[Sequence[Any]], Row] = make_function(
+            "values",
+            "return " + "".join(f"take{i}(values[{i}]), " for i in range(len(takes))),
+            **{f"take{i}": take for i, take in enumerate(takes)},
+        )
 
-    def _row_maker(self, takes: Sequence[Callable[[Any], Any]]) -> Callable[[Sequence[Any]], Row]:
-        """Return the function that converts the values of a row, by a function for each.
+    def row_maker(self) -> Callable[[Any], Row]:
+        """Return a function that does what `row` does, but faster with usual elements.
 
-        Usual values need no conversion. The call to find that out would cost more than the test.
+        Those are tuples of values that need no conversion. To find that out by a call for each
+        value would cost more than the rest.
         """
-        values = [f"v{i}" for i in range(len(takes))]
-        names: dict[str, Any] = dict(zip((f"take{v}" for v in values), takes, strict=True))
-        parts = []
-        for component, value in zip(self.components, values, strict=True):
-            test, of_test = component.needs_no_conversion(value)
-            if self.rows_private or test == "False":
-                parts.append(f"take{value}({value}), ")
-            else:
-                parts.append(f"{value} if {test} else take{value}({value}), ")
-                names |= of_test
-        lines = (f"{', '.join(values)}, = values", f"return {''.join(parts)}")
-        row_of: Callable[[Sequence[Any]], Row] = make_function("values", *lines, **names)
+        tests, names = [], {"row": self.row}
+        for i, component in enumerate(self.components):
+            test, of_test = component.needs_no_conversion(f"v{i}")
+            tests.append(f"({test})")
+            names |= of_test
+        if self.rows_private or self._tuple_length < 2 or "(False)" in tests:
+            return self.row
+        values = ", ".join(f"v{i}" for i in range(len(tests)))
+        row_of: Callable[[Any], Row] = make_function(
+            "element",
+            f"if type(element) is tuple and len(element) == {self._tuple_length}:",
+            f"  {values} = element",
+            f"  if {' and '.join(tests)}:",
+            "    return element",
+            "return row(element)",
+            **names,
+        )
         return row_of
 
     def __repr__(self) -> str:

@@ -21,7 +21,6 @@ from aioqueue.base.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
 from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
-from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
@@ -63,12 +62,17 @@ class ThreadSource:
         may_read_ahead = job.feed.is_in_memory and job.window.limit_bytes is None
         self.pace: ReadPace | None = ReadPace() if may_read_ahead else None
         self._pace = self.pace
-        self.ahead: deque[Item] = deque()  # items that were read, for any worker
-        job.window.ahead = self.ahead
+        self._ahead: deque[Item] = deque()  # items that were read, for any worker
+        job.window.ahead = self._ahead
         self._seconds_each = 0.0  # the seconds to read one of these
         self._read = 0  # the number of items so far
         self._next_watch = 1  # the next number at which calls are watched for draws
         self._watch_draws = job.call.watch_draws
+
+    @property
+    def ahead(self) -> deque[Item]:
+        """The items that were read and belong to no worker yet. Any worker may take the first."""
+        return self._ahead
 
     def enqueue_ops(self) -> list[EnqueueOp]:
         """Return the ops that are needed besides the readers."""
@@ -85,7 +89,7 @@ class ThreadSource:
             NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source.
         """
-        job, ahead, window = self._job, self.ahead, self._window
+        job, ahead, window = self._job, self._ahead, self._window
         while True:
             with self._read_lock:
                 # While this worker waited for the lock, the one that held it may have read ahead.
@@ -124,7 +128,7 @@ class ThreadSource:
         if job.roster.surplus and self.is_for_workers:
             job.dismiss()
         try:
-            return self.ahead.popleft()
+            return self._ahead.popleft()
         except IndexError:
             return None  # other workers were faster
 
@@ -179,7 +183,7 @@ class ThreadSource:
             self._items = _raising(error)
         self._uncount(n - len(read))
         self._seconds_each = (perf_counter() - began) / len(read)
-        self.ahead.extend(read)
+        self._ahead.extend(read)
 
     def _uncount(self, n: int) -> None:
         """Uncount items that were let in, but did not come. The caller has the turn, and no one
@@ -251,7 +255,7 @@ class ThreadSource:
         dropped = 0
         with suppress(IndexError):
             while True:
-                self.ahead.popleft()
+                self._ahead.popleft()
                 dropped += 1
         if dropped:
             self._window.ahead = range(dropped)
@@ -371,11 +375,7 @@ class SimpleDelivery(ThreadDelivery):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        into: Any = job.into.sync
-        # The two steps of `enqueue` when nobody has to wait, unless a subclass has its own.
-        is_ours = type(into).enqueue is BlockingMethods.enqueue and "enqueue" not in vars(into)
-        self._to_row = into._to_row if is_ours else None
-        self._try_enqueue = into._try_enqueue if is_ours else _never
+        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, _never)
         self._by_item = job.by_item
 
     @property
@@ -445,7 +445,7 @@ class OrderedDelivery(SimpleDelivery):
             at = self._next
             while (one := held.pop(at, None)) is not None:
                 self._next = at = at + 1
-                if type(one) is not tuple:
+                if isinstance(one, Prepared):
                     self._put(one)
                 elif tally is not None:
                     SimpleDelivery.deliver_single(self, one[0], one[1], tally)
