@@ -12,7 +12,14 @@ import threading
 from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
-from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
+from aioqueue import (
+    AsyncQueue,
+    ItemTimeoutError,
+    OutOfRangeError,
+    QueueClosedError,
+    QueueFull,
+    sync,
+)
 from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import Classification, as_failure, cause_of, classify, is_fatal
 from aioqueue.core.storage.sized import size_of
@@ -637,8 +644,8 @@ class Job:
             return False
         try:
             enqueue_nowait((epoch, number, index, examples, None))
-        except Exception:
-            return False  # full, or closed: the caller finds out when it enqueues as usual
+        except (QueueFull, QueueClosedError):
+            return False  # the caller finds out which, as it enqueues in the usual way
         prepared.count = len(examples)
         lock = self.lock
         try:  # as `synchronized`, inlined for speed

@@ -318,16 +318,14 @@ class _Waiter:
         woken: set when it has an item, or when it is to try again.
         item: its item; ``None`` without one.
         seconds: how long the source took for the item, if that is measured.
-        is_withdrawn: whether it was cancelled, and waits no longer.
     """
 
-    __slots__ = ("is_withdrawn", "item", "seconds", "woken")
+    __slots__ = ("item", "seconds", "woken")
 
     def __init__(self) -> None:
         self.woken: anyio.Event = anyio.Event()
         self.item: Item | None = None
         self.seconds = 0.0
-        self.is_withdrawn = False
 
 
 class _TaskSource:
@@ -427,34 +425,18 @@ class _TaskSource:
                 waiters.appendleft(waiter)  # it was first, and got nothing
             else:
                 waiters.append(waiter)
-            try:
-                await waiter.woken.wait()
-            except BaseException:
-                # The job ends with this worker, so an item that it was given stays counted as in
-                # flight. But until then the others must not wait for this one.
-                self._withdraw(waiter)
-                raise
-            was_successor = self._note_woken(waiter)
+            # A cancelled worker ends the job in this very step (`Job.leave`), and the others with
+            # it. So nothing has to be put right here, even if it has an item.
+            await waiter.woken.wait()
+            was_successor = waiter is self._successor
+            if was_successor:
+                self._successor = None
             if waiter.item is not None:
+                self._unbegun -= 1
                 if worker is not None:
                     job.gauge.source_waits.add(waiter.seconds, worker.weight)
                 return waiter.item
         return await self._read(owner, worker, own_first=not has_waited)
-
-    def _withdraw(self, waiter: _Waiter) -> None:
-        waiter.is_withdrawn = True
-        self._note_woken(waiter)
-        if not self._has_reader:
-            self._wake_successor()
-
-    def _note_woken(self, waiter: _Waiter) -> bool:
-        """Note that a waiter runs again, or was cancelled; return whether it was the successor."""
-        if waiter.item is not None:
-            self._unbegun -= 1
-        if waiter is not self._successor:
-            return False
-        self._successor = None
-        return True
 
     async def _read(self, owner: Call, worker: WorkerGauge | None, *, own_first: bool) -> Item:
         """Read items for the workers that wait, and then one for the caller.
@@ -473,9 +455,9 @@ class _TaskSource:
                     await anyio.lowlevel.checkpoint()
                     pace.paused()
                 item = await self._next(owner)
-                waiter = None if own_first else self._pop_waiter()
-                if waiter is None:
+                if own_first or not self._waiters:
                     break
+                waiter = self._waiters.popleft()
                 waiter.item, waiter.seconds = item, self._seconds_of_item
                 self._unbegun += 1
                 waiter.woken.set()
@@ -515,23 +497,9 @@ class _TaskSource:
         self._has_reader = False
         if self._job.source_ended:
             self._wake_all()
-        elif self._waiters:
-            self._wake_successor()
-
-    def _wake_successor(self) -> None:
-        """Wake the worker that has waited longest, unless it was done already."""
-        if self._successor is None:
-            self._successor = waiter = self._pop_waiter()
-            if waiter is not None:
-                waiter.woken.set()
-
-    def _pop_waiter(self) -> _Waiter | None:
-        waiters = self._waiters
-        while waiters:
-            waiter = waiters.popleft()
-            if not waiter.is_withdrawn:
-                return waiter
-        return None
+        elif self._waiters and self._successor is None:  # otherwise one was woken already
+            self._successor = self._waiters.popleft()
+            self._successor.woken.set()
 
     def _wake_all(self) -> None:
         """Wake all workers that wait, so that each finds out what to do."""
@@ -572,7 +540,8 @@ class _TaskSource:
     def notify_room(self) -> None:
         if self._room is not None:
             self._room.set()
-            self._job.is_room_awaited = False  # until the reader finds that there is none
+            # Until the reader has looked: not every item that leaves meanwhile has to call this.
+            self._job.is_room_awaited = False
         if self._job.source_ended:
             self._wake_all()  # the reader may be inside the source for any time
 
