@@ -73,6 +73,12 @@ class StageInput(BaseSource[Any]):
             return False
         return node.source.is_addressed and node.source.source._is_in_memory
 
+    @property
+    def _never_waits(self) -> bool:
+        # Only then `_aentries` takes the same way as `entries`.
+        node = self._node
+        return isinstance(node, SourceNode) and node.source.is_addressed and not self.blocking
+
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one. Any thread may call it."""
         self._wanted = max(self._wanted, epoch)

@@ -12,12 +12,19 @@ import threading
 from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
-from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
+from aioqueue import (
+    AsyncQueue,
+    ItemTimeoutError,
+    OutOfRangeError,
+    QueueClosedError,
+    QueueFull,
+    sync,
+)
 from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import Classification, as_failure, cause_of, classify, is_fatal
 from aioqueue.core.storage.sized import size_of
 from aioqueue.errors import add_note, describe_exception
-from aioqueue.items.item import EpochEnd, Item, Prepared
+from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
 from aioqueue.items.reordering import Reordering
 from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.system.locks import release_if_held, synchronized
@@ -134,6 +141,10 @@ class Job:
         self._fit = fit
         # Whether a result must be registered before it is enqueued.
         self.records_prepared: bool = ordered or is_counted or by_item
+        # Whether nothing else is to be done for most items when they are delivered.
+        self.delivers_at_once: bool = by_item and not (
+            is_counted or fit is not None or feed.leases is not None
+        )
         # Whether examples of a generator may be enqueued before the last one is made. Not if the
         # item may be retried, because some examples would come twice; and not if their size must be
         # known first.
@@ -586,18 +597,77 @@ class Job:
             The same item, if the caller is to enqueue it now. If the order is kept, another worker
             may have to do so, after the items before it.
         """
-        if self.window.limit_bytes is not None and not prepared.size:
+        is_counted = self.window.limit_bytes is not None
+        if is_counted and not prepared.size:
             prepared.size = size_of(prepared.examples)
         if self.by_item:
             self.pack_whole(prepared)
-        return self._record_prepared(prepared)
+        if is_counted:
+            self._record_size(prepared)
+        if not self.is_ordered:
+            return prepared
+        lock = self.lock
+        try:  # as `synchronized`, inlined for speed
+            lock.acquire()
+            due = self._order.add(prepared.item.number, prepared)
+            lock.release()
+        except BaseException:
+            release_if_held(lock)
+            raise
+        return due
+
+    def deliver_at_once(
+        self, prepared: Prepared, enqueue_nowait: Callable[[Delivered], None]
+    ) -> bool:
+        """Deliver an item as a whole, if it is the next one and the queue has room for it.
+
+        It is the same as `item_prepared`, the enqueue and `item_delivered`, for the usual item, in
+        one step and with one lock. Only for workers that are tasks of one loop, and for jobs that
+        `delivers_at_once`.
+
+        Args:
+            prepared: the item, whose examples were all made.
+            enqueue_nowait: enqueues it.
+
+        Returns:
+            Whether that was done. If not, nothing has happened.
+        """
+        order = self._order
+        number, value, epoch, index = prepared.item
+        examples = prepared.examples
+        if (
+            prepared.failures
+            or prepared.is_skipped
+            or type(value) is EpochEnd
+            or (self.is_ordered and not order.is_only(number))
+        ):
+            return False
+        try:
+            enqueue_nowait((epoch, number, index, examples, None))
+        except (QueueFull, QueueClosedError):
+            return False  # the caller finds out which, as it enqueues in the usual way
+        prepared.count = len(examples)
+        lock = self.lock
+        try:  # as `synchronized`, inlined for speed
+            lock.acquire()
+            if self.is_ordered:
+                order.skip()
+            self.window.leave(1)
+            self.progress.item_delivered(prepared)
+            if self.is_room_awaited or self.source_ended:
+                self._notify_room()
+            lock.release()
+        except BaseException:
+            release_if_held(lock)
+            raise
+        return True
 
     def pack_whole(self, prepared: Prepared) -> None:
         """Convert an item to the form in which whole items are delivered."""
         if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
             self._make_fit(prepared, self._fit)
         number, value, epoch, index = prepared.item
-        if prepared.failures or prepared.is_skipped or isinstance(value, EpochEnd):
+        if prepared.failures or prepared.is_skipped or type(value) is EpochEnd:
             prepared.pack()
         else:  # the same, inlined for speed
             examples = prepared.examples
@@ -616,14 +686,10 @@ class Job:
             self.refused(prepared, failure)
 
     @synchronized
-    def _record_prepared(self, prepared: Prepared) -> Prepared | None:
-        window = self.window
+    def _record_size(self, prepared: Prepared) -> None:
         # Until the first size is known, only one item per worker was let in.
-        if window.limit_bytes is not None and window.mark_ready(prepared.size):
+        if self.window.mark_ready(prepared.size):
             self._notify_room()
-        if not self.is_ordered:
-            return prepared
-        return self._order.add(prepared.item.number, prepared)
 
     @synchronized
     def waiting_in_order(self) -> int:
@@ -652,7 +718,8 @@ class Job:
             lock.acquire()
             self.window.release(prepared.size)
             self.progress.item_delivered(prepared)
-            self._notify_room_if_awaited()
+            if self.is_room_awaited or self.source_ended:
+                self._notify_room()
             following = self._order.following() if self.is_ordered else None
             lock.release()
         except BaseException:
