@@ -35,7 +35,7 @@ from aioqueue.telemetry.explain.registry import (
     known_waits,
 )
 from aioqueue.telemetry.explain.stacks import stack_of
-from aioqueue.telemetry.explain.wait_graph import culprits_of, hints_of
+from aioqueue.telemetry.explain.wait_graph import culprits_of, split_hints
 from aioqueue.worlds.waker import Owner
 
 
@@ -75,14 +75,17 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
         could_fill = _could_anybody_fill(queues, waits, frames)
     workers = [worker for stage in stages for worker in stage.workers]
     belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
+    culprits, hints = culprits_of(queues, stages, waits), ()
+    if could_fill:
+        culprits, hints = split_hints(culprits, queues)
     return Explanation(
-        culprits_of(queues, stages, waits, could_fill=could_fill),
+        culprits,
         queues,
         stages,
         tuple(one.explained(belonging) for one in coordinators),
         os.getpid(),
         waits,
-        hints_of(queues, stages, waits) if could_fill else (),
+        hints,
     )
 
 
