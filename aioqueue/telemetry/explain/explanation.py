@@ -2,14 +2,18 @@
 
 They describe one moment, and render themselves as text. `aioqueue.telemetry.explain.wait_graph`
 fills them. Names are for people; ``key`` identifies a thing whose name is not unique.
+
+The records name everything, however many callers wait. The text is for people: of those that wait
+alike it shows the three longest waits and counts the others, so its length has a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nlargest
 from types import FrameType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from aioqueue.base.display_text import in_safe_lines, on_one_line
 from aioqueue.base.public_names import public
@@ -72,6 +76,15 @@ class ExplainedCaller(_SingleLineTexts):
     is_granted: bool
     stack: Stack
     key: int = field(repr=False, compare=False)
+
+    def lines(self) -> Iterator[str]:
+        """Yield lines that say for what it waits, and where."""
+        what = "to put in" if self.side == "enqueue" else "for"
+        waits = "was served but has not run" if self.is_granted else "waits"
+        yield (
+            f"{self.name} {waits} {what} {counted(self.elements, 'element')},"
+            f" for {format_seconds(self.seconds)}{format_stack(self.stack, '    ')}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +156,7 @@ class ExplainedQueue(_SingleLineTexts):
             f"{self.kind} '{self.name}': {self.fill}{state}{least},"
             f" {self.enqueued} in, {self.dequeued} out"
         )
-        for caller in self.callers:
-            what = "to put in" if caller.side == "enqueue" else "for"
-            waits = "was served but has not run" if caller.is_granted else "waits"
-            yield (
-                f"  {caller.name} {waits} {what} {counted(caller.elements, 'element')},"
-                f" for {format_seconds(caller.seconds)}{format_stack(caller.stack, '      ')}"
-            )
+        yield from indented(_folded(self.callers, _alike_caller, _caller_seconds), "  ")
         if not self.callers and self.last_end is not None:
             yield f"  the last runner that filled it has ended: {self.last_end}"
 
@@ -218,9 +225,9 @@ class ExplainedWorker(_SingleLineTexts):
             words += " waits for the source"
         return words + (f": {self.note}" if self.note else "")
 
-    def lines(self, indent: str = "    ") -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Yield lines that say what it does, and where."""
-        yield f"{self.name}{self.doing}{format_stack(self.stack, indent)}"
+        yield f"{self.name}{self.doing}{format_stack(self.stack, '    ')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +274,11 @@ class ExplainedStage(_SingleLineTexts):
         yield f"{self.name}{source} into '{self.into}'{flight}"
         for note in self.notes:
             yield f"  {note}"
-        ended = [worker for worker in self.workers if worker.state == "ended" and not worker.note]
-        for worker in self.workers:
-            if worker not in ended:
-                for line in worker.lines("      "):
-                    yield f"  {line}"
+        shown = [worker for worker in self.workers if worker.state != "ended" or worker.note]
+        yield from indented(_folded(shown, _alike_worker, _item_seconds), "  ")
+        ended = len(self.workers) - len(shown)
         if ended:
-            yield f"  {counted(len(ended), 'worker')} ended"
+            yield f"  {counted(ended, 'worker')} ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +308,8 @@ class ExplainedCoordinator:
                 f", stop requested by {self.stopped_by} {format_seconds(self.stopped_seconds)} ago"
             )
         yield f"{self.state}, {failures}{stop}"
-        for failure in self.failures:
-            yield f"  {failure}"
-        for worker in self.workers:
-            for line in worker.lines("      "):
-                yield f"  {line}"
+        yield from indented(_folded(self.failures, str), "  ")
+        yield from indented(_folded(self.workers, _alike_worker, _item_seconds), "  ")
 
 
 @public("aioqueue")
@@ -338,8 +340,8 @@ class Culprit:
     def lines(self) -> Iterator[str]:
         """Yield lines with the sentence and the path."""
         yield self.sentence
-        for step in self.chain:
-            yield f"  {step}"
+        if self.kind != "cycle":  # whose sentence is the path
+            yield from indented(shown_steps(self.chain), "  ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,20 +406,121 @@ class Explanation:
         yield f"aioqueue: why process {self.pid} waits"
         if not (self.culprits or self.waits or self.hints):
             yield "  nobody waits"
-        for culprit in self.culprits:
-            yield from indented(culprit.lines(), "  ")
-        for hint in self.hints:
-            yield from indented(hint.lines(), "  ")
-        for title, parts in (
-            ("other waits", self.waits),
-            ("queues", self.queues),
-            ("stages", self.stages),
-            ("coordinators", self.coordinators),
-        ):
-            if parts:
-                yield title
-            for part in parts:
-                yield from indented(part.lines(), "  ")
+        for found in (self.culprits, self.hints):
+            yield from indented(_folded(found, _alike_culprit), "  ")
+        parts: tuple[tuple[str, Iterator[str]], ...] = (
+            ("other waits", _folded(self.waits, _alike_wait, _wait_seconds)),
+            ("queues", _folded(self.queues, id, _call_seconds)),
+            ("stages", _folded(self.stages, id)),
+            ("coordinators", _folded(self.coordinators, _alike_coordinator)),
+        )
+        for title, lines in parts:
+            for number, line in enumerate(indented(lines, "  ")):
+                if number == 0:
+                    yield title
+                yield line
+
+
+# How the text stays short.
+
+PartT = TypeVar("PartT")
+
+_MOST_ALIKE: Final = 3
+"""The text shows the longest so many waits of those that are alike."""
+
+_MOST_KINDS: Final = 20
+"""The text shows so many kinds of waits, queues or stages: those with the longest waits."""
+
+_MOST_STEPS: Final = 12
+"""The text shows so many steps of a path."""
+
+
+def _folded(
+    parts: Sequence[PartT],
+    alike: Callable[[PartT], Hashable],
+    seconds: Callable[[PartT], float] = lambda part: 0.0,
+) -> Iterator[str]:
+    """Yield the lines of the three longest waits of each kind, in their order; count the others.
+
+    Args:
+        parts: texts, or records.
+        alike: returns the kind of a part.
+        seconds: returns how long a part waits. Among equals, the first ones count as the longest.
+    """
+    kinds: dict[Hashable, list[int]] = {}
+    for index, part in enumerate(parts):
+        kinds.setdefault(alike(part), []).append(index)
+    lengths = [seconds(part) for part in parts]
+    shown_kinds: Iterable[list[int]] = kinds.values()
+    if len(kinds) > _MOST_KINDS:
+        shown_kinds = nlargest(_MOST_KINDS, shown_kinds, lambda kind: max(lengths[i] for i in kind))
+    others: dict[int, int] = {}  # how many others are alike, by the last part shown of its kind
+    for kind in shown_kinds:
+        longest = sorted(nlargest(_MOST_ALIKE, kind, lengths.__getitem__))
+        others.update(dict.fromkeys(longest, 0))
+        others[longest[-1]] = len(kind) - len(longest)
+    for index in sorted(others):
+        part: Any = parts[index]
+        yield from (part,) if isinstance(part, str) else part.lines()
+        if others[index]:
+            yield _and_more(others[index])
+    hidden = len(parts) - len(others) - sum(others.values())
+    if hidden:
+        yield f"{_and_more(hidden)}, elsewhere"
+
+
+def _and_more(n: int) -> str:
+    return f"and {n:,} other{'' if n == 1 else 's'}"
+
+
+def shown_steps(steps: Sequence[str]) -> Iterator[str]:
+    """Yield the first and the last steps of a path, and how many are between them."""
+    half = _MOST_STEPS // 2
+    if len(steps) <= _MOST_STEPS:
+        yield from steps
+        return
+    yield from steps[:half]
+    yield f"... {len(steps) - 2 * half:,} more ..."
+    yield from steps[-half:]
+
+
+def _alike_caller(caller: ExplainedCaller) -> Hashable:
+    return caller.side, caller.is_granted, caller.stack
+
+
+def _caller_seconds(caller: ExplainedCaller) -> float:
+    return caller.seconds
+
+
+def _alike_worker(worker: ExplainedWorker) -> Hashable:
+    has_item = worker.item is not None
+    return worker.state, worker.note, has_item, worker.is_at_source, worker.stack
+
+
+def _item_seconds(worker: ExplainedWorker) -> float:
+    return 0.0 if worker.item is None else worker.item.seconds
+
+
+def _alike_culprit(culprit: Culprit) -> Hashable:
+    return culprit.kind, culprit.queue, culprit.stage
+
+
+def _alike_wait(wait: ExplainedWait) -> Hashable:
+    return wait.what, wait.stack
+
+
+def _wait_seconds(wait: ExplainedWait) -> float:
+    return wait.seconds
+
+
+def _call_seconds(queue: ExplainedQueue) -> float:
+    return max(map(_caller_seconds, queue.callers), default=0.0)
+
+
+def _alike_coordinator(coordinator: ExplainedCoordinator) -> Hashable:
+    if coordinator.workers:
+        return id(coordinator)
+    return coordinator.state, coordinator.stopped_by, coordinator.failures
 
 
 def loop_wait(

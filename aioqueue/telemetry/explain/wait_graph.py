@@ -32,6 +32,7 @@ from aioqueue.telemetry.explain.explanation import (
     ExplainedWait,
     ExplainedWorker,
     format_seconds,
+    shown_steps,
 )
 from aioqueue.telemetry.explain.stacks import place_of
 
@@ -43,9 +44,6 @@ _Path: TypeAlias = "tuple[_Path, str] | None"
 
 _Findings: TypeAlias = Iterator["Culprit | _Findings"]
 """Root causes, and further parts of the walk in their place."""
-
-_MOST_STEPS = 12
-"""Most steps of a cycle in its sentence. If there are more, the chain has all of them."""
 
 
 def culprits_of(
@@ -441,12 +439,13 @@ def _steps(path: _Path) -> tuple[str, ...]:
 
 def _cycle(queue: ExplainedQueue, path: _Path) -> Culprit:
     steps = tuple(dict.fromkeys(_steps(path)))
-    shown, chain = [*steps], ()
-    if len(steps) > _MOST_STEPS:
-        chain = steps
-        shown[_MOST_STEPS // 2 : -_MOST_STEPS // 2] = [f"{len(steps) - _MOST_STEPS:,} more"]
-    sentence = "these wait for each other: " + "; ".join(shown)
-    return Culprit("cycle", sentence, chain, queue=queue.name)
+    shown = tuple(shown_steps(steps))
+    return Culprit(
+        "cycle",
+        "these wait for each other: " + "; ".join(shown),
+        () if shown == steps else steps,
+        queue=queue.name,
+    )
 
 
 def _describe_item(stage: ExplainedStage, worker: ExplainedWorker) -> str:
