@@ -52,7 +52,8 @@ from aioqueue.core.elements.spec import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, without_frames
 from aioqueue.system.locks import call_with_lock, is_held_here, synchronized
 from aioqueue.telemetry.explain.frame_cleanup import forget_locals
-from aioqueue.telemetry.explain.registry import note_coordinator, note_waits
+from aioqueue.telemetry.explain.frames import current_frames
+from aioqueue.telemetry.explain.registry import known_workers, note_coordinator, note_waits
 from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.worlds.scopes import Gate, StopScope
 from aioqueue.worlds.waker import apply_deferred
@@ -118,20 +119,25 @@ class CoordinatorCore(WatchdogTarget):
 
         return explain_for([self])
 
-    @synchronized
-    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
+    def explained(
+        self, belonging: frozenset[int], frames: Mapping[int, FrameType]
+    ) -> ExplainedCoordinator:
         """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
         from aioqueue.telemetry.explain.explanation import ExplainedCoordinator
 
+        workers, failures = call_with_lock(self._lock, self._workers_and_failures)
         state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
-        workers = [worker for worker in self._workers.values() if worker.is_alive()]
+        alive = [worker for worker in workers if worker.is_alive()]
         return ExplainedCoordinator(
             state,
             self._stopped_by,
             monotonic() - self._stop_time,
-            tuple(map(describe_exception, self._failures)),
-            tuple(one.explained() for one in workers if one.key not in belonging),
+            tuple(map(describe_exception, failures)),
+            tuple(one.explained(frames) for one in alive if one.key not in belonging),
         )
+
+    def _workers_and_failures(self) -> tuple[list[Worker], list[BaseException]]:
+        return list(self._workers.values()), list(self._failures)
 
     @property
     def has_begun(self) -> bool:
@@ -152,14 +158,17 @@ class CoordinatorCore(WatchdogTarget):
 
     def waits_move(self) -> Hashable:
         """Return where the joined workers are. A worker that computes moves, so this changes."""
-        return tuple(join.places() for join in list(self._waiting_joins.values()))
+        joins = list(self._waiting_joins.values())
+        if not joins:
+            return ()
+        with current_frames() as frames:
+            return tuple(join.places(frames) for join in joins)
 
     def longest_of_waits(self) -> float:
         """Return for how long a join has waited for a worker that no runner knows."""
-        return max(
-            (join.seconds for join in list(self._waiting_joins.values()) if join.unknown_workers()),
-            default=0,
-        )
+        joins = list(self._waiting_joins.values())
+        known = known_workers() if joins else frozenset()
+        return max((join.seconds for join in joins if join.has_others(known)), default=0.0)
 
     def waits_for(self, coordinator: object) -> bool:
         return coordinator is self

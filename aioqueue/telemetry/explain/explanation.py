@@ -9,13 +9,12 @@ alike it shows the three longest waits and counts the others, so its length has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import nlargest
 from types import FrameType
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal
 
-from aioqueue.base.display_text import in_safe_lines, on_one_line
+from aioqueue.base.display_text import folded, in_safe_lines, on_one_line
 from aioqueue.base.public_names import public
 from aioqueue.errors import counted
 from aioqueue.telemetry.explain.stacks import Stack, format_stack, name_and_key, place_of, stack_of
@@ -156,7 +155,9 @@ class ExplainedQueue(_SingleLineTexts):
             f"{self.kind} '{self.name}': {self.fill}{state}{least},"
             f" {self.enqueued} in, {self.dequeued} out"
         )
-        yield from indented(_folded(self.callers, _alike_caller, _caller_seconds), "  ")
+        yield from indented(
+            folded(self.callers, _alike_caller, ExplainedCaller.lines, _caller_seconds), "  "
+        )
         if not self.callers and self.last_end is not None:
             yield f"  the last runner that filled it has ended: {self.last_end}"
 
@@ -272,10 +273,11 @@ class ExplainedStage(_SingleLineTexts):
             flight = f", {self.in_flight} of {self.max_in_flight} items in flight"
         source = "" if self.source is None else f" from '{self.source}'"
         yield f"{self.name}{source} into '{self.into}'{flight}"
-        for note in self.notes:
-            yield f"  {note}"
+        yield from indented(folded(self.notes, str, _one_line), "  ")
         shown = [worker for worker in self.workers if worker.state != "ended" or worker.note]
-        yield from indented(_folded(shown, _alike_worker, _item_seconds), "  ")
+        yield from indented(
+            folded(shown, _alike_worker, ExplainedWorker.lines, _item_seconds), "  "
+        )
         ended = len(self.workers) - len(shown)
         if ended:
             yield f"  {counted(ended, 'worker')} ended"
@@ -308,8 +310,10 @@ class ExplainedCoordinator:
                 f", stop requested by {self.stopped_by} {format_seconds(self.stopped_seconds)} ago"
             )
         yield f"{self.state}, {failures}{stop}"
-        yield from indented(_folded(self.failures, str), "  ")
-        yield from indented(_folded(self.workers, _alike_worker, _item_seconds), "  ")
+        yield from indented(folded(self.failures, str, _one_line), "  ")
+        yield from indented(
+            folded(self.workers, _alike_worker, ExplainedWorker.lines, _item_seconds), "  "
+        )
 
 
 @public("aioqueue")
@@ -407,12 +411,15 @@ class Explanation:
         if not (self.culprits or self.waits or self.hints):
             yield "  nobody waits"
         for found in (self.culprits, self.hints):
-            yield from indented(_folded(found, _alike_culprit), "  ")
+            yield from indented(folded(found, _alike_culprit, Culprit.lines), "  ")
         parts: tuple[tuple[str, Iterator[str]], ...] = (
-            ("other waits", _folded(self.waits, _alike_wait, _wait_seconds)),
-            ("queues", _folded(self.queues, id, _call_seconds)),
-            ("stages", _folded(self.stages, id)),
-            ("coordinators", _folded(self.coordinators, _alike_coordinator)),
+            ("other waits", folded(self.waits, _alike_wait, ExplainedWait.lines, _wait_seconds)),
+            ("queues", folded(self.queues, id, ExplainedQueue.lines, _call_seconds)),
+            ("stages", folded(self.stages, id, ExplainedStage.lines)),
+            (
+                "coordinators",
+                folded(self.coordinators, _alike_coordinator, ExplainedCoordinator.lines),
+            ),
         )
         for title, lines in parts:
             for number, line in enumerate(indented(lines, "  ")):
@@ -423,54 +430,8 @@ class Explanation:
 
 # How the text stays short.
 
-PartT = TypeVar("PartT")
-
-_MOST_ALIKE: Final = 3
-"""The text shows the longest so many waits of those that are alike."""
-
-_MOST_KINDS: Final = 20
-"""The text shows so many kinds of waits, queues or stages: those with the longest waits."""
-
 _MOST_STEPS: Final = 12
 """The text shows so many steps of a path."""
-
-
-def _folded(
-    parts: Sequence[PartT],
-    alike: Callable[[PartT], Hashable],
-    seconds: Callable[[PartT], float] = lambda part: 0.0,
-) -> Iterator[str]:
-    """Yield the lines of the three longest waits of each kind, in their order; count the others.
-
-    Args:
-        parts: texts, or records.
-        alike: returns the kind of a part.
-        seconds: returns how long a part waits. Among equals, the first ones count as the longest.
-    """
-    kinds: dict[Hashable, list[int]] = {}
-    for index, part in enumerate(parts):
-        kinds.setdefault(alike(part), []).append(index)
-    lengths = [seconds(part) for part in parts]
-    shown_kinds: Iterable[list[int]] = kinds.values()
-    if len(kinds) > _MOST_KINDS:
-        shown_kinds = nlargest(_MOST_KINDS, shown_kinds, lambda kind: max(lengths[i] for i in kind))
-    others: dict[int, int] = {}  # how many others are alike, by the last part shown of its kind
-    for kind in shown_kinds:
-        longest = sorted(nlargest(_MOST_ALIKE, kind, lengths.__getitem__))
-        others.update(dict.fromkeys(longest, 0))
-        others[longest[-1]] = len(kind) - len(longest)
-    for index in sorted(others):
-        part: Any = parts[index]
-        yield from (part,) if isinstance(part, str) else part.lines()
-        if others[index]:
-            yield _and_more(others[index])
-    hidden = len(parts) - len(others) - sum(others.values())
-    if hidden:
-        yield f"{_and_more(hidden)}, elsewhere"
-
-
-def _and_more(n: int) -> str:
-    return f"and {n:,} other{'' if n == 1 else 's'}"
 
 
 def shown_steps(steps: Sequence[str]) -> Iterator[str]:
@@ -482,6 +443,10 @@ def shown_steps(steps: Sequence[str]) -> Iterator[str]:
     yield from steps[:half]
     yield f"... {len(steps) - 2 * half:,} more ..."
     yield from steps[-half:]
+
+
+def _one_line(text: str) -> tuple[str]:
+    return (text,)
 
 
 def _alike_caller(caller: ExplainedCaller) -> Hashable:
