@@ -16,8 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeGuard
 
-import numpy as np
-
+from aioqueue.base.numpy_classes import numpy_class
 from aioqueue.errors import InvalidArgumentError, with_article
 
 
@@ -54,7 +53,10 @@ def is_int(value: Any) -> TypeGuard[int]:
 
     A `numpy.timedelta64` is not an int, though NumPy derives its class from one.
     """
-    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+    if isinstance(value, int):
+        return not isinstance(value, bool)
+    is_numpys = isinstance(value, numpy_class("integer"))
+    return is_numpys and not isinstance(value, numpy_class("timedelta64"))
 
 
 def checked_count(value: Any, what: str, *, least: int = 0) -> int:
@@ -214,7 +216,7 @@ def _number(value: Any) -> float | None:
     """Return a number as a Python number, which compares by value; ``None`` if it is not one."""
     if is_int(value):
         return int(value)
-    return float(value) if isinstance(value, float | np.floating) else None
+    return float(value) if isinstance(value, (float, numpy_class("floating"))) else None
 
 
 EnqueueOp = Callable[[], Any]

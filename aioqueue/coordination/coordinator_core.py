@@ -48,7 +48,7 @@ from aioqueue.coordination.workers import (
     threads_of,
     when_all_ended,
 )
-from aioqueue.core.elements.spec import is_iterable
+from aioqueue.core.elements.values import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, without_frames
 from aioqueue.system.locks import call_with_lock, is_held_here, synchronized
 from aioqueue.telemetry.explain.frame_cleanup import forget_locals

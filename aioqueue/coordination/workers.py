@@ -14,7 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aioqueue.base.arguments import EnqueueOp, function_name, is_coroutine_function
-from aioqueue.base.display_text import LogLines, folded, on_one_line
+from aioqueue.base.display_text import LogLines, on_one_line
+from aioqueue.base.folded_lines import folded
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
 from aioqueue.coordination.classify import as_failure, without_stops
 from aioqueue.coordination.misuse import describe_argument

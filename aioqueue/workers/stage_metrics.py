@@ -23,7 +23,6 @@ from aioqueue.items.value_text import format_value
 from aioqueue.sources import source_reader
 from aioqueue.telemetry import EndingPart, Histogram, StageNumbers
 from aioqueue.telemetry.explain.explanation import ExplainedItem, ExplainedStage, ExplainedWorker
-from aioqueue.telemetry.explain.frames import current_frames
 from aioqueue.telemetry.explain.stacks import Stack, stack_of
 from aioqueue.workers.job import Job
 from aioqueue.workers.timing import InProgress
@@ -36,21 +35,22 @@ _READER = PurePath(source_reader.__file__).parts[-2:]
 """The file whose functions take items from the source."""
 
 
-def explained_stage(runner: ExplainedStage, job: Job, description: str) -> ExplainedStage:
+def explained_stage(
+    runner: ExplainedStage, job: Job, description: str, frames: Mapping[int, FrameType]
+) -> ExplainedStage:
     """Return the explanation of a runner, completed with its job's knowledge.
 
     Args:
         runner: the explanation that any runner has: its workers, and their stacks.
         job: the job of the workers.
         description: what it does, in words.
+        frames: the current frames of all threads.
     """
     in_progress = job.in_progress.all()
     deadline = monotonic() + _PATIENCE
-    with current_frames() as frames:
-        workers = [
-            _worker(worker, in_progress.get(worker.key), deadline, frames)
-            for worker in runner.workers
-        ]
+    workers = [
+        _worker(worker, in_progress.get(worker.key), deadline, frames) for worker in runner.workers
+    ]
     workers.sort(key=lambda one: 0.0 if one.item is None else -one.item.seconds)
     source = job.feed.queue
     return replace(

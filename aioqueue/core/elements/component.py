@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from aioqueue.core.elements.values import is_table, separate_rows, short_repr
 from aioqueue.errors import InvalidArgumentError, exception_text, with_article
 
 if TYPE_CHECKING:
@@ -435,29 +436,6 @@ def as_objects(value: Any) -> NDArray[Any]:
     return objects
 
 
-def separate_rows(batch: Any) -> list[Any]:
-    """Return the rows of a batch of objects. Rows of an array are copied: its memory is not kept.
-
-    Raises:
-        TypeError: the batch is not iterable.
-    """
-    rows = list(batch)
-    has_views = isinstance(batch, np.ndarray) and (batch.ndim > 1 or batch.dtype.kind == "V")
-    return [row.copy() for row in rows] if has_views else rows
-
-
-def is_table(given: Any) -> bool:
-    """Return whether it is a data frame or table, which iterates over columns or their names."""
-    return (
-        hasattr(given, "columns")
-        and any(hasattr(given, name) for name in _TABLES)
-        and not isinstance(given, type)
-    )
-
-
-_TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_array__")
-
-
 _ORDINARY = frozenset({np.ndarray, int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
@@ -601,13 +579,3 @@ def _has_numpy(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_has_numpy, value))
     return not _is_python(value)
-
-
-def short_repr(value: Any, limit: int = 60) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array {value.dtype}{list(value.shape)}"
-    try:
-        text = repr(value)
-    except Exception:
-        return with_article(type(value).__name__)
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, ClassVar, Final, Literal
 
-from aioqueue.base.display_text import folded, in_safe_lines, on_one_line
+from aioqueue.base.display_text import in_safe_lines, on_one_line
+from aioqueue.base.folded_lines import folded
 from aioqueue.base.public_names import public
 from aioqueue.errors import counted
 from aioqueue.telemetry.explain.stacks import Stack, format_stack, name_and_key, place_of, stack_of
