@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from functools import lru_cache
 from math import inf, isfinite, nextafter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -554,6 +555,7 @@ def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
     )
 
 
+@lru_cache(64)
 def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return the range of Python numbers that a component accepts; empty if it accepts none."""
     if dtype.kind in "iu":
