@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -30,11 +31,11 @@ from aioqueue.coordination.shutdown import (
     RaisedFailures,
     cancel_all,
     end_join,
+    end_waits,
     failure_group,
     joinable,
     refuse_blocked_tasks,
     stop_at_exit,
-    stop_scope_of,
     undelivered,
     warn_of_interrupt,
     warn_of_slow_stop,
@@ -305,7 +306,7 @@ class CoordinatorCore(WatchdogTarget):
         # The stop opens its gate before it lists the scopes. So either it finds this one, or the
         # gate is seen open here. Both may happen; the second cancellation changes nothing.
         if scope is not None and self.stopped.is_open:
-            scope.cancel()
+            end_waits((scope,))
 
     def exempt_from_stop(self, worker: object) -> None:
         """Exempt the calling worker from the stop: from now on it may wait, for its clean-up."""
@@ -317,7 +318,7 @@ class CoordinatorCore(WatchdogTarget):
         if key not in self._workers:
             return None  # the worker has ended
         if key not in self._stop_scopes:
-            self._stop_scopes[key] = stop_scope_of(worker)
+            self._stop_scopes[key] = StopScope(worker)
         return self._stop_scopes[key]
 
     @synchronized
@@ -398,10 +399,11 @@ class CoordinatorCore(WatchdogTarget):
         # The stop wakes registered workers. Those that only this join knows need scopes of their
         # own, or they would wait in their queues until the grace period ends.
         known = set(map(id, self._known()))
-        scopes = [stop_scope_of(one) for one in things if id(given[id(one)]) not in known]
+        scopes = [StopScope(one) for one in things if id(given[id(one)]) not in known]
+        end = partial(end_waits, scopes)
         try:
-            for scope in scopes:
-                self.call_on_stop(scope.cancel)
+            if scopes:
+                self.call_on_stop(end)
             stragglers, failures = yield from self._join_rounds(
                 to_join, unregistered, grace, blocking, leaving
             )
@@ -413,8 +415,7 @@ class CoordinatorCore(WatchdogTarget):
                 raise failure_group([*failures, error]) from None
             raise
         finally:
-            for scope in scopes:
-                self.forget_on_stop(scope.cancel)
+            self.forget_on_stop(end)
         end_join(failures, stragglers, ignore_live)
 
     def _join_rounds(
@@ -548,8 +549,7 @@ class CoordinatorCore(WatchdogTarget):
             except Exception as failure:  # the others must be called nevertheless
                 self.request_stop(failure, worker)
         # Last: a worker that waits for a queue should see the queue closed, not a cancelled call.
-        for scope in self._all_stop_scopes():
-            scope.cancel()
+        end_waits(self._all_stop_scopes())
         return ()
 
     def _note_stop(self, error: BaseException | None, worker: str) -> None:
