@@ -9,11 +9,9 @@ from proofs.oracle.coordinator_programs import COORDINATOR
 from proofs.oracle.dataset_programs import DATASETS
 from proofs.oracle.example_programs import EXAMPLES
 from proofs.oracle.graph_programs import GRAPHS
-from proofs.oracle.image_op_programs import IMAGE_OPS
 from proofs.oracle.image_programs import IMAGES
 from proofs.oracle.input_programs import INPUTS
 from proofs.oracle.op_programs import OPS
-from proofs.oracle.place_programs import PLACES
 from proofs.oracle.program import Maker, Program, made_from
 from proofs.oracle.queue_programs import QUEUES
 from proofs.oracle.reader_programs import READERS
@@ -36,10 +34,8 @@ KINDS: dict[str, Maker] = {
     **READERS,
     **IMAGES,
     **OPS,
-    **IMAGE_OPS,
     **TEXTS,
     **SPARSE,
-    **PLACES,
     **DATASETS,
     **GRAPHS,
     **SESSIONS,

@@ -8,12 +8,12 @@ from typing import Any
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.contrib.slim.data_decoder import DataDecoder
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.ops import arrays, branches, comparison, joining, mapping
+from aioqueue.compat.v1.ops import arrays, control, math
 from aioqueue.compat.v1.ops import sparse as sparse_ops
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.decoding import decode_raw
-from aioqueue.compat.v1.ops.images import files
-from aioqueue.compat.v1.ops.sparse_changes import sparse_reshape
+from aioqueue.compat.v1.ops.images import codecs
+from aioqueue.compat.v1.ops.sparse import sparse_reshape
+from aioqueue.compat.v1.ops.text import decode_raw
 from aioqueue.compat.v1.parsing.parsing import FixedLenFeature, parse_single_example
 
 __all__ = (
@@ -106,7 +106,7 @@ class Tensor(ItemHandler):
         shape = self._shape
         if self._shape_keys:
             sizes = [_dense(keys_to_tensors[key]) for key in self._shape_keys]
-            shape = arrays.reshape(joining.stack(sizes), [-1])
+            shape = arrays.reshape(arrays.stack(sizes), [-1])
         if isinstance(tensor, sparse_ops.SparseTensor):
             if shape is not None:
                 tensor = sparse_reshape(tensor, cast(shape, dtypes.int64))
@@ -233,21 +233,21 @@ class Image(ItemHandler):
         """The picture, or pictures."""
         contents, kind = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
         if self._repeated:
-            return mapping.map_fn(lambda one: self._decoded(one, kind), contents, self._dtype)
+            return control.map_fn(lambda one: self._decoded(one, kind), contents, self._dtype)
         return self._decoded(contents, kind)
 
     def _decoded(self, contents: Any, kind: Any) -> Any:
         def from_file() -> Any:
             if self._dtype == dtypes.uint16:
-                return files.decode_png(contents, self._channels, dtypes.uint16)
-            pixels = files.decode_image(contents, self._channels, expand_animations=False)
+                return codecs.decode_png(contents, self._channels, dtypes.uint16)
+            pixels = codecs.decode_image(contents, self._channels, expand_animations=False)
             return cast(pixels, self._dtype)
 
         def from_pixels() -> Any:
             return decode_raw(contents, self._dtype)
 
-        is_raw = comparison.logical_or(comparison.equal(kind, "raw"), comparison.equal(kind, "RAW"))
-        picture = branches.cond(is_raw, from_pixels, from_file)
+        is_raw = math.logical_or(math.equal(kind, "raw"), math.equal(kind, "RAW"))
+        picture = control.cond(is_raw, from_pixels, from_file)
         picture.set_shape(None)
         if self._shape is not None:
             return arrays.reshape(picture, self._shape)
@@ -280,7 +280,7 @@ class BoundingBox(ItemHandler):
             side = keys_to_tensors[key]
             values = side.values if isinstance(side, sparse_ops.SparseTensor) else side
             sides.append(arrays.expand_dims(values, 0))
-        return arrays.transpose(joining.concat(sides, 0))
+        return arrays.transpose(arrays.concat(sides, 0))
 
 
 class TFExampleDecoder(DataDecoder):
