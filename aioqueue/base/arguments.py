@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeGuard
 
-from aioqueue.base.numpy_classes import numpy_class
 from aioqueue.errors import InvalidArgumentError, with_article
 
 
@@ -46,6 +46,15 @@ def check_version(version: Any, expected: int, name: str) -> None:
         f"{name}: got version {version}, which {whose} aioqueue has written; expected version"
         f" {expected}: {instead}"
     )
+
+
+def numpy_class(name: str) -> Any:
+    """Return a class of NumPy to ask `isinstance`, without loading NumPy, which takes 0.1 s.
+
+    If NumPy is not loaded, it is an empty tuple: no value can be of that class. (While another
+    thread is loading it, this one cannot have such a value either.)
+    """
+    return getattr(sys.modules.get("numpy"), name, ())
 
 
 def is_int(value: Any) -> TypeGuard[int]:

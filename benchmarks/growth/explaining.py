@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.growth.rows import Run, count, instructions
 
 SIZES = (1_000, 3_000, 10_000)
+FEWER = (300, 1_000, 3_000)
 
 Calls = Callable[[int], Iterable[Any]]
 
@@ -32,14 +33,6 @@ def _queues(n: int) -> Iterable[Any]:
     import aioqueue
 
     return [aioqueue.FIFOQueue(1).dequeue() for _ in range(n)]
-
-
-def _joins(n: int) -> Iterable[Any]:
-    import aioqueue
-
-    queue = aioqueue.FIFOQueue(1)
-    queue.enqueue_nowait(0)
-    return [queue.join() for _ in range(n)]
 
 
 def _text(calls: Calls, n: int) -> str:
@@ -68,7 +61,6 @@ def _letters(n: int) -> float:
 
 
 instructions("explain(), per consumer of one queue", SIZES, _explained(_consumers))
-instructions("explain(), per caller at two queues", SIZES, _explained(_crossed))
-instructions("explain(), per queue with a consumer", SIZES, _explained(_queues))
-instructions("explain(), per join of a queue", SIZES, _explained(_joins))
+instructions("explain(), per caller at two queues", FEWER, _explained(_crossed))
+instructions("explain(), per queue with a consumer", FEWER, _explained(_queues))
 count("text of explain(), whatever waits", "letters", SIZES, _letters)

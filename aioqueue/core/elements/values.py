@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from aioqueue.base.numpy_classes import numpy_class
+from aioqueue.base.arguments import numpy_class
 from aioqueue.errors import with_article
 
 _TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_array__")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aioqueue.base.numpy_classes import numpy_class
+from aioqueue.base.arguments import numpy_class
 from aioqueue.base.public_names import DeferredModule
 from aioqueue.core.elements.object_spec import PriorityObjectSpec
 from aioqueue.core.elements.spec import Columns, Row, Spec
