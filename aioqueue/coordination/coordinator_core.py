@@ -102,6 +102,8 @@ class CoordinatorCore(WatchdogTarget):
         self._joining = 0  # joins that have begun and not ended
         self._blocks = 0  # blocks that have been entered and are not being left yet
         self._stop_time = 0.0
+        self._stops = 0  # how often it was stopped; `clear_stop` allows another one
+        self._waits_ended_at = 0  # the latest stop that has ended the waits of all workers
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
         self._stand_ins: dict[int, BaseException] = {}  # of the block's: see `stop_cause`
@@ -549,7 +551,13 @@ class CoordinatorCore(WatchdogTarget):
             except Exception as failure:  # the others must be called nevertheless
                 self.request_stop(failure, worker)
         # Last: a worker that waits for a queue should see the queue closed, not a cancelled call.
-        end_waits(self._all_stop_scopes())
+        # Each worker that fails requests the stop again. The waits of all are ended once, or the
+        # cost would be the square of the workers. An interrupted stop has not noted it: the next
+        # one does it again.
+        stop = self._stops
+        if self._waits_ended_at != stop:
+            end_waits(self._all_stop_scopes())
+            self._waits_ended_at = stop
         return ()
 
     def _note_stop(self, error: BaseException | None, worker: str) -> None:
@@ -558,6 +566,7 @@ class CoordinatorCore(WatchdogTarget):
             self._note_failure(error, worker)
         if first:
             self._stop_time = monotonic()
+            self._stops += 1
             self._stopped_by = worker
             self.stopped.open()  # under the lock: a concurrent `call_on_stop` must not miss it
 

@@ -139,8 +139,8 @@ class TestRegister:
             await loop_world.until(has_begun_to_join(coord))
             assert looks == 0
             coord.request_stop()
-            assert looks <= 2
             await join
+            assert looks <= 2, "each worker that ends requests the stop again"
             assert all(isinstance(task.exception(), CancelledError) for task in tasks)
             assert queue.statistics().waiting_dequeues == 0
 
