@@ -60,7 +60,7 @@ def _letters(n: int) -> float:
     return n * len(_text(_queues, n))
 
 
-instructions("explain(), per consumer of one queue", SIZES, _explained(_consumers))
-instructions("explain(), per caller at two queues", FEWER, _explained(_crossed))
-instructions("explain(), per queue with a consumer", FEWER, _explained(_queues))
+instructions("explain(), per consumer of one queue", SIZES, _explained(_consumers), at_most=460_000)
+instructions("explain(), per caller at two queues", FEWER, _explained(_crossed), at_most=460_000)
+instructions("explain(), per queue with a consumer", FEWER, _explained(_queues), at_most=1_000_000)
 count("text of explain(), whatever waits", "letters", SIZES, _letters)
