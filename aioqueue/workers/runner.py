@@ -75,9 +75,10 @@ class _Preparing:
 
     # What a run calls.
 
-    def _explained(self, workers: Any) -> Any:
-        explained = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
-        return explained_stage(explained, self._job, self._description.removeprefix("of "))
+    def _explained(self, workers: Any, frames: Any) -> Any:
+        # Of the runner, as below.
+        explained = super()._explained(workers, frames)  # type: ignore[misc]
+        return explained_stage(explained, self._job, self._description.removeprefix("of "), frames)
 
     def _work_of(self, op: Any) -> str:
         name, does = self._job.progress.name, function_name(op)

@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from aioqueue.core.elements.spec import Columns, Row
-from aioqueue.core.storage.protocol import Held
-from aioqueue.core.storage.shelf import HeldBatch, Shelf, ShelvedStorage, Slot
+from aioqueue.core.storage.protocol import Held, Slot
+from aioqueue.core.storage.shelf import HeldBatch, Shelf, ShelvedStorage
 
 _Item = tuple[int, int, Slot]
 

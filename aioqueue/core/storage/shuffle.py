@@ -19,8 +19,8 @@ from itertools import chain
 
 from aioqueue.core.elements.philox import PhiloxWords, Seed
 from aioqueue.core.elements.spec import Columns, Row
-from aioqueue.core.storage.protocol import Held
-from aioqueue.core.storage.shelf import Shelf, ShelvedStorage, Slot
+from aioqueue.core.storage.protocol import Held, Slot
+from aioqueue.core.storage.shelf import Shelf, ShelvedStorage
 
 
 class ShuffleStorage(ShelvedStorage):

@@ -11,16 +11,18 @@ import pytest
 
 from aioqueue.core.elements import philox
 from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.element_spec import ElementSpec
 from aioqueue.core.elements.philox import PhiloxWords, philox_blocks, resolve_seed
-from aioqueue.core.elements.spec import Columns, ElementSpec
-from aioqueue.core.storage import blocks, shelf
+from aioqueue.core.elements.spec import Columns
+from aioqueue.core.storage import blocks, typed_shelf
 from aioqueue.core.storage.blocks import BlockStorage, block_rows
 from aioqueue.core.storage.columns import allocate
 from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.core.storage.protocol import Held, Storage
-from aioqueue.core.storage.shelf import ObjectShelf, TypedShelf, shelf_for
+from aioqueue.core.storage.shelf import ObjectShelf, shelf_for
 from aioqueue.core.storage.shuffle import ShuffleStorage
+from aioqueue.core.storage.typed_shelf import TypedShelf
 from aioqueue.queues.fifo import fifo_storage
 from tests.core.storage.test_protocol import ready
 
@@ -63,7 +65,7 @@ class Allocated:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        for module in (blocks, shelf):
+        for module in (blocks, typed_shelf):
             monkeypatch.setattr(module, "allocate", self.allocate)
 
     def allocate(self, components: tuple[Component, ...], n: int) -> Columns:
