@@ -90,7 +90,11 @@ class Node(ABC):
         return self._epoch, self._given
 
     def weight(self) -> int:
-        """About how many rows its state names: a measure of what a state costs."""
+        """About how many rows its state names: a measure of what a state costs.
+
+        Marks are made the more rarely, the more a state costs. So a node that counts less than it
+        names makes an epoch quadratic.
+        """
         return 1
 
     def limit(self, rows: int) -> None:

@@ -182,7 +182,8 @@ class StateMarks(Generic[KeyT]):
     def __init__(self, node: Node) -> None:
         self._node = node
         self._kept: deque[_Mark[KeyT]] = deque()
-        self._since = 0
+        self._since = 0  # how many rows were taken since the last mark
+        self._ask_at = _EVERY  # how many of them until the node is asked for its weight
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -202,13 +203,22 @@ class StateMarks(Generic[KeyT]):
         """
         if is_due and self._kept and self._kept[-1].at == at:
             return  # an interrupted call is repeated, and its mark exists already
-        if is_due or not self._kept or self._since >= max(_EVERY, self._node.weight()):
+        if is_due or (self.is_due and self._is_worth_it()):
             self.make(at)
 
     @property
     def is_due(self) -> bool:
         """Whether a call of `note` may make a mark; otherwise you can omit the call."""
-        return self._since >= _EVERY or not self._kept
+        return self._since >= self._ask_at or not self._kept
+
+    def _is_worth_it(self) -> bool:
+        """Whether as many rows were taken as the state of the node names."""
+        if not self._kept or self._since >= (weight := self._node.weight()):
+            return True
+        # A buffer may run dry meanwhile, so the node is asked again before so many are taken. But
+        # not for each row: the nodes of a long chain would be asked one after another each time.
+        self._ask_at = min(weight, self._since + _EVERY)
+        return False
 
     def make(self, at: KeyT) -> None:
         try:
@@ -217,7 +227,7 @@ class StateMarks(Generic[KeyT]):
         except NoPositionError as error:  # raised later, and only if a position is asked for
             state = _refused(error)
         self._kept.append(_Mark(at, state))
-        self._since = 0
+        self._since, self._ask_at = 0, _EVERY
 
     def copied(self) -> list[_Mark[KeyT]]:
         """All marks, the last one first."""

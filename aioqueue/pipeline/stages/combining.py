@@ -148,6 +148,9 @@ class _Lookahead(HoldingTransform):
     def _held(self) -> list[Id]:
         return self._ids(self._ready)
 
+    def _held_count(self) -> int:
+        return len(self._ready)
+
     def _put_back(self, rows: list[Row]) -> None:
         self._ready = deque(rows)
 

@@ -97,9 +97,6 @@ class ShuffleNode(HoldingTransform):
         # The seed is the key and the epoch the upper half of the counter: no two epochs share one.
         return PhiloxWords((self._seed, epoch + 1))
 
-    def weight(self) -> int:
-        return len(self._buffer) + super().weight()
-
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         buffer, size = self._buffer, self._size
         missing = size - len(buffer)
@@ -144,6 +141,9 @@ class ShuffleNode(HoldingTransform):
 
     def _held(self) -> list[Id]:
         return self._ids([*self._buffer, *self._ready])
+
+    def _held_count(self) -> int:
+        return len(self._buffer) + len(self._ready)
 
     def _copied(self) -> Callable[[], NameColumns] | None:
         if not (self._buffer or self._ready):
