@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow
-from aioqueue.pipeline.nodes.rows import EpochRange, Id, Row, State, WantedRows
+from aioqueue.pipeline.nodes.rows import Element, EpochRange, Id, Row, State, WantedRows
 
 Taken: TypeAlias = Sequence[Row] | EpochEnd
 
@@ -46,6 +46,9 @@ class Node(ABC):
 
     part: Any = None
     """What monitors see of the node."""
+
+    element: Element = Element()
+    """What the value of each row is."""
 
     is_limited: bool = False
     """Whether the nodes behind want only a part of each epoch; see `limit`."""

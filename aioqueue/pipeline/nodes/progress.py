@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 from aioqueue.pipeline.nodes.deferred import DeferredState, settled
 
 _EVERY: Final = 256
-"""The least number of rows between two marks."""
+"""The least number of examples between two marks."""
 
 
 NUMBER: Final = np.dtype("<i8")
@@ -182,19 +182,22 @@ class StateMarks(Generic[KeyT]):
     def __init__(self, node: Node) -> None:
         self._node = node
         self._kept: deque[_Mark[KeyT]] = deque()
-        self._since = 0  # how many rows were taken since the last mark
-        self._ask_at = _EVERY  # how many of them until the node is asked for its weight
+        # What lies between a mark and the row that a resume needs is made once more. Of batches,
+        # that is the work of all their examples, so each of them may have a mark.
+        self._every = 1 if node.element.is_batch else _EVERY
+        self._since = 0  # how many examples were taken since the last mark
+        self._ask_at = self._every  # how many of them until the node is asked for its weight
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def count(self, rows: int) -> None:
-        self._since += rows
+        self._since += rows * self._node.element.examples
 
     def note(self, at: KeyT, *, is_due: bool = False) -> None:
-        """Make a mark if enough rows were taken since the last one.
+        """Make a mark if enough examples were taken since the last one.
 
-        The larger the state of the node is, the more rows it takes. So the marks cost at most a
+        The larger the state of the node is, the more it takes. So the marks cost at most a
         fixed share of the work.
 
         Args:
@@ -212,12 +215,12 @@ class StateMarks(Generic[KeyT]):
         return self._since >= self._ask_at or not self._kept
 
     def _is_worth_it(self) -> bool:
-        """Whether as many rows were taken as the state of the node names."""
+        """Whether as many examples were taken as the state of the node names rows."""
         if not self._kept or self._since >= (weight := self._node.weight()):
             return True
         # A buffer may run dry meanwhile, so the node is asked again before so many are taken. But
         # not for each row: the nodes of a long chain would be asked one after another each time.
-        self._ask_at = min(weight, self._since + _EVERY)
+        self._ask_at = min(weight, self._since + self._every)
         return False
 
     def make(self, at: KeyT) -> None:
@@ -227,7 +230,7 @@ class StateMarks(Generic[KeyT]):
         except NoPositionError as error:  # raised later, and only if a position is asked for
             state = _refused(error)
         self._kept.append(_Mark(at, state))
-        self._since, self._ask_at = 0, _EVERY
+        self._since, self._ask_at = 0, self._every
 
     def copied(self) -> list[_Mark[KeyT]]:
         """All marks, the last one first."""

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
-from aioqueue.pipeline.stages.prepare import LEAST_AHEAD
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,8 @@ class Read(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "max_in_flight": 1}
-        return building.workers(upstream, _itself, buffer_size=LEAST_AHEAD, options=options)
+        buffer_size = building.buffer_size()
+        return building.workers(upstream, _itself, buffer_size=buffer_size, options=options)
 
 
 async def _itself(row: Any) -> Any:

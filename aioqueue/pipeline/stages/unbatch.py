@@ -22,6 +22,7 @@ class Unbatch(BaseStage):
     """Splits batches into their rows."""
 
     name: ClassVar[str] = "unbatch"
+    takes_apart: ClassVar[bool] = True
     state_fields: ClassVar[Fields] = {"left": NUMBER, **HELD}
 
     def details(self) -> str:
