@@ -209,18 +209,18 @@ class TestElements:
     @pytest.mark.parametrize(
         ("pipeline", "element", "ahead"),
         [
-            (numbers(9).batch(128).prepare(same), Element(128, True), 1),
-            (numbers(9).map_batches(same, 128), Element(128, True), 1),
-            (numbers(9).batch(128).batch(4).prepare(same), Element(512, True), 1),
-            (numbers(9).batch(128).prepare(same).batch(4), Element(128, True), 4),
+            (numbers(9).batch(128).prepare(same), Element(128, 128, True), 1),
+            (numbers(9).map_batches(same, 128), Element(128, 128, True), 1),
+            (numbers(9).batch(128).batch(4).prepare(same), Element(512, 512, True), 1),
+            (numbers(9).batch(128).prepare(same).batch(4), Element(128, 128, True), 4),
             # As many as make one batch of the user's.
-            (numbers(9).batch(8).prepare(same).unbatch().batch(128), Element(8, True), 16),
-            (numbers(9).batch(128).prepare(same).unbatch().batch(8), Element(128, True), 1),
+            (numbers(9).batch(8).prepare(same).unbatch().batch(128), Element(8, 8, True), 16),
+            (numbers(9).batch(128).prepare(same).unbatch().batch(8), Element(128, 128, True), 1),
             (numbers(9).batch(128).unbatch().prepare(same), Element(), 64),
             (numbers(9).bucket([4], 32).prepare(same), Element(is_batch=True), 1),
-            (arrays(np.arange(9)).window(10).prepare(same), Element(10), 7),
-            (arrays(np.arange(9)).window(100).prepare(same), Element(100), 1 + 1),
-            (numbers(9).batch(4).shuffle(3).skip(1).flat(list), Element(4, True), 1),
+            (arrays(np.arange(9)).window(10).prepare(same), Element(10, 1), 7),
+            (arrays(np.arange(9)).window(100, 7).prepare(same), Element(100, 7), 2),
+            (numbers(9).batch(4).shuffle(3).skip(1).flat(list), Element(4, 4, True), 1),
         ],
     )
     def test_of_the_last_workers(self, pipeline: Any, element: Element, ahead: int) -> None:

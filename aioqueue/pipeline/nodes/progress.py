@@ -192,7 +192,7 @@ class StateMarks(Generic[KeyT]):
         return len(self._kept)
 
     def count(self, rows: int) -> None:
-        self._since += rows * self._node.element.examples
+        self._since += rows * self._node.element.step
 
     def note(self, at: KeyT, *, is_due: bool = False) -> None:
         """Make a mark if enough examples were taken since the last one.

@@ -79,6 +79,8 @@ class Element(NamedTuple):
 
     examples: int = 1
     """How many examples it has, as far as that is known."""
+    step: int = 1
+    """How many examples behind its beginning the next one begins: windows may overlap."""
     is_batch: bool = False
 
     @property

@@ -40,7 +40,9 @@ class ElementSizes:
             outermost = nested.pop() if nested and stage.takes_apart else Element()
             self._taken_apart.append(outermost.examples)
             if stage.makes_batches() is not None and not stage.takes_apart:
-                nested.append(Element(stage.rows_per_output(), bool(stage.makes_batches())))
+                size = stage.rows_for(1)
+                step = stage.rows_for(2) - size
+                nested.append(Element(size, step, bool(stage.makes_batches())))
             self._behind.append(_joined(nested))
 
     def before(self, at: int) -> Element:
@@ -89,4 +91,8 @@ class ElementSizes:
 
 
 def _joined(nested: Sequence[Element]) -> Element:
-    return Element(prod([one.examples for one in nested]), any(one.is_batch for one in nested))
+    return Element(
+        prod([one.examples for one in nested]),
+        prod([one.step for one in nested]),
+        any(one.is_batch for one in nested),
+    )
