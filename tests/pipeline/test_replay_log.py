@@ -97,7 +97,7 @@ class TestMarks:
 
     @pytest.mark.parametrize("kind", ["shuffle", "window", "pack", "bucket", "padding"])
     def test_the_names_are_linear(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        makes = {
+        makes: dict[str, Callable[[], Any]] = {
             # The whole epoch waits in the buffer, and leaves it at the end.
             "shuffle": lambda: numbers(self.N).shuffle(self.N).batch(10),
             "window": lambda: numbers(self.N).window(1000, drop_remainder=True).batch(10),
@@ -121,7 +121,8 @@ class TestMarks:
             make(marks, at)
 
         monkeypatch.setattr(StateMarks, "make", counting)
-        examples = sum(len(batch[0] if kind == "pack" else batch) for batch in makes[kind]())
+        batches: list[Any] = list(makes[kind]())
+        examples = sum([len(batch[0] if kind == "pack" else batch) for batch in batches])
         assert examples >= self.N - 1000
         assert named <= 2.5 * self.N
 
