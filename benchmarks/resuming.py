@@ -19,6 +19,7 @@ from aioqueue.items.positions import sealed
 from aioqueue.pipeline.nodes.deferred import settled
 from aioqueue.pipeline.nodes.progress import ResumePoint, id_of, id_text, packed, unpacked
 from aioqueue.pipeline.nodes.rows import END
+from aioqueue.pipeline.nodes.stepping import RunLock
 from aioqueue.pipeline.pipeline import Stages
 from aioqueue.pipeline.run import ThreadRun
 from aioqueue.telemetry import Watch
@@ -143,7 +144,7 @@ def locked(mode: Mode) -> Iterator[Comparison]:
     """How long nobody can take a batch because somebody asks for the state."""
     for size in (1_000, BUFFER):
         pipeline = numbers(ITEMS, shuffle=True, seed=1).shuffle(size).batch(BATCH)
-        run = ThreadRun(pipeline, 1, ResumePoint(0), Watch())
+        run = ThreadRun(pipeline, 1, ResumePoint(0), Watch(), RunLock())
         rounds, whole = [], []
         try:
             for _ in range(mode.rounds):

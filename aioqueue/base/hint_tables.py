@@ -575,7 +575,7 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
         **_each(
             "max_queue_size maxsize capacity",
-            ("queue", "aioqueue.Batcher(function, queue=64)"),
+            ("queue", "aioqueue.Batcher(function, queue=aioqueue.FIFOQueue(64))"),
         ),
         **_each(
             "num_workers max_workers concurrency max_concurrency",

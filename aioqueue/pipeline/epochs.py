@@ -22,9 +22,10 @@ from aioqueue.items.positions import misplaced
 from aioqueue.items.quarantined import Quarantined
 from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.build import length_of
+from aioqueue.pipeline.nodes.node import Taken
 from aioqueue.pipeline.nodes.progress import ResumePoint
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange
-from aioqueue.pipeline.nodes.stepping import RunLock
+from aioqueue.pipeline.nodes.stepping import BegunFlow, RunLock
 from aioqueue.pipeline.run import AsyncRun, ThreadRun
 from aioqueue.pipeline.stages.base import BasePipeline, watch_of
 from aioqueue.pipeline.stages.chain import most_empty, once_only
@@ -145,7 +146,7 @@ class Epochs(Generic[T]):
 
     def __next__(self) -> Epoch[T]:
         try:
-            return call_with_lock(self._run_lock.lock, self._begin_next)
+            return self._run_lock.turn(self._begin_next)
         except StopIteration:
             raise
         except BaseException as error:
@@ -366,17 +367,16 @@ class Epochs(Generic[T]):
 
     def _begin_run(self, kind: type[RunT]) -> RunT:
         resume_point, journal = self._opened_journal()
-        run = kind(
+        return kind(
             self._pipeline,
             self._stop,
             resume_point,
             self._watch,
+            self._run_lock,
             watchdog=self._watchdog,
             journal=journal,
             raise_single=self._raise_single,
         )
-        run.loop = self._run_lock
-        return run
 
     def _opened_journal(self) -> tuple[ResumePoint, JournalWriter | None]:
         """Return where the run begins, and the writer of its journal, if it has one."""
@@ -522,11 +522,16 @@ class Epoch(Generic[T]):
         return self
 
     def __next__(self) -> T:
+        turn = object()
         try:
-            return call_with_lock(self._run_lock.lock, self._timed_next)
+            begun = call_with_lock(self._run_lock.lock, self._begin, turn)
+            if type(begun) is list:  # the usual case: it was ready, and this turn is over
+                return begun[0][ROW_VALUE]  # type: ignore[no-any-return]
+            return self._finish(turn, begun)
         except StopIteration:
             raise
         except BaseException as error:
+            self._run_lock.end(turn)  # a handler may have raised before `_finish` could
             _stop_if_interrupted(self._run, error)
             forget_locals(error)
             shorten(error)
@@ -538,20 +543,24 @@ class Epoch(Generic[T]):
 
     async def __anext__(self) -> T:
         turn, steps = self._run_lock.aio, self._watch.steps
+        begun: Taken | BegunFlow | None = None
         try:
             if steps is not None:
                 async with turn:
                     with steps.step(self._run_lock):
-                        return await self._next_async()
+                        return await self._next_async(None)
             is_current = not (self._was_left or self._has_ended)
             # The usual case: the row is ready, and no other task is in the middle of a step. There
-            # is no await between this question and the row, so none can get in between.
+            # is no await between this question and the row, so none can get in between; nor before
+            # this task has the turn, if the row is not ready.
             if is_current and isinstance(self._run, AsyncRun) and not turn.locked():
-                taken = self._run.take_ready()
-                if taken:
-                    return taken[0][ROW_VALUE]  # type: ignore[no-any-return]
+                begun = self._run.begin_take()
+                if type(begun) is list:
+                    return begun[0][ROW_VALUE]  # type: ignore[no-any-return]
+                if isinstance(begun, EpochEnd):
+                    self._end(begun)  # now: a cancellation below must not lose it
             async with turn:
-                return await self._next_async()
+                return await self._next_async(begun)
         except BaseException as error:
             shorten(error)
             raise
@@ -571,24 +580,47 @@ class Epoch(Generic[T]):
         if self._owns_run and self._run is not None:
             self._run.abandon()
 
-    def _timed_next(self) -> T:
-        steps = self._watch.steps
-        if steps is None:
-            return self._next()
-        with steps.step(self._run_lock):
-            return self._next()
+    def _begin(self, turn: object) -> Taken | BegunFlow | Exception | None:
+        """Take the next batch if it is ready. Otherwise keep the turn, and return how far it came:
+        ``None`` if nothing was begun. The lock of the run is held.
+        """
+        self._run_lock.wait_until_free()
+        run, begun = self._run, None
+        is_current = not (self._was_left or self._has_ended)
+        if self._watch.steps is None and is_current and isinstance(run, ThreadRun):
+            begun = run.begin()
+            if type(begun) is list and not run.is_over:
+                return begun
+        self._run_lock.keep(turn)
+        try:
+            return begun
+        finally:
+            del begun  # a failure, whose traceback has this frame: that would be a cycle
 
-    def _next(self) -> T:
+    def _finish(self, turn: object, begun: Taken | BegunFlow | Exception | None) -> T:
+        """Wait for the batch, start the workers, end the epoch, or raise a failure; in a turn."""
+        steps = self._watch.steps
+        try:
+            if steps is None:
+                return self._next(begun)
+            with steps.step(self._run_lock):
+                return self._next(begun)
+        finally:
+            del begun
+            self._run_lock.end(turn)
+
+    def _next(self, begun: Taken | BegunFlow | Exception | None) -> T:
         if self._has_ended:
             raise StopIteration
         if self._run is None:
             _refuse_in_loop()
-            self._run = ThreadRun(self._pipeline, self._number + 1, self._resume_point, self._watch)
-            self._run.loop = self._run_lock
+            self._run = ThreadRun(
+                self._pipeline, self._number + 1, self._resume_point, self._watch, self._run_lock
+            )
         if not isinstance(self._run, ThreadRun):
             raise TypeError("you began this epoch with `async for`; continue with `async for`")
         self._check_current()
-        taken = self._run.take()
+        taken = self._run.take(begun=begun)
         if isinstance(taken, EpochEnd):
             self._end(taken)
             if self._owns_run:
@@ -596,16 +628,17 @@ class Epoch(Generic[T]):
             raise StopIteration
         return taken[0][ROW_VALUE]  # type: ignore[no-any-return]
 
-    async def _next_async(self) -> T:
-        if self._has_ended:
+    async def _next_async(self, begun: Taken | BegunFlow | None) -> T:
+        if self._has_ended and begun is None:
             raise StopAsyncIteration
         if self._run is None:
-            self._run = AsyncRun(self._pipeline, self._number + 1, self._resume_point, self._watch)
-            self._run.loop = self._run_lock
+            self._run = AsyncRun(
+                self._pipeline, self._number + 1, self._resume_point, self._watch, self._run_lock
+            )
         if not isinstance(self._run, AsyncRun):
             raise TypeError("you began this epoch with `for`; continue with `for`")
         self._check_current()
-        taken = await self._run.take()
+        taken = await self._run.take(begun=begun)
         if isinstance(taken, EpochEnd):
             self._end(taken)
             if self._owns_run:

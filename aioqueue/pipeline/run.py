@@ -32,15 +32,16 @@ from aioqueue.errors import interrupt_of
 from aioqueue.items.quarantined import Quarantined
 from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.build import Builder
-from aioqueue.pipeline.nodes.flow import RunOver, drive, drive_async
+from aioqueue.pipeline.nodes.flow import RunOver
 from aioqueue.pipeline.nodes.node import Node, Taken
 from aioqueue.pipeline.nodes.progress import DeliveredRows, ResumePoint, first_epoch_of
-from aioqueue.pipeline.nodes.rows import EpochRange, Row
-from aioqueue.pipeline.nodes.stepping import Stepping
+from aioqueue.pipeline.nodes.rows import EpochRange
+from aioqueue.pipeline.nodes.stepping import BegunFlow, RunLock, Stepping
 from aioqueue.pipeline.queue_loans import RunLoans
 from aioqueue.pipeline.stages.base import BasePipeline
 from aioqueue.pipeline.state.checkpoint import rest_from_epoch
 from aioqueue.preemption import ALARM
+from aioqueue.system.locks import call_with_lock
 from aioqueue.telemetry import StepMeters, Watch, note_waits
 from aioqueue.telemetry.explain.explanation import ExplainedWait, loop_wait
 from aioqueue.telemetry.explain.frame_cleanup import (
@@ -82,6 +83,8 @@ class _Run(ABC):
         stop: the first epoch that is not part of the run; ``None`` without an end.
         resume_point: where to begin.
         watch: where monitors find the parts of the run.
+        loop: the lock of the run, which identifies the user's loop: monitors can so tell the steps
+            of several loops apart.
         watchdog: seconds without movement after which to warn; ``None`` for never.
         journal: records the items of each batch.
         raise_single: whether a single failure is raised as itself.
@@ -95,8 +98,6 @@ class _Run(ABC):
     """Why the run is over; ``None`` while it is not."""
     _alarm: str | None = None
     """The reason of a preemption, after which no step may wait."""
-    loop: object = None
-    """Identifies the user's loop, so that monitors can tell the steps of several loops apart."""
     _is_program_ending = staticmethod(sys.is_finalizing)
     """An attribute, because `abandon` may run when the names of this module are gone already."""
 
@@ -106,18 +107,20 @@ class _Run(ABC):
         stop: int | None,
         resume_point: ResumePoint,
         watch: Watch,
+        loop: RunLock,
         *,
         watchdog: float | None = None,
         journal: JournalWriter | None = None,
         raise_single: bool = False,
     ) -> None:
         self._watch = watch
+        self.loop = loop
         self._journal = journal
         self._raise_single = raise_single
         self._delivered = DeliveredRows(resume_point.handed, journal)
         self._process = os.getpid()
         self._begin_point = resume_point
-        self._steps = Stepping(resume_point.skip, self._delivered.add)
+        self._steps = Stepping(loop.lock, resume_point.skip, self._delivered.add)
         self._step = self._steps.step
         self._waiting_caller: tuple[Any, float] | None = (
             None  # the caller that waits, and since when
@@ -344,16 +347,49 @@ class ThreadRun(_Run):
         if self._is_made:
             self.abandon()  # usually done already; but Ctrl-C may strike before the caller has us
 
-    def take(self, n: int = 1) -> Taken:
+    def begin(self, n: int = 1) -> Taken | BegunFlow | Exception:
+        """Take rows that are ready, in one step; otherwise return what `take` has to wait for, or
+        the exception that was raised instead.
+
+        The calling thread holds the lock of the run, so nothing is closed or joined here.
+        """
+        self._taking_thread = threading.get_ident()
+        # Set before the question whether the run is over. `close` does both in the other order, so
+        # one of the two threads sees the other, and closes the nodes.
+        self._is_taking = True
+        begun: Taken | BegunFlow | Exception = RunOver()
+        try:
+            if self._node is not None and self._why_over is None:
+                if self._loans is not None:
+                    self._loans.set_user()
+                begun = self._steps.begin_locked(self._node, n)
+        except Exception as error:
+            begun = error
+        except BaseException:
+            self.interrupt()  # Ctrl-C may have struck anywhere in a node, so rows may be lost
+            raise
+        self._is_taking = isinstance(begun, BegunFlow)
+        try:
+            return begun
+        finally:
+            del begun  # a failure, whose traceback has this frame: that would be a cycle
+
+    def take(self, n: int = 1, begun: Taken | BegunFlow | Exception | None = None) -> Taken:
         """The next rows of the epoch, 1 to n of them; or its end.
+
+        Args:
+            n: how many, at most.
+            begun: the result of `begin`, if it was called.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
             PreemptedError: the step would have to wait after a preemption.
             RuntimeError: the run is over.
         """
-        self._taking_thread = threading.get_ident()
-        taken = self._take(n)
+        taken = call_with_lock(self.loop.lock, self.begin, n) if begun is None else begun
+        del begun
+        if isinstance(taken, BegunFlow):
+            taken = self._finish(taken)
         try:
             if isinstance(taken, Exception):
                 reraise(self._failure_after(taken))
@@ -371,6 +407,7 @@ class ThreadRun(_Run):
 
     def interrupt(self) -> None:
         """Ask all workers to end, after a step was interrupted. It does not wait."""
+        self._is_taking = False
         self._end(_INTERRUPTED)
         self._coord.request_stop()
 
@@ -405,33 +442,20 @@ class ThreadRun(_Run):
             finally:
                 del failure  # its traceback has this frame: that would be a cycle
 
-    def _take(self, n: int) -> Taken | Exception:
-        """Return the taken rows, or the exception that was raised instead."""
-        # Set before the question whether the run is over. `close` does both in the other order, so
-        # one of the two threads sees the other, and closes the nodes.
-        self._is_taking = True
+    def _finish(self, begun: BegunFlow) -> Taken | Exception:
+        """Wait for rows. Returns them, or the exception that was raised instead."""
+        self._waiting_caller = (threading.current_thread(), perf_counter())
         try:
-            if self._node is None or self._why_over is not None:
-                return RunOver()
-            node = self._node
-            return (n == 1 and self._steps.ready_row(node)) or self._take_waiting(node, n)
+            with self._waiting:
+                return self._steps.finish(begun)
         except Exception as error:
             return error
         except BaseException:
             self.interrupt()  # Ctrl-C may have struck anywhere in a node, so rows may be lost
             raise
         finally:
-            self._is_taking = False
-
-    def _take_waiting(self, node: Node, n: int) -> Taken:
-        self._waiting_caller = (threading.current_thread(), perf_counter())
-        if self._loans is not None:
-            self._loans.set_user()
-        try:
-            with self._waiting:
-                return drive(self._steps.taking(node, n), self._step)
-        finally:
             self._waiting_caller = None
+            self._is_taking = False
 
     def _failure_after(self, raised: Exception) -> BaseException:
         """The exception to raise in place of the one that a node has raised.
@@ -541,14 +565,27 @@ class AsyncRun(_Run):
         """
         await self._has_begun.wait()
 
-    def take_ready(self) -> list[Row]:
-        """The next row in a list, if it is ready; otherwise an empty list."""
-        if self._node is None or self.is_over:
-            return []
-        return self._steps.ready_row(self._node)
+    def begin_take(self, n: int = 1) -> Taken | BegunFlow | None:
+        """Take rows that are ready, in one step; otherwise return what `take` has to wait for.
 
-    async def take(self, n: int = 1) -> Taken:
+        The result is ``None`` if the run has not begun or is over, for which `take` has the reason.
+        """
+        if self._node is None or self.is_over:
+            return None
+        if self._loans is not None:
+            self._loans.set_user()
+        try:
+            return self._steps.begin(self._node, n)
+        except Exception as error:
+            self._stop_after(error)
+            return None
+
+    async def take(self, n: int = 1, begun: Taken | BegunFlow | None = None) -> Taken:
         """The next rows of the epoch, 1 to n of them; or its end.
+
+        Args:
+            n: how many, at most.
+            begun: the result of `begin_take`, if it was called.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
@@ -558,32 +595,51 @@ class AsyncRun(_Run):
         Cancellation:
             A cancelled call has lost nothing.
         """
-        if self._why_over == _FAILED and not self._is_reported:
-            # A call has found the failure, and was cancelled before it could raise it.
-            reraise(await self._reported())
-        self.check()
+        if begun is None:
+            await self._check_begun()
+            begun = self.begin_take(n)
+        if isinstance(begun, BegunFlow):
+            try:
+                begun = await self._finish(begun)
+            except Exception as error:
+                self._stop_after(error)
+                begun = None
+            else:
+                if begun is None:
+                    self._end(_PREEMPTED)
+                    self.check()
+        if begun is None:
+            await self._check_begun()
+            return reraise(await self._reported())
+        return begun
+
+    async def _check_begun(self) -> None:
+        """Wait until the run has begun.
+
+        Raises:
+            ExceptionGroup: it has failed.
+            PreemptedError: a step would have had to wait after a preemption.
+            RuntimeError: it is over for another reason.
+        """
         if self._node is None:
             await self._has_begun.wait()
-        if self._node is None:
+        if self._why_over is None and self._node is None:
             self._end(_FAILED)
+        if self._why_over == _FAILED and not self._is_reported:
+            # Perhaps a call has found the failure, and was cancelled before it could raise it.
             reraise(await self._reported())
-        try:
-            taken = await self._take_waiting(self._node, n)
-        except RunOver:
-            self.check()  # if this raises nothing, the run has ended; the coordinator knows why
-            self._end(_FAILED)
-            self._coord.request_stop()
-        except Exception as error:
-            self._end(_FAILED)
-            self._coord.request_stop(
-                without_outermost(error)
-            )  # without this frame, which waits below
-        else:
-            if taken is not None:
-                return taken
-            self._end(_PREEMPTED)
-            self.check()
-        return reraise(await self._reported())
+        self.check()
+
+    def _stop_after(self, error: Exception) -> None:
+        """Stop the run after a step has raised an exception, which the coordinator reports."""
+        if isinstance(error, RunOver):
+            if not self.is_over:  # the run has ended by itself; the coordinator knows why
+                self._end(_FAILED)
+                self._coord.request_stop()
+            return
+        self._end(_FAILED)
+        # Without the frame of the caller, which waits for the coordinator.
+        self._coord.request_stop(without_outermost(error))
 
     async def fail(self, error: BaseException) -> BaseException:
         """Stop the run because the code that takes its rows failed; return the run's failure."""
@@ -591,16 +647,14 @@ class AsyncRun(_Run):
         self.request_stop(error)
         return await self._reported()
 
-    async def _take_waiting(self, node: Node, n: int) -> Taken | None:
+    async def _finish(self, begun: BegunFlow) -> Taken | None:
         """The next rows, or the end of the epoch; ``None`` if a preemption forbids to wait."""
         self._waiting_caller = (running_task(), perf_counter())
-        if self._loans is not None:
-            self._loans.set_user()
         try:
             with anyio.CancelScope() as self._waiting:
                 if self._alarm is not None:
                     self._waiting.cancel()
-                return await drive_async(self._steps.taking(node, n), self._step)
+                return await self._steps.finish_async(begun)
             return None
         finally:
             self._waiting_caller = None

@@ -11,7 +11,9 @@ workers. One at a time does that. Closing the queue of that stage wakes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import aioqueue
@@ -19,11 +21,10 @@ from aioqueue import InvalidArgumentError, OutOfRangeError
 from aioqueue.items.item import EpochEnd
 from aioqueue.items.positions import misplaced
 from aioqueue.pipeline.build import Builder
-from aioqueue.pipeline.nodes.flow import drive, drive_async
 from aioqueue.pipeline.nodes.node import Taken
 from aioqueue.pipeline.nodes.progress import DeliveredRows, ResumePoint, first_epoch_of
 from aioqueue.pipeline.nodes.rows import ROW_VALUE, EpochRange
-from aioqueue.pipeline.nodes.stepping import RunLock, Stepping
+from aioqueue.pipeline.nodes.stepping import BegunFlow, RunLock, Stepping
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
 from aioqueue.pipeline.stages.chain import _built_stages, most_empty, once_only, sources_of
 from aioqueue.pipeline.state.checkpoint import (
@@ -119,7 +120,7 @@ class StartedPipeline(Generic[StatisticsT]):
     # Beginning.
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        call_with_lock(self._run_lock.lock, self._load, state)
+        self._run_lock.turn(partial(self._load, state))
 
     def _load(self, state: Mapping[str, Any]) -> None:
         if self._is_async is not None:
@@ -184,7 +185,7 @@ class StartedPipeline(Generic[StatisticsT]):
             once,
         )
         self._delivered = self._counter(point)
-        self._steps = Stepping(point.skip, self._delivered.add)
+        self._steps = Stepping(self._run_lock.lock, point.skip, self._delivered.add)
         self._positions: PipelinePositions | None = None
         self._queues = queues
         self.queue = queues[-1]
@@ -199,17 +200,40 @@ class StartedPipeline(Generic[StatisticsT]):
         Raises:
             OutOfRangeError: the stream has ended.
         """
-        return call_with_lock(self._run_lock.lock, self._take)
-
-    def _take(self) -> Any:
-        self._check(is_async=False)
-        node, steps = self._node, self._steps
+        turn = object()
         try:
-            while True:
-                taken: Taken = steps.ready_row(node) or drive(steps.taking(node), steps.step)
-                if not isinstance(taken, EpochEnd):
-                    return taken[0][ROW_VALUE]
-                self._end_epoch(taken)
+            begun = call_with_lock(self._run_lock.lock, self._begin_take, turn)
+            if isinstance(begun, list):  # the usual case: it was ready, and this turn is over
+                return begun[0][ROW_VALUE]
+            return self._finish_take(turn, begun)
+        except BaseException:
+            self._run_lock.end(turn)  # a handler may have raised before `_finish_take` could
+            raise
+
+    def _begin_take(self, turn: object) -> Taken | BegunFlow:
+        """Take the next element if it is ready; otherwise keep the turn. The lock is held."""
+        self._run_lock.wait_until_free()
+        self._check(is_async=False)
+        with self._noting_interrupts():
+            begun = self._steps.begin_locked(self._node)
+        if not isinstance(begun, list):
+            self._run_lock.keep(turn)
+        return begun
+
+    def _finish_take(self, turn: object, begun: Taken | BegunFlow) -> Any:
+        try:
+            with self._noting_interrupts():
+                while isinstance(taken := self._steps.finish(begun), EpochEnd):
+                    self._end_epoch(taken)
+                    begun = self._steps.begin(self._node)
+                return taken[0][ROW_VALUE]
+        finally:
+            self._run_lock.end(turn)
+
+    @contextmanager
+    def _noting_interrupts(self) -> Iterator[None]:
+        try:
+            yield
         except Exception:
             raise
         except BaseException:  # Ctrl-C: rows that had just left the queue are lost
@@ -227,9 +251,8 @@ class StartedPipeline(Generic[StatisticsT]):
         """
         async with self._run_lock.aio:
             self._check(is_async=True)
-            node, steps = self._node, self._steps
             while True:
-                taken = await drive_async(steps.taking(node), steps.step)
+                taken = await self._steps.finish_async(self._steps.begin(self._node))
                 if not isinstance(taken, EpochEnd):
                     return taken[0][ROW_VALUE]
                 self._end_epoch(taken)

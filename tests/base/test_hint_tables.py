@@ -86,6 +86,16 @@ def check_code(code: str) -> None:
             assert any(keyword.arg in parameters(function) for function in functions), code
 
 
+def run_code(code: str) -> bool:
+    """Run an advice that is complete but for the function; return whether it is."""
+    expression = ast.parse(code, mode="eval")
+    used = {one.id for one in ast.walk(expression) if isinstance(one, ast.Name)}
+    is_complete = isinstance(expression.body, ast.Call) and used <= {"aioqueue", "function"}
+    if is_complete and code.startswith("aioqueue."):
+        eval(code, {"aioqueue": aioqueue, "function": lambda batch: batch})
+    return is_complete
+
+
 def parameters(function: Any) -> set[str]:
     """The names that a function takes."""
     found = inspect.signature(function).parameters.values()
@@ -255,6 +265,16 @@ def test_every_keyword_leads_to_one_that_is_there() -> None:
                 if first.isidentifier() and f"{keyword}: {first}" not in used:
                     unused.append(f"{topic}: no function answers {keyword}= by {advice}")
     assert not unused
+
+
+def test_every_complete_advice_runs() -> None:
+    tables = [*ATTRIBUTES.values(), *NAMES.values(), *KEYWORDS.values()]
+    advices: set[str] = set()
+    for table in tables:
+        for found in table.values():
+            advices |= {found} if isinstance(found, str) else {*found}
+    codes = {one.partition(";")[0] for one in advices if one.startswith("aioqueue.")}
+    assert sum(run_code(code) for code in sorted(codes)) > 5
 
 
 def test_a_misspelt_keyword_leads_to_the_nearest() -> None:

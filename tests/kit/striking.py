@@ -62,7 +62,7 @@ class Striker:
             self.last[frame] = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
             if last in CALLS or last.startswith("JUMP_BACKWARD"):
                 self.inject()
-        elif event == "return":
+        elif event in ("return", "exception"):  # of a call that raises, no handler runs behind
             self.last.pop(frame, None)
         return self.step
 

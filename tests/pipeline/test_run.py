@@ -554,7 +554,7 @@ class TestInterrupts:
     @pytest.mark.parametrize("function", [tenfold, tenfold_in_a_task])
     @pytest.mark.parametrize(
         ("kind", "method"),
-        [(Epochs, "_epoch_of"), (Epoch, "_check_current"), (PreemptionAlarm, "wake")],
+        [(Epochs, "_epoch_of"), (Epoch, "_begin"), (PreemptionAlarm, "wake")],
     )
     def test_workers_end_though_the_traceback_is_kept(
         self,

@@ -41,18 +41,20 @@ def _at_once(send: Callable[[Any], Demand], come: Any) -> Demand:
     return send(come)
 
 
-def drive(flow: Flow[T], step: Step = _at_once) -> T:
+def drive(flow: Flow[T], step: Step = _at_once, want: Demand | None = None) -> T:
     """Run a flow in the calling thread.
 
     Args:
         flow: the flow.
         step: makes its steps. Between two steps this thread waits, and no node is in motion.
+        want: what the flow waits for, if its first step has been made.
 
     Raises:
         RunOver: the run has ended.
     """
     try:
-        want = step(flow.send, None)
+        if want is None:
+            want = step(flow.send, None)
         while True:
             # The wait is outside the step, without its lock: meanwhile any thread may take a state.
             want = step(flow.send, want.take())
@@ -62,12 +64,13 @@ def drive(flow: Flow[T], step: Step = _at_once) -> T:
         raise reraise_unexpected_end(error)  # noqa: B904  # it says its cause
 
 
-async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
+async def drive_async(flow: Flow[T], step: Step = _at_once, want: Demand | None = None) -> T:
     """Run a flow in the calling task.
 
     Args:
         flow: the flow.
         step: makes its steps.
+        want: what the flow waits for, if its first step has been made.
 
     Raises:
         RunOver: the run has ended.
@@ -76,7 +79,8 @@ async def drive_async(flow: Flow[T], step: Step = _at_once) -> T:
         A cancelled call has lost nothing. You can cancel it whenever its `Demand` can be cancelled.
     """
     try:
-        want = step(flow.send, None)
+        if want is None:
+            want = step(flow.send, None)
         while True:
             # A cancellation arrives here, at the wait, where nothing has been taken: never within
             # a step, which would lose what it has moved.
