@@ -68,10 +68,7 @@ class StageInput(BaseSource[Any]):
 
     @property
     def _is_in_memory(self) -> bool:
-        node = self._node
-        if not isinstance(node, SourceNode):
-            return False
-        return node.source.is_addressed and node.source.source._is_in_memory
+        return isinstance(self._node, SourceNode) and self._node.never_waits
 
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one. Any thread may call it."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.batches.batch_shape import BatchShape
@@ -29,6 +29,9 @@ from aioqueue.pipeline.nodes.flow import Flow
 from aioqueue.pipeline.nodes.rows import Element, EpochRange, Id, Row, State, WantedRows
 
 Taken: TypeAlias = Sequence[Row] | EpochEnd
+
+READ_TOGETHER: Final = 32
+"""How many rows to take at a time from a node that never waits, also if fewer are needed."""
 
 
 class Node(ABC):
@@ -55,6 +58,10 @@ class Node(ABC):
 
     _wanted_upto: int = 0
     """How many rows of the epoch the nodes behind want in all, by their latest request."""
+
+    never_waits: bool = False
+    """Whether taking rows waits for nothing, calls no function of the user's, and can be repeated:
+    then a node may take more rows than it needs now."""
 
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""

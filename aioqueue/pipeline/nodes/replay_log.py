@@ -333,6 +333,14 @@ class ReplayLog:
             self._marks.count(len(taken))
         return taken
 
+    def take_ready(self, n: int) -> list[Row]:
+        """Take up to n rows more that are ready, in the step of a `take` that has given some."""
+        rows = self.node.take_ready(n)
+        if rows:
+            self._last = id_in(self.epoch, rows[-1])
+            self._marks.count(len(rows))
+        return rows
+
     @property
     def epoch(self) -> int:
         epoch, number, _ = self._last
