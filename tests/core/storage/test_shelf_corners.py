@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -477,3 +478,35 @@ def test_a_batch_of_which_nothing_is_in_is_forgotten() -> None:
     storage.discard(batch, 0)
     assert batch.uses == 0
     assert pulled(storage, 1) == [7]
+
+
+class TestOrderOfAShuffle:
+    """Its entries are in a list, or in an array where they are many; what leaves is the same."""
+
+    @pytest.mark.parametrize("most_listed", [0, 5, 10**6])
+    def test_what_leaves_is_the_same(self, most_listed: int) -> None:
+        class Small(ShuffleStorage):
+            pass
+
+        Small.most_listed = most_listed
+        storage, usual = Small(TypedShelf(NUMBER, 8), SEED), shuffle(8)
+        for first in range(0, 60, 6):
+            for one in (storage, usual):
+                put_singly(one, first % 4)
+                batch = numbers(*range(first, first + 6))
+                # Rows of a batch that was given away have no number.
+                way = "wrapped" if first == 30 else "filled" if first == 42 else "copied"
+                one.put_many(ready(one, batch, way), 1, 6)
+            assert pulled(storage, 3) == pulled(usual, 3)
+            assert storage.take() == usual.take()
+        assert pulled(storage, storage.size) == pulled(usual, usual.size)
+
+    def test_a_number_of_a_slot_takes_eight_bytes_if_there_are_many(self) -> None:
+        n = 2 * ShuffleStorage.most_listed
+        tracemalloc.start()
+        try:
+            storage = shuffle(n)
+            put_at_once(storage, n)
+            assert tracemalloc.get_traced_memory()[0] <= 20 * n  # 8 of them are the row itself
+        finally:
+            tracemalloc.stop()
