@@ -86,6 +86,35 @@ def _resumed(batches: int) -> int:
         return source.read
 
 
+def _looped(pipeline: Any) -> Run:
+    """A whole epoch in a loop."""
+
+    def loop() -> None:
+        for _ in pipeline:
+            pass
+
+    return loop
+
+
+def _zipped(examples: int) -> Run:
+    from aioqueue.inputs import numbers
+
+    return _looped(numbers(examples).zip(numbers(examples)).batch(ROWS_OF_A_BATCH))
+
+
+def _shuffled_singly(examples: int) -> Run:
+    from aioqueue.inputs import numbers
+
+    return _looped(numbers(examples).shuffle(100))
+
+
+instructions("a pair of a zip, in batches", (2_000, 4_000, 8_000), _zipped, at_most=30_000)
+instructions(
+    "an example of a small shuffle, one by one",
+    (2_000, 4_000, 8_000),
+    _shuffled_singly,
+    at_most=48_000,
+)
 instructions(
     "an example out of a shuffle at the end of an epoch", (25_000, 50_000, 100_000), _shuffled
 )

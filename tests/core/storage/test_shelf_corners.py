@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -508,5 +509,51 @@ class TestOrderOfAShuffle:
             storage = shuffle(n)
             put_at_once(storage, n)
             assert tracemalloc.get_traced_memory()[0] <= 20 * n  # 8 of them are the row itself
+        finally:
+            tracemalloc.stop()
+
+
+class TestItemsOfAHeap:
+    """The heap of numbers of slots has one int for each row, of its priority, arrival and slot."""
+
+    PAIR = (Component("priority", "int64", ()), Component("number", "int64", ()))
+
+    def heap(self, capacity: int) -> Storage:
+        return HeapStorage(TypedShelf(self.PAIR, capacity), typed=True)
+
+    @pytest.mark.parametrize("way", ["copied", "filled", "wrapped"])
+    def test_all_priorities_keep_their_order(self, way: str) -> None:
+        priorities = [0, -1, 2**63 - 1, -(2**63), 1, -1, 0, -(2**63), 2**40, -(2**40)]
+        n = len(priorities)
+        storage = self.heap(n)
+        columns = [np.array(priorities, np.int64), np.arange(n)]
+        storage.put_many(ready(storage, columns, way), 0, n)
+        storage.put((-1, n))
+        expected = sorted(range(n + 1), key=lambda number: ([*priorities, -1][number], number))
+        held = Held()
+        storage.hold(held, 4)
+        assert storage.columns(held)[1].tolist() == expected[:4]
+        storage.restore(held)
+        assert [storage.take()[1] for _ in range(2)] == expected[:2]
+        assert storage.pull(n - 1)[1].tolist() == expected[2:]
+        assert len(storage) == 0
+
+    def test_rows_that_were_given_away_are_not_kept(self) -> None:
+        storage = self.heap(4)
+        columns = [np.arange(4), np.arange(4)]
+        storage.put_many(ready(storage, columns, "wrapped"), 0, 4)
+        watched = weakref.ref(columns[1])
+        del columns
+        storage.take()
+        storage.pull(3)
+        assert watched() is None
+
+    def test_a_row_takes_sixty_bytes_besides_its_own(self) -> None:
+        n = 10_000
+        tracemalloc.start()
+        try:
+            storage = self.heap(n)
+            storage.put_many([np.arange(n), np.arange(n)], 0, n)
+            assert tracemalloc.get_traced_memory()[0] <= (16 + 60) * n
         finally:
             tracemalloc.stop()
