@@ -8,6 +8,8 @@ from typing import Any
 
 from benchmarks.growth.rows import count
 
+SIZES = (20_000, 80_000, 320_000)
+
 
 def _traced(make: Callable[[int], Any]) -> Callable[[int], float]:
     def traced(n: int) -> float:
