@@ -27,11 +27,10 @@ from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.source_node import SourceNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
-from aioqueue.pipeline.stages.chain import _built_stages, is_elastic, sources_of
+from aioqueue.pipeline.stages.chain import ElementSizes, _built_stages, is_elastic, sources_of
 from aioqueue.pipeline.stages.combining import CombiningNode
 from aioqueue.pipeline.stages.filter import FilterNode
 from aioqueue.pipeline.stages.lengths import length_behind
-from aioqueue.pipeline.stages.read_ahead import ElementSizes
 from aioqueue.pipeline.stages.shard import rank_of
 from aioqueue.pipeline.stages.transform import MakingTransform, Transform
 from aioqueue.pipeline.state.ranks.ledger import ItemNames, RankLedger, RunItemNames, RunLedgers

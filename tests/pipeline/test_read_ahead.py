@@ -12,8 +12,7 @@ import pytest
 
 from aioqueue.inputs import Pipeline, arrays, items, numbers
 from aioqueue.pipeline.nodes.rows import Element
-from aioqueue.pipeline.stages.chain import checked
-from aioqueue.pipeline.stages.read_ahead import ElementSizes
+from aioqueue.pipeline.stages.chain import ElementSizes, checked
 from aioqueue.workers.flow_control import DefaultInFlight
 from tests.kit.worlds import PATIENCE, ThreadWorld, World
 

@@ -112,8 +112,8 @@ class HeapStorage(ShelvedStorage):
             held.parts = [self._shelf.place(held.single)]
         self._push(
             [
-                self._item_of(*ticket, entry)
-                for ticket, entry in zip(held.tickets, held.parts, strict=True)
+                self._item_of(priority, arrival, entry)
+                for (priority, arrival), entry in zip(held.tickets, held.parts, strict=True)
             ]
         )
         held.clear()
