@@ -173,8 +173,9 @@ class TestResume:
         source = Read()
         with pipeline(source).epochs(1, resume=state) as epochs:
             assert next(iter(next(epochs))) == expected
-        # `unbatch` takes its next batch only when it needs it, so the last one may come again.
-        passed = SIZE * (count - 1 if "unbatch" in shape else count)
+        # `unbatch` takes its next batch only when it needs it, so the last one may come again, and
+        # up to 32 examples of those before it: not each tiny batch has a mark there.
+        passed = SIZE * count - (SIZE + 32 if "unbatch" in shape else 0)
         assert min(source.read) >= passed
 
 

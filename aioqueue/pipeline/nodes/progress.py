@@ -177,14 +177,15 @@ class StateMarks(Generic[KeyT]):
 
     Args:
         node: the node.
+        of_batches: the least number of examples between two marks, if the rows are batches.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, of_batches: int = 1) -> None:
         self._node = node
         self._kept: deque[_Mark[KeyT]] = deque()
         # What lies between a mark and the row that a resume needs is made once more. Of batches,
-        # that is the work of all their examples, so each of them may have a mark.
-        self._every = 1 if node.element.is_batch else _EVERY
+        # that is the work of all their examples, so that each of them may have a mark.
+        self._every = of_batches if node.element.is_batch else _EVERY
         self._since = 0  # how many examples were taken since the last mark
         self._ask_at = self._every  # how many of them until the node is asked for its weight
 
