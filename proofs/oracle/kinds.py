@@ -13,7 +13,6 @@ from proofs.oracle.image_op_programs import IMAGE_OPS
 from proofs.oracle.image_programs import IMAGES
 from proofs.oracle.input_programs import INPUTS
 from proofs.oracle.op_programs import OPS
-from proofs.oracle.place_programs import PLACES
 from proofs.oracle.program import Maker, Program, made_from
 from proofs.oracle.queue_programs import QUEUES
 from proofs.oracle.reader_programs import READERS
@@ -39,7 +38,6 @@ KINDS: dict[str, Maker] = {
     **IMAGE_OPS,
     **TEXTS,
     **SPARSE,
-    **PLACES,
     **DATASETS,
     **GRAPHS,
     **SESSIONS,

@@ -1,4 +1,4 @@
-"""Programs of ops on numbers: elementwise, reducing, joining, cutting, selecting, and random."""
+"""Programs of ops on numbers: elementwise, reducing, joining, cutting, writing, and random."""
 
 from __future__ import annotations
 
@@ -10,30 +10,43 @@ from proofs.oracle.spelling import Shape, Spell, array, given, tensor, written
 __all__ = ("OPS",)
 
 FLOATS = ("float32", "float32", "float64")
-INTS = ("int32", "int32", "int64", "uint8", "int16")
 NUMBERS = ("float32", "int32", "float64", "int64")
 SHAPES: tuple[Shape, ...] = ((), (3,), (2, 3), (2, 1, 3), (4, 2), (0, 2))
 
-SMOOTH = (
-    *("abs", "negative", "square", "exp", "sin", "cos", "tanh", "sigmoid", "sinh", "cosh"),
-    *("atan", "expm1", "nn.relu", "nn.tanh", "nn.sigmoid", "sign", "floor", "ceil", "round"),
-    *("rint", "is_nan", "is_inf", "is_finite", "tan", "math.ceil"),
+UNARY: tuple[tuple[str, tuple[str, ...], int, int], ...] = (
+    (
+        "abs negative square exp sin cos tanh sigmoid sinh cosh atan expm1 nn.relu nn.tanh"
+        " nn.sigmoid sign floor ceil round rint is_nan is_inf is_finite tan math.ceil",
+        *(FLOATS, -3, 3),
+    ),
+    ("sqrt rsqrt log log1p reciprocal math.reciprocal", FLOATS, 1, 9),
+    ("asin acos", FLOATS, -1, 1),
+    ("abs negative square sign", ("int32", "int64"), -5, 9),
+    ("logical_not", ("bool",), 0, 1),
+    (
+        "zeros_like ones_like size shape rank identity to_float to_double to_int32 to_int64"
+        " transpose",
+        *(NUMBERS, -5, 9),
+    ),
 )
-POSITIVE = ("sqrt", "rsqrt", "log", "log1p", "reciprocal", "math.reciprocal")
-INVERSE = ("asin", "acos")
-ANY = (
-    *("zeros_like", "ones_like", "size", "shape", "rank", "identity", "reverse_first"),
-    *("to_float", "to_double", "to_int32", "to_int64", "transpose"),
+"""Ops of one tensor, the dtypes that they take, and the least and largest numbers."""
+
+BINARY: tuple[tuple[str, tuple[str, ...], int, int], ...] = (
+    (
+        "add subtract multiply maximum minimum squared_difference equal not_equal less"
+        " less_equal greater greater_equal",
+        *(NUMBERS, -5, 9),
+    ),
+    (
+        "divide truediv div floordiv mod floor_div math.floormod floormod",
+        *(("int32", "int32", "float64", "int64"), 1, 4),
+    ),
+    ("div_no_nan atan2 pow math.divide_no_nan realdiv", FLOATS, 1, 4),
+    ("truncatediv truncatemod", ("int32",), 1, 4),
+    ("logical_and logical_or logical_xor", ("bool",), 0, 1),
 )
-BINARY = (
-    *("add", "subtract", "multiply", "maximum", "minimum", "squared_difference", "equal"),
-    *("not_equal", "less", "less_equal", "greater", "greater_equal"),
-)
-DIVIDING = ("divide", "truediv", "div", "floordiv", "mod", "floor_div", "math.floormod")
-FLOAT_PAIRS = ("div_no_nan", "atan2", "pow", "math.divide_no_nan")
-INT_PAIRS = ("truncatediv", "truncatemod")
-REDUCING = ("sum", "mean", "max", "min", "prod")
-OPERATORS = ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=")
+"""Ops of two tensors; the numbers are those of the second."""
+OPERATORS = ("+", "-", "*", "<", "<=", ">", ">=")
 
 
 def _shape(draw: random.Random, least: int = 0, full: bool = False) -> Shape:
@@ -43,34 +56,24 @@ def _shape(draw: random.Random, least: int = 0, full: bool = False) -> Shape:
 
 def unary(draw: random.Random) -> str:
     """An op of one tensor, each of whose elements it changes."""
-    dtype, shape = draw.choice(FLOATS), _shape(draw)
-    match draw.choice(("smooth", "positive", "inverse", "int", "any", "bool", "cast", "clip")):
-        case "smooth":
-            return f"tf.{draw.choice(SMOOTH)}({tensor(draw, dtype, shape, -3, 3)})"
-        case "positive":
-            return f"tf.{draw.choice(POSITIVE)}({tensor(draw, dtype, shape, 1, 9)})"
-        case "inverse":
-            return f"tf.{draw.choice(INVERSE)}({tensor(draw, dtype, shape, -1, 1)})"
-        case "int":
-            op = draw.choice(("abs", "negative", "square", "sign"))
-            return f"tf.{op}({tensor(draw, draw.choice(('int32', 'int64')), shape)})"
-        case "bool":
-            return f"tf.logical_not({tensor(draw, 'bool', shape)})"
-        case "cast":
-            wanted = draw.choice(("int32", "float64", "bool", "uint8", "int64", "float16"))
-            op = draw.choice(("cast", "cast", "saturate_cast"))
-            if op == "saturate_cast":
-                return f"tf.saturate_cast({tensor(draw, dtype, shape, -300, 300)}, tf.uint8)"
-            source = tensor(draw, draw.choice(("int32", "float32", "bool")), shape, 0, 9)
-            return f"tf.cast({source}, tf.{wanted})"
-        case "clip":
-            return f"tf.clip_by_value({tensor(draw, dtype, shape)}, -1.5, 4)"
-        case _:
-            op = draw.choice(ANY)
-            given_dtype = draw.choice(NUMBERS)
-            if op == "reverse_first":
-                return f"tf.reverse({tensor(draw, given_dtype, _shape(draw, 1))}, [0])"
-            return f"tf.{op}({tensor(draw, given_dtype, shape)})"
+    shape = _shape(draw)
+    if draw.random() < 0.7:
+        ops, dtypes, low, high = draw.choice(UNARY)
+        return (
+            f"tf.{draw.choice(ops.split())}({tensor(draw, draw.choice(dtypes), shape, low, high)})"
+        )
+    dtype = draw.choice(FLOATS)
+    wanted = draw.choice(("int32", "float64", "bool", "uint8", "int64", "float16"))
+    source = tensor(draw, draw.choice(("int32", "float32", "bool")), shape, 0, 9)
+    return draw.choice(
+        (
+            f"tf.cast({source}, tf.{wanted})",
+            f"tf.saturate_cast({tensor(draw, dtype, shape, -300, 300)}, tf.uint8)",
+            f"tf.clip_by_value({tensor(draw, dtype, shape)}, -1.5, 4)",
+            f"tf.scalar_mul(2, {tensor(draw, dtype, shape)})",
+            f"tf.reverse({tensor(draw, dtype, _shape(draw, 1))}, [0])",
+        )
+    )
 
 
 def binary(draw: random.Random) -> str:
@@ -79,30 +82,19 @@ def binary(draw: random.Random) -> str:
     other = draw.choice((one, one, (), one[1:], tuple(1 for _ in one)))
     if draw.random() < 0.04:
         other = (7,)
-    match draw.choice(("plain", "operator", "dividing", "floats", "ints", "logical", "n")):
-        case "plain":
-            dtype, op = draw.choice(NUMBERS), draw.choice(BINARY)
-        case "operator":
-            dtype = draw.choice(NUMBERS)
-            pair = tensor(draw, dtype, one), array(draw, dtype, other)
-            # `==` of two tensors is whether they are the same one.
-            return f" {draw.choice(OPERATORS[:-2])} ".join(pair)
-        case "dividing":
-            dtype, op = draw.choice(("int32", "int32", "float64", "int64")), draw.choice(DIVIDING)
-            low = 0 if dtype.startswith("int") and draw.random() < 0.05 else 1
-            return f"tf.{op}({tensor(draw, dtype, one)}, {tensor(draw, dtype, other, low, 4)})"
-        case "floats":
-            dtype, op = draw.choice(FLOATS), draw.choice(FLOAT_PAIRS)
-            return f"tf.{op}({tensor(draw, dtype, one, 1, 4)}, {tensor(draw, dtype, other, 1, 4)})"
-        case "ints":
-            op, dtype = draw.choice(INT_PAIRS), "int32"
-            return f"tf.{op}({tensor(draw, dtype, one)}, {tensor(draw, dtype, other, 1, 4)})"
-        case "logical":
-            dtype, op = "bool", draw.choice(("logical_and", "logical_or", "logical_xor"))
-        case _:
-            parts = ", ".join(tensor(draw, "int32", one) for _ in range(draw.randint(1, 3)))
-            return f"tf.{draw.choice(('add_n', 'accumulate_n'))}([{parts}])"
-    return f"tf.{op}({tensor(draw, dtype, one)}, {tensor(draw, dtype, other)})"
+    if draw.random() < 0.15:
+        parts = ", ".join(tensor(draw, "int32", one) for _ in range(draw.randint(1, 3)))
+        return f"tf.{draw.choice(('add_n', 'accumulate_n'))}([{parts}])"
+    ops, dtypes, low, high = draw.choice(BINARY)
+    dtype = draw.choice(dtypes)
+    if dtypes is NUMBERS and draw.random() < 0.5:
+        pair = tensor(draw, dtype, one), array(draw, dtype, other)
+        return f" {draw.choice(OPERATORS)} ".join(pair)
+    first = (low, high) if dtypes is FLOATS else (-5, 9)
+    if ops.startswith("divide") and dtype.startswith("int") and draw.random() < 0.05:
+        low = 0
+    pair = tensor(draw, dtype, one, *first), tensor(draw, dtype, other, low, high)
+    return f"tf.{draw.choice(ops.split())}({', '.join(pair)})"
 
 
 def _axis(draw: random.Random, shape: Shape) -> int:
@@ -115,38 +107,25 @@ def reducing(draw: random.Random) -> str:
     axis = _axis(draw, shape)
     axes = draw.choice((str(axis), f"[{axis}]", "None", "[]" if draw.random() < 0.2 else "0"))
     keep = draw.choice(("", "", ", keepdims=True", ", keep_dims=True"))
-    dtype = draw.choice(("float32", "int32", "float64", "int64"))
-    match draw.choice(("reduce", "reduce", "floats", "bool", "arg", "cum", "count", "norm", "top")):
-        case "reduce":
-            return f"tf.reduce_{draw.choice(REDUCING)}({tensor(draw, dtype, shape)}, {axes}{keep})"
-        case "floats":
-            op = draw.choice(("reduce_logsumexp", "math.reduce_std", "math.reduce_variance"))
-            keep = draw.choice(("", ", keepdims=True"))
-            return f"tf.{op}({tensor(draw, 'float32', shape)}, {axes}{keep})"
-        case "bool":
-            op = draw.choice(("reduce_all", "reduce_any"))
-            return f"tf.{op}({tensor(draw, 'bool', shape)}, {axes}{keep})"
-        case "arg":
-            op = draw.choice(("argmax", "argmin"))
-            more = draw.choice(("", ", output_type=tf.int32"))
-            return f"tf.{op}({tensor(draw, dtype, shape)}, {axis}{more})"
-        case "cum":
-            options = f"exclusive={draw.random() < 0.5}, reverse={draw.random() < 0.5}"
-            op = draw.choice(("cumsum", "cumprod"))
-            return f"tf.{op}({tensor(draw, dtype, shape, 1, 4)}, {axis}, {options})"
-        case "count":
-            return f"tf.count_nonzero({tensor(draw, 'int32', shape, -1, 1)}, {axes})"
-        case "norm":
-            return f"tf.nn.softmax({tensor(draw, 'float32', shape)})"
-        case _:
-            source = tensor(draw, dtype, shape)
-            if draw.random() < 0.5:
-                op = draw.choice(("sort", "argsort"))
-                way = draw.choice(("ASCENDING", "DESCENDING"))
-                # Of equal numbers TensorFlow promises no order.
-                source = given(draw, f"np.arange({shape[-1]}) * 7 % 5 % 11 - 2.5", shape[-1:])
-                return f"tf.{op}({source}, direction={way!r})"
-            return f"tf.nn.top_k({source}, {draw.randint(0, shape[-1])})"
+    dtype = draw.choice(NUMBERS)
+    op = draw.choice(("sum", "mean", "max", "min", "prod"))
+    floats = draw.choice(("reduce_logsumexp", "math.reduce_std", "math.reduce_variance"))
+    scan = f"exclusive={draw.random() < 0.5}, reverse={draw.random() < 0.5}"
+    output = draw.choice(("", ", output_type=tf.int32"))
+    reduced = f"tf.reduce_{op}({tensor(draw, dtype, shape)}, {axes}{keep})"
+    return draw.choice(
+        (
+            *(reduced, reduced),
+            f"tf.{floats}({tensor(draw, 'float32', shape)}, {axes}{keep.replace('p_d', 'pd')})",
+            f"tf.reduce_{draw.choice(('all', 'any'))}({tensor(draw, 'bool', shape)}, {axes}{keep})",
+            f"tf.{draw.choice(('argmax', 'argmin'))}({tensor(draw, dtype, shape)}, {axis}{output})",
+            f"tf.{draw.choice(('cumsum', 'cumprod'))}({tensor(draw, dtype, shape, 1, 4)}, {axis},"
+            f" {scan})",
+            f"tf.count_nonzero({tensor(draw, 'int32', shape, -1, 1)}, {axes})",
+            f"tf.nn.softmax({tensor(draw, 'float32', shape)})",
+            f"tf.nn.top_k({tensor(draw, dtype, shape)}, {draw.randint(0, shape[-1])})",
+        )
+    )
 
 
 def shaping(draw: random.Random) -> str:
@@ -157,7 +136,6 @@ def shaping(draw: random.Random) -> str:
     order = list(range(len(shape)))
     draw.shuffle(order)
     sizes = ([-1], [1, -1], [*shape, 1], [-1, shape[0]], [-1, 5])
-    order_of_axes = draw.choice(("ij", "xy"))
     ones = [at for at, size in enumerate(shape) if size == 1]
     spells = [
         f"tf.reshape({source}, {draw.choice(sizes)})",
@@ -166,17 +144,14 @@ def shaping(draw: random.Random) -> str:
         f"tf.squeeze({source}, {draw.choice((ones, []))})",
         f"tf.transpose({source}, {order})",
         f"tf.reverse({source}, [{axis}])",
-        f"tf.roll({source}, {draw.randint(-3, 3)}, {axis})",
         f"tf.tile({source}, {[draw.randint(0, 3) for _ in shape]})",
-        f"tf.repeat({source}, {draw.randint(0, 3)}, {axis % len(shape)})",
         f"tf.broadcast_to({source}, {[2, *shape]})",
         f"tf.unstack({array(draw, dtype, shape)}, axis={axis})",
         f"tf.split({tensor(draw, dtype, (4, 2))}, {draw.choice(('2', '[1, 3]', '[-1, 1]', '4'))})",
         f"tf.stack([{source}, {source}], {draw.choice((axis, 0))})",
         f"tf.concat([{source}, {source}], {axis})",
-        f"tf.shape_n([{source}, {source}])",
-        f"tf.meshgrid([1, 2, 3], {tensor(draw, 'int32', (2,))}, indexing={order_of_axes!r})",
-        f"tf.broadcast_dynamic_shape([2, 1], tf.shape({source})[:1])",
+        f"tf.meshgrid([1, 2, 3], {tensor(draw, 'int32', (2,))}, indexing="
+        f"{draw.choice(('ij', 'xy'))!r})",
     ]
     if dtype not in ("string", "bool"):
         widths = [[draw.randint(0, 2), draw.randint(0, 1)] for _ in shape]
@@ -217,15 +192,16 @@ def indexing(draw: random.Random) -> str:
 
 
 def selecting(draw: random.Random) -> str:
-    """Numbers by what they are, and numbers made of nothing but sizes."""
+    """Numbers by what they are, numbers made of nothing but sizes, and rows at places of zeros."""
     count = draw.randint(1, 6)
     numbers = tensor(draw, draw.choice(("int32", "int64")), (count,), 0, 4)
     data = tensor(draw, draw.choice((*NUMBERS, "string")), (count, *draw.choice(((), (2,)))))
-    order = list(range(count))
-    draw.shuffle(order)
     dtype = draw.choice(("float32", "int32", "int64", "bool"))
     wide, high = tensor(draw, "float32", (2, 3)), tensor(draw, "float32", (3, 2))
     size = [draw.randint(0, 3) for _ in range(draw.randint(0, 2))]
+    rest = draw.choice(((), (2,)))
+    places = [[draw.randint(0, 7 if draw.random() < 0.05 else 4)] for _ in range(count)]
+    slices = tensor(draw, draw.choice(("float32", "int32", "int64")), (count, *rest))
     return draw.choice(
         (
             f"tf.one_hot({numbers}, {draw.randint(1, 5)}{draw.choice(('', ', 2.5, -1.0'))})",
@@ -246,6 +222,7 @@ def selecting(draw: random.Random) -> str:
             f"tf.tensordot({wide}, {high}, 1)",
             f"tf.tuple([{numbers}, {data}])",
             f"tf.identity_n([{numbers}, {data}])",
+            f"tf.scatter_nd({places}, {slices}, {[5, *rest]})",
         )
     )
 
@@ -288,5 +265,32 @@ def random_ops(draw: random.Random) -> list[str]:
     return lines
 
 
-OPS: dict[str, Maker] = {"ops": ops, "random ops": random_ops}
+def scattering(draw: random.Random) -> list[str]:
+    """A variable, places of which are written to, one op after another."""
+    dtype, rest = draw.choice(("float32", "int32")), draw.choice(((), (2,)))
+    lines = [
+        "session()",
+        f"(v,) = (tf.Variable({array(draw, dtype, (4, *rest))}, name='v'),)",
+        "here(v.initializer)",
+    ]
+    for number in range(draw.randint(1, 4)):
+        op, count = draw.choice(("update", "add", "sub")), draw.randint(1, 3)
+        # The order in which places are written to that come twice is no promise.
+        at = draw.sample(range(4), count) if op == "update" else draw.choices(range(4), k=count)
+        is_far = draw.random() < 0.06 and dtype == "float32"  # TensorFlow checks no other's
+        if is_far:
+            at[-1] = 8
+        size = rest if draw.random() < 0.95 else (5,)
+        slices = array(draw, dtype, (count, *size), 1, 3)
+        made = f"tf.scatter_{op}(v, {at}, {slices})"
+        if draw.random() < 0.5:
+            made = f"tf.scatter_nd_{op}(v, {[[one] for one in at]}, {slices})"
+        lines += [f"(x{number},) = ({made},)", f"form(x{number})", f"near(x{number})"]
+        if is_far:
+            break  # TensorFlow has written to the places before that one
+        lines.append("near(v)")
+    return lines
+
+
+OPS: dict[str, Maker] = {"ops": ops, "random ops": random_ops, "scattering": scattering}
 """The kinds of programs of this module by name."""

@@ -91,7 +91,6 @@ def around(draw: random.Random) -> list[str]:
         f"say(str({shapes[0]}.merge_with({shapes[1]})))",
         f"say({shapes[0]}.is_compatible_with({shapes[1]}))",
         f"say(str({shapes[0]}.concatenate({shapes[1]})))",
-        f"say(str(tf.broadcast_static_shape({shapes[0]}, {shapes[1]})))",
         f"say([tf.dimension_value(size) for size in {shapes[0]}.dims])",
         f"say(tf.dimension_at_index({shapes[0]}, 0).value)",
         f"say({shapes[0]}.num_elements())",

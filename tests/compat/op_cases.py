@@ -47,6 +47,57 @@ def parts(sparse: Any) -> list[Any]:
     return [sparse.indices, sparse.values, sparse.dense_shape]
 
 
+class Scope(dict[str, Any]):
+    """What names mean in a case that is written as an expression: first what is below, then `tf`'s.
+
+    `i` and `f` make arrays of a shape, `u` a tensor of which nothing is known.
+    """
+
+    def __init__(self, tf: Any) -> None:
+        super().__init__(
+            np=np,
+            i=lambda *shape: values("int32", *shape),
+            f=lambda *shape: values("float32", *shape),
+            u=lambda value: unknown(tf, value),
+            unknown=lambda value, shape: unknown(tf, value, shape),
+            part=lambda: part(tf),
+            values=values,
+            parts=parts,
+            sparse=lambda: tf.SparseTensor(
+                unknown(tf, np.array([[0, 1], [1, 2]]), [None, 2]),
+                unknown(tf, [b"a", b"bc"], [None]),
+                [2, 4],
+            ),
+            after=lambda op: after(tf, op),
+            scattered=lambda *arguments: scattered(tf, *arguments),
+        )
+        self.tf = tf
+
+    def __missing__(self, name: str) -> Any:
+        if not hasattr(self.tf, name):
+            raise KeyError(name)
+        return getattr(self.tf, name)
+
+
+def expression(text: str) -> Case:
+    """A case that is written as an expression."""
+    code = compile(text, text, "eval")
+    return lambda tf: eval(code, {}, Scope(tf))
+
+
+def after(tf: Any, op: Any) -> Any:
+    with tf.control_dependencies([op]):
+        return tf.identity(tf.constant(1))
+
+
+def scattered(tf: Any, op: str, places: Any, updates: Any, value: Any = (1.0, 2.0, 4.0)) -> Any:
+    """A variable with some of its places written to, once it is initialised."""
+    variable = tf.Variable(list(value), name="v")
+    with tf.control_dependencies([variable.initializer]):
+        indices = tf.identity(tf.constant(places))
+    return getattr(tf, f"scatter_{op}")(variable, indices, updates)
+
+
 class Outcome:
     """What a case gives: tensors with their values, or an error."""
 

@@ -1,337 +1,196 @@
-"""Cases of ops on whole tensors: casts, products, reductions, shapes, selections."""
+"""Cases of ops on whole tensors: casts, products, reductions, shapes, selections, writing."""
 
 from __future__ import annotations
 
-import numpy as np
+from tests.compat.op_cases import case, expression
 
-from tests.compat.op_cases import Case, case, part, u, unknown, values
+CALLS = r"""
+cast [1.9, -1.9], int32 | [1, -1], float64 | [1, 0, -1], bool | [True, False], float32
+cast [300, -1], uint8 | np.array([2 ** 40 + 5]), int32 | constant([1.0]), float32
+cast u([1.5]), 'int64' | ['1'], int32
+saturate_cast [300.0, -5.0, 7.5], uint8 | [300, -5, 7], int8 | np.array([1e+20, -1e+20]), int64
+clip_by_value [1.0, 5.0, 9.0], 2.0, 6.0 | constant([1, 5, 9]), 2, 6 | part(), -1.0, 1.0
+logical_and [True, False], [True, True] | constant([1]), constant([0])
+logical_or [True, False], False
+logical_xor [True, False], True
+logical_not [True, False]
+equal constant(['a', 'b\x00']), 'b\x00' | constant([True, False]), True
+less constant('a'), constant('b')
+sin constant([1])
+add_n [constant([1, 2]), constant([3, 4]), [5, 6]] | [constant([1, 2])]
+add_n [constant([1]), constant([1.0])] | [constant([1]), constant([1, 2])] | []
+add_n [part(), np.ones([2, 3], np.float32)]
+matmul [[1.0, 2.0], [3.0, 4.0]], [[1.0], [2.0]] | constant([[1, 2]]), constant([[1], [2]])
+matmul f(3, 2), f(3, 4), transpose_a=True
+matmul values('float64', 2, 3), values('float64', 4, 3), transpose_b=True | f(5, 2, 3), f(5, 3, 4)
+matmul part(), f(3, 4) | u(f(2, 3)), f(3, 4) | [[1.0, 2.0]], [[1.0, 2.0]]
+matmul u([[1.0]]), u([[1.0], [2.0]]) | constant([1.0]), constant([1.0])
+tensordot f(2, 3), f(3, 4), 1 | f(2, 3), f(2, 3), 2 | f(2, 3, 4), f(4, 2), [[0, 2], [1, 0]]
+reduce_sum f(2, 3, 4), 1 | f(2, 3, 4), [0, -1] | f(2, 3, 4), [0, -1], keepdims=True
+reduce_sum f(2, 3), 0, keep_dims=True | f(2, 3), reduction_indices=[1] | f(2, 3), []
+reduce_sum u(f(2, 3)), 1 | part(), 1 | part(), 0 | part(), unknown(1, []) | f(2, 3), 2
+reduce_sum u(f(2, 3)), 5 | np.full(3, 100, np.int8) | constant([True])
+reduce_mean [-3, -4] | i(2, 3), 1 | np.zeros([0], np.float32)
+reduce_max np.zeros([0], np.float32) | [1.0, np.nan] | values('int64', 2, 3), -1
+reduce_min np.zeros([0, 2], np.int32), 0
+reduce_all [[True, False], [True, True]], 1 | np.zeros([0], '?')
+reduce_any [[True, False], [False, False]], 1
+reduce_logsumexp [1000.0, 1000.0] | f(2, 3), 1, keepdims=True
+argmax f(2, 3), 1 | f(2, 3, 4), -1 | [1, 3, 3] | [1, 3, 3], output_type=int32 | [1, 3, 3], 2
+argmax u([1, 3, 3]), 2 | f(2, 3), dimension=1
+cumsum f(2, 3), 1 | [1, 2, 3], exclusive=True | [1, 2, 3], reverse=True
+cumsum [1, 2, 3], exclusive=True, reverse=True | u([1, 2, 3]), 3
+cumprod [1, 2, 3], exclusive=True, reverse=True
+reshape i(2, 3), [3, 2] | i(2, 3), [-1] | i(2, 3), [3, -1] | [1], [] | 'a', [1, 1]
+reshape i(2, 3), np.array([6]) | u(i(2, 3)), [-1, 2] | part(), [-1, 3, 1]
+reshape part(), unknown([3, 2], [2]) | part(), u([3, 2]) | part(), stack([shape(part())[0], 3, 1])
+reshape part(), [shape(part())[0], 3] | part(), concat([shape(part()), [1]], 0)
+reshape i(6), shape(i(2, 3)) | i(6), TensorShape([2, 3]) | i(6), [TensorShape([2, 3])[0], 3]
+reshape [1, 2], [3] | [1, 2], [3, -1] | u([1, 2]), [3] | u([1, 2]), [3, -1] | u([1, 2]), [-1, -1]
+reshape [1, 2], [2.0]
+expand_dims [1, 2], 0 | [1, 2], -1 | 'a', 0 | part(), 1 | u([1]), 1 | [1, 2], dim=1 | [1, 2], 4
+expand_dims u([1, 2]), 4
+squeeze i(2, 1, 3), 1 | i(2, 1, 3), [-2] | i(2, 1, 3), [0] | i(2, 1, 3), [7] | u(i(2, 1, 3)), [0]
+squeeze unknown(i(1, 3), [None, 3]), 0
+stack [[1, 2], [3, 4]] | [constant([1, 2]), [3, 4], [5, 6]], 1
+stack [constant([1, 2]), [3, 4], [5, 6]], -1 | [1.0, constant(2.0)] | ['a', 'b'] | [part(), part()]
+stack [part(), constant(f(2, 3))] | [constant([1, 2]), constant([1, 2, 3])]
+stack [u([1, 2]), u([1, 2, 3])] | [[1, 2], [3, 4]], 5 | [constant(1), constant(1.0)]
+unstack i(2, 3), axis=1 | part(), 2 | constant(['a', 'b']) | part() | part(), axis=1
+unstack part(), axis=4 | [1, 2, 3], 2
+concat [[1, 2], [3]], 0 | [i(2, 3), i(2, 1)], 1 | [i(2, 3), i(2, 1)], -1 | [constant([1, 2])], 0
+concat [['a'], ['b', 'c']], 0 | [part(), part()], 0 | [part(), part()], 1
+concat [part(), constant(f(2, 1))], 1 | [u([1]), constant([2])], 0 | [i(2, 3), i(3, 2)], 0
+concat [constant([[1]]), constant([1])], 0 | [u([[1]]), u([1])], 0 | [u([[1]]), u([[1, 2]])], 0
+concat [constant([1]), constant([1])], 3 | [constant([1]), constant([1.0])], 0
+split i(6), 3 | i(2, 4), 2, 1 | i(6), 1 | i(6), [1, 2, 3] | i(2, 6), [1, -1], 1 | part(), 2
+split part(), 3, 1 | [1, 2], 3 | u([1, 2]), 3 | u([1, 2]), [1, 2]
+tile [1, 2], [3] | i(2, 3), [1, 2] | ['a'], [2] | part(), [2, 2] | part(), unknown([2, 2], [2])
+tile [1, 2], [1, 2] | u([1, 2]), [1, 2]
+pad [1, 2], [[1, 2]] | f(2, 3), [[1, 0], [0, 2]], constant_values=7
+pad [1, 2, 3], [[2, 1]], 'REFLECT' | [1, 2, 3], [[2, 1]], 'SYMMETRIC' | part(), [[1, 1], [0, 1]]
+pad part(), unknown([[1, 1], [0, 1]], [2, 2]) | [1, 2], [[1, 1], [1, 1]]
+pad u([1, 2]), [[1, 1], [1, 1]] | [1, 2], [[1, 1]], 'wrap'
+transpose i(2, 3, 4), [1, 2, 0] | part(), [1, 0] | [1, 2], [1, 0] | u([1, 2]), [1, 0]
+reverse i(2, 3), [1] | i(2, 3), [0, -1] | u([1, 2]), [3]
+gather [1, 2, 3], [2, 0] | [1, 2, 3], 1 | f(4, 2), [[0, 3]] | f(4, 2), [1, 1], axis=1
+gather ['a', 'b'], [1] | part(), [0, 1, 0] | u([1, 2]), u([0, 7]) | u([1, 2]), u(-1)
+gather_nd i(2, 3), [[0, 1], [1, 2]] | i(2, 3), [[1], [0]] | i(2, 3), [1, 2] | u([1, 2]), u([[7]])
+slice i(3, 4), [1, 0], [2, 3] | i(3, 4), [1, 1], [-1, -1] | part(), [0, 1], [1, -1]
+slice part(), [1, 0], [-1, 2] | part(), unknown([1, 0], [2]), [1, 2] | [1, 2], [1], [5]
+slice u([1, 2]), [1], [5] | u([1, 2]), [4], [1]
+strided_slice i(6), [1], [5], [2] | i(3, 4), [0, 1], [2, 3]
+strided_slice i(3, 4), [1, 1], [2, 3], [1, 1], begin_mask=2, end_mask=1, shrink_axis_mask=0
+strided_slice i(3, 4), [1, 1], [2, 3], [1, 1], shrink_axis_mask=1 | i(6), [4], [0], [-2]
+boolean_mask [1, 2, 3], [True, False, True] | i(2, 3), [[True, False, True], [False, True, False]]
+boolean_mask i(2, 3), [True, False] | i(2, 3), [True, False, True], axis=1
+boolean_mask part(), unknown([True, False], [None]) | [1], True | [1, 2], u([True, False])
+boolean_mask [1, 2], [True]
+where [[True, False], [True, True]] | [True, False], [1, 2], [3, 4]
+where [True, False], i(2, 3), -i(2, 3) | True, [1, 2], [3, 4]
+where [True, False], ['a', 'b'], ['c', 'd'] | [True], [1], None | [True, False], [1, 2], [3]
+where [True], constant([1]), constant([1.0])
+one_hot [0, 2, 5, -1], 3 | [0, 2], 3, 5, -5 | [0, 2], 3, on_value=True, off_value=False
+one_hot [0, 2], 3, dtype=int64 | [0, 2], 3, axis=0 | 1, 3 | [[0], [1]], 2 | [0, 1], unknown(2, [])
+one_hot unknown([0, 1], [None]), 4 | [0, 1], 4, constant(1), constant(1.0)
+fill [2, 3], 7 | [2], 'a' | unknown([2], [1]), 1.5 | u([-1]), 1.5
+zeros [2, 3] | [2, 3], int32 | [] | [2], string | [2], bool | [2000] | shape(part())
+zeros [shape(part())[0], 2] | TensorShape([2, 3]) | 3
+ones [2, 3], float64 | [2], bool | [2], string
+zeros_like [1, 2], float32 | constant(['a'])
+ones_like part(), int32
+range 4 | 3, 7 | 10, 1, -3 | 0.0, 1.0, 0.1 | 0, 1.0, 0.3 | 4, dtype=int64 | constant(4, int64)
+range np.int64(4) | unknown(4, []) | size([1, 2, 3]) | 3, 1 | 0, 1, 0 | unknown(3, []), 1 | 0
+linspace 0.0, 1.0, 5 | 2.0, 3.0, 1 | np.float64(1), np.float64(9), 4
+eye 3 | 2, 3, dtype=int32 | 2, batch_shape=[3]
+shape part(), out_type=int64 | 'abc'
+size part()
+rank u([1])
+meshgrid [1, 2, 3], [4, 5] | [1, 2, 3], [4, 5], indexing='ij'
+nn.top_k [1.0, 3.0, 2.0, 3.0], 3 | i(2, 5), 2 | part(), 2 | [1.0], 2
+unique [3, 1, 3, 2, 1] | ['b', 'a', 'b'] | [3, 1, 3], int64 | [[1]]
+unique_with_counts [3, 1, 3, 2, 1]
+sequence_mask [1, 3, 0] | [1, 3, 0], 5 | [1, 3], 2, dtype=float32 | [[1], [2]]
+broadcast_to [1, 2], [3, 2] | u([1, 2]), [3, 3] | [1, 2], unknown([2, 2], [2])
+reduce_join [['a', 'b'], ['c', 'd']], 1 | [['a', 'b'], ['c', 'd']]
+reduce_join [['a', 'b'], ['c', 'd']], 0, separator=','
+nn.softmax f(2, 3)
+nn.relu [-1.0, 2.0]
+accumulate_n [constant([1, 2]), constant([3, 4])]
+scatter_nd [[0], [2], [0]], [1, 2, 3], [4] | [[0, 1], [2, 0]], [1.0, 2.0], [3, 2]
+scatter_nd [[1]], [[1.0, 2.0]], [3, 2] | [[0], [7]], [1, 2], [4] | [[0], [1]], [1, 2, 3], [4]
+scatter_nd u([[0], [1]]), u([1, 2, 3]), [4] | [[0], [1]], [1, 2], unknown([4], [1])
+floormod [5, -5], 3
+realdiv [5.0, -5], 3.0
+scalar_mul 2, constant([5.0, -5])
+scattered 'update', [0, 2], [3.0, 5.0] | 'add', [0, 2], [3.0, 5.0] | 'sub', [0, 2], [3.0, 5.0]
+scattered 'update', [0, 2], 3.0 | 'update', [1], [[7.0, 8.0]], [[1.0, 2.0], [4.0, 5.0]]
+scattered 'update', [0, 7], [3.0, 5.0] | 'update', [0, 1], [3.0, 5.0, 6.0]
+scattered 'add', [0, 0], [3.0, 5.0] | 'add', [0, 0], np.array([3, 5])
+scattered 'add', [0.0, 0.0], [3.0, 5.0]
+scattered 'nd_update', [[0], [2]], [3.0, 5.0] | 'nd_add', [[0], [0]], [3.0, 5.0]
+scattered 'nd_sub', [[0], [2]], [3.0, 5.0] | 'nd_update', [[0], [9]], [3.0, 5.0]
+scattered 'nd_update', [[0], [1]], [3.0, 5.0, 6.0]
+scalar_mul [1, 2], constant([3.0])
+cast [1.5], float32 | constant([1 + 2j]), float32
+parts cast(SparseTensor([[0]], [1.5], [2]), int32)
+convert_to_tensor [size(unknown([1, 2, 3], [None])), 10], int64
+add_n [u([1]), u([1, 2])]
+accumulate_n [constant([1, 2])], [2]
+matmul [[1.0]], [[1.0]], transpose_a=True, adjoint_a=True
+reduce_sum [[1]], 0, reduction_indices=0
+reshape i(3), stack([2, unknown(-1, [])])
+expand_dims [1] | [1, 2], unknown(0, [])
+transpose u([[1, 2]]), [0, 0] | [[1, 2]], [0, 0] | [[1, 2]], [0, 5]
+pad ['a'], [[1, 0]]
+unstack u([1, 2, 3]), 2
+concat [u([1]), u([2])], unknown(3, []) | [part(), part()], unknown(0, [])
+split [1, 2], constant(2) | [1, 2], u([1, 1]) | u([1, 2]), 2, 3
+zeros TensorShape([None])
+range 1, 5, -1
+meshgrid [1], [2], indexing='ab'
+strided_slice [1], [0], [1], [0] | u([1]), u([0]), [1], [0]
+slice u([1, 2]), [0, 0], [1, 1] | u([1, 2]), [0], unknown([1], [1]) | [1, 2], [0, 0], [1, 1]
+gather u([1]), [0], axis=3 | [1, 2], [0], axis=unknown(0, []) | [1], [0], axis=3
+gather_nd u([1]), u([[0, 0]]) | [1], [[0, 0]]
+where u([True]), u([1, 2]), u([1, 2, 3])
+nn.top_k u([1.0]), 3
+scattered 'update', [0, 1], u([3.0]) | 'nd_update', [[0]], u([3.0, 5.0])
+scattered 'update', [0], constant([1])
+random_uniform u([-1]), seed=1 | [1], dtype='bool' | [1], 5, 5, dtype=int32, seed=1
+random_normal [1], dtype=int32
+random_crop [1, 2], [3], seed=1
+multinomial u([1.0]), 3, seed=1
+check_numerics u([1.0, np.inf]), 'x' | u([np.nan, -np.inf]), 'x' | u([1.0]), 'x'
+verify_tensor_all_finite u([1.0]), 'x' | u([np.nan]), 'x'
+after assert_equal(1, 2, message='x') | assert_equal(u(1), 2) | assert_equal([1, 2], [1, 2])
+after assert_less(u([1, 3]), 3) | assert_less_equal(u([4]), 3, data=['x'])
+after assert_greater(u(1), 1)
+after assert_none_equal(u([1, 2]), 1, summarize=1) | assert_greater_equal(u([1]), 1)
+after assert_positive(u(0)) | assert_negative(u(0), message='x') | assert_non_positive(u(1))
+after assert_non_negative(constant(-1)) | assert_positive(constant([1]))
+after assert_rank(f(3), 2) | assert_rank(f(3), 1) | assert_rank(u(f(3)), 2) | assert_rank(f(3), [1])
+after assert_rank_in(f(3), [0, 2]) | assert_rank_in(u(f(3)), [0, 2]) | assert_rank_in(f(3), [1])
+after assert_rank_at_least(f(3), 2) | assert_rank_at_least(u(f(3)), 2)
+after assert_rank_at_least(f(3), 1)
+after assert_integer(1.5) | assert_integer(1)
+sparse_to_dense [1, 3], [4], 5, -1 | [1, 3], [4], [5, 6, 7] | [1, 5], [4], [5, 6]
+parts sparse_reshape(sparse(), [4, -1]) | sparse_retain(sparse(), [True, False])
+parts sparse_concat(1, [sparse(), sparse()])
+parts deserialize_many_sparse(stack([serialize_sparse(sparse())] * 2), string)
+serialize_sparse sparse()
+parse_tensor 'abc', int32 | serialize_tensor(constant([1])), float32
+parse_tensor serialize_tensor(constant([[1, 2]])), int32 | serialize_tensor('a'), string
+parse_tensor serialize_tensor(['a', 'b']), string | serialize_tensor(constant(1.5)), float32
+parse_tensor serialize_tensor([True]), 'bool' | serialize_tensor(np.float16(2)), float16
+arg_max i(2, 3), 1
+arg_min i(2, 3), 0, int32
+reverse_v2 i(2, 3), [1]
+stop_gradient i(2, 3)
+"""
+"""An op in each row, and the arguments of its cases; see `op_cases.Scope` for the names."""
 
-OTHERS: dict[str, Case] = {
-    "cast f->i": lambda tf: tf.cast([1.9, -1.9], tf.int32),
-    "cast i->f": lambda tf: tf.cast([1, -1], tf.float64),
-    "cast i->b": lambda tf: tf.cast([1, 0, -1], tf.bool),
-    "cast b->f": lambda tf: tf.cast([True, False], tf.float32),
-    "cast wrap": lambda tf: tf.cast([300, -1], tf.uint8),
-    "cast i64": lambda tf: tf.cast(np.array([2**40 + 5]), tf.int32),
-    "cast same": lambda tf: tf.cast(tf.constant([1.0]), tf.float32),
-    "cast unknown": lambda tf: tf.cast(u(tf, [1.5]), "int64"),
-    "cast string": lambda tf: tf.cast(["1"], tf.int32),
-    "saturate": lambda tf: tf.saturate_cast([300.0, -5.0, 7.5], tf.uint8),
-    "saturate i": lambda tf: tf.saturate_cast([300, -5, 7], tf.int8),
-    "saturate big": lambda tf: tf.saturate_cast(np.array([1e20, -1e20]), tf.int64),
-    "clip": lambda tf: tf.clip_by_value([1.0, 5.0, 9.0], 2.0, 6.0),
-    "clip int": lambda tf: tf.clip_by_value(tf.constant([1, 5, 9]), 2, 6),
-    "clip part": lambda tf: tf.clip_by_value(part(tf), -1.0, 1.0),
-    "logical_and": lambda tf: tf.logical_and([True, False], [True, True]),
-    "logical_or": lambda tf: tf.logical_or([True, False], False),
-    "logical_xor": lambda tf: tf.logical_xor([True, False], True),
-    "logical_not": lambda tf: tf.logical_not([True, False]),
-    "logical int": lambda tf: tf.logical_and(tf.constant([1]), tf.constant([0])),
-    "equal str": lambda tf: tf.equal(tf.constant(["a", "b\0"]), "b\0"),
-    "equal bool": lambda tf: tf.equal(tf.constant([True, False]), True),
-    "less str": lambda tf: tf.less(tf.constant("a"), tf.constant("b")),
-    "sin int": lambda tf: tf.sin(tf.constant([1])),
-    "add_n": lambda tf: tf.add_n([tf.constant([1, 2]), tf.constant([3, 4]), [5, 6]]),
-    "add_n one": lambda tf: tf.add_n([tf.constant([1, 2])]),
-    "add_n mixed": lambda tf: tf.add_n([tf.constant([1]), tf.constant([1.0])]),
-    "add_n shapes": lambda tf: tf.add_n([tf.constant([1]), tf.constant([1, 2])]),
-    "add_n none": lambda tf: tf.add_n([]),
-    "add_n part": lambda tf: tf.add_n([part(tf), np.ones([2, 3], np.float32)]),
-    "matmul": lambda tf: tf.matmul([[1.0, 2.0], [3.0, 4.0]], [[1.0], [2.0]]),
-    "matmul int": lambda tf: tf.matmul(tf.constant([[1, 2]]), tf.constant([[1], [2]])),
-    "matmul ta": lambda tf: tf.matmul(
-        values("float32", 3, 2), values("float32", 3, 4), transpose_a=True
-    ),
-    "matmul tb": lambda tf: tf.matmul(
-        values("float64", 2, 3), values("float64", 4, 3), transpose_b=True
-    ),
-    "matmul batch": lambda tf: tf.matmul(values("float32", 5, 2, 3), values("float32", 5, 3, 4)),
-    "matmul part": lambda tf: tf.matmul(part(tf), values("float32", 3, 4)),
-    "matmul unknown": lambda tf: tf.matmul(u(tf, values("float32", 2, 3)), values("float32", 3, 4)),
-    "matmul bad": lambda tf: tf.matmul([[1.0, 2.0]], [[1.0, 2.0]]),
-    "matmul bad run": lambda tf: tf.matmul(u(tf, [[1.0]]), u(tf, [[1.0], [2.0]])),
-    "matmul rank": lambda tf: tf.matmul(tf.constant([1.0]), tf.constant([1.0])),
-    "tensordot 1": lambda tf: tf.tensordot(values("float32", 2, 3), values("float32", 3, 4), 1),
-    "tensordot 2": lambda tf: tf.tensordot(values("float32", 2, 3), values("float32", 2, 3), 2),
-    "tensordot lists": lambda tf: tf.tensordot(
-        values("float32", 2, 3, 4), values("float32", 4, 2), [[0, 2], [1, 0]]
-    ),
-    "sum axis": lambda tf: tf.reduce_sum(values("float32", 2, 3, 4), 1),
-    "sum axes": lambda tf: tf.reduce_sum(values("float32", 2, 3, 4), [0, -1]),
-    "sum keep": lambda tf: tf.reduce_sum(values("float32", 2, 3, 4), [0, -1], keepdims=True),
-    "sum keep_dims": lambda tf: tf.reduce_sum(values("float32", 2, 3), 0, keep_dims=True),
-    "sum indices": lambda tf: tf.reduce_sum(values("float32", 2, 3), reduction_indices=[1]),
-    "sum empty axes": lambda tf: tf.reduce_sum(values("float32", 2, 3), []),
-    "sum unknown": lambda tf: tf.reduce_sum(u(tf, values("float32", 2, 3)), 1),
-    "sum part": lambda tf: tf.reduce_sum(part(tf), 1),
-    "sum part 0": lambda tf: tf.reduce_sum(part(tf), 0),
-    "sum fed axis": lambda tf: tf.reduce_sum(part(tf), unknown(tf, 1, [])),
-    "sum bad": lambda tf: tf.reduce_sum(values("float32", 2, 3), 2),
-    "sum bad run": lambda tf: tf.reduce_sum(u(tf, values("float32", 2, 3)), 5),
-    "sum int8": lambda tf: tf.reduce_sum(np.full(3, 100, np.int8)),
-    "sum bool": lambda tf: tf.reduce_sum(tf.constant([True])),
-    "mean int": lambda tf: tf.reduce_mean([-3, -4]),
-    "mean axis": lambda tf: tf.reduce_mean(values("int32", 2, 3), 1),
-    "mean empty": lambda tf: tf.reduce_mean(np.zeros([0], np.float32)),
-    "max empty": lambda tf: tf.reduce_max(np.zeros([0], np.float32)),
-    "min empty int": lambda tf: tf.reduce_min(np.zeros([0, 2], np.int32), 0),
-    "max nan": lambda tf: tf.reduce_max([1.0, np.nan]),
-    "max axis": lambda tf: tf.reduce_max(values("int64", 2, 3), -1),
-    "all": lambda tf: tf.reduce_all([[True, False], [True, True]], 1),
-    "any": lambda tf: tf.reduce_any([[True, False], [False, False]], 1),
-    "all empty": lambda tf: tf.reduce_all(np.zeros([0], bool)),
-    "logsumexp big": lambda tf: tf.reduce_logsumexp([1000.0, 1000.0]),
-    "logsumexp axis": lambda tf: tf.reduce_logsumexp(values("float32", 2, 3), 1, keepdims=True),
-    "argmax axis": lambda tf: tf.argmax(values("float32", 2, 3), 1),
-    "argmax -1": lambda tf: tf.argmax(values("float32", 2, 3, 4), -1),
-    "argmax ties": lambda tf: tf.argmax([1, 3, 3]),
-    "argmax int32": lambda tf: tf.argmax([1, 3, 3], output_type=tf.int32),
-    "argmax bad": lambda tf: tf.argmax([1, 3, 3], 2),
-    "argmax bad run": lambda tf: tf.argmax(u(tf, [1, 3, 3]), 2),
-    "argmax dimension": lambda tf: tf.argmax(values("float32", 2, 3), dimension=1),
-    "cumsum axis": lambda tf: tf.cumsum(values("float32", 2, 3), 1),
-    "cumsum exclusive": lambda tf: tf.cumsum([1, 2, 3], exclusive=True),
-    "cumsum reverse": lambda tf: tf.cumsum([1, 2, 3], reverse=True),
-    "cumsum both": lambda tf: tf.cumsum([1, 2, 3], exclusive=True, reverse=True),
-    "cumprod both": lambda tf: tf.cumprod([1, 2, 3], exclusive=True, reverse=True),
-    "cumsum bad": lambda tf: tf.cumsum(u(tf, [1, 2, 3]), 3),
-    "reshape": lambda tf: tf.reshape(values("int32", 2, 3), [3, 2]),
-    "reshape -1": lambda tf: tf.reshape(values("int32", 2, 3), [-1]),
-    "reshape 3,-1": lambda tf: tf.reshape(values("int32", 2, 3), [3, -1]),
-    "reshape []": lambda tf: tf.reshape([1], []),
-    "reshape str": lambda tf: tf.reshape("a", [1, 1]),
-    "reshape np": lambda tf: tf.reshape(values("int32", 2, 3), np.array([6])),
-    "reshape unknown": lambda tf: tf.reshape(u(tf, values("int32", 2, 3)), [-1, 2]),
-    "reshape part": lambda tf: tf.reshape(part(tf), [-1, 3, 1]),
-    "reshape fed": lambda tf: tf.reshape(part(tf), unknown(tf, [3, 2], [2])),
-    "reshape fed2": lambda tf: tf.reshape(part(tf), u(tf, [3, 2])),
-    "reshape stack": lambda tf: tf.reshape(part(tf), tf.stack([tf.shape(part(tf))[0], 3, 1])),
-    "reshape list": lambda tf: tf.reshape(part(tf), [tf.shape(part(tf))[0], 3]),
-    "reshape concat": lambda tf: tf.reshape(part(tf), tf.concat([tf.shape(part(tf)), [1]], 0)),
-    "reshape shape": lambda tf: tf.reshape(values("int32", 6), tf.shape(values("int32", 2, 3))),
-    "reshape TensorShape": lambda tf: tf.reshape(values("int32", 6), tf.TensorShape([2, 3])),
-    "reshape Dimension": lambda tf: tf.reshape(values("int32", 6), [tf.TensorShape([2, 3])[0], 3]),
-    "reshape bad": lambda tf: tf.reshape([1, 2], [3]),
-    "reshape bad -1": lambda tf: tf.reshape([1, 2], [3, -1]),
-    "reshape bad run": lambda tf: tf.reshape(u(tf, [1, 2]), [3]),
-    "reshape bad -1 run": lambda tf: tf.reshape(u(tf, [1, 2]), [3, -1]),
-    "reshape two -1": lambda tf: tf.reshape(u(tf, [1, 2]), [-1, -1]),
-    "reshape float": lambda tf: tf.reshape([1, 2], [2.0]),
-    "expand 0": lambda tf: tf.expand_dims([1, 2], 0),
-    "expand -1": lambda tf: tf.expand_dims([1, 2], -1),
-    "expand str": lambda tf: tf.expand_dims("a", 0),
-    "expand part": lambda tf: tf.expand_dims(part(tf), 1),
-    "expand unknown": lambda tf: tf.expand_dims(u(tf, [1]), 1),
-    "expand dim": lambda tf: tf.expand_dims([1, 2], dim=1),
-    "expand bad": lambda tf: tf.expand_dims([1, 2], 4),
-    "expand bad run": lambda tf: tf.expand_dims(u(tf, [1, 2]), 4),
-    "squeeze 1": lambda tf: tf.squeeze(values("int32", 2, 1, 3), 1),
-    "squeeze [-2]": lambda tf: tf.squeeze(values("int32", 2, 1, 3), [-2]),
-    "squeeze bad": lambda tf: tf.squeeze(values("int32", 2, 1, 3), [0]),
-    "squeeze far": lambda tf: tf.squeeze(values("int32", 2, 1, 3), [7]),
-    "squeeze bad run": lambda tf: tf.squeeze(u(tf, values("int32", 2, 1, 3)), [0]),
-    "squeeze part": lambda tf: tf.squeeze(unknown(tf, values("int32", 1, 3), [None, 3]), 0),
-    "stack": lambda tf: tf.stack([[1, 2], [3, 4]]),
-    "stack 1": lambda tf: tf.stack([tf.constant([1, 2]), [3, 4], [5, 6]], 1),
-    "stack -1": lambda tf: tf.stack([tf.constant([1, 2]), [3, 4], [5, 6]], -1),
-    "stack scalars": lambda tf: tf.stack([1.0, tf.constant(2.0)]),
-    "stack str": lambda tf: tf.stack(["a", "b"]),
-    "stack part": lambda tf: tf.stack([part(tf), part(tf)]),
-    "stack merge": lambda tf: tf.stack([part(tf), tf.constant(values("float32", 2, 3))]),
-    "stack bad": lambda tf: tf.stack([tf.constant([1, 2]), tf.constant([1, 2, 3])]),
-    "stack bad run": lambda tf: tf.stack([u(tf, [1, 2]), u(tf, [1, 2, 3])]),
-    "stack axis": lambda tf: tf.stack([[1, 2], [3, 4]], 5),
-    "stack mixed": lambda tf: tf.stack([tf.constant(1), tf.constant(1.0)]),
-    "unstack 1": lambda tf: tf.unstack(values("int32", 2, 3), axis=1),
-    "unstack num": lambda tf: tf.unstack(part(tf), 2),
-    "unstack str": lambda tf: tf.unstack(tf.constant(["a", "b"])),
-    "unstack part": lambda tf: tf.unstack(part(tf)),
-    "unstack axis": lambda tf: tf.unstack(part(tf), axis=1),
-    "unstack bad": lambda tf: tf.unstack(part(tf), axis=4),
-    "unstack num bad": lambda tf: tf.unstack([1, 2, 3], 2),
-    "concat": lambda tf: tf.concat([[1, 2], [3]], 0),
-    "concat 1": lambda tf: tf.concat([values("int32", 2, 3), values("int32", 2, 1)], 1),
-    "concat -1": lambda tf: tf.concat([values("int32", 2, 3), values("int32", 2, 1)], -1),
-    "concat one": lambda tf: tf.concat([tf.constant([1, 2])], 0),
-    "concat str": lambda tf: tf.concat([["a"], ["b", "c"]], 0),
-    "concat part": lambda tf: tf.concat([part(tf), part(tf)], 0),
-    "concat part 1": lambda tf: tf.concat([part(tf), part(tf)], 1),
-    "concat merge": lambda tf: tf.concat([part(tf), tf.constant(values("float32", 2, 1))], 1),
-    "concat unknown": lambda tf: tf.concat([u(tf, [1]), tf.constant([2])], 0),
-    "concat bad": lambda tf: tf.concat([values("int32", 2, 3), values("int32", 3, 2)], 0),
-    "concat rank": lambda tf: tf.concat([tf.constant([[1]]), tf.constant([1])], 0),
-    "concat rank run": lambda tf: tf.concat([u(tf, [[1]]), u(tf, [1])], 0),
-    "concat bad run": lambda tf: tf.concat([u(tf, [[1]]), u(tf, [[1, 2]])], 0),
-    "concat axis": lambda tf: tf.concat([tf.constant([1]), tf.constant([1])], 3),
-    "concat mixed": lambda tf: tf.concat([tf.constant([1]), tf.constant([1.0])], 0),
-    "split": lambda tf: tf.split(values("int32", 6), 3),
-    "split 1": lambda tf: tf.split(values("int32", 2, 4), 2, 1),
-    "split one": lambda tf: tf.split(values("int32", 6), 1),
-    "split sizes": lambda tf: tf.split(values("int32", 6), [1, 2, 3]),
-    "split -1": lambda tf: tf.split(values("int32", 2, 6), [1, -1], 1),
-    "split part": lambda tf: tf.split(part(tf), 2),
-    "split part 1": lambda tf: tf.split(part(tf), 3, 1),
-    "split bad": lambda tf: tf.split([1, 2], 3),
-    "split bad run": lambda tf: tf.split(u(tf, [1, 2]), 3),
-    "split sizes bad": lambda tf: tf.split(u(tf, [1, 2]), [1, 2]),
-    "tile": lambda tf: tf.tile([1, 2], [3]),
-    "tile 2": lambda tf: tf.tile(values("int32", 2, 3), [1, 2]),
-    "tile str": lambda tf: tf.tile(["a"], [2]),
-    "tile part": lambda tf: tf.tile(part(tf), [2, 2]),
-    "tile fed": lambda tf: tf.tile(part(tf), unknown(tf, [2, 2], [2])),
-    "tile bad": lambda tf: tf.tile([1, 2], [1, 2]),
-    "tile bad run": lambda tf: tf.tile(u(tf, [1, 2]), [1, 2]),
-    "pad": lambda tf: tf.pad([1, 2], [[1, 2]]),
-    "pad 2": lambda tf: tf.pad(values("float32", 2, 3), [[1, 0], [0, 2]], constant_values=7),
-    "pad reflect": lambda tf: tf.pad([1, 2, 3], [[2, 1]], "REFLECT"),
-    "pad symmetric": lambda tf: tf.pad([1, 2, 3], [[2, 1]], "SYMMETRIC"),
-    "pad part": lambda tf: tf.pad(part(tf), [[1, 1], [0, 1]]),
-    "pad fed": lambda tf: tf.pad(part(tf), unknown(tf, [[1, 1], [0, 1]], [2, 2])),
-    "pad bad": lambda tf: tf.pad([1, 2], [[1, 1], [1, 1]]),
-    "pad bad run": lambda tf: tf.pad(u(tf, [1, 2]), [[1, 1], [1, 1]]),
-    "pad mode": lambda tf: tf.pad([1, 2], [[1, 1]], "wrap"),
-    "transpose perm": lambda tf: tf.transpose(values("int32", 2, 3, 4), [1, 2, 0]),
-    "transpose part": lambda tf: tf.transpose(part(tf), [1, 0]),
-    "transpose bad": lambda tf: tf.transpose([1, 2], [1, 0]),
-    "transpose bad run": lambda tf: tf.transpose(u(tf, [1, 2]), [1, 0]),
-    "reverse": lambda tf: tf.reverse(values("int32", 2, 3), [1]),
-    "reverse both": lambda tf: tf.reverse(values("int32", 2, 3), [0, -1]),
-    "reverse bad run": lambda tf: tf.reverse(u(tf, [1, 2]), [3]),
-    "roll": lambda tf: tf.roll(values("int32", 2, 3), [1, -1], [0, 1]),
-    "gather": lambda tf: tf.gather([1, 2, 3], [2, 0]),
-    "gather scalar": lambda tf: tf.gather([1, 2, 3], 1),
-    "gather rows": lambda tf: tf.gather(values("float32", 4, 2), [[0, 3]]),
-    "gather axis": lambda tf: tf.gather(values("float32", 4, 2), [1, 1], axis=1),
-    "gather str": lambda tf: tf.gather(["a", "b"], [1]),
-    "gather part": lambda tf: tf.gather(part(tf), [0, 1, 0]),
-    "gather far": lambda tf: tf.gather(u(tf, [1, 2]), u(tf, [0, 7])),
-    "gather far scalar": lambda tf: tf.gather(u(tf, [1, 2]), u(tf, -1)),
-    "gather_nd": lambda tf: tf.gather_nd(values("int32", 2, 3), [[0, 1], [1, 2]]),
-    "gather_nd rows": lambda tf: tf.gather_nd(values("int32", 2, 3), [[1], [0]]),
-    "gather_nd one": lambda tf: tf.gather_nd(values("int32", 2, 3), [1, 2]),
-    "gather_nd far": lambda tf: tf.gather_nd(u(tf, [1, 2]), u(tf, [[7]])),
-    "slice": lambda tf: tf.slice(values("int32", 3, 4), [1, 0], [2, 3]),
-    "slice -1": lambda tf: tf.slice(values("int32", 3, 4), [1, 1], [-1, -1]),
-    "slice part": lambda tf: tf.slice(part(tf), [0, 1], [1, -1]),
-    "slice part -1": lambda tf: tf.slice(part(tf), [1, 0], [-1, 2]),
-    "slice fed": lambda tf: tf.slice(part(tf), unknown(tf, [1, 0], [2]), [1, 2]),
-    "slice bad": lambda tf: tf.slice([1, 2], [1], [5]),
-    "slice bad run": lambda tf: tf.slice(u(tf, [1, 2]), [1], [5]),
-    "slice begin run": lambda tf: tf.slice(u(tf, [1, 2]), [4], [1]),
-    "strided": lambda tf: tf.strided_slice(values("int32", 6), [1], [5], [2]),
-    "strided none": lambda tf: tf.strided_slice(values("int32", 3, 4), [0, 1], [2, 3]),
-    "strided masks": lambda tf: tf.strided_slice(
-        values("int32", 3, 4), [1, 1], [2, 3], [1, 1], begin_mask=2, end_mask=1, shrink_axis_mask=0
-    ),
-    "strided shrink": lambda tf: tf.strided_slice(
-        values("int32", 3, 4), [1, 1], [2, 3], [1, 1], shrink_axis_mask=1
-    ),
-    "strided negative": lambda tf: tf.strided_slice(values("int32", 6), [4], [0], [-2]),
-    "boolean_mask": lambda tf: tf.boolean_mask([1, 2, 3], [True, False, True]),
-    "boolean_mask 2": lambda tf: tf.boolean_mask(
-        values("int32", 2, 3), [[True, False, True], [False, True, False]]
-    ),
-    "boolean_mask rows": lambda tf: tf.boolean_mask(values("int32", 2, 3), [True, False]),
-    "boolean_mask axis": lambda tf: tf.boolean_mask(
-        values("int32", 2, 3), [True, False, True], axis=1
-    ),
-    "boolean_mask part": lambda tf: tf.boolean_mask(part(tf), unknown(tf, [True, False], [None])),
-    "boolean_mask scalar": lambda tf: tf.boolean_mask([1], True),
-    "boolean_mask unknown": lambda tf: tf.boolean_mask([1, 2], u(tf, [True, False])),
-    "boolean_mask bad": lambda tf: tf.boolean_mask([1, 2], [True]),
-    "where 1": lambda tf: tf.where([[True, False], [True, True]]),
-    "where 3": lambda tf: tf.where([True, False], [1, 2], [3, 4]),
-    "where rows": lambda tf: tf.where([True, False], values("int32", 2, 3), -values("int32", 2, 3)),
-    "where scalar": lambda tf: tf.where(True, [1, 2], [3, 4]),
-    "where str": lambda tf: tf.where([True, False], ["a", "b"], ["c", "d"]),
-    "where one": lambda tf: tf.where([True], [1], None),
-    "where shapes": lambda tf: tf.where([True, False], [1, 2], [3]),
-    "where mixed": lambda tf: tf.where([True], tf.constant([1]), tf.constant([1.0])),
-    "one_hot": lambda tf: tf.one_hot([0, 2, 5, -1], 3),
-    "one_hot values": lambda tf: tf.one_hot([0, 2], 3, 5, -5),
-    "one_hot on": lambda tf: tf.one_hot([0, 2], 3, on_value=True, off_value=False),
-    "one_hot dtype": lambda tf: tf.one_hot([0, 2], 3, dtype=tf.int64),
-    "one_hot axis": lambda tf: tf.one_hot([0, 2], 3, axis=0),
-    "one_hot scalar": lambda tf: tf.one_hot(1, 3),
-    "one_hot 2": lambda tf: tf.one_hot([[0], [1]], 2),
-    "one_hot fed": lambda tf: tf.one_hot([0, 1], unknown(tf, 2, [])),
-    "one_hot part": lambda tf: tf.one_hot(unknown(tf, [0, 1], [None]), 4),
-    "one_hot mixed": lambda tf: tf.one_hot([0, 1], 4, tf.constant(1), tf.constant(1.0)),
-    "fill": lambda tf: tf.fill([2, 3], 7),
-    "fill str": lambda tf: tf.fill([2], "a"),
-    "fill fed": lambda tf: tf.fill(unknown(tf, [2], [1]), 1.5),
-    "fill negative": lambda tf: tf.fill(u(tf, [-1]), 1.5),
-    "zeros": lambda tf: tf.zeros([2, 3]),
-    "zeros int": lambda tf: tf.zeros([2, 3], tf.int32),
-    "zeros []": lambda tf: tf.zeros([]),
-    "zeros str": lambda tf: tf.zeros([2], tf.string),
-    "zeros bool": lambda tf: tf.zeros([2], tf.bool),
-    "zeros big": lambda tf: tf.zeros([2000]),
-    "zeros shape": lambda tf: tf.zeros(tf.shape(part(tf))),
-    "zeros list": lambda tf: tf.zeros([tf.shape(part(tf))[0], 2]),
-    "zeros TensorShape": lambda tf: tf.zeros(tf.TensorShape([2, 3])),
-    "zeros int shape": lambda tf: tf.zeros(3),
-    "ones": lambda tf: tf.ones([2, 3], tf.float64),
-    "ones bool": lambda tf: tf.ones([2], tf.bool),
-    "ones str": lambda tf: tf.ones([2], tf.string),
-    "zeros_like dtype": lambda tf: tf.zeros_like([1, 2], tf.float32),
-    "ones_like dtype": lambda tf: tf.ones_like(part(tf), tf.int32),
-    "zeros_like str": lambda tf: tf.zeros_like(tf.constant(["a"])),
-    "range": lambda tf: tf.range(4),
-    "range 2": lambda tf: tf.range(3, 7),
-    "range 3": lambda tf: tf.range(10, 1, -3),
-    "range float": lambda tf: tf.range(0.0, 1.0, 0.1),
-    "range mixed": lambda tf: tf.range(0, 1.0, 0.3),
-    "range dtype": lambda tf: tf.range(4, dtype=tf.int64),
-    "range int64": lambda tf: tf.range(tf.constant(4, tf.int64)),
-    "range np": lambda tf: tf.range(np.int64(4)),
-    "range fed": lambda tf: tf.range(unknown(tf, 4, [])),
-    "range size": lambda tf: tf.range(tf.size([1, 2, 3])),
-    "range bad": lambda tf: tf.range(3, 1),
-    "range zero": lambda tf: tf.range(0, 1, 0),
-    "range bad run": lambda tf: tf.range(unknown(tf, 3, []), 1),
-    "range empty": lambda tf: tf.range(0),
-    "linspace": lambda tf: tf.linspace(0.0, 1.0, 5),
-    "linspace 1": lambda tf: tf.linspace(2.0, 3.0, 1),
-    "linspace 64": lambda tf: tf.linspace(np.float64(1), np.float64(9), 4),
-    "eye": lambda tf: tf.eye(3),
-    "eye 2": lambda tf: tf.eye(2, 3, dtype=tf.int32),
-    "eye batch": lambda tf: tf.eye(2, batch_shape=[3]),
-    "shape int64": lambda tf: tf.shape(part(tf), out_type=tf.int64),
-    "shape str": lambda tf: tf.shape("abc"),
-    "shape_n": lambda tf: tf.shape_n([tf.constant([1]), tf.constant([[1, 2]])]),
-    "size part": lambda tf: tf.size(part(tf)),
-    "rank unknown": lambda tf: tf.rank(u(tf, [1])),
-    "meshgrid": lambda tf: tf.meshgrid([1, 2, 3], [4, 5]),
-    "meshgrid ij": lambda tf: tf.meshgrid([1, 2, 3], [4, 5], indexing="ij"),
-    "top_k": lambda tf: list(tf.nn.top_k([1.0, 3.0, 2.0, 3.0], 3)),
-    "top_k rows": lambda tf: list(tf.nn.top_k(values("int32", 2, 5), 2)),
-    "top_k part": lambda tf: list(tf.nn.top_k(part(tf), 2)),
-    "top_k bad": lambda tf: list(tf.nn.top_k([1.0], 2)),
-    "sort down": lambda tf: tf.sort([3.0, 1.0, 2.0], direction="DESCENDING"),
-    "sort axis": lambda tf: tf.sort(values("float32", 3, 2), 0),
-    "argsort down": lambda tf: tf.argsort([3.0, 1.0, 2.0], direction="DESCENDING", stable=True),
-    "unique": lambda tf: list(tf.unique([3, 1, 3, 2, 1])),
-    "unique str": lambda tf: list(tf.unique(["b", "a", "b"])),
-    "unique int64": lambda tf: list(tf.unique([3, 1, 3], tf.int64)),
-    "unique counts": lambda tf: list(tf.unique_with_counts([3, 1, 3, 2, 1])),
-    "unique rank": lambda tf: list(tf.unique([[1]])),
-    "sequence_mask": lambda tf: tf.sequence_mask([1, 3, 0]),
-    "sequence_mask max": lambda tf: tf.sequence_mask([1, 3, 0], 5),
-    "sequence_mask dtype": lambda tf: tf.sequence_mask([1, 3], 2, dtype=tf.float32),
-    "sequence_mask 2": lambda tf: tf.sequence_mask([[1], [2]]),
-    "broadcast_to": lambda tf: tf.broadcast_to([1, 2], [3, 2]),
-    "broadcast_to bad": lambda tf: tf.broadcast_to(u(tf, [1, 2]), [3, 3]),
-    "broadcast_to fed": lambda tf: tf.broadcast_to([1, 2], unknown(tf, [2, 2], [2])),
-    "broadcast shape": lambda tf: tf.broadcast_dynamic_shape(tf.constant([2, 1]), tf.constant([3])),
-    "reduce_join": lambda tf: tf.reduce_join([["a", "b"], ["c", "d"]], 1),
-    "reduce_join all": lambda tf: tf.reduce_join([["a", "b"], ["c", "d"]]),
-    "reduce_join sep": lambda tf: tf.reduce_join([["a", "b"], ["c", "d"]], 0, separator=","),
-    "softmax": lambda tf: tf.nn.softmax(values("float32", 2, 3)),
-    "relu": lambda tf: tf.nn.relu([-1.0, 2.0]),
-    "accumulate": lambda tf: tf.accumulate_n([tf.constant([1, 2]), tf.constant([3, 4])]),
-    "repeat": lambda tf: tf.repeat([1, 2], [2, 3]),
-    "repeat axis": lambda tf: tf.repeat(values("int32", 2, 3), 2, axis=1),
-}
-for _name, _function in OTHERS.items():
-    case(_name, _function)
+for _row in CALLS.strip().splitlines():
+    _op, _, _cases = _row.partition(" ")
+    for _arguments in _cases.split(" | "):
+        case(f"{_op}({_arguments})", expression(f"{_op}({_arguments})"))

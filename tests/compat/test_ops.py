@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,10 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.ops.images.libraries import simplejpeg
-from tests.compat import (
-    op_cases_arrays,
-    op_cases_elementwise,
-    op_cases_images,
-    op_cases_places,
-    op_cases_text,
-)
+from tests.compat import record_ops
 from tests.compat.op_cases import CASES, Outcome, agree, message_of
 
-assert op_cases_arrays.OTHERS
-assert op_cases_elementwise.OPERATORS
-assert op_cases_images.METHODS
-assert op_cases_places.PLACES
-assert op_cases_text.STRINGS
-
-RECORD = json.loads(Path(__file__).with_name("op_record.json").read_text(encoding="utf-8"))
+RECORD = json.loads(record_ops.RECORD.read_text(encoding="utf-8"))
 
 
 PARTS = 12
@@ -83,9 +70,6 @@ def test_gives_what_tensorflow_gave(part: int) -> None:
 
 def test_every_case_is_on_record_unless_it_is_said_why() -> None:
     """A new case is recorded, or it would never be checked without TensorFlow."""
-    from tests.compat.record_ops import SKIPPED
-    from tests.compat.test_ops_oracle import KINDER
-
-    left_out = {name for name in CASES if name in KINDER or name.startswith(SKIPPED)}
-    large = {"random uniform many", "random shuffle many", "zeros big"}
+    left_out = {name for name in CASES if record_ops.is_left_out(name)}
+    large = {"random uniform many", "random shuffle many", "zeros([2000])"}
     assert set(RECORD) | left_out | large == set(CASES)

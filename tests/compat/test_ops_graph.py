@@ -19,16 +19,16 @@ def run(*fetches: Any) -> Any:
         return session.run(fetches[0] if len(fetches) == 1 else fetches)
 
 
-class TestArgumentsOfOldScripts:
-    """Before TensorFlow 1.0 the axis came first."""
+def test_an_axis_that_comes_first_as_before_tensorflow_1_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(2, 1\) must have rank 0.* after the values"):
+        tf.concat(0, [[1], [2]])
+    with pytest.raises(ValueError, match=r"\(2,\) must have rank 0.* after the values"):
+        tf.split(0, 2, [1, 2])
 
-    def test_concat_says_where_the_axis_belongs(self) -> None:
-        with pytest.raises(ValueError, match=r"\(2, 1\) must have rank 0.* after the values"):
-            tf.concat(0, [[1], [2]])
 
-    def test_split_says_where_the_axis_belongs(self) -> None:
-        with pytest.raises(ValueError, match=r"\(2,\) must have rank 0.* after the values"):
-            tf.split(0, 2, [1, 2])
+def test_an_assertion_of_a_tensor_and_itself_does_nothing() -> None:
+    x = tf.constant([1])
+    assert tf.assert_equal(x, x).type == "NoOp"
 
 
 class TestOperators:
@@ -134,27 +134,12 @@ class TestRandom:
                 found: list[float] = np.concatenate([session.run(made), session.run(made)]).tolist()
         return found
 
-    def test_the_first_numbers_of_tensorflow(self) -> None:
-        with tf.Session() as session:
-            whole = session.run(tf.random_uniform([5], 0, 100, tf.int32, seed=1))
-            order = session.run(tf.random_shuffle([0, 1, 2, 3, 4, 5], seed=1))
-            unit = session.run(tf.random_uniform([3], seed=1))
-        assert whole.tolist() == [27, 59, 93, 22, 77]
-        assert order.tolist() == [3, 5, 0, 4, 1, 2]
-        np.testing.assert_allclose(unit, [0.2390374, 0.92039955, 0.05051243], rtol=1e-6)
-
     def test_same_seed_same_numbers(self) -> None:
         assert self.numbers(seed=3) == self.numbers(seed=3)
         assert self.numbers(graph_seed=3) == self.numbers(graph_seed=3)
         assert self.numbers(seed=3) != self.numbers(seed=4)
         assert self.numbers(seed=3) != self.numbers(seed=3, graph_seed=3)
-
-    def test_no_seed_other_numbers(self) -> None:
         assert self.numbers() != self.numbers()
-
-    def test_runs_go_on(self) -> None:
-        found = self.numbers(seed=3)
-        assert found[:4] != found[4:]
 
     def test_normal_numbers(self) -> None:
         made = run(tf.random_normal([20_000], 5, 2, seed=1))
@@ -168,18 +153,6 @@ class TestRandom:
         made = run(tf.truncated_normal([30_000], dtype=tf.float64, seed=7))
         assert np.abs(made).max() < 2, "and not NaN, as are those for which words were lacking"
         assert run(tf.truncated_normal([0, 3])).shape == (0, 3)
-
-    def test_shuffle_keeps_all_rows(self) -> None:
-        rows = np.arange(20).reshape(10, 2)
-        made = run(tf.random_shuffle(rows))
-        assert sorted(made.tolist()) == rows.tolist()
-
-    def test_crop(self) -> None:
-        made = run(tf.random_crop(np.arange(100).reshape(10, 10), [2, 3], seed=2))
-        assert made.shape == (2, 3)
-        assert (np.diff(made, axis=1) == 1).all()
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Need value\.shape >= size"):
-            run(tf.random_crop([1, 2], [3]))
 
 
 class TestFiles:
@@ -295,43 +268,12 @@ class TestGFile:
             assert file.read() == "text"
 
 
-class TestPictures:
-    def picture(self, kind: str, mode: str = "RGB") -> tuple[bytes, np.ndarray[Any, Any]]:
-        image = pytest.importorskip("PIL.Image", reason="needs pip install '.[images]'")
-        shape = {"L": (4, 5), "RGB": (4, 5, 3), "RGBA": (4, 5, 4)}[mode]
-        pixels = (np.arange(np.prod(shape)) * 3 % 251).astype(np.uint8).reshape(shape)
-        file = io.BytesIO()
-        image.fromarray(pixels).save(file, kind)
-        return file.getvalue(), pixels
-
-    def test_png(self) -> None:
-        contents, pixels = self.picture("png")
-        made = tf.image.decode_png(contents)
-        assert made.shape.as_list() == [None, None, None]
-        assert run(made).tolist() == pixels.tolist()
-        grey = tf.image.decode_png(self.picture("png", "L")[0], channels=3)
-        assert grey.shape.as_list() == [None, None, 3]
-        assert run(grey).shape == (4, 5, 3)
-        assert run(tf.image.decode_image(self.picture("png", "RGBA")[0])).shape == (4, 5, 4)
-
-    def test_jpeg(self) -> None:
-        contents, pixels = self.picture("jpeg")
-        made = run(tf.image.decode_jpeg(contents))
-        assert made.shape == pixels.shape
-        assert made.dtype == np.uint8
-        assert run(tf.image.is_jpeg(contents))
-        assert run(tf.image.decode_jpeg(contents, channels=1)).shape == (4, 5, 1)
-
-    def test_no_picture(self) -> None:
-        self.picture("png")
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Unknown image .* required\.\n"):
-            run(tf.image.decode_jpeg("no picture"))
-        with pytest.raises(ValueError, match=r"channels: got 7; expected one of \(0, 1, 3\)"):
-            tf.image.decode_jpeg("", channels=7)
-
-    @pytest.mark.parametrize(("kind", "kept"), [("jpeg", -8), ("png", -20)])
-    def test_a_picture_that_is_cut_off(self, kind: str, kept: int) -> None:
-        contents = self.picture(kind)[0][:kept]
-        told = rf"Invalid {kind.upper()} data.*data size {len(contents)}: .*truncated"
-        with pytest.raises(tf.errors.InvalidArgumentError, match=told):
-            run(tf.image.decode_image(contents))
+@pytest.mark.parametrize(("kind", "kept"), [("jpeg", -8), ("png", -20)])
+def test_a_picture_that_is_cut_off(kind: str, kept: int) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs pip install '.[images]'")
+    file = io.BytesIO()
+    image.fromarray((np.arange(60) * 3).astype(np.uint8).reshape(4, 5, 3)).save(file, kind)
+    contents = file.getvalue()[:kept]
+    message = rf"Invalid {kind.upper()} data.*data size {len(contents)}: .*truncated"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        run(tf.image.decode_image(contents))

@@ -15,20 +15,8 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as ours
-from tests.compat import (
-    op_cases_arrays,
-    op_cases_elementwise,
-    op_cases_images,
-    op_cases_places,
-    op_cases_text,
-)
 from tests.compat.op_cases import CASES, Outcome, agree, message_of
-
-assert op_cases_arrays.OTHERS
-assert op_cases_elementwise.OPERATORS
-assert op_cases_images.METHODS
-assert op_cases_places.PLACES
-assert op_cases_text.STRINGS
+from tests.compat.record_ops import ERRORS, KINDER, WORDED_OTHERWISE
 
 
 @pytest.fixture(scope="module")
@@ -42,59 +30,6 @@ def theirs() -> Any:
         module.disable_v2_behavior()
         module.logging.set_verbosity(module.logging.ERROR)
     return module
-
-
-KINDER = {
-    "x[two ellipses] of (2, 3, 4) none": "refused when the graph is built, not when it runs",
-    "x[two ellipses] of (2, 3) none": "refused when the graph is built, not when it runs",
-    "saturate big": "saturates, where TensorFlow's limit overflows",
-    "slice bad": "refused, where TensorFlow gives what there is",
-    "string lower utf-8": "keeps a NUL at the end",
-    "string upper utf-8": "keeps a NUL at the end",
-    "csv option delimiter": "refused when the graph is built, not when it runs",
-    "csv option dtypes": "a dtype stands for a column that must be there, as tf.data has it",
-    "repeat": "the static shape is known, where TensorFlow's is not",
-}
-"""Where we differ on purpose."""
-
-WORDED_OTHERWISE = {
-    "div-mismatch",
-    "div_no_nan-mismatch",
-    "atan2-mismatch",
-    "operator int+1.5",
-    "operator float&",
-    "operator bool",
-    "operator iter",
-    "operator in",
-    "operator array",
-    "logical int",
-    "less str",
-    "sin int",
-    "add_n none",
-    "matmul bad run",
-    "sum bool",
-    "squeeze far",
-    "pad mode",
-    "gather_nd far",
-    "one_hot mixed",
-    "ones str",
-    "string replace bad",
-    "string number dtype",
-    "csv option columns order",
-    "csv option no columns",
-    "csv option int8",
-    "image png float",
-    "sparse sadd bad",
-    "sparse sexp bad",
-    "sparse sreset small",
-    "sparse sreset small run",
-    *(name for name in CASES if name.startswith(("x[-7]", "x[float tensor]"))),
-}
-"""Errors of the same class whose messages are not TensorFlow 2.21's word for word."""
-
-
-ERRORS = {"OperatorNotAllowedInGraphError": "TypeError"}
-"""Names of theirs that are called otherwise here."""
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in KINDER])

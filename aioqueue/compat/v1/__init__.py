@@ -64,9 +64,17 @@ from aioqueue.compat.v1.errors import OpError
 from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tensors get theirs
 from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.asserting import *
+from aioqueue.compat.v1.ops.asserting import verify_tensor_all_finite
 from aioqueue.compat.v1.ops.branches import *
-from aioqueue.compat.v1.ops.casting import *
-from aioqueue.compat.v1.ops.comparison import *
+from aioqueue.compat.v1.ops.casting import (
+    cast,
+    clip_by_value,
+    saturate_cast,
+    to_double,
+    to_float,
+    to_int32,
+    to_int64,
+)
 from aioqueue.compat.v1.ops.control import (
     group,
     identity,
@@ -78,12 +86,22 @@ from aioqueue.compat.v1.ops.control import (
 from aioqueue.compat.v1.ops.csv import decode_csv
 from aioqueue.compat.v1.ops.decoding import *
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
-from aioqueue.compat.v1.ops.filling import *
-from aioqueue.compat.v1.ops.indexing import gather, gather_nd, slice, strided_slice
+from aioqueue.compat.v1.ops.indexing import *
+from aioqueue.compat.v1.ops.indexing import where as select
 from aioqueue.compat.v1.ops.initializing import *
-from aioqueue.compat.v1.ops.joining import *
 from aioqueue.compat.v1.ops.mapping import *
 from aioqueue.compat.v1.ops.math import *
+from aioqueue.compat.v1.ops.math import (
+    div,
+    div_no_nan,
+    floor_div,
+    mul,
+    neg,
+    realdiv,
+    sub,
+    truncatediv,
+    truncatemod,
+)
 from aioqueue.compat.v1.ops.placeholders import *
 from aioqueue.compat.v1.ops.printing import Assert, Print, print
 from aioqueue.compat.v1.ops.products import *
@@ -96,35 +114,8 @@ from aioqueue.compat.v1.ops.random import (
     random_uniform,
     truncated_normal,
 )
-from aioqueue.compat.v1.ops.reductions import (
-    arg_max,
-    arg_min,
-    argmax,
-    argmin,
-    count_nonzero,
-    cumprod,
-    cumsum,
-    reduce_all,
-    reduce_any,
-    reduce_join,
-    reduce_logsumexp,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_sum,
-)
-from aioqueue.compat.v1.ops.scattering import *
-from aioqueue.compat.v1.ops.selecting import (
-    argsort,
-    boolean_mask,
-    one_hot,
-    sequence_mask,
-    sort,
-    unique,
-    unique_with_counts,
-    where,
-)
+from aioqueue.compat.v1.ops.reductions import *
+from aioqueue.compat.v1.ops.reductions import arg_max, arg_min, reduce_join
 from aioqueue.compat.v1.ops.serializing import *
 from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
@@ -204,35 +195,31 @@ __all__: _builtins.tuple[str, ...] = (
     "app",
     "arg_max",
     "arg_min",
-    "argmax",
-    "argmin",
-    "argsort",
     "as_string",
     "assign",
     "assign_add",
     "assign_sub",
     "audio_summary",
-    "boolean_mask",
+    "cast",
+    "clip_by_value",
     "compat",
     "constant",
     "constant_initializer",
     "contrib",
     "convert_to_tensor",
     "convert_to_tensor_or_sparse_tensor",
-    "count_nonzero",
     "count_up_to",
-    "cumprod",
-    "cumsum",
     "data",
     "debugging",
     "decode_csv",
     "dimension_at_index",
     "dimension_value",
+    "div",
+    "div_no_nan",
     "dtypes",
     "errors",
     "flags",
-    "gather",
-    "gather_nd",
+    "floor_div",
     "get_default_graph",
     "get_default_session",
     "get_static_value",
@@ -259,12 +246,13 @@ __all__: _builtins.tuple[str, ...] = (
     "merge_summary",
     "model_variables",
     "moving_average_variables",
+    "mul",
     "multinomial",
+    "neg",
     "nest",
     "newaxis",
     "nn",
     "no_op",
-    "one_hot",
     "ones_initializer",
     "print",
     "python_io",
@@ -277,24 +265,15 @@ __all__: _builtins.tuple[str, ...] = (
     "random_uniform",
     "random_uniform_initializer",
     "read_file",
-    "reduce_all",
-    "reduce_any",
+    "realdiv",
     "reduce_join",
-    "reduce_logsumexp",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
     "regex_full_match",
     "regex_replace",
     "register_tensor_conversion_function",
     "reset_default_graph",
+    "saturate_cast",
     "scalar_summary",
     "select",
-    "sequence_mask",
-    "slice",
-    "sort",
     "sparse",
     "sparse_concat",
     "sparse_placeholder",
@@ -305,22 +284,26 @@ __all__: _builtins.tuple[str, ...] = (
     "sparse_to_dense",
     "sparse_to_indicator",
     "stop_gradient",
-    "strided_slice",
     "string_join",
     "string_split",
     "string_strip",
     "strings",
+    "sub",
     "substr",
     "summary",
+    "to_double",
+    "to_float",
+    "to_int32",
+    "to_int64",
     "train",
     "trainable_variables",
     "truncated_normal",
     "truncated_normal_initializer",
+    "truncatediv",
+    "truncatemod",
     "tuple",
-    "unique",
-    "unique_with_counts",
     "variance_scaling_initializer",
-    "where",
+    "verify_tensor_all_finite",
     "write_file",
     "zeros_initializer",
 )
@@ -330,18 +313,15 @@ __all__ += _core.scopes.__all__
 __all__ += _ops.arrays.__all__
 __all__ += _ops.asserting.__all__
 __all__ += _ops.branches.__all__
-__all__ += _ops.casting.__all__
-__all__ += _ops.comparison.__all__
 __all__ += _ops.decoding.__all__
-__all__ += _ops.filling.__all__
+__all__ += _ops.indexing.__all__
 __all__ += _ops.initializing.__all__
-__all__ += _ops.joining.__all__
 __all__ += _ops.mapping.__all__
 __all__ += _ops.math.__all__
 __all__ += _ops.placeholders.__all__
-__all__ += _ops.products.__all__
 __all__ += _ops.pyfunc.__all__
-__all__ += _ops.scattering.__all__
+__all__ += _ops.products.__all__
+__all__ += _ops.reductions.__all__
 __all__ += _ops.serializing.__all__
 __all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
@@ -353,8 +333,6 @@ __version__ = "1.15.0"
 """The version of TensorFlow whose names these are: scripts compare it."""
 
 VERSION = __version__
-
-select = where
 
 newaxis = None
 """A new axis in an index: ``x[:, tf.newaxis]``."""

@@ -123,7 +123,11 @@ REASONS: dict[str, str] = {
         "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator "
         "train.replica_device_setter",
     ),
-    **_named(NUMPY, "confusion_matrix diag einsum fft linalg norm setdiff1d signal spectral svd"),
+    **_named(
+        NUMPY,
+        "argsort confusion_matrix diag einsum fft linalg norm repeat roll setdiff1d signal "
+        "sort spectral svd",
+    ),
     **_named(EXAMPLES, "examples models"),
     **_named(PYTHON, "py_function"),
     **_named(BFLOATS, "bfloat16 to_bfloat16"),
@@ -134,17 +138,21 @@ REASONS: dict[str, str] = {
     **_named(LMDB, "LMDBReader"),
     **_named(
         NEVER_NAMED,
-        "NodeDef audio batch_gather bincount bitwise dynamic_partition dynamic_stitch "
-        "ensure_shape histogram_fixed_width image.image_gradients image.psnr "
-        "image.total_variation invert_permutation make_ndarray make_tensor_proto "
-        "reverse_sequence searchsorted segment_max segment_mean segment_min segment_prod "
-        "segment_sum sparse_add sparse_fill_empty_rows sparse_maximum sparse_merge "
+        "NodeDef assert_near assert_proper_iterable assert_same_float_dtype assert_scalar "
+        "assert_type audio batch_gather bincount bitwise broadcast_dynamic_shape "
+        "broadcast_static_shape dynamic_partition dynamic_stitch ensure_shape "
+        "histogram_fixed_width image.image_gradients image.psnr image.total_variation "
+        "invert_permutation is_non_decreasing is_numeric_tensor is_strictly_increasing "
+        "make_ndarray make_tensor_proto reverse_sequence scatter_div scatter_max scatter_min "
+        "scatter_mul searchsorted segment_max segment_mean segment_min segment_prod "
+        "segment_sum shape_n sparse_add sparse_fill_empty_rows sparse_maximum sparse_merge "
         "sparse_minimum sparse_reduce_max sparse_reduce_max_sparse sparse_reduce_sum "
         "sparse_reduce_sum_sparse sparse_reset_shape sparse_slice sparse_split "
         "sparse_tensor_dense_matmul sparse_transpose string_to_hash_bucket "
-        "string_to_hash_bucket_fast train.SessionLog train.StepCounterHook train.SummarySaverHook "
-        "unsorted_segment_max unsorted_segment_mean unsorted_segment_min unsorted_segment_prod "
-        "unsorted_segment_sqrt_n unsorted_segment_sum",
+        "string_to_hash_bucket_fast tensor_scatter_add tensor_scatter_sub "
+        "tensor_scatter_update train.SessionLog train.StepCounterHook train.SummarySaverHook "
+        "unsorted_segment_max unsorted_segment_mean unsorted_segment_min "
+        "unsorted_segment_prod unsorted_segment_sqrt_n unsorted_segment_sum",
     ),
     **_named(DATASETS, "contrib.data data.experimental"),
 }

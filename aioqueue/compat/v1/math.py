@@ -5,142 +5,26 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops import comparison as _comparison
-from aioqueue.compat.v1.ops.activations import softmax
-from aioqueue.compat.v1.ops.asserting import is_non_decreasing, is_strictly_increasing
-from aioqueue.compat.v1.ops.comparison import *
-from aioqueue.compat.v1.ops.filling import linspace
-from aioqueue.compat.v1.ops.math import (
-    abs,
-    acos,
-    add,
-    asin,
-    atan,
-    atan2,
-    ceil,
-    cos,
-    cosh,
-    divide,
-    exp,
-    expm1,
-    floor,
-    floordiv,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    mod,
-    multiply,
-    negative,
-    pow,
-    reciprocal,
-    rint,
-    round,
-    rsqrt,
-    scalar_mul,
-    sigmoid,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    squared_difference,
-    subtract,
-    tan,
-    tanh,
-    truediv,
-)
+from aioqueue.compat.v1.ops import math as _math
+from aioqueue.compat.v1.ops import reductions as _reductions
+from aioqueue.compat.v1.ops.arrays import linspace
+from aioqueue.compat.v1.ops.math import *
 from aioqueue.compat.v1.ops.math import ceil as ceiling
 from aioqueue.compat.v1.ops.math import div_no_nan as divide_no_nan
-from aioqueue.compat.v1.ops.math import mod as floormod
-from aioqueue.compat.v1.ops.products import (
-    accumulate_n,
-    add_n,
-)
-from aioqueue.compat.v1.ops.reductions import (
-    argmax,
-    argmin,
-    count_nonzero,
-    cumprod,
-    cumsum,
-    reduce_all,
-    reduce_any,
-    reduce_logsumexp,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_std,
-    reduce_sum,
-    reduce_variance,
-)
-from aioqueue.compat.v1.ops.selecting import top_k
+from aioqueue.compat.v1.ops.nn import softmax, top_k
+from aioqueue.compat.v1.ops.reductions import *
+from aioqueue.compat.v1.ops.reductions import reduce_std, reduce_variance
 
 __all__: tuple[str, ...] = (
-    "abs",
-    "accumulate_n",
-    "acos",
-    "add",
-    "add_n",
-    "argmax",
-    "argmin",
-    "asin",
-    "atan",
-    "atan2",
-    "ceil",
     "ceiling",
-    "cos",
-    "cosh",
-    "count_nonzero",
-    "cumprod",
-    "cumsum",
-    "divide",
     "divide_no_nan",
-    "exp",
-    "expm1",
-    "floor",
-    "floordiv",
-    "floormod",
-    "is_non_decreasing",
-    "is_strictly_increasing",
     "linspace",
-    "log",
-    "log1p",
-    "maximum",
-    "minimum",
-    "mod",
-    "multiply",
-    "negative",
-    "pow",
-    "reciprocal",
-    "reduce_all",
-    "reduce_any",
-    "reduce_logsumexp",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
     "reduce_std",
-    "reduce_sum",
     "reduce_variance",
-    "rint",
-    "round",
-    "rsqrt",
-    "scalar_mul",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
     "softmax",
-    "sqrt",
-    "square",
-    "squared_difference",
-    "subtract",
-    "tan",
-    "tanh",
     "top_k",
-    "truediv",
 )
-__all__ += _comparison.__all__
+__all__ += _math.__all__
+__all__ += _reductions.__all__
 
 __getattr__ = names_of(__name__)

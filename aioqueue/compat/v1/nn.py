@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.activations import relu, softmax
 from aioqueue.compat.v1.ops.math import sigmoid, tanh
-from aioqueue.compat.v1.ops.selecting import top_k
+from aioqueue.compat.v1.ops.nn import relu, softmax, top_k
 
 __all__ = ("relu", "sigmoid", "softmax", "tanh", "top_k")
 

@@ -17,7 +17,7 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, name_scope
 from aioqueue.compat.v1.inputs.fullness import summarize_fullness
-from aioqueue.compat.v1.ops import arrays, comparison, filling
+from aioqueue.compat.v1.ops import arrays, math
 from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.files import matching_files
 from aioqueue.compat.v1.ops.indexing import gather
@@ -165,7 +165,7 @@ def string_input_producer(
         raise ValueError(message)
     with name_scope(name, "input_producer", [string_tensor]) as scope:
         strings = convert_to_tensor(string_tensor, dtypes.string)
-        with control_dependencies([Assert(comparison.greater(arrays.size(strings), 0), [message])]):
+        with control_dependencies([Assert(math.greater(arrays.size(strings), 0), [message])]):
             strings = identity(strings)
         return input_producer(
             strings,
@@ -196,7 +196,7 @@ def range_input_producer(
         limit: an int32 scalar; the rest is as for `input_producer`.
     """
     with name_scope(name, "input_producer", [limit]) as scope:
-        numbers = filling.range(limit)
+        numbers = arrays.range(limit)
         tag = f"fraction_of_{capacity}_full"
         return input_producer(
             numbers, [], num_epochs, shuffle, seed, capacity, shared_name, tag, scope

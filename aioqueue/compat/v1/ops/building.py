@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,29 +28,7 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 
-__all__ = (
-    "ANY",
-    "FLOATS",
-    "INDICES",
-    "INTEGERS",
-    "NUMBERS",
-    "REALS",
-    "Dims",
-    "Elementwise",
-    "OpBuilder",
-    "Pure",
-    "array",
-    "broadcast",
-    "broadcast_shapes",
-    "call_python",
-    "dtype_hint",
-    "invalid",
-    "merge",
-    "one_text",
-    "shape_text",
-    "unless_given",
-)
-
+Function = Callable[..., Any]
 Dims = tuple[int | None, ...] | None
 """A static shape: sizes, None where a size is unknown; None if not even the rank is known."""
 
@@ -79,14 +57,11 @@ def shape_text(shape: Sequence[int | None] | None) -> str:
 
 
 def one_text(value: Any, refusal: str) -> bytes:
-    """A kernel's input that must be one string; it may turn out to be an array of them.
+    """A kernel's input that must be one string, and not an array of them.
 
     Args:
         value: the input.
         refusal: what the error says, before the shape that was given.
-
-    Raises:
-        InvalidArgumentError: it is an array.
     """
     if isinstance(value, bytes):
         return value
@@ -103,10 +78,7 @@ def array(value: Any) -> NDArray[Any]:
 class Pure:
     """A kernel whose result depends on its inputs alone: it can be run while a graph is built.
 
-    Floating-point warnings are TensorFlow's: none.
-
-    Args:
-        function: takes the inputs' values. An array of rank 0 that it returns becomes a scalar.
+    Floating-point warnings are TensorFlow's: none. An array of rank 0 becomes a scalar.
     """
 
     __slots__ = ("function",)
@@ -115,7 +87,6 @@ class Pure:
         self.function: Callable[..., Any] = function
 
     def __call__(self, step: Any, *values: Any) -> Any:
-        """The values of the op's outputs."""
         with np.errstate(all="ignore"):
             result = self.function(*values)
         if type(result) is np.ndarray:
@@ -131,7 +102,6 @@ class Elementwise(Pure):
     __slots__ = ()
 
     def __call__(self, step: Any, *values: Any) -> Any:
-        """The value of the op's output."""
         try:
             return Pure.__call__(self, step, *values)
         except ValueError as error:
@@ -145,11 +115,7 @@ class Elementwise(Pure):
 
 
 def merge(first: Dims, second: Dims) -> Dims:
-    """What is known of a shape from both.
-
-    Raises:
-        ValueError: they contradict each other.
-    """
+    """What is known of a shape from both; ValueError if they contradict each other."""
     if first is None or second is None:
         return second if first is None else first
     if len(first) != len(second):
@@ -164,11 +130,7 @@ def merge(first: Dims, second: Dims) -> Dims:
 
 
 def broadcast(first: Dims, second: Dims) -> Dims:
-    """The static shape of two broadcast operands.
-
-    Raises:
-        ValueError: they do not fit, whatever the unknown sizes are.
-    """
+    """The static shape of two broadcast operands; ValueError if no sizes make them fit."""
     if first is None or second is None:
         return None
     rank = max(len(first), len(second))
@@ -186,7 +148,6 @@ def broadcast(first: Dims, second: Dims) -> Dims:
 
 
 def broadcast_shapes(shapes: Sequence[Dims]) -> Dims:
-    """The static shape of any number of broadcast operands."""
     result: Dims = ()
     for shape in shapes:
         result = broadcast(result, shape)
@@ -200,11 +161,7 @@ def dtype_hint(value: Any) -> DType | None:
 
 
 def unless_given(value: Any, old_value: Any, name: str, old_name: str) -> Any:
-    """The one of an argument's two names that was used.
-
-    Raises:
-        ValueError: both were.
-    """
+    """The one of an argument's two names that was used; ValueError if both were."""
     if old_value is None:
         return value
     if value is not None and value is not False:
@@ -219,10 +176,6 @@ class OpBuilder:
         op_type: the op's type.
         name: the caller's name for it; None for the default.
         default: the name to use then; the type if left out.
-
-    Attributes:
-        name: the scope's name, which is to be the op's.
-        inputs: the arguments that have been converted, in order.
     """
 
     def __init__(self, op_type: str, name: str | None, default: str | None = None) -> None:
@@ -260,9 +213,6 @@ class OpBuilder:
             dtype: what it must be; None if anything in `allowed` will do.
             allowed: names of dtypes, or `ANY`.
             like: the argument that `dtype` comes from.
-
-        Raises:
-            TypeError: it has, or would have, another dtype.
         """
         given = dtype_hint(value)
         if given is not None and dtype is not None and given != dtype:
@@ -286,11 +236,7 @@ class OpBuilder:
         return tensor
 
     def alike(self, allowed: frozenset[str] = ANY, **values: Any) -> list[Tensor]:
-        """Convert arguments that must have one dtype: that of the first tensor among them.
-
-        Raises:
-            TypeError: they have different dtypes; nothing is promoted silently.
-        """
+        """Convert arguments that must have one dtype: that of the first tensor among them."""
         lead, dtype = next(iter(values)), None
         for argument, value in values.items():
             if dtype_hint(value) is not None:
@@ -305,11 +251,7 @@ class OpBuilder:
         return converted
 
     def alike_list(self, values: Sequence[Any], argument: str, dtype: Any = None) -> list[Tensor]:
-        """Convert the members of a list, which must have one dtype.
-
-        Raises:
-            TypeError: they have different dtypes.
-        """
+        """Convert the members of a list, which must have one dtype."""
         found = [one for one in map(dtype_hint, values) if one is not None]
         if len({one.name for one in found}) > 1:
             names = ", ".join(one.name for one in found)
@@ -334,22 +276,24 @@ class OpBuilder:
         )
 
     def broadcast(self, *tensors: Tensor) -> Dims:
-        """The static shape of broadcast operands.
-
-        Raises:
-            ValueError: they do not fit.
-        """
         try:
             return broadcast_shapes([one.shape.as_tuple() for one in tensors])
         except ValueError as error:
             raise self.refuse(str(error)) from None
 
-    def rank(self, tensor: Tensor, rank: int) -> Dims:
-        """The static shape of an input that must have `rank` dimensions.
+    def same_shape(self, tensors: Sequence[Tensor]) -> Dims:
+        """What is known of the one static shape of several inputs."""
+        shape: Dims = None
+        for place, tensor in enumerate(tensors):
+            try:
+                shape = merge(shape, tensor.shape.as_tuple())
+            except ValueError as error:
+                merging = f"\n\tFrom merging shape {place - 1} with other shapes."
+                raise self.refuse(f"{error}{merging}") from None
+        return shape
 
-        Raises:
-            ValueError: it has another number of them.
-        """
+    def rank(self, tensor: Tensor, rank: int) -> Dims:
+        """The static shape of an input that must have `rank` dimensions."""
         shape = tensor.shape.as_tuple()
         if shape is None:
             return (None,) * rank
@@ -391,19 +335,59 @@ class OpBuilder:
         return list(op.outputs)
 
 
+class Unary(Protocol):
+    def __call__(self, x: Any, name: str | None = None) -> Tensor: ...
+
+
+class Binary(Protocol):
+    def __call__(self, x: Any, y: Any, name: str | None = None) -> Tensor: ...
+
+
+def elementwise(
+    op_type: str,
+    function: Function,
+    name: str | None,
+    allowed: frozenset[str],
+    values: dict[str, Any],
+    *,
+    default: str | None = None,
+    dtype: DType | None = None,
+    result: DType | None = None,
+) -> Tensor:
+    """An op of tensors of one dtype whose shapes broadcast.
+
+    Args:
+        op_type: its type, and its name if there is no other.
+        function: of arrays, such as a ufunc.
+        name: the caller's name for it.
+        allowed: the dtypes that it takes.
+        values: the operands by the names of the arguments.
+        default: its name without one.
+        dtype: what values that are no tensors become; the tensors' dtype if left out.
+        result: the dtype that it gives, if it is another one.
+    """
+    with OpBuilder(op_type, name, default) as op:
+        if dtype is None:
+            op.alike(allowed, **values)
+        else:
+            for argument, value in values.items():
+                op.tensor(value, argument, None if dtype_hint(value) else dtype, allowed)
+        given = op.inputs[0].dtype
+        # NumPy would cut a scalar string at trailing zeros.
+        used = _on_objects(function) if given == dtypes.string else function
+        return op.output(result or given, op.broadcast(*op.inputs), Elementwise(used))
+
+
+def _on_objects(function: Function) -> Function:
+    return lambda *values: function(*(np.asarray(value, object) for value in values))
+
+
 def call_python(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a user's function returns when a kernel calls it.
 
     Queue runners and loops take `OutOfRangeError` and `CancelledError` for the end of the input. An
-    error of another run that passes through a user's function says nothing of this input.
-
-    Args:
-        function: the user's.
-        arguments: what it is called with.
-
-    Raises:
-        UnknownError: it raised an error of a session or of a queue, or was cancelled; any other
-            exception passes.
+    error of another run that passes through a user's function says nothing of this input: it
+    becomes an `UnknownError`.
     """
     try:
         return function(*arguments)

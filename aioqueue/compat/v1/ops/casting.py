@@ -1,38 +1,31 @@
-"""Other dtypes for the same numbers."""
+"""Other dtypes and limits for the same numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import REALS, Elementwise, OpBuilder
-from aioqueue.compat.v1.ops.saturating import saturating
-from aioqueue.compat.v1.ops.sparse import SparseTensor
-
-__all__ = (
-    "cast",
-    "saturate_cast",
-    "to_double",
-    "to_float",
-    "to_int32",
-    "to_int64",
+from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.ops.building import (
+    REALS,
+    Elementwise,
+    OpBuilder,
+    Unary,
+    merge,
 )
+from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     """``x`` as another dtype: fractions are cut off, whole numbers wrap around.
 
-    Args:
-        x: a tensor, or a sparse tensor, which stays sparse.
-        dtype: the other dtype.
-        name: name of the op.
-
-    Raises:
-        UnimplementedError: when it runs: strings are no numbers; see `string_to_number`.
+    A sparse tensor stays sparse. Strings are refused when it runs: see `string_to_number`.
     """
     wanted = dtypes.as_dtype(dtype).base_dtype
     if isinstance(x, Tensor) and x.dtype == wanted:
@@ -50,12 +43,6 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
 def _caster(source: DType, wanted: DType) -> Callable[[Any], Any]:
     to = wanted.numpy
 
-    def convert(x: Any) -> Any:
-        return x.astype(to)
-
-    def real_part(x: Any) -> Any:
-        return x.real.astype(to)
-
     def refuse(x: Any) -> Any:
         raise errors.UnimplementedError(
             None, None, f"Cast {source.name} to {wanted.name} is not supported"
@@ -63,7 +50,24 @@ def _caster(source: DType, wanted: DType) -> Callable[[Any], Any]:
 
     if dtypes.string in (source, wanted):
         return refuse
-    return real_part if source.is_complex and not wanted.is_complex else convert
+    if source.is_complex and not wanted.is_complex:
+        return lambda x: x.real.astype(to)
+    return lambda x: x.astype(to)
+
+
+def _to(name: str, dtype: DType) -> Unary:
+    default = "".join(part.capitalize() for part in name.split("_"))
+
+    def made(x: Any, name: str | None = default) -> Any:
+        return cast(x, dtype, name)
+
+    return named(made, name, f"``x`` as {dtype.name}.")
+
+
+to_float: Unary = _to("to_float", dtypes.float32)
+to_double: Unary = _to("to_double", dtypes.float64)
+to_int32: Unary = _to("to_int32", dtypes.int32)
+to_int64: Unary = _to("to_int64", dtypes.int64)
 
 
 def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
@@ -75,21 +79,30 @@ def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
         return op.output(wanted, tensor.shape.as_tuple(), Elementwise(clipped))
 
 
-def to_float(x: Any, name: str = "ToFloat") -> Any:
-    """``x`` as float32."""
-    return cast(x, dtypes.float32, name=name)
+def saturating(dtype: DType, wanted: DType) -> Callable[[Any], Any]:
+    """What makes arrays of one dtype those of another, clipped to what that can hold."""
+    limits = []
+    for ours, theirs, inwards in ((dtype.min, wanted.min, max), (dtype.max, wanted.max, min)):
+        limit = dtype.numpy.type(inwards(ours, theirs))
+        if wanted.is_integer and dtype.is_floating and not wanted.min <= int(limit) <= wanted.max:
+            limit = np.nextafter(limit, dtype.numpy.type(0))  # 2**31 - 1 is no float32
+        limits.append(limit)
+    low, high = limits
+    return lambda x: np.minimum(np.maximum(x, low), high).astype(wanted.numpy)
 
 
-def to_double(x: Any, name: str = "ToDouble") -> Any:
-    """``x`` as float64."""
-    return cast(x, dtypes.float64, name=name)
+def clip_by_value(
+    t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None
+) -> Tensor:
+    """``t`` with elements below the minimum, or above the maximum, set to it."""
 
+    def clip(t: Any, low: Any, high: Any) -> Any:
+        return np.maximum(np.minimum(t, high), low)
 
-def to_int32(x: Any, name: str = "ToInt32") -> Any:
-    """``x`` as int32."""
-    return cast(x, dtypes.int32, name=name)
-
-
-def to_int64(x: Any, name: str = "ToInt64") -> Any:
-    """``x`` as int64."""
-    return cast(x, dtypes.int64, name=name)
+    with OpBuilder("ClipByValue", name, "clip_by_value") as op:
+        t, low, high = op.alike(
+            REALS, t=t, clip_value_min=clip_value_min, clip_value_max=clip_value_max
+        )
+        shape = op.broadcast(t, low, high)
+        merge(t.shape.as_tuple(), shape)
+        return op.output(t.dtype, shape, Elementwise(clip))

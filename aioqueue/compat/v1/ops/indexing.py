@@ -1,88 +1,83 @@
-"""Indexing by position: ``x[...]``, `slice`, `strided_slice`, `gather`, `gather_nd`."""
+"""Elements by position and by value: indices, masks, `gather`, `where`, `unique`, `scatter_add`."""
 
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core import default_graph, dtypes
+from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.shapes import Dimension
+from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.operators import Operators
+from aioqueue.compat.v1.core.scopes import name_scope
+from aioqueue.compat.v1.core.shapes import Dimension, TensorShape
+from aioqueue.compat.v1.ops.arrays import stack
 from aioqueue.compat.v1.ops.building import (
     INDICES,
+    INTEGERS,
+    NUMBERS,
     Dims,
     OpBuilder,
     Pure,
     array,
     dtype_hint,
     invalid,
+    merge,
     shape_text,
 )
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.joining import stack
-from aioqueue.compat.v1.ops.selecting import boolean_mask
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
+from aioqueue.compat.v1.ops.variables import Variable, variable_cell, variable_op
 
-__all__ = ("gather", "gather_nd", "item", "slice", "strided_slice")
+__all__ = (
+    "boolean_mask", "gather", "gather_nd", "one_hot", "scatter_add", "scatter_nd",
+    "scatter_nd_add", "scatter_nd_sub", "scatter_nd_update", "scatter_sub", "scatter_update",
+    "sequence_mask", "slice", "strided_slice", "unique", "unique_with_counts", "where",
+)  # fmt: skip
 
 _FULL = builtins.slice(None)
 _UNKNOWN = object()
 """In a sketch of an index: an integer, or the ends of a slice, that only a run will tell."""
 
+_BOOLS = frozenset(("bool",))
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
-class _Spec:
-    """What ``x[...]`` says, as the arguments of `strided_slice`."""
 
-    def __init__(self) -> None:
-        self.begin: list[Any] = []
-        self.end: list[Any] = []
-        self.strides: list[Any] = []
-        self.masks = dict.fromkeys(
-            ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0
-        )
-
-    def add(self, begin: Any, end: Any, stride: Any, *masks: str) -> None:
-        for mask in masks:
-            self.masks[mask] |= 1 << len(self.begin)
-        self.begin.append(begin)
-        self.end.append(end)
-        self.strides.append(stride)
-
-    def add_key(self, key: Any) -> None:
-        """One of the things between the brackets."""
+def _spec(keys: Iterable[Any]) -> tuple[list[list[Any]], dict[str, int]]:
+    """What ``x[...]`` says, as arguments of `strided_slice`: begin, end, strides, and the masks."""
+    parts: list[list[Any]] = []
+    masks = dict.fromkeys(_MASKS, 0)
+    for bit, key in enumerate(keys):
+        marks = []
         if key is None:
-            self.add(0, 0, 1, "new_axis_mask")
+            part, marks = [0, 0, 1], ["new_axis_mask"]
         elif key is Ellipsis:
-            if self.masks["ellipsis_mask"]:
+            if masks["ellipsis_mask"]:
                 raise ValueError("Multiple ellipses in slice spec not allowed")
-            self.add(0, 0, 1, "ellipsis_mask")
+            part, marks = [0, 0, 1], ["ellipsis_mask"]
         elif isinstance(key, builtins.slice):
-            self._add_slice(key)
+            ends = {"begin_mask": key.start, "end_mask": key.stop}
+            marks = [mask for mask, end in ends.items() if end is None]
+            part = [0 if end is None else _place(end) for end in ends.values()]
+            part.append(1 if key.step is None else _place(key.step))
         else:
             place = _place(key)
             # Past -1 is the end, which as a number would be 0.
-            self.add(place, place + 1, 1, "shrink_axis_mask")
-
-    def _add_slice(self, key: builtins.slice) -> None:
-        masks = []
-        if key.start is None:
-            masks.append("begin_mask")
-        if key.stop is None:
-            masks.append("end_mask")
-        begin = 0 if key.start is None else _place(key.start)
-        end = 0 if key.stop is None else _place(key.stop)
-        self.add(begin, end, 1 if key.step is None else _place(key.step), *masks)
+            part, marks = [place, place + 1, 1], ["shrink_axis_mask"]
+        parts.append(part)
+        for mask in marks:
+            masks[mask] |= 1 << bit
+    return [[part[at] for part in parts] for at in range(3)], masks
 
 
 def _place(key: Any) -> Any:
-    """An integer, or a scalar tensor of integers.
-
-    Raises:
-        TypeError: it is neither.
-    """
+    """An integer, or a scalar tensor of integers; TypeError if it is neither."""
     if isinstance(key, Dimension):
         key = key.value
     if dtype_hint(key) is not None:
@@ -99,45 +94,32 @@ def _place(key: Any) -> Any:
     )
 
 
-def item(tensor: Any, key: Any) -> Tensor:
-    """``tensor[key]``: integers, slices, ``...``, ``None``, scalar tensors, or one boolean mask.
-
-    Raises:
-        TypeError: something else is among the keys.
-        ValueError: the static shape shows that there is no such place.
-    """
-    if _is_mask(key):
+def _item(tensor: Any, key: Any) -> Tensor:
+    """``tensor[key]``: integers, slices, ``...``, ``None``, scalar tensors, or one boolean mask."""
+    is_mask = key.dtype == np.bool_ if isinstance(key, np.ndarray) else isinstance(key, bool)
+    if is_mask or dtype_hint(key) == dtypes.bool:
         return boolean_mask(tensor, key)
-    spec = _Spec()
-    for one in key if isinstance(key, tuple | list) else (key,):
-        spec.add_key(one)
+    parts, masks = _spec(key if isinstance(key, tuple | list) else (key,))
     with OpBuilder("StridedSlice", None, "strided_slice") as op:
         tensor = op.tensor(tensor, "input")
-        parts = (("stack", spec.begin), ("stack_1", spec.end), ("stack_2", spec.strides))
-        for name, values in parts:
+        for name, values in zip(("stack", "stack_1", "stack_2"), parts, strict=True):
             op.tensor(_vector(values), name)
-        return _strided(op, tensor, spec.masks)
-
-
-def _is_mask(key: Any) -> bool:
-    if isinstance(key, np.ndarray):
-        return bool(key.dtype == np.bool_)
-    return isinstance(key, bool) or dtype_hint(key) == dtypes.bool
+        return _strided(op, tensor, masks)
 
 
 def _vector(values: list[Any]) -> Any:
     """The places as one vector: int64 if one of the tensors among them is."""
     hints = [dtype_hint(one) for one in values]
     if not any(hints):
-        return np.array(values, np.int32 if _fits_int32(values) else np.int64).reshape(len(values))
+        is_small = all(-(2**31) <= one < 2**31 for one in values)
+        return np.array(values, np.int32 if is_small else np.int64).reshape(len(values))
     wanted = dtypes.int64 if dtypes.int64 in hints else dtypes.int32
     return stack(
         [cast(one, wanted) if dtype_hint(one) else wanted.numpy.type(one) for one in values]
     )
 
 
-def _fits_int32(values: list[int]) -> bool:
-    return all(-(2**31) <= one < 2**31 for one in values)
+Operators._override_operator("__getitem__", _item)
 
 
 def strided_slice(
@@ -155,31 +137,11 @@ def strided_slice(
 ) -> Tensor:
     """``input_[begin[0]:end[0]:strides[0], ...]``; bit ``i`` of a mask is about entry ``i``.
 
-    Args:
-        input_: any tensor.
-        begin: where each slice begins.
-        end: where each slice ends.
-        strides: the steps; 1 if left out.
-        begin_mask: entries that begin at the beginning.
-        end_mask: entries that end at the end.
-        ellipsis_mask: the entry that stands for ``...``.
-        new_axis_mask: entries that make a new axis of size 1.
-        shrink_axis_mask: entries that take one place, ``begin``, and drop the axis.
-        var: a variable to assign to through the result; not supported.
-        name: name of the op.
-
-    Raises:
-        ValueError: `var` is given, or the static shape shows that there is no such place.
+    `var` is not supported.
     """
     if var is not None:
         raise ValueError("strided_slice: var is not supported; assign to the whole variable")
-    masks = {
-        "begin_mask": begin_mask,
-        "end_mask": end_mask,
-        "ellipsis_mask": ellipsis_mask,
-        "new_axis_mask": new_axis_mask,
-        "shrink_axis_mask": shrink_axis_mask,
-    }
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     with OpBuilder("StridedSlice", name) as op:
         tensor = op.tensor(input_, "input")
         first = op.tensor(begin, "begin", None, INDICES)
@@ -189,42 +151,39 @@ def strided_slice(
             count = length[0] if length else None
             strides = np.ones(1 if count is None else count, first.dtype.numpy)
         op.tensor(strides, "strides", first.dtype)
-        return _strided(op, tensor, masks)
+        return _strided(op, tensor, dict(zip(_MASKS, masks, strict=True)))
 
 
 def _strided(op: OpBuilder, tensor: Tensor, masks: dict[str, int]) -> Tensor:
     """Add the op whose inputs are there already."""
-    begin, end, strides = map(constant_value, op.inputs[1:])
+    known = [constant_value(one) for one in op.inputs[1:]]
+    count = op.inputs[1].shape.num_elements()
     index: tuple[Any, ...] | None = None
-    if begin is not None and end is not None and strides is not None:
-        index = _index(begin.tolist(), end.tolist(), strides.tolist(), masks)
-        fixed = index
+    shape: Dims = None
+    if count is not None:
+        # A sketch, if only a run will give some places: integers drop an axis whatever they are.
+        blank = [_UNKNOWN] * count
+        try:
+            index = _index(masks, *(blank if one is None else one.tolist() for one in known))
+        except ValueError as error:
+            raise op.refuse(str(error)) from None
         shape = _sliced_shape(op, tensor.shape.as_tuple(), index)
-        kernel = Pure(lambda x, *_: _take(array(x), fixed))
-    else:
-        count = op.inputs[1].shape.num_elements()
-        if count is None:
-            shape = None
-        else:
-            blank = [_UNKNOWN] * count
-            steps = blank if strides is None else strides.tolist()
-            starts = blank if begin is None else begin.tolist()
-            stops = blank if end is None else end.tolist()
-            sketch = _index(starts, stops, steps, masks)
-            shape = _sliced_shape(op, tensor.shape.as_tuple(), sketch)
+    fixed = index if all(one is not None for one in known) else None
 
-        def sliced(x: Any, begin: Any, end: Any, strides: Any) -> Any:
-            found = _index(begin.tolist(), end.tolist(), strides.tolist(), masks)
-            return _take(array(x), found)
+    def sliced(x: Any, *places: Any) -> Any:
+        try:
+            found = fixed or _index(masks, *(one.tolist() for one in places))
+        except ValueError as error:
+            raise invalid(str(error)) from None
+        return _take(array(x), found)
 
-        kernel = Pure(sliced)
-    return op.output(tensor.dtype, shape, kernel, attrs={**masks, "index": index})
+    return op.output(tensor.dtype, shape, Pure(sliced), attrs={**masks, "index": fixed})
 
 
 def _index(
-    begin: list[Any], end: list[Any], strides: list[Any], masks: dict[str, int]
+    masks: dict[str, int], begin: list[Any], end: list[Any], strides: list[Any]
 ) -> tuple[Any, ...]:
-    """The Python index that the arguments of `strided_slice` mean."""
+    """The Python index that the arguments of `strided_slice` mean; ValueError for a stride of 0."""
     index: list[Any] = []
     for place, (start, stop, step) in enumerate(zip(begin, end, strides, strict=True)):
         bit = 1 << place
@@ -236,7 +195,7 @@ def _index(
             index.append(start)
         else:
             if step == 0:
-                raise invalid(f"strides[{place}] must be non-zero")
+                raise ValueError(f"strides[{place}] must be non-zero")
             first = None if masks["begin_mask"] & bit else start
             last = None if masks["end_mask"] & bit else stop
             index.append(builtins.slice(first, last, step))
@@ -261,11 +220,7 @@ def _why_not(shape: tuple[int, ...], index: tuple[Any, ...]) -> str:
 
 
 def _by_axis(shape: Any, index: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-    """Each axis of a shape with its key; without those that are new.
-
-    Raises:
-        ValueError: there are more keys than axes.
-    """
+    """Each axis of a shape with its key; ValueError if there are more keys than axes."""
     keys = [key for key in index if key is not None]
     wanted = len([key for key in keys if key is not Ellipsis])
     if wanted > len(shape):
@@ -291,9 +246,7 @@ def _sliced_shape(op: OpBuilder, shape: Dims, index: tuple[Any, ...]) -> Dims:
         if key is None:
             sizes.append(1)
         elif key is Ellipsis:
-            count = len(shape) - len(
-                [one for one in index if one is not None and one is not Ellipsis]
-            )
+            count = len(shape) - len([one for one in index if one not in (None, Ellipsis)])
             sizes += [size for size, _ in pairs[axis : axis + count]]
             axis += count
         else:
@@ -315,12 +268,7 @@ def _slice_length(size: int | None, key: builtins.slice) -> int | None:
 
 
 def slice(input_: Any, begin: Any, size: Any, name: str | None = None) -> Tensor:
-    """A block of `size` elements along each axis, from `begin`; size -1 is all that is left.
-
-    Raises:
-        ValueError: the static shape shows that the block does not fit.
-        InvalidArgumentError: it turns out not to fit when it runs.
-    """
+    """A block of `size` elements along each axis, from `begin`; size -1 is all that is left."""
 
     def block(x: Any, begin: Any, size: Any) -> Any:
         x = array(x)
@@ -331,9 +279,8 @@ def slice(input_: Any, begin: Any, size: Any, name: str | None = None) -> Tensor
                 f" {shape_text(size.shape)} instead."
             )
         keys = []
-        for axis, (start, count, whole) in enumerate(
-            zip(begin.tolist(), size.tolist(), x.shape, strict=True)
-        ):
+        axes = zip(begin.tolist(), size.tolist(), x.shape, strict=True)
+        for axis, (start, count, whole) in enumerate(axes):
             if not 0 <= start <= whole:
                 raise invalid(f"Expected begin[{axis}] in [0, {whole}], but got {start}")
             count = whole - start if count == -1 else count
@@ -369,6 +316,9 @@ def _block_shape(op: OpBuilder, tensor: Tensor, begin: Tensor, size: Tensor) -> 
     return tuple(sizes)
 
 
+# Gathering.
+
+
 def gather(
     params: Any,
     indices: Any,
@@ -377,18 +327,9 @@ def gather(
     axis: Any = None,
     batch_dims: int = 0,
 ) -> Tensor:
-    """The slices of `params` along an axis that `indices` names.
+    """The slices of `params` along an axis that `indices` names, which are always checked.
 
-    Args:
-        params: any tensor of rank 1 or more.
-        indices: integers, of any shape.
-        validate_indices: accepted and without effect: indices are always checked.
-        name: name of the op.
-        axis: which axis; `batch_dims` if left out.
-        batch_dims: how many leading axes `params` and `indices` share.
-
-    Raises:
-        InvalidArgumentError: when it runs: an index is not in range.
+    `batch_dims` is not supported.
     """
     if batch_dims:
         raise NotImplementedError("gather: batch_dims is not supported; use gather_nd")
@@ -403,35 +344,38 @@ def gather(
     with OpBuilder("GatherV2", name) as op:
         tensor = op.tensor(params, "params")
         places = op.tensor(indices, "indices", None, INDICES)
-        at = op.tensor(0 if axis is None else axis, "axis", None, INDICES)
-        whole, inner, known = tensor.shape.as_tuple(), places.shape.as_tuple(), constant_value(at)
+        known = constant_value(op.tensor(0 if axis is None else axis, "axis", None, INDICES))
+        whole, inner = tensor.shape.as_tuple(), places.shape.as_tuple()
         shape: Dims = None
         if whole is not None and inner is not None:
-            if known is None:
+            at = None if known is None else int(known)
+            if at is None:
                 shape = (None,) * (len(whole) + len(inner) - 1)
-            elif not -len(whole) <= int(known) < len(whole):
-                raise op.refuse(
-                    f"Shape must be at least rank {int(known) + 1} but is rank {len(whole)}"
-                )
+            elif not -len(whole) <= at < len(whole):
+                raise op.refuse(f"Shape must be at least rank {at + 1} but is rank {len(whole)}")
             else:
-                axis = int(known) % len(whole)
-                shape = (*whole[:axis], *inner, *whole[axis + 1 :])
+                at %= len(whole)
+                shape = (*whole[:at], *inner, *whole[at + 1 :])
         return op.output(tensor.dtype, shape, Pure(gathered))
+
+
+def _where_in(wrong: NDArray[Any], number: int) -> tuple[Any, str]:
+    """The place of an element, and how messages show it."""
+    at = np.unravel_index(number, wrong.shape)
+    return at, shape_text([int(one) for one in at]) if at else ""
 
 
 def _check_range(places: Any, size: int) -> None:
     wrong = (places < 0) | (places >= size)
     if wrong.any():
-        at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        where = shape_text([int(one) for one in at]) if at else ""
+        at, where = _where_in(wrong, int(np.argmax(wrong)))
         raise invalid(f"indices{where} = {places[at]} is not in [0, {size})")
 
 
 def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: int = 0) -> Tensor:
     """The slices of `params` at the coordinates in the last axis of `indices`.
 
-    Raises:
-        InvalidArgumentError: when it runs: a coordinate is not in range.
+    `batch_dims` is not supported.
     """
     if batch_dims:
         raise NotImplementedError("gather_nd: batch_dims is not supported; add the coordinates")
@@ -444,15 +388,13 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
                 "index innermost dimension length must be <= params rank; saw:"
                 f" {depth} vs. {x.ndim}"
             )
-        sizes = np.array(x.shape[:depth], np.int64)
-        wrong = ((places < 0) | (places >= sizes)).any(axis=-1)
+        wrong = ((places < 0) | (places >= np.array(x.shape[:depth], np.int64))).any(axis=-1)
         if wrong.any():
-            last = int(np.flatnonzero(wrong)[-1])  # TensorFlow tells the last one
-            at = np.unravel_index(last, wrong.shape)
-            where = shape_text([int(one) for one in at]) if at else ""
-            found = shape_text(places[at].tolist())
+            # TensorFlow reports the last one.
+            at, where = _where_in(wrong, int(np.flatnonzero(wrong)[-1]))
             raise invalid(
-                f"indices{where} = {found} does not index into param shape {shape_text(x.shape)}"
+                f"indices{where} = {shape_text(places[at].tolist())} does not index into param"
+                f" shape {shape_text(x.shape)}"
             )
         return x[tuple(np.moveaxis(places, -1, 0))]
 
@@ -469,3 +411,368 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
                 )
             shape = (*inner[:-1], *whole[inner[-1] :])
         return op.output(tensor.dtype, shape, Pure(gathered))
+
+
+# Selecting by value.
+
+
+def boolean_mask(
+    tensor: Any, mask: Any, name: str = "boolean_mask", axis: int | None = None
+) -> Tensor:
+    """The slices where the mask, of the shape of some axes from `axis` on, is true."""
+    first = int(axis or 0)
+
+    def masked(x: Any, mask: Any) -> Any:
+        x, mask = array(x), np.asarray(mask)
+        start = first % x.ndim
+        part = x.shape[start : start + mask.ndim]
+        if part != mask.shape:
+            raise invalid(
+                f"boolean_mask: mask has shape {shape_text(mask.shape)}, the tensor's axes from"
+                f" {start} on have {shape_text(part)}"
+            )
+        return x[(*(_FULL,) * start, mask)]
+
+    with OpBuilder("BooleanMask", name) as op:
+        tensor = op.tensor(tensor, "tensor")
+        mask = op.tensor(mask, "mask", dtypes.bool)
+        shape, part = tensor.shape.as_tuple(), mask.shape.as_tuple()
+        if part is None:
+            raise ValueError(
+                "Number of mask dimensions must be specified, even if some dimensions are None."
+                "  E.g. shape=[None] is ok, but shape=None is not."
+            )
+        if not part:
+            raise ValueError("mask cannot be scalar.")
+        if shape is not None:
+            start = first % len(shape)
+            end = start + len(part)
+            try:
+                merge(shape[start:end], part)
+            except ValueError:
+                raise ValueError(
+                    f"Shapes {TensorShape(shape[start:end])} and {TensorShape(part)} are"
+                    " incompatible"
+                ) from None
+            shape = (*shape[:start], None, *shape[end:])
+        return op.output(tensor.dtype, shape, Pure(masked))
+
+
+def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
+    """Elements of `x` where the condition is true and of `y` elsewhere; or where it is true.
+
+    A condition may be a vector, with one element per row. Without `x` and `y` the result is the
+    coordinates, int64, one row for each true element.
+    """
+    if (x is None) != (y is None):
+        raise ValueError("x and y must both be non-None or both be None.")
+    if x is None:
+        with OpBuilder("Where", name) as op:
+            count = op.tensor(condition, "condition").shape.ndims
+            return op.output(dtypes.int64, (None, count), Pure(np.argwhere))
+
+    def selected(condition: Any, x: Any, y: Any) -> Any:
+        condition, x, y = np.asarray(condition), array(x), array(y)
+        if condition.ndim == 1 and x.ndim > 1:
+            condition = condition.reshape([-1, *[1] * (x.ndim - 1)])
+        if x.shape != y.shape or np.broadcast_shapes(condition.shape, x.shape) != x.shape:
+            raise invalid(
+                f"'then' and 'else' must have the same size.  but received:"
+                f" {shape_text(x.shape)} vs. {shape_text(y.shape)}"
+            )
+        return np.where(condition, x, y)
+
+    with OpBuilder("Select", name) as op:
+        choice = op.tensor(condition, "condition", None, _BOOLS).shape.as_tuple()
+        x, y = op.alike(t=x, e=y)
+        try:
+            shape = merge(x.shape.as_tuple(), y.shape.as_tuple())
+            if choice is not None and len(choice) > 1:  # else it may choose whole rows
+                shape = merge(shape, choice)
+        except ValueError as error:
+            raise op.refuse(str(error)) from None
+        return op.output(x.dtype, shape, Pure(selected))
+
+
+def one_hot(
+    indices: Any,
+    depth: Any,
+    on_value: Any = None,
+    off_value: Any = None,
+    axis: int | None = None,
+    dtype: Any = None,
+    name: str | None = None,
+) -> Tensor:
+    """For each index a vector of `depth` elements: `on_value` at the index, else `off_value`.
+
+    An index that is not below `depth`, or negative, is nowhere. `axis` is where the new axis is;
+    last if left out.
+    """
+    wanted = _one_hot_dtype(on_value, off_value, dtype)
+
+    def spread(indices: Any, depth: Any, on: Any, off: Any) -> Any:
+        indices = np.asarray(indices)
+        place = indices.ndim if axis in (None, -1) else int(axis or 0)
+        hits = np.expand_dims(indices, place) == np.arange(int(depth)).reshape(
+            [-1, *[1] * (indices.ndim - place)]
+        )
+        result = np.full(hits.shape, off, wanted.numpy)
+        result[hits] = on
+        return result
+
+    with OpBuilder("OneHot", name, "one_hot") as op:
+        places = op.tensor(indices, "indices", None, INDICES | {"uint8", "int8"})
+        known = constant_value(op.tensor(depth, "depth", dtypes.int32))
+        for argument, value, usual in (("on_value", on_value, 1), ("off_value", off_value, 0)):
+            if value is None:
+                value = b"" if wanted == dtypes.string else wanted.numpy.type(usual)
+            op.tensor(value, argument, wanted)
+        shape = places.shape.as_tuple()
+        if shape is not None:
+            place = len(shape) if axis in (None, -1) else int(axis or 0)
+            shape = (*shape[:place], None if known is None else int(known), *shape[place:])
+        return op.output(wanted, shape, Pure(spread))
+
+
+def _one_hot_dtype(on_value: Any, off_value: Any, dtype: Any) -> DType:
+    values = [one for one in (on_value, off_value) if one is not None]
+    if dtype is not None:
+        wanted = dtypes.as_dtype(dtype)
+        found = [one for one in map(dtype_hint, values) if one is not None]
+    else:
+        found = [
+            dtype_hint(one) or dtypes.as_dtype(np.asarray(as_value(one)).dtype) for one in values
+        ]
+        wanted = found[0] if found else dtypes.float32
+    for one in found:
+        if one != wanted:
+            raise TypeError(f"one_hot: a value is {one.name}, where {wanted.name} is wanted")
+    return wanted
+
+
+def sequence_mask(
+    lengths: Any, maxlen: Any = None, dtype: Any = dtypes.bool, name: str | None = None
+) -> Tensor:
+    """For each length a row that is true up to it, of size `maxlen` or of the largest length."""
+    wanted = dtypes.as_dtype(dtype)
+
+    def masked(lengths: Any, *most: Any) -> Any:
+        lengths = np.asarray(lengths)
+        size = int(most[0]) if most else max(int(lengths.max(initial=0)), 0)
+        return (np.arange(size) < np.expand_dims(lengths, -1)).astype(wanted.numpy)
+
+    with OpBuilder("SequenceMask", name) as op:
+        tensor = op.tensor(lengths, "lengths", None, INTEGERS)
+        given = tensor if maxlen is None else op.tensor(maxlen, "maxlen", None, INTEGERS)
+        known, shape = constant_value(given), tensor.shape.as_tuple()
+        size: int | None = None
+        if known is not None:
+            size = int(known) if maxlen is not None else max(int(np.max(known, initial=0)), 0)
+        return op.output(wanted, None if shape is None else (*shape, size), Pure(masked))
+
+
+class _Unique(NamedTuple):
+    y: Tensor
+    idx: Tensor
+
+
+class _UniqueWithCounts(NamedTuple):
+    y: Tensor
+    idx: Tensor
+    count: Tensor  # type: ignore[assignment]  # TensorFlow's name
+
+
+_Unique.__name__, _UniqueWithCounts.__name__ = "Unique", "UniqueWithCounts"
+
+
+def unique(x: Any, out_idx: Any = dtypes.int32, name: str | None = None) -> _Unique:
+    """The different elements of a vector, in the order in which they first appear."""
+    return _Unique(*_unique("Unique", x, out_idx, name, 2))
+
+
+def unique_with_counts(
+    x: Any, out_idx: Any = dtypes.int32, name: str | None = None
+) -> _UniqueWithCounts:
+    """The same as `unique`, and how often each element is there."""
+    return _UniqueWithCounts(*_unique("UniqueWithCounts", x, out_idx, name, 3))
+
+
+def _unique(op_type: str, x: Any, out_idx: Any, name: str | None, count: int) -> list[Tensor]:
+    wanted = dtypes.as_dtype(out_idx)
+
+    def found(x: Any) -> Any:
+        """`numpy.unique` sorts; here the elements stay in the order of their first appearance."""
+        _, first, inverse, counts = np.unique(
+            x, return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.argsort(first, kind="stable")
+        places = np.empty(len(order), wanted.numpy)
+        places[order] = np.arange(len(order))
+        parts = x[first[order]], places[inverse.reshape(-1)], counts[order].astype(wanted.numpy)
+        return parts[:count]
+
+    with OpBuilder(op_type, name) as op:
+        tensor = op.tensor(x, "x")
+        outputs = [(tensor.dtype, (None,)), (wanted, op.rank(tensor, 1)), (wanted, (None,))]
+        return op.outputs(outputs[:count], Pure(found))
+
+
+# Slices written to places of variables, and of zeros.
+
+_Write = Callable[[NDArray[Any], Any, Any], None]
+"""Writes slices to places of an array: its arguments are the array, the index, and the slices."""
+
+
+def _rows(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) -> Any:
+    """The index of rows: all rows exist, and their updates fit."""
+    if updates.ndim and updates.shape != (*indices.shape, *shape[1:]):
+        raise invalid(
+            "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got"
+            f" updates.shape {shape_text(updates.shape)}, indices.shape"
+            f" {shape_text(indices.shape)}, params.shape {shape_text(shape)}"
+        )
+    _check_range(indices, shape[0])
+    return indices
+
+
+def _places(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]) -> Any:
+    """The index of slices: all slices exist, and their updates fit."""
+    depth, outer = indices.shape[-1], indices.ndim - 1
+    if updates.shape[:outer] != indices.shape[:-1]:
+        raise invalid(
+            f"Dimensions [0,{outer}) of indices[shape={shape_text(indices.shape)}] must match"
+            f" dimensions [0,{outer}) of updates[shape={shape_text(updates.shape)}]"
+        )
+    if depth > len(shape) or updates.shape[outer:] != tuple(shape[depth:]):
+        raise invalid(
+            f"Dimensions [{depth},{len(shape)}) of input[shape={shape_text(shape)}] must match"
+            f" dimensions [{outer},{updates.ndim}) of updates[shape={shape_text(updates.shape)}]"
+        )
+    flat = indices.reshape(-1, depth)
+    wrong = ((flat < 0) | (flat >= np.array(shape[:depth]))).any(axis=1)
+    if wrong.any():
+        number = int(np.flatnonzero(wrong)[-1])  # TensorFlow reports the last one
+        raise invalid(
+            f"indices[{number}] = {shape_text(flat[number])} does not index into shape"
+            f" {shape_text(shape)}"
+        )
+    return tuple(np.moveaxis(indices, -1, 0))
+
+
+def _check_rows(places: Dims, slices: Dims, shape: Dims) -> None:
+    """Raise ValueError if updates of rows are known not to fit."""
+    if places is not None and slices and shape:
+        merge(slices, (*places, *shape[1:]))
+
+
+def _check_places(places: Dims, slices: Dims, shape: Dims) -> None:
+    """Raise ValueError if updates of slices are known not to fit."""
+    if not places or slices is None:
+        return
+    outer, depth = len(places) - 1, places[-1]
+    parts = [("indices", places, 0, outer, 0, outer)]
+    if shape is not None and depth is not None:
+        parts.append(("input", shape, depth, len(shape), outer, len(slices)))
+    for whose, sizes, start, end, first, last in parts:
+        try:
+            merge(sizes[start:end], slices[first:last])
+        except ValueError as error:
+            raise ValueError(
+                f"Dimensions [{start},{end}) of {whose}[shape={shape_text(sizes)}] ="
+                f" {shape_text(sizes[start:end])} must match dimensions [{first},{last}) of"
+                f" updates[shape={shape_text(slices)}] = {shape_text(slices[first:last])}: {error}"
+            ) from None
+
+
+class _Scattering(Protocol):
+    def __call__(
+        self, ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
+    ) -> Tensor: ...
+
+
+def _scattering(name: str, op_type: str, write: _Write, what: str) -> _Scattering:
+    """A row: an op that changes places of a variable, at once for other threads."""
+    index_of, check = (_places, _check_places) if "_nd_" in name else (_rows, _check_rows)
+
+    def scatter(
+        ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
+    ) -> Tensor:
+        variable = variable_op(ref)
+        kind = variable.outputs[0]
+
+        def kernel(step: Any, indices: Any, updates: Any) -> Any:
+            index, slices = np.asarray(indices), array(updates)
+
+            def changed(old: Any) -> Any:
+                made = array(old).copy()
+                with np.errstate(all="ignore"):
+                    write(made, index_of(index, slices, made.shape), slices)
+                return made
+
+            return variable_cell(step, variable).change(variable.name, changed)
+
+        with name_scope(name, op_type) as scope:
+            places = convert_to_tensor(indices, name="indices")
+            if places.dtype.name not in INDICES:
+                raise TypeError(
+                    f"Value passed to parameter 'indices' has DataType {places.dtype.name} not in"
+                    " list of allowed values: int32, int64"
+                )
+            hint = dtype_hint(updates)
+            if hint is not None and hint != kind.dtype:
+                raise TypeError(
+                    f"Input 'updates' of '{op_type}' Op has type {hint.name} that does not match"
+                    f" type {kind.dtype.name} of argument 'ref'."
+                )
+            slices = convert_to_tensor(updates, kind.dtype, name="updates")
+            check(places.shape.as_tuple(), slices.shape.as_tuple(), kind.shape.as_tuple())
+            before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
+            with variable.graph.control_dependencies(before):
+                made = default_graph.op(
+                    op_type,
+                    [places, slices],
+                    [(kind.dtype, kind.shape)],
+                    kernel,
+                    name=scope,
+                    attrs={"variable_op": variable},
+                )
+        return made.outputs[0]
+
+    doc = (
+        f"A variable's new value, with {what} at `indices`. Changes are atomic: if an index is not"
+        " there, nothing is changed. `use_locking` has no effect."
+    )
+    return named(scatter, name, doc)
+
+
+def _set(target: NDArray[Any], index: Any, updates: Any) -> None:
+    target[index] = updates
+
+
+_ADDED, _TAKEN = "`updates` added", "`updates` subtracted"
+scatter_update: _Scattering = _scattering("scatter_update", "ScatterUpdate", _set, "`updates`")
+scatter_add: _Scattering = _scattering("scatter_add", "ScatterAdd", np.add.at, _ADDED)
+scatter_sub: _Scattering = _scattering("scatter_sub", "ScatterSub", np.subtract.at, _TAKEN)
+scatter_nd_update: _Scattering = _scattering(
+    "scatter_nd_update", "ScatterNdUpdate", _set, "`updates`"
+)
+scatter_nd_add: _Scattering = _scattering("scatter_nd_add", "ScatterNdAdd", np.add.at, _ADDED)
+scatter_nd_sub: _Scattering = _scattering("scatter_nd_sub", "ScatterNdSub", np.subtract.at, _TAKEN)
+
+
+def scatter_nd(indices: Any, updates: Any, shape: Any, name: str | None = None) -> Tensor:
+    """Zeros, with `updates` added at coordinates: the last axis of `indices`."""
+
+    def scattered(indices: Any, updates: Any, shape: Any) -> Any:
+        slices = array(updates)
+        made = np.zeros(tuple(shape.tolist()), slices.dtype)
+        np.add.at(made, _places(np.asarray(indices), slices, made.shape), slices)
+        return made
+
+    with OpBuilder("ScatterNd", name) as op:
+        places = op.tensor(indices, "indices", None, INDICES)
+        slices = op.tensor(updates, "updates", None, NUMBERS)
+        sizes = op.tensor(shape, "shape", places.dtype, like="indices")
+        known = shape_value(sizes)
+        _check_places(places.shape.as_tuple(), slices.shape.as_tuple(), known)
+        return op.output(slices.dtype, known, Pure(scattered))

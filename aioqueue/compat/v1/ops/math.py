@@ -1,4 +1,4 @@
-"""Elementwise arithmetic.
+"""Arithmetic: the table of elementwise ops.
 
 Operands must have one dtype: a Python or NumPy value takes the tensor's, two tensors of different
 dtypes are an error. Shapes broadcast as in NumPy. Integers wrap around; floating-point faults give
@@ -7,167 +7,110 @@ infinities and NaN without a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.ops.building import (
     FLOATS,
+    INTEGERS,
     NUMBERS,
     REALS,
-    Elementwise,
+    Binary,
+    Function,
     OpBuilder,
+    Pure,
+    Unary,
     dtype_hint,
+    elementwise,
     invalid,
-    merge,
+    shape_text,
 )
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.elementwise import binary, binary_op, unary, unary_op
-
-if TYPE_CHECKING:
-    from aioqueue.compat.v1.ops.elementwise import Binary, Unary
 
 __all__ = (
-    "abs",
-    "acos",
-    "add",
-    "asin",
-    "atan",
-    "atan2",
-    "ceil",
-    "clip_by_value",
-    "cos",
-    "cosh",
-    "div",
-    "div_no_nan",
-    "divide",
-    "exp",
-    "expm1",
-    "floor",
-    "floor_div",
-    "floordiv",
-    "floormod",
-    "log",
-    "log1p",
-    "maximum",
-    "minimum",
-    "mod",
-    "mul",
-    "multiply",
-    "neg",
-    "negative",
-    "pow",
-    "realdiv",
-    "reciprocal",
-    "rint",
-    "round",
-    "rsqrt",
-    "scalar_mul",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "squared_difference",
-    "sub",
-    "subtract",
-    "tan",
-    "tanh",
-    "truediv",
-    "truncatediv",
-    "truncatemod",
-)
+    "abs", "accumulate_n", "acos", "add", "add_n", "asin", "atan", "atan2", "ceil", "cos", "cosh",
+    "divide", "equal", "exp", "expm1", "floor", "floordiv", "floormod", "greater",
+    "greater_equal", "is_finite", "is_inf", "is_nan", "less", "less_equal", "log", "log1p",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "mod",
+    "multiply", "negative", "not_equal", "pow", "reciprocal", "rint", "round", "rsqrt",
+    "scalar_mul", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "squared_difference",
+    "subtract", "tan", "tanh", "truediv",
+)  # fmt: skip
+"""What `tf` and `tf.math` share."""
+
+_BOOLS = frozenset(("bool",))
+_COMPARABLE = NUMBERS | {"bool", "string"}
 
 
-def add(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x + y``; strings are joined."""
-    is_string = dtypes.string in (dtype_hint(x), dtype_hint(y)) or isinstance(x, str | bytes)
-    op_type = "Add" if is_string else "AddV2"
-    return binary(op_type, np.add, x, y, name, NUMBERS | {"string"}, default="Add")
+# The table.
 
 
-subtract: Binary = binary_op("subtract", "Sub", np.subtract, "``x - y``.")
-multiply: Binary = binary_op("multiply", "Mul", np.multiply, "``x * y``.")
+def _type_of(name: str) -> str:
+    """The op's type: ``FloorDiv`` for ``floor_div``."""
+    return "".join(part.capitalize() for part in name.split("_"))
 
 
-def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` as in Python 3: integers are divided as float64, those below 32 bits as float32."""
-    with scopes.name_scope(name, "truediv") as scope:
-        x, y = _same_dtype(x, y)
-        wide = _division_dtype(x.dtype)
-        if wide is not None:
-            x, y = cast(x, wide), cast(y, wide)
-        return binary("RealDiv", np.true_divide, x, y, scope, FLOATS)
+def _one(
+    name: str,
+    function: Function,
+    doc: str,
+    allowed: frozenset[str] = FLOATS,
+    op_type: str = "",
+    **options: Any,
+) -> Unary:
+    """A row: an op of one tensor."""
+    kind = op_type or _type_of(name)
+
+    def made(x: Any, name: str | None = None) -> Tensor:
+        return elementwise(kind, function, name, allowed, {"x": x}, **options)
+
+    return named(made, name, doc)
 
 
-def _division_dtype(dtype: DType) -> DType | None:
-    """What integers become before they are divided."""
-    if not dtype.is_integer:
-        return None
-    return dtypes.float32 if dtype.size < 4 else dtypes.float64
+def _two(
+    name: str,
+    function: Function,
+    doc: str,
+    allowed: frozenset[str] = NUMBERS,
+    op_type: str = "",
+    **options: Any,
+) -> Binary:
+    """A row: an op of two tensors."""
+    kind = op_type or _type_of(name)
+
+    def made(x: Any, y: Any, name: str | None = None) -> Tensor:
+        return elementwise(kind, function, name, allowed, {"x": x, "y": y}, **options)
+
+    return named(made, name, doc)
 
 
-def _same_dtype(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    hint = dtype_hint(x) or dtype_hint(y)
-    x = convert_to_tensor(x, dtype=None if dtype_hint(x) else hint, name="x")
-    y = convert_to_tensor(y, dtype=None if dtype_hint(y) else x.dtype, name="y")
-    if x.dtype != y.dtype:
-        raise TypeError(f"`x` and `y` must have the same dtype, got {x.dtype!r} != {y.dtype!r}.")
-    return x, y
+def _comparison(name: str, function: Function, symbol: str) -> Binary:
+    allowed = REALS if symbol[0] in "<>" else _COMPARABLE
+    doc = f"Whether ``x {symbol} y``, element by element."
+    return _two(name, function, doc, allowed, result=dtypes.bool)
 
 
-def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` as in Python 3."""
-    return truediv(x, y, name)
-
-
-def div(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` as in Python 2: integers are divided with rounding down."""
-    with scopes.name_scope(name, "div") as scope:
-        x = convert_to_tensor(x, dtype=None if dtype_hint(x) else dtype_hint(y), name="x")
-        y = convert_to_tensor(y, dtype=x.dtype, name="y")
-        if x.dtype.is_integer:
-            return floordiv(x, y, scope)
-        return binary("RealDiv", np.true_divide, x, y, scope, FLOATS)
-
-
-realdiv: Binary = binary_op(
-    "realdiv", "RealDiv", np.true_divide, "``x / y`` of floats.", FLOATS, default="realdiv"
-)
-
-
-def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:
-    """``scalar * x``, in the dtype of ``x``.
-
-    Raises:
-        ValueError: ``scalar`` is not a scalar.
-    """
-    factor = convert_to_tensor(scalar, dtype=dtype_hint(x), name="scalar")
-    if factor.shape.ndims not in (None, 0):
-        raise ValueError(f"The input scalar must be a 0-D value. Received shape {factor.shape}.")
-    return multiply(factor, x, name)
-
-
-def div_no_nan(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y``, and 0 where ``y`` is 0."""
-
-    def divide_unless_zero(x: Any, y: Any) -> Any:
-        return np.where(y == 0, np.zeros_like(y), np.true_divide(x, y))
-
-    return binary("DivNoNan", divide_unless_zero, x, y, name, FLOATS, default="div_no_nan")
+def _question(name: str, function: Function, what: str) -> Unary:
+    return _one(name, function, f"Whether each element is {what}.", result=dtypes.bool)
 
 
 def _rint(x: Any) -> Any:
     return x if np.asarray(x).dtype.kind in "iu" else np.rint(x)
 
 
-def _dividing(function: Callable[..., Any]) -> Callable[..., Any]:
+def _logistic(x: Any) -> Any:
+    one = x.dtype.type(1)
+    return np.true_divide(one, np.add(one, np.exp(np.negative(x))))
+
+
+def _dividing(function: Function) -> Function:
     """`function` with TensorFlow's error where an integer is divided by zero."""
 
     def dividing(x: Any, y: Any) -> Any:
@@ -192,123 +135,188 @@ def _truncate_divide(x: Any, y: Any) -> Any:
     return np.floor_divide(np.subtract(x, np.fmod(x, y)), y)
 
 
-floordiv: Binary = binary_op(
-    "floordiv", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS, default="floordiv"
-)
-floor_div: Binary = binary_op(
-    "floor_div", "FloorDiv", _floor_divide, "``x // y``, rounded down.", REALS
-)
-mod: Binary = binary_op(
-    "mod", "FloorMod", _dividing(np.remainder), "``x % y``, of the sign of ``y``.", REALS
-)
-truncatediv: Binary = binary_op(
-    "truncatediv",
-    "TruncateDiv",
-    _truncate_divide,
-    "``x / y`` rounded towards zero, as integers are divided in C.",
-    REALS,
-)
-truncatemod: Binary = binary_op(
-    "truncatemod",
-    "TruncateMod",
-    _dividing(np.fmod),
-    "What `truncatediv` leaves, with the sign of ``x``.",
-    REALS,
-)
-pow: Binary = binary_op(
-    "pow", "Pow", np.power, "``x`` to the power of ``y``; negative powers of integers are an error."
-)
-maximum: Binary = binary_op("maximum", "Maximum", np.maximum, "The larger of the two.", REALS)
-minimum: Binary = binary_op("minimum", "Minimum", np.minimum, "The smaller of the two.", REALS)
-squared_difference: Binary = binary_op(
-    "squared_difference",
-    "SquaredDifference",
-    lambda x, y: np.square(np.subtract(x, y)),
-    "``(x - y) ** 2``.",
-)
+def _divide_unless_zero(x: Any, y: Any) -> Any:
+    return np.where(y == 0, np.zeros_like(y), np.true_divide(x, y))
 
 
-def atan2(y: Any, x: Any, name: str | None = None) -> Tensor:
-    """The angle of the point ``(x, y)``, in radians."""
-    return binary("Atan2", np.arctan2, y, x, name, FLOATS)
+negative: Unary = _one("negative", np.negative, "``-x``.", NUMBERS, "Neg")
+sign: Unary = _one("sign", np.sign, "-1, 0 or 1.", NUMBERS)
+square: Unary = _one("square", np.square, "``x * x``.", NUMBERS)
+round: Unary = _one("round", _rint, "The nearest whole number, or even one.", NUMBERS)
+reciprocal: Unary = _one("reciprocal", np.reciprocal, "``1 / x``.")
+sqrt: Unary = _one("sqrt", np.sqrt, "The square root.")
+rsqrt: Unary = _one("rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / sqrt(x)``.")
+exp: Unary = _one("exp", np.exp, "``e ** x``.")
+expm1: Unary = _one("expm1", np.expm1, "``e ** x - 1``, exact for small ``x``.")
+log: Unary = _one("log", np.log, "The natural logarithm.")
+log1p: Unary = _one("log1p", np.log1p, "``log(1 + x)``, exact for small ``x``.")
+sin: Unary = _one("sin", np.sin, "The sine of an angle in radians.")
+cos: Unary = _one("cos", np.cos, "The cosine of an angle in radians.")
+tan: Unary = _one("tan", np.tan, "The tangent of an angle in radians.")
+asin: Unary = _one("asin", np.arcsin, "The angle whose sine is ``x``, in radians.")
+acos: Unary = _one("acos", np.arccos, "The angle whose cosine is ``x``, in radians.")
+atan: Unary = _one("atan", np.arctan, "The angle whose tangent is ``x``, in radians.")
+sinh: Unary = _one("sinh", np.sinh, "The hyperbolic sine.")
+cosh: Unary = _one("cosh", np.cosh, "The hyperbolic cosine.")
+tanh: Unary = _one("tanh", np.tanh, "The hyperbolic tangent.")
+sigmoid: Unary = _one("sigmoid", _logistic, "``1 / (1 + exp(-x))``.")
+floor: Unary = _one("floor", np.floor, "The largest whole number not above ``x``.")
+ceil: Unary = _one("ceil", np.ceil, "The smallest whole number not below ``x``.")
+rint: Unary = _one("rint", np.rint, "The nearest whole number, or even one.")
+invert: Unary = _one("invert", np.invert, "Every bit flipped.", INTEGERS)
+is_nan: Unary = _question("is_nan", np.isnan, "not a number")
+is_inf: Unary = _question("is_inf", np.isinf, "infinite")
+is_finite: Unary = _question("is_finite", np.isfinite, "a number and not infinite")
+logical_not: Unary = _one(
+    "logical_not", np.logical_not, "Whether it is false.", _BOOLS, dtype=dtypes.bool
+)
+
+subtract: Binary = _two("subtract", np.subtract, "``x - y``.", op_type="Sub")
+multiply: Binary = _two("multiply", np.multiply, "``x * y``.", op_type="Mul")
+realdiv: Binary = _two(
+    "realdiv", np.true_divide, "``x / y`` of floats.", FLOATS, "RealDiv", default="realdiv"
+)
+div_no_nan: Binary = _two(
+    *("div_no_nan", _divide_unless_zero, "``x / y``, and 0 where ``y`` is 0.", FLOATS),
+    default="div_no_nan",
+)
+floordiv: Binary = _two(
+    "floordiv", _floor_divide, "``x // y``, rounded down.", REALS, "FloorDiv", default="floordiv"
+)
+floor_div: Binary = _two("floor_div", _floor_divide, "``x // y``, rounded down.", REALS)
+mod: Binary = _two(
+    "mod", _dividing(np.remainder), "``x % y``, of the sign of ``y``.", REALS, "FloorMod"
+)
+truncatediv: Binary = _two(
+    "truncatediv", _truncate_divide, "``x / y`` rounded towards zero.", REALS, "TruncateDiv"
+)
+truncatemod: Binary = _two(
+    "truncatemod", _dividing(np.fmod), "What `truncatediv` leaves.", REALS, "TruncateMod"
+)
+pow: Binary = _two("pow", np.power, "``x ** y``; negative powers of integers are an error.")
+maximum: Binary = _two("maximum", np.maximum, "The larger of the two.", REALS)
+minimum: Binary = _two("minimum", np.minimum, "The smaller of the two.", REALS)
+squared_difference: Binary = _two(
+    "squared_difference", lambda x, y: np.square(np.subtract(x, y)), "``(x - y) ** 2``."
+)
+bitwise_and: Binary = _two("bitwise_and", np.bitwise_and, "The bits set in both.", INTEGERS)
+bitwise_or: Binary = _two("bitwise_or", np.bitwise_or, "The bits set in either.", INTEGERS)
+bitwise_xor: Binary = _two("bitwise_xor", np.bitwise_xor, "The bits set in just one.", INTEGERS)
+equal: Binary = _comparison("equal", np.equal, "==")
+not_equal: Binary = _comparison("not_equal", np.not_equal, "!=")
+less: Binary = _comparison("less", np.less, "<")
+less_equal: Binary = _comparison("less_equal", np.less_equal, "<=")
+greater: Binary = _comparison("greater", np.greater, ">")
+greater_equal: Binary = _comparison("greater_equal", np.greater_equal, ">=")
+logical_and: Binary = _two(
+    "logical_and", np.logical_and, "Whether both are true.", _BOOLS, dtype=dtypes.bool
+)
+logical_or: Binary = _two(
+    "logical_or", np.logical_or, "Whether either is true.", _BOOLS, dtype=dtypes.bool
+)
+
+sub, mul, neg, floormod = subtract, multiply, negative, mod
+
+
+# Ops that are more than a row.
+
+
+def add(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """``x + y``; strings are joined."""
+    is_string = dtypes.string in (dtype_hint(x), dtype_hint(y)) or isinstance(x, str | bytes)
+    op_type = "Add" if is_string else "AddV2"
+    values = {"x": x, "y": y}
+    return elementwise(op_type, np.add, name, NUMBERS | {"string"}, values, default="Add")
 
 
 def abs(x: Any, name: str | None = None) -> Tensor:
     """The absolute value; the magnitude of complex numbers, as real ones."""
-    hint = convert_to_tensor(x, name="x")
-    op_type = "ComplexAbs" if hint.dtype.is_complex else "Abs"
-    with OpBuilder(op_type, name, "Abs") as op:
-        x = op.tensor(hint, "x", None, NUMBERS)
-        return op.output(x.dtype.real_dtype, x.shape.as_tuple(), Elementwise(np.abs))
+    tensor = convert_to_tensor(x, name="x")
+    op_type = "ComplexAbs" if tensor.dtype.is_complex else "Abs"
+    result = tensor.dtype.real_dtype
+    return elementwise(op_type, np.abs, name, NUMBERS, {"x": tensor}, default="Abs", result=result)
 
 
-negative: Unary = unary_op("negative", "Neg", np.negative, "``-x``.", NUMBERS)
-sign: Unary = unary_op("sign", "Sign", np.sign, "-1, 0 or 1.", NUMBERS)
-square: Unary = unary_op("square", "Square", np.square, "``x * x``.", NUMBERS)
-reciprocal: Unary = unary_op("reciprocal", "Reciprocal", np.reciprocal, "``1 / x``.", FLOATS)
-sqrt: Unary = unary_op("sqrt", "Sqrt", np.sqrt, "The square root.")
-rsqrt: Unary = unary_op("rsqrt", "Rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / sqrt(x)``.")
-exp: Unary = unary_op("exp", "Exp", np.exp, "``e ** x``.")
-expm1: Unary = unary_op("expm1", "Expm1", np.expm1, "``e ** x - 1``, exact for small ``x``.")
-log: Unary = unary_op("log", "Log", np.log, "The natural logarithm.")
-log1p: Unary = unary_op("log1p", "Log1p", np.log1p, "``log(1 + x)``, exact for small ``x``.")
-sin: Unary = unary_op("sin", "Sin", np.sin, "The sine of an angle in radians.")
-cos: Unary = unary_op("cos", "Cos", np.cos, "The cosine of an angle in radians.")
-tan: Unary = unary_op("tan", "Tan", np.tan, "The tangent of an angle in radians.")
-asin: Unary = unary_op("asin", "Asin", np.arcsin, "The angle whose sine is ``x``, in radians.")
-acos: Unary = unary_op("acos", "Acos", np.arccos, "The angle whose cosine is ``x``, in radians.")
-atan: Unary = unary_op("atan", "Atan", np.arctan, "The angle whose tangent is ``x``, in radians.")
-sinh: Unary = unary_op("sinh", "Sinh", np.sinh, "The hyperbolic sine.")
-cosh: Unary = unary_op("cosh", "Cosh", np.cosh, "The hyperbolic cosine.")
-tanh: Unary = unary_op("tanh", "Tanh", np.tanh, "The hyperbolic tangent.")
+def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """``x / y`` as in Python 3: integers are divided as float64, those below 32 bits as float32."""
+    with scopes.name_scope(name, "truediv") as scope:
+        hint = dtype_hint(x) or dtype_hint(y)
+        x = convert_to_tensor(x, dtype=None if dtype_hint(x) else hint, name="x")
+        y = convert_to_tensor(y, dtype=None if dtype_hint(y) else x.dtype, name="y")
+        if x.dtype != y.dtype:
+            raise TypeError(
+                f"`x` and `y` must have the same dtype, got {x.dtype!r} != {y.dtype!r}."
+            )
+        if x.dtype.is_integer:
+            wide = dtypes.float32 if x.dtype.size < 4 else dtypes.float64
+            x, y = cast(x, wide), cast(y, wide)
+        return realdiv(x, y, scope)
 
 
-def sigmoid(x: Any, name: str | None = None) -> Tensor:
-    """``1 / (1 + exp(-x))``."""
-
-    def logistic(x: Any) -> Any:
-        one = x.dtype.type(1)
-        return np.true_divide(one, np.add(one, np.exp(np.negative(x))))
-
-    return unary("Sigmoid", logistic, x, name)
+def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """``x / y`` as in Python 3."""
+    return truediv(x, y, name)
 
 
-floor: Unary = unary_op("floor", "Floor", np.floor, "The largest whole number not above ``x``.")
-ceil: Unary = unary_op("ceil", "Ceil", np.ceil, "The smallest whole number not below ``x``.")
-round: Unary = unary_op("round", "Round", _rint, "The nearest whole number, or even one.", NUMBERS)
-rint: Unary = unary_op("rint", "Rint", np.rint, "The nearest whole number, or even one.")
+def _div(x: Any, y: Any, name: str | None = None) -> Tensor:
+    with scopes.name_scope(name, "div") as scope:
+        x = convert_to_tensor(x, dtype=None if dtype_hint(x) else dtype_hint(y), name="x")
+        y = convert_to_tensor(y, dtype=x.dtype, name="y")
+        return (floordiv if x.dtype.is_integer else realdiv)(x, y, scope)
 
 
-def clip_by_value(
-    t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None
-) -> Tensor:
-    """``t`` with elements below the minimum, or above the maximum, set to it.
+div: Binary = named(_div, "div", "``x / y`` as in Python 2: integers are rounded down.")
 
-    Args:
-        t: numbers.
-        clip_value_min: the lower limit; broadcasts with ``t``.
-        clip_value_max: the upper limit; broadcasts with ``t``.
-        name: name of the op.
 
-    Raises:
-        ValueError: a limit would make the result larger than ``t``.
-    """
+def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:
+    """``scalar * x``, in the dtype of ``x``."""
+    factor = convert_to_tensor(scalar, dtype=dtype_hint(x), name="scalar")
+    if factor.shape.ndims not in (None, 0):
+        raise ValueError(f"The input scalar must be a 0-D value. Received shape {factor.shape}.")
+    return multiply(factor, x, name)
 
-    def clip(t: Any, low: Any, high: Any) -> Any:
-        return np.maximum(np.minimum(t, high), low)
 
-    with OpBuilder("ClipByValue", name, "clip_by_value") as op:
-        t, low, high = op.alike(
-            REALS, t=t, clip_value_min=clip_value_min, clip_value_max=clip_value_max
+def atan2(y: Any, x: Any, name: str | None = None) -> Tensor:
+    """The angle of the point ``(x, y)``, in radians."""
+    return elementwise("Atan2", np.arctan2, name, FLOATS, {"x": y, "y": x})
+
+
+def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
+    """Whether just one is true, element by element."""
+    # Of four ops, as in TensorFlow, whose names errors and later ops show.
+    return logical_and(logical_or(x, y), logical_not(logical_and(x, y)), name)
+
+
+def add_n(inputs: Sequence[Any] | Any, name: str | None = None) -> Tensor:
+    """The sum of tensors of one dtype and one shape."""
+    values = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    if not values:
+        raise ValueError(
+            "Inputs must be an iterable of at least one Tensor/IndexedSlices with the same dtype"
+            " and shape."
         )
-        shape = op.broadcast(t, low, high)
-        merge(t.shape.as_tuple(), shape)
-        return op.output(t.dtype, shape, Elementwise(clip))
+
+    def total(*values: Any) -> Any:
+        shapes = [np.shape(value) for value in values]
+        for place, shape in enumerate(shapes):
+            if shape != shapes[0]:
+                raise invalid(
+                    f"Inputs to operation {op.name.rstrip('/')} of type AddN must have the same"
+                    f" size and shape.  Input 0: {shape_text(shapes[0])} != input {place}:"
+                    f" {shape_text(shape)}"
+                )
+        return functools.reduce(np.add, values)
+
+    with OpBuilder("AddN", name) as op:
+        tensors = op.alike_list(values, "inputs")
+        return op.output(tensors[0].dtype, op.same_shape(tensors), Pure(total))
 
 
-# Names from before TensorFlow 1.0.
-
-sub = subtract
-mul = multiply
-neg = negative
-floormod = mod
+def accumulate_n(
+    inputs: Sequence[Any], shape: Any = None, tensor_dtype: Any = None, name: str | None = None
+) -> Tensor:
+    """The sum of tensors of one dtype and one shape; the same as `add_n`."""
+    result = add_n(inputs, name or "AccumulateNV2")
+    if shape is not None:
+        result.set_shape(shape)
+    return result

@@ -1,122 +1,377 @@
-"""What Python's operators do with tensors and variables: each makes an op.
+"""Python's operators and NumPy's functions on tensors and variables: each makes an op.
 
-They are given their functions when this module is imported, which the package does.
+Tensors get their operators when this module is imported, which the package does.
+
+NumPy's functions follow NEP 13 and NEP 18: ``np.sin(x)``, ``np.stack([x, y])``. There is no list of
+functions. If you call any NumPy function with a tensor, you get an op that calls that function on
+the values when it runs. The number of arrays, their dtypes and their shapes have to be known when
+the op is made. For ufuncs they follow from the signature. Other functions are tried on small
+samples, and what the samples disagree on stays unknown. Functions that take other functions or
+write files are not tried, so that nothing is known about their results.
+
+The operators' ufuncs treat an array beside a tensor as TensorFlow's operators do: the array takes
+the tensor's dtype, so that ``array + tensor`` is ``tensor + array``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core import dtypes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.dtypes import DType
+from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.ops import bits, comparison, indexing, math, numpy_protocol, products
+from aioqueue.compat.v1.ops import math, products
+from aioqueue.compat.v1.ops.building import (
+    Dims,
+    OpBuilder,
+    Pure,
+    array,
+    broadcast_shapes,
+    dtype_hint,
+    invalid,
+)
 
-__all__ = ()
-
-_Function = Callable[..., Tensor]
+_Function = Callable[..., Any]
 
 
-def _apply(function: _Function, name: str | None, x: Any, y: Any) -> Tensor:
-    """The op of a binary operator; sparse tensors and the like get their turn.
-
-    Args:
-        function: makes it.
-        name: what the op is called; the function's default if None.
-        x: the left operand.
-        y: the right operand.
-    """
-    if _knows_better(x, y):
-        return NotImplemented  # type: ignore[no-any-return]
+def _apply(function: _Function, name: str | None, x: Any, y: Any) -> Any:
+    """The op of a binary operator, called `name`; sparse tensors and the like get their turn."""
+    for one in (x, y):
+        priority = 0 if isinstance(one, Operators) else getattr(one, "__array_priority__", 0)
+        if priority > Operators.__array_priority__:
+            return NotImplemented
     if name is None:
         return function(x, y)
     with name_scope(None, name) as scope:
         return function(x, y, name=scope)
 
 
-def _knows_better(x: Any, y: Any) -> bool:
-    """Whether one operand is a type of its own that handles tensors itself."""
-    mine = Operators.__array_priority__
-    return any(
-        not isinstance(one, Operators) and getattr(one, "__array_priority__", 0) > mine
-        for one in (x, y)
-    )
-
-
-def _override_both_sides(name: str, function: _Function, op_name: str | None) -> None:
-    """Register a binary operator, from the left and from the right."""
-
-    def from_left(self: Any, other: Any) -> Tensor:
-        return _apply(function, op_name, self, other)
-
-    def from_right(self: Any, other: Any) -> Tensor:
-        return _apply(function, op_name, other, self)
-
-    Operators._override_operator(f"__{name}__", from_left)
-    Operators._override_operator(f"__r{name}__", from_right)
-
-
-def _override_comparison(name: str, function: _Function) -> None:
-    def compare(self: Any, other: Any) -> Tensor:
-        return _apply(function, None, self, other)
-
-    Operators._override_operator(f"__{name}__", compare)
-
-
-def _of_booleans_or_bits(logical: _Function, bitwise: _Function) -> _Function:
+def _bits_or(logical: _Function, bitwise: _Function) -> _Function:
     """``&``, ``|`` and ``^``: of booleans, or of the bits of integers."""
 
-    def function(x: Any, y: Any, name: str | None = None) -> Tensor:
+    def function(x: Any, y: Any, name: str | None = None) -> Any:
         tensor: Any = x if isinstance(x, Operators) else y
         return (logical if tensor.dtype.is_bool else bitwise)(x, y, name=name)
 
     return function
 
 
-def _invert(tensor: Any) -> Tensor:
-    return comparison.logical_not(tensor) if tensor.dtype.is_bool else bits.invert(tensor)
+_UFUNCS: dict[np.ufunc, tuple[str, str]] = {}
+"""The ufuncs behind Python's operators, and the methods of a left and of a right operand."""
 
 
-def _negative(tensor: Any) -> Tensor:
-    return math.negative(tensor)
+def _override(
+    name: str, function: _Function, ufunc: np.ufunc | None, mirrored: str | None = None
+) -> None:
+    """Register a binary operator; a comparison has a mirror, all others a method for the right."""
+    called = name if mirrored is None else None
+
+    def from_left(self: Any, other: Any) -> Any:
+        return _apply(function, called, self, other)
+
+    def from_right(self: Any, other: Any) -> Any:
+        return _apply(function, called, other, self)
+
+    Operators._override_operator(f"__{name}__", from_left)
+    if mirrored is None:
+        Operators._override_operator(f"__r{name}__", from_right)
+    if ufunc is not None:
+        _UFUNCS[ufunc] = f"__{name}__", f"__{mirrored or f'r{name}'}__"
 
 
-def _abs(tensor: Any) -> Tensor:
-    return math.abs(tensor)
-
-
-def _apply_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-    return numpy_protocol.apply_ufunc(ufunc, method, inputs, kwargs)
-
-
-def _apply_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    return numpy_protocol.apply_function(function, args, kwargs)
-
-
-for _name, _function, _op_name in (
-    ("add", math.add, "add"),
-    ("sub", math.subtract, "sub"),
-    ("mul", math.multiply, "mul"),
-    ("truediv", math.truediv, "truediv"),
-    ("floordiv", math.floordiv, "floordiv"),
-    ("mod", math.mod, "mod"),
-    ("pow", math.pow, "pow"),
-    ("matmul", products.matmul, "matmul"),
-    ("and", _of_booleans_or_bits(comparison.logical_and, bits.bitwise_and), "and"),
-    ("or", _of_booleans_or_bits(comparison.logical_or, bits.bitwise_or), "or"),
-    ("xor", _of_booleans_or_bits(comparison.logical_xor, bits.bitwise_xor), "xor"),
+_override("add", math.add, np.add)
+_override("sub", math.subtract, np.subtract)
+_override("mul", math.multiply, np.multiply)
+_override("truediv", math.truediv, np.true_divide)
+_override("floordiv", math.floordiv, np.floor_divide)
+_override("mod", math.mod, np.remainder)
+_override("pow", math.pow, np.power)
+_override("matmul", products.matmul, np.matmul)
+_override("and", _bits_or(math.logical_and, math.bitwise_and), None)
+_override("or", _bits_or(math.logical_or, math.bitwise_or), None)
+_override("xor", _bits_or(math.logical_xor, math.bitwise_xor), None)
+_override("lt", math.less, np.less, "gt")
+_override("le", math.less_equal, np.less_equal, "ge")
+_override("gt", math.greater, np.greater, "lt")
+_override("ge", math.greater_equal, np.greater_equal, "le")
+for _name, _function in (
+    ("invert", lambda x: math.logical_not(x) if x.dtype.is_bool else math.invert(x)),
+    ("neg", math.negative),
+    ("abs", math.abs),
+    ("array_ufunc", lambda x, ufunc, method, *args, **more: _ufunc(ufunc, method, args, more)),
+    ("array_function", lambda x, function, types, args, more: _numpy(function, args, more)),
 ):
-    _override_both_sides(_name, _function, _op_name)
-_override_comparison("lt", comparison.less)
-_override_comparison("le", comparison.less_equal)
-_override_comparison("gt", comparison.greater)
-_override_comparison("ge", comparison.greater_equal)
-Operators._override_operator("__getitem__", indexing.item)
-Operators._override_operator("__invert__", _invert)
-Operators._override_operator("__neg__", _negative)
-Operators._override_operator("__abs__", _abs)
-Operators._override_operator("__array_ufunc__", _apply_ufunc)
-Operators._override_operator("__array_function__", _apply_function)
+    Operators._override_operator(f"__{_name}__", _function)
+
+
+# NumPy's functions.
+
+_MOST_ELEMENTS = 4096
+"""Samples are as large as the static shape says up to here, and beyond that are small."""
+
+_EQUALITY = {np.equal: math.equal, np.not_equal: math.not_equal}
+"""Not the operators, which compare tensors as objects."""
+
+_WRITES_FILES = (np.save, np.savez, np.savez_compressed, np.savetxt)
+_CHANGES_ITS_ARGUMENT = (
+    *(np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal),
+)
+
+
+def _ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The op for a call of a ufunc, or of its ``reduce``, ``accumulate``, ``outer``, ..."""
+    if method == "at" or kwargs.get("out") is not None:
+        _refuse_change(f"numpy.{ufunc.__name__}")
+    is_call = method == "__call__"
+    if is_call and not kwargs and len(inputs) == 2:
+        x, y = inputs
+        if (dtype_hint(x) is None) != (dtype_hint(y) is None):
+            if ufunc in _UFUNCS:
+                of_left, of_right = _UFUNCS[ufunc]
+                return getattr(x, of_left)(y) if dtype_hint(x) else getattr(y, of_right)(x)
+            if ufunc in _EQUALITY:
+                return _EQUALITY[ufunc](x, y)
+    call = _Call(getattr(ufunc, method), inputs, kwargs)
+    name = ufunc.__name__ if is_call else f"{ufunc.__name__}_{method}"
+    return call.build(name, call.of_ufunc(ufunc) if is_call else None)
+
+
+def _numpy(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The op for a call of any other NumPy function, with tensors anywhere in its arguments."""
+    if function in _CHANGES_ITS_ARGUMENT or kwargs.get("out") is not None:
+        _refuse_change(f"numpy.{function.__name__}")
+    call = _Call(function, args, kwargs)
+    return call.build_sink() if function in _WRITES_FILES else call.build(function.__name__, None)
+
+
+def _refuse_change(name: str) -> None:
+    raise TypeError(f"{name} would write into a tensor, which never changes; use what it returns")
+
+
+class _Results(NamedTuple):
+    """What is known of a function's results beforehand."""
+
+    outputs: list[tuple[DType, Dims]]
+    container: Callable[[list[Any]], Any] | None
+    """What it returns several in, such as `tuple`; None if it returns one bare."""
+
+
+class _Slot(NamedTuple):
+    """Stands for a tensor in the arguments of a call."""
+
+    place: int
+
+
+class _Call:
+    """A call whose arguments hold tensors: which, and how to put values in their places."""
+
+    def __init__(self, function: _Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.function = function
+        self.tensors: list[Tensor] = []
+        self._args = [self._without_tensors(one) for one in args]
+        self._kwargs = {key: self._without_tensors(one) for key, one in kwargs.items()}
+
+    def _without_tensors(self, value: Any) -> Any:
+        """`value` with each tensor in it replaced by a `_Slot`."""
+        if isinstance(value, np.ndarray):
+            return value.copy()  # the caller's to change
+        if dtype_hint(value) is not None:
+            self.tensors.append(convert_to_tensor(value))
+            return _Slot(len(self.tensors) - 1)
+        if type(value) in (tuple, list):
+            return type(value)(map(self._without_tensors, value))
+        return value
+
+    def __call__(self, *values: Any) -> Any:
+        """Call the function, with values in the tensors' places."""
+        args = [_filled(one, values) for one in self._args]
+        kwargs = {key: _filled(one, values) for key, one in self._kwargs.items()}
+        return self.function(*args, **kwargs)
+
+    def build(self, name: str, known: _Results | None) -> Any:
+        """Add the op; the tensors of its results."""
+        results = known or self._tried()
+        wanted = [dtype for dtype, _ in results.outputs]
+
+        def kernel(*values: Any) -> Any:
+            made = self(*values)
+            parts = [made] if results.container is None else list(made)
+            parts = [_as(one, dtype, name) for one, dtype in zip(parts, wanted, strict=True)]
+            return tuple(parts) if len(parts) > 1 else parts[0]
+
+        with OpBuilder(name, None) as op:
+            self._add_inputs(op)
+            made = op.outputs(results.outputs, Pure(kernel))
+        return made[0] if results.container is None else results.container(made)
+
+    def build_sink(self) -> Operation:
+        """Add the op of a function that returns nothing."""
+        with OpBuilder(self.function.__name__, None) as op:
+            self._add_inputs(op)
+            return op.sink(lambda step, *values: self(*values))
+
+    def _add_inputs(self, op: OpBuilder) -> None:
+        for place, tensor in enumerate(self.tensors):
+            op.tensor(tensor, f"input_{place}")
+
+    def of_ufunc(self, ufunc: np.ufunc) -> _Results | None:
+        """The results of an elementwise ufunc without options; None for any other."""
+        if self._kwargs or ufunc.signature is not None:
+            return None
+        shape = broadcast_shapes(
+            [
+                self.tensors[one.place].shape.as_tuple()
+                if isinstance(one, _Slot)
+                else np.shape(one)
+                for one in self._args
+            ]
+        )
+        try:
+            made = self._called([_of_size(one.dtype, (), np.ones) for one in self.tensors])
+        except Exception:
+            return None
+        parts = made if isinstance(made, tuple) else (made,)
+        outputs = [(_dtype_of(one), shape) for one in parts]
+        return _Results(outputs, tuple if isinstance(made, tuple) else None)
+
+    def _called(self, values: Sequence[Any]) -> Any:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self(*values)
+
+    def _tried(self) -> _Results:
+        """What the function makes of samples.
+
+        Raises:
+            TypeError: the number of arrays, or their dtypes, depend on values.
+        """
+        made = list(self._made_of_samples())
+        if not made:
+            # One array of the first tensor's dtype is a guess, which the kernel checks.
+            return _Results([(self.tensors[0].dtype, None)], None)
+        first, name = made[0], self.function.__name__
+        rows = [list(one) if isinstance(one, tuple | list) else [one] for one in made]
+        if len({len(row) for row in rows}) != 1:
+            raise TypeError(
+                f"numpy.{name}: how many arrays it returns depends on what only a run will tell;"
+                " call it in a tf.py_func"
+            )
+        outputs = [_agreed(column, name) for column in zip(*rows, strict=True)]
+        if not all(one.shape.ndims is not None for one in self.tensors):
+            outputs = [(dtype, None) for dtype, _ in outputs]
+        return _Results(outputs, _container(first) if isinstance(first, tuple | list) else None)
+
+    def _made_of_samples(self) -> Iterator[Any]:
+        if any(map(callable, [*self._args, *self._kwargs.values()])):
+            return  # the caller's function is not to be called before the graph runs
+        found = False
+        for size, rank, values in _SAMPLES:
+            if found and rank == 0:
+                return  # scalars promote otherwise than arrays in NumPy 1
+            samples = [_sample(one, size, rank, values) for one in self.tensors]
+            try:
+                made = self._called(samples)
+            except Exception:
+                continue  # an unlucky sample, or a call that fails when it runs
+            found = True
+            yield made
+
+
+def _container(made: Any) -> Callable[[list[Any]], Any]:
+    """How to put tensors where a function has put arrays."""
+    if hasattr(made, "_fields"):  # a named tuple, such as that of numpy.linalg.svd
+        return lambda tensors: type(made)(*tensors)
+    return list if isinstance(made, list) else tuple
+
+
+def _filled(value: Any, values: Sequence[Any]) -> Any:
+    if isinstance(value, _Slot):
+        given = values[value.place]
+        return array(given) if isinstance(given, bytes) else given
+    if type(value) in (tuple, list):
+        return type(value)(_filled(one, values) for one in value)
+    return value
+
+
+def _varied(sizes: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Different small numbers in no order; square matrices of them have an inverse."""
+    numbers = np.arange(int(np.prod(sizes, dtype=np.int64))) * 14 % 31
+    return (numbers % 2 if dtype.kind == "b" else numbers).astype(dtype).reshape(sizes)
+
+
+_SAMPLES: tuple[tuple[int, int, Callable[..., Any]], ...] = (
+    *((3, 2, _varied), (3, 1, np.zeros), (2, 2, np.ones), (1, 1, np.ones), (1, 0, np.ones)),
+)
+"""The size of unknown dimensions, their number if not even that is known, and the values."""
+
+
+def _sample(tensor: Tensor, size: int, rank: int, make: Callable[..., Any]) -> Any:
+    """A value such as `tensor` might have."""
+    static = tensor.shape.as_tuple()
+    static = (None,) * rank if static is None else static
+    count = tensor.shape.num_elements()
+    small = count is not None and count <= _MOST_ELEMENTS
+    sizes = [one if one is not None and (small or one <= 8) else size for one in static]
+    return _of_size(tensor.dtype, sizes, make)
+
+
+def _of_size(dtype: DType, sizes: Sequence[int], make: Callable[..., Any]) -> Any:
+    if dtype == dtypes.string:
+        return np.full(sizes, b"1", object)
+    made = make(sizes, dtype.numpy)
+    return made if made.ndim else made[()]
+
+
+def _dtype_of(value: Any) -> DType:
+    if isinstance(value, bytes | str):
+        return dtypes.string
+    return dtypes.as_dtype(np.asarray(value).dtype)
+
+
+def _agreed(values: Sequence[Any], name: str) -> tuple[DType, Dims]:
+    """What several results have in common; TypeError if not even their dtype."""
+    arrays: list[NDArray[Any]] = [array(one) for one in values]
+    found = {_dtype_of(one) for one in arrays}
+    shapes = {one.shape for one in arrays}
+    if len(found) > 1:
+        names = ", ".join(sorted(one.name for one in found))
+        raise TypeError(
+            f"numpy.{name}: whether it returns {names} depends on what only a run will tell; call"
+            " it in a tf.py_func"
+        )
+    if len({len(one) for one in shapes}) > 1:
+        return found.pop(), None
+    columns = zip(*shapes, strict=True)
+    return found.pop(), tuple(_size(set(sizes), len(values)) for sizes in columns)
+
+
+def _size(sizes: set[int], samples: int) -> int | None:
+    """A size that all samples agree on; one sample alone says little about a 1."""
+    if len(sizes) > 1 or (samples == 1 and sizes == {1}):
+        return None
+    return next(iter(sizes))
+
+
+def _as(value: Any, dtype: DType, name: str) -> Any:
+    """A result as its tensor promises it; InvalidArgumentError if it is of another kind."""
+    made = array(value)
+    if 0 in made.strides and made.size > 1:
+        made = made.copy()  # one element seen in many places, as broadcasting makes them
+    if dtype == dtypes.string:
+        return made if made.dtype == object else made.astype(object)
+    if made.dtype == dtype.numpy:
+        return made
+    if not np.can_cast(made.dtype, dtype.numpy, "same_kind"):
+        raise invalid(
+            f"numpy.{name} returned {made.dtype.name}, where {dtype.name} was to be expected; call"
+            " it in a tf.py_func that says what it returns"
+        )
+    return made.astype(dtype.numpy)

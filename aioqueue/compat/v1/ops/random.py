@@ -13,6 +13,7 @@ seed of its own where its numbers are to be the same in both.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from math import prod
 from typing import Any, Final
@@ -26,30 +27,85 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops import arrays, indexing, math
 from aioqueue.compat.v1.ops.building import INDICES, REALS, OpBuilder, Pure, array, invalid
-from aioqueue.compat.v1.ops.generators import (
-    RESERVED,
-    Generator,
-    RandomKernel,
-    Words,
-    unit_floats,
-)
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
+from aioqueue.core.elements.philox import philox_blocks, resolve_seed
 
-__all__ = (
-    "categorical",
-    "multinomial",
-    "random_crop",
-    "random_normal",
-    "random_shuffle",
-    "random_uniform",
-    "truncated_normal",
-)
+RESERVED: Final = 256
+"""Blocks of four words that TensorFlow sets aside for each number, whatever it needs."""
+
+
+class Words:
+    """The words of one generator, of two seeds, from one block on."""
+
+    __slots__ = ("_first", "_seeds")
+
+    def __init__(self, seeds: tuple[int, int], first: int) -> None:
+        self._seeds = seeds
+        self._first = first
+
+    def take(self, count: int) -> NDArray[np.uint32]:
+        """The first `count` words."""
+        return philox_blocks(*self._seeds, self._first, -(-count // 4))[:count]
+
+    def blocks(self, first: int, count: int, stride: int = 1) -> NDArray[np.uint32]:
+        """The words of some later blocks."""
+        return philox_blocks(*self._seeds, self._first + first, count, stride=stride)
+
+    def of_groups(self, groups: int, apart: int, blocks: int) -> NDArray[np.uint32]:
+        """The words of the first `blocks` of groups that begin `apart` blocks, a group a row."""
+        columns = [self.blocks(one, groups, apart).reshape(groups, 4) for one in range(blocks)]
+        return np.concatenate(columns, axis=1)
+
+
+class Generator:
+    """An op's generator in one session: where its next numbers begin."""
+
+    __slots__ = ("_block", "_lock", "_seeds")
+
+    def __init__(self, seeds: tuple[int | None, int | None]) -> None:
+        graph_seed, op_seed = seeds
+        given = None if graph_seed is None or op_seed is None else (graph_seed, op_seed)
+        self._seeds = resolve_seed(given)
+        self._block = 0
+        self._lock = threading.Lock()
+
+    def reserve(self, blocks: int) -> Words:
+        """Set blocks aside for one run."""
+        # Two runs of one session may draw at the same time: each gets blocks of its own.
+        with self._lock:
+            first = self._block
+            self._block += blocks
+        return Words(self._seeds, first)
+
+
+class RandomKernel:
+    """A kernel that draws from its session's generator: ``function(generator, *values)``."""
+
+    __slots__ = ("_function", "_seeds")
+
+    def __init__(self, seeds: tuple[int | None, int | None], function: Callable[..., Any]) -> None:
+        self._seeds = seeds
+        self._function = function
+
+    def __call__(self, step: Any, *values: Any) -> Any:
+        key = ("random", self)
+        generator = step.own_resources.get_or_create(key, lambda: Generator(self._seeds))
+        with np.errstate(all="ignore"):
+            result = self._function(generator, *values)
+        return result[()] if isinstance(result, np.ndarray) else result
+
+
+def unit_floats(words: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """23 bits of each word as a number of [0, 1)."""
+    bits = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
+    return bits.view(np.float32) - np.float32(1)
+
 
 _FLOATS: Final = frozenset(("float16", "float32", "float64"))
 _NEARLY_ENOUGH: Final = 2
 """Blocks in which a group of truncated numbers is nearly always complete."""
 
-_Draw = Callable[["Words", int], NDArray[Any]]
+_Draw = Callable[[Words, int], NDArray[Any]]
 """Makes so many numbers from the words that begin at a place."""
 
 
@@ -60,26 +116,31 @@ def _shape_tensor(shape: Any) -> Tensor:
     return convert_to_tensor(shape, name="shape")
 
 
-def _sizes(shape: Any) -> tuple[int, ...]:
-    sizes = tuple(np.ravel(shape).tolist())
-    if min(sizes, default=0) < 0:
-        raise invalid(f"Dimension {min(sizes)} must be >= 0")
-    return sizes
-
-
 def _drawn(
-    op_type: str, shape: Tensor, dtype: DType, seeds: Any, draw: _Draw, name: str | None
+    op_type: str,
+    name: str | None,
+    shape: Tensor,
+    dtype: DType,
+    seeds: Any,
+    draw: Callable[..., NDArray[Any]],
+    **limits: Tensor,
 ) -> Tensor:
-    """An op that fills a shape with numbers."""
+    """An op that fills a shape with numbers: ``draw(words, count, *limits)``."""
 
-    def fill(generator: Generator, sizes: Any) -> Any:
-        wanted = _sizes(sizes)
+    def fill(generator: Generator, sizes: Any, *limits: Any) -> Any:
+        if limits and limits[0] >= limits[1]:
+            raise invalid(f"Need minval < maxval, got {limits[0]} >= {limits[1]}")
+        wanted = tuple(np.ravel(sizes).tolist())
+        if min(wanted, default=0) < 0:
+            raise invalid(f"Dimension {min(wanted)} must be >= 0")
         count = prod(wanted)
-        words = generator.reserve(count * RESERVED)
-        return draw(words, count).astype(dtype.numpy, copy=False).reshape(wanted)
+        numbers = draw(generator.reserve(count * RESERVED), count, *limits)
+        return numbers.astype(dtype.numpy, copy=False).reshape(wanted)
 
     with OpBuilder(op_type, name) as op:
         sizes = op.tensor(shape, "shape", None, INDICES)
+        if limits:
+            op.alike(INDICES, **limits)
         attrs = {"seed": seeds[0] or 0, "seed2": seeds[1] or 0, "dtype": dtype}
         return op.output(dtype, shape_value(sizes), RandomKernel(seeds, fill), attrs=attrs)
 
@@ -95,20 +156,7 @@ def random_uniform(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Numbers from `minval` up to `maxval`, without it, all equally likely.
-
-    Args:
-        shape: of the result.
-        minval: the smallest number.
-        maxval: the end; 1 for floats if left out.
-        dtype: float16, float32, float64, int32 or int64.
-        seed: of the op.
-        name: name of the op.
-
-    Raises:
-        ValueError: `dtype` is not one of these, or is an integer and there is no `maxval`.
-        InvalidArgumentError: when it runs: there is no integer between the limits.
-    """
+    """Numbers from `minval` up to `maxval` (1 for floats), without it, all equally likely."""
     wanted = dtypes.as_dtype(dtype)
     if wanted.name not in _FLOATS | INDICES:
         raise ValueError(
@@ -124,29 +172,18 @@ def random_uniform(
         high = convert_to_tensor(maxval, dtype=wanted, name="max")
         seeds = scopes.get_seed(seed)
         if wanted.is_integer:
-            return _uniform_int(size, low, high, seeds, scope)
-        numbers = _drawn("RandomUniform", size, wanted, seeds, _UNIFORM[wanted.name], None)
+            limits = {"minval": low, "maxval": high}
+            return _drawn("RandomUniformInt", scope, size, wanted, seeds, _whole, **limits)
+        numbers = _drawn("RandomUniform", None, size, wanted, seeds, _UNIFORM[wanted.name])
         return math.add(numbers * (high - low), low, name=scope)
 
 
-def _uniform_int(shape: Tensor, low: Tensor, high: Tensor, seeds: Any, name: str) -> Tensor:
-    def fill(generator: Generator, sizes: Any, low: Any, high: Any) -> Any:
-        if low >= high:
-            raise invalid(f"Need minval < maxval, got {low} >= {high}")
-        wanted = _sizes(sizes)
-        count = prod(wanted)
-        words = generator.reserve(count * RESERVED)
-        unsigned = np.uint32 if low.dtype == np.int32 else np.uint64
-        many = _words64(words, count) if unsigned is np.uint64 else words.take(count)
-        span = unsigned((int(high) - int(low)) % 2 ** (8 * unsigned().itemsize))
-        numbers = (many % span).view(low.dtype) + low
-        return numbers.reshape(wanted)
-
-    with OpBuilder("RandomUniformInt", name) as op:
-        sizes = op.tensor(shape, "shape", None, INDICES)
-        op.alike(INDICES, minval=low, maxval=high)
-        attrs = {"seed": seeds[0] or 0, "seed2": seeds[1] or 0}
-        return op.output(low.dtype, shape_value(sizes), RandomKernel(seeds, fill), attrs=attrs)
+def _whole(words: Words, count: int, low: Any, high: Any) -> NDArray[Any]:
+    bits = 8 * low.itemsize
+    many: NDArray[Any] = words.take(count) if bits == 32 else _words64(words, count)
+    span = many.dtype.type((int(high) - int(low)) % 2**bits)
+    numbers: NDArray[Any] = (many % span).view(low.dtype) + low
+    return numbers
 
 
 def _words64(words: Words, count: int) -> NDArray[np.uint64]:
@@ -186,19 +223,9 @@ def random_normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Normally distributed numbers.
-
-    Args:
-        shape: of the result.
-        mean: their mean.
-        stddev: their standard deviation.
-        dtype: float16, float32 or float64.
-        seed: of the op.
-        name: name of the op.
-    """
-    return _normal(
-        "RandomStandardNormal", "random_normal", _normals, shape, mean, stddev, dtype, seed, name
-    )
+    """Normally distributed numbers."""
+    kind = "RandomStandardNormal", "random_normal", _normals
+    return _normal(*kind, shape, mean, stddev, dtype, seed, name)
 
 
 def truncated_normal(
@@ -209,13 +236,9 @@ def truncated_normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Normally distributed numbers within two standard deviations of the mean.
-
-    The arguments are those of `random_normal`.
-    """
-    return _normal(
-        "TruncatedNormal", "truncated_normal", _truncated, shape, mean, stddev, dtype, seed, name
-    )
+    """Normally distributed numbers within two standard deviations of the mean."""
+    kind = "TruncatedNormal", "truncated_normal", _truncated
+    return _normal(*kind, shape, mean, stddev, dtype, seed, name)
 
 
 def _normal(
@@ -238,9 +261,11 @@ def _normal(
         centre = convert_to_tensor(mean, dtype=wanted, name="mean")
         spread = convert_to_tensor(stddev, dtype=wanted, name="stddev")
         seeds = scopes.get_seed(seed)
-        numbers = _drawn(
-            op_type, size, wanted, seeds, lambda words, count: draw(words, count, is_double), None
-        )
+
+        def drawn(words: Words, count: int) -> NDArray[Any]:
+            return draw(words, count, is_double)
+
+        numbers = _drawn(op_type, None, size, wanted, seeds, drawn)
         return math.add(numbers * spread, centre, name=scope)
 
 
@@ -324,18 +349,7 @@ def multinomial(
     name: str | None = None,
     output_dtype: Any = None,
 ) -> Tensor:
-    """Classes drawn with given odds.
-
-    Args:
-        logits: ``[rows, classes]``: the logarithms of the odds, up to a constant per row.
-        num_samples: how many to draw per row.
-        seed: of the op.
-        name: name of the op.
-        output_dtype: int64, or int32.
-
-    Returns:
-        ``[rows, num_samples]``.
-    """
+    """Classes drawn with given odds, as many per row: `logits` are logarithms of the odds."""
     wanted = dtypes.int64 if output_dtype is None else dtypes.as_dtype(output_dtype)
 
     def drawn(generator: Generator, logits: Any, count: Any) -> Any:
@@ -377,30 +391,22 @@ def categorical(
 
 
 def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Tensor:
-    """A block of a given size from a random place.
-
-    Raises:
-        InvalidArgumentError: when it runs: the block is larger than `value`.
-    """
+    """A block of a given size from a random place."""
     with scopes.name_scope(name, "random_crop") as scope:
         value = convert_to_tensor(value, name="value")
         size = convert_to_tensor(size, dtype=dtypes.int32, name="size")
         shape = arrays.shape(value)
-        limit = shape - size + 1
         places = random_uniform(
             arrays.shape(shape), dtype=dtypes.int32, maxval=dtypes.int32.max, seed=seed
         )
-        return _crop(value, places, limit, size, scope)
 
+        def begin(places: Any, shape: Any, size: Any) -> Any:
+            if (shape < size).any():
+                raise invalid(f"assertion failed: [Need value.shape >= size, got ] {shape} {size}")
+            return places % (shape - size + 1)
 
-def _crop(value: Tensor, places: Tensor, limit: Tensor, size: Tensor, name: str) -> Tensor:
-    def begin(places: Any, limit: Any) -> Any:
-        if (limit <= 0).any():
-            raise invalid(f"Need value.shape >= size: it is larger by {(1 - limit).tolist()}")
-        return places % limit
-
-    with OpBuilder("CropBegin", None) as op:
-        op.tensor(places, "places")
-        op.tensor(limit, "limit")
-        start = op.output(dtypes.int32, limit.shape.as_tuple(), Pure(begin))
-    return indexing.slice(value, start, size, name=name)
+        with OpBuilder("CropBegin", None) as op:
+            for one in (places, shape, size):
+                op.tensor(one, "places")
+            start = op.output(dtypes.int32, shape.shape.as_tuple(), Pure(begin))
+        return indexing.slice(value, start, size, name=scope)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import Dims, Pure
-
-__all__ = ("constant_value", "shape_value")
+from aioqueue.compat.v1.ops.building import Dims, Pure, array
 
 _DEEPEST = 64
 
@@ -22,20 +19,15 @@ _DEEPEST = 64
 def constant_value(tensor: Any, partial: bool = False) -> Any:
     """The value that a tensor always has, as a NumPy array; None if it is not known yet.
 
-    Args:
-        tensor: a tensor; anything else that is no tensor has the value it has.
-        partial: accepted for compatibility; parts are never given.
+    Parts of one are never given, whatever `partial` says.
     """
-    if not isinstance(tensor, Tensor):
-        return None
-    found = _fold(tensor, {}, 0)
-    return (
-        None if found is None else np.asarray(found, object if isinstance(found, bytes) else None)
-    )
+    found = _fold(tensor, {}, 0) if isinstance(tensor, Tensor) else None
+    return None if found is None else array(found)
 
 
 def _fold(tensor: Tensor, done: dict[Any, Any], depth: int) -> Any:
     op = tensor.op
+    # Each op is run once: of `x = x + x`, 60 times over, there would be 2 ** 60 ways down.
     if op in done:
         results = done[op]
     else:
@@ -49,6 +41,7 @@ def _results(op: Any, done: dict[Any, Any], depth: int) -> Any:
         return (op.get_attr("value"),)
     if op.type in ("Shape", "ShapeN", "Size", "Rank"):
         return _shape_results(op)
+    # Python's own recursion ends before a graph does.
     if not isinstance(op.kernel, Pure) or depth > _DEEPEST:
         return None
     values = [_fold(one, done, depth + 1) for one in op.inputs]
@@ -87,7 +80,7 @@ def _partial(tensor: Tensor, depth: int) -> list[int | None] | None:
     """The elements of a vector, or of a scalar as a list of one, None for those not known."""
     value = constant_value(tensor)
     if value is not None:
-        return _integers(value)
+        return value.ravel().tolist() if value.dtype.kind in "iu" else None
     op = tensor.op
     if depth > _DEEPEST:
         return None
@@ -98,25 +91,13 @@ def _partial(tensor: Tensor, depth: int) -> list[int | None] | None:
         parts = [_partial(one, depth + 1) for one in op.inputs]
         return [part[0] if part else None for part in parts]
     if op.type == "ConcatV2":
-        return _joined([_partial(one, depth + 1) for one in op.inputs[:-1]])
+        lists = [_partial(one, depth + 1) for one in op.inputs[:-1]]
+        return None if None in lists else [one for part in lists for one in part or ()]
     if op.type == "Cast":
         return _partial(op.inputs[0], depth + 1)
     if op.type == "StridedSlice":
         return _sliced(op, depth)
     return None
-
-
-def _integers(value: NDArray[Any]) -> list[int | None] | None:
-    return [int(one) for one in value.ravel()] if value.dtype.kind in "iu" else None
-
-
-def _joined(parts: list[list[int | None] | None]) -> list[int | None] | None:
-    joined: list[int | None] = []
-    for part in parts:
-        if part is None:
-            return None
-        joined += part
-    return joined
 
 
 def _sliced(op: Any, depth: int) -> list[int | None] | None:

@@ -16,9 +16,8 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.ops.arrays import reshape
+from aioqueue.compat.v1.ops.arrays import reshape, split
 from aioqueue.compat.v1.ops.files import glob_files
-from aioqueue.compat.v1.ops.joining import split
 from aioqueue.compat.v1.readers.formats import tf_record_file
 from aioqueue.compat.v1.readers.records import TFRecordOptions
 

@@ -13,7 +13,7 @@ from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.inputs.producers import string_input_producer
-from aioqueue.compat.v1.ops.products import add_n
+from aioqueue.compat.v1.ops.math import add_n
 from aioqueue.compat.v1.queues.base import QueueBase
 from aioqueue.compat.v1.queues.queues import FIFOQueue, RandomShuffleQueue
 

@@ -8,7 +8,7 @@ from typing import Any
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.contrib.slim.data_decoder import DataDecoder
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.ops import arrays, branches, comparison, joining, mapping
+from aioqueue.compat.v1.ops import arrays, branches, mapping, math
 from aioqueue.compat.v1.ops import sparse as sparse_ops
 from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.decoding import decode_raw
@@ -106,7 +106,7 @@ class Tensor(ItemHandler):
         shape = self._shape
         if self._shape_keys:
             sizes = [_dense(keys_to_tensors[key]) for key in self._shape_keys]
-            shape = arrays.reshape(joining.stack(sizes), [-1])
+            shape = arrays.reshape(arrays.stack(sizes), [-1])
         if isinstance(tensor, sparse_ops.SparseTensor):
             if shape is not None:
                 tensor = sparse_reshape(tensor, cast(shape, dtypes.int64))
@@ -246,7 +246,7 @@ class Image(ItemHandler):
         def from_pixels() -> Any:
             return decode_raw(contents, self._dtype)
 
-        is_raw = comparison.logical_or(comparison.equal(kind, "raw"), comparison.equal(kind, "RAW"))
+        is_raw = math.logical_or(math.equal(kind, "raw"), math.equal(kind, "RAW"))
         picture = branches.cond(is_raw, from_pixels, from_file)
         picture.set_shape(None)
         if self._shape is not None:
@@ -280,7 +280,7 @@ class BoundingBox(ItemHandler):
             side = keys_to_tensors[key]
             values = side.values if isinstance(side, sparse_ops.SparseTensor) else side
             sides.append(arrays.expand_dims(values, 0))
-        return arrays.transpose(joining.concat(sides, 0))
+        return arrays.transpose(arrays.concat(sides, 0))
 
 
 class TFExampleDecoder(DataDecoder):

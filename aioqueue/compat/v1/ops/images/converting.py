@@ -12,8 +12,8 @@ from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, Pure, array
+from aioqueue.compat.v1.ops.casting import saturating
 from aioqueue.compat.v1.ops.control import identity
-from aioqueue.compat.v1.ops.saturating import saturating
 
 __all__ = ("convert_image_dtype", "converter")
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.ops.building import OpBuilder, invalid
-from aioqueue.compat.v1.ops.generators import Generator, RandomKernel, Words, unit_floats
+from aioqueue.compat.v1.ops.random import Generator, RandomKernel, Words, unit_floats
 
 __all__ = ("SampleDistortedBoundingBoxV2", "sample_distorted_bounding_box")
 
