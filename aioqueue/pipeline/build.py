@@ -263,7 +263,9 @@ class Builder:
         name = self._queue_name(stage)
         queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
-        runner = self._runner(stage_input, function, into, {**options, "item_size": element.weight})
+        runner = self._runner(
+            stage_input, function, into, {**options, "item_size": element.item_size}
+        )
         fed_by = self._fed_by()
         # A skipped item is done, as `task_done` counts. Loans do that, if there are some: they also
         # know whether an element goes back to its queue instead.

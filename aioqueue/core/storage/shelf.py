@@ -162,10 +162,10 @@ class TypedShelf:
         "_row_bytes",
         "_size",
         "_write_row",
-        "has_numbers",
         "has_wrapped",
         "row_bytes",
     )
+    has_numbers: bool = True
 
     def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
         self._components = components
@@ -185,7 +185,6 @@ class TypedShelf:
         self._blocks = [allocate(components, self._size)]
         self._free = array("q")  # free slots, the one that was freed last at the end
         self._first_unused = 0  # slots from here on have never been in the list
-        self.has_numbers: bool = True
         self.has_wrapped: bool = False  # whether entries may be `_WrappedRow`s
 
     def is_large(self, n: int) -> bool:

@@ -84,7 +84,7 @@ class Element(NamedTuple):
     is_batch: bool = False
 
     @property
-    def weight(self) -> int:
+    def item_size(self) -> int:
         """As how many examples it counts among those that are ahead: a batch as more than any."""
         return sys.maxsize if self.is_batch else self.examples
 
