@@ -9,7 +9,6 @@ from proofs.oracle.coordinator_programs import COORDINATOR
 from proofs.oracle.dataset_programs import DATASETS
 from proofs.oracle.example_programs import EXAMPLES
 from proofs.oracle.graph_programs import GRAPHS
-from proofs.oracle.image_op_programs import IMAGE_OPS
 from proofs.oracle.image_programs import IMAGES
 from proofs.oracle.input_programs import INPUTS
 from proofs.oracle.op_programs import OPS
@@ -35,7 +34,6 @@ KINDS: dict[str, Maker] = {
     **READERS,
     **IMAGES,
     **OPS,
-    **IMAGE_OPS,
     **TEXTS,
     **SPARSE,
     **DATASETS,

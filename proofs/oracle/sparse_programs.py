@@ -131,41 +131,28 @@ def tables(draw: random.Random) -> list[str]:
     numbers = draw.sample(range(20), len(keys))
     if draw.random() < 0.06 and len(keys) > 1:
         keys[-1] = keys[0]
-    match draw.choice(("words", "numbers", "beyond", "file", "file")):
-        case "words":
-            source = (
-                f"tf.lookup.KeyValueTensorInitializer({keys}, {numbers},"
-                " key_dtype=tf.string, value_dtype=tf.int64)"
-            )
-            table, asked, dtype = f"tf.lookup.StaticHashTable({source}, -1)", keys, "string"
-        case "numbers":
-            source = f"tf.lookup.KeyValueTensorInitializer(tf.constant({numbers}), {keys})"
-            table, dtype = f"tf.lookup.StaticHashTable({source}, 'none')", "int32"
-            asked = [str(number) for number in numbers]
-        case "beyond":
-            source = (
-                f"tf.lookup.KeyValueTensorInitializer({keys}, {list(range(len(keys)))},"
-                " key_dtype=tf.string, value_dtype=tf.int64)"
-            )
-            table, asked = f"tf.lookup.StaticVocabularyTable({source}, 3)", keys
-            dtype = "string"
-        case _:
-            line = "tf.lookup.TextFileIndex.LINE_NUMBER"
-            whole = "tf.lookup.TextFileIndex.WHOLE_LINE"
-            table, asked, dtype = "", keys, "string"
-            source = f"tf.lookup.TextFileInitializer(folder + '/words', tf.string, {whole}, "
-            source += f"tf.int64, {line})"
-            table = f"tf.lookup.StaticHashTable({source}, -1)"
-            if draw.random() < 0.4:
-                source = f"tf.lookup.TextFileInitializer(folder + '/words', tf.int64, {line}, "
-                source += f"tf.string, {whole})"
-                table, dtype = f"tf.lookup.StaticHashTable({source}, 'none')", "int64"
-                asked = [str(at) for at in range(len(keys))]
+    line, whole = (f"tf.lookup.TextFileIndex.{one}" for one in ("LINE_NUMBER", "WHOLE_LINE"))
+    words = f"tf.lookup.KeyValueTensorInitializer({keys}, {{}}, tf.string, tf.int64)"
+    file = "tf.lookup.TextFileInitializer(folder + '/words', {}, {}, {}, {})"
+    places = [str(at) for at in range(len(keys))]
+    made = {
+        "words": (words.format(numbers), -1, keys, "string"),
+        "numbers": (
+            f"tf.lookup.KeyValueTensorInitializer(tf.constant({numbers}), {keys})",
+            "'none'", [str(number) for number in numbers], "int32",
+        ),
+        "beyond": (words.format([*range(len(keys))]), 3, keys, "string"),
+        "file": (file.format("tf.string", whole, "tf.int64", line), -1, keys, "string"),
+        "lines": (file.format("tf.int64", line, "tf.string", whole), "'none'", places, "int64"),
+    }  # fmt: skip
+    kind = draw.choice(("words", "numbers", "beyond", "file", "lines"))
+    source, default, asked, dtype = made[kind]
+    name = "StaticVocabularyTable" if kind == "beyond" else "StaticHashTable"
     asks = draw.sample([*asked, "5", "99"], 3 if len(asked) > 1 else 2)
     spelled = repr([key.encode() for key in asks]) if dtype == "string" else f"[{', '.join(asks)}]"
-    lines = [f"with open(folder + '/words', 'w') as file: file.write({chr(10).join(keys)!r})"]
-    lines += [
-        f"(table,) = ({table},)",
+    lines = [
+        f"with open(folder + '/words', 'w') as file: file.write({chr(10).join(keys)!r})",
+        f"(table,) = (tf.lookup.{name}({source}, {default}),)",
         f"(keys,) = (tf.placeholder_with_default(np.array({spelled}, "
         f"{'object' if dtype == 'string' else repr(dtype)}), None),)",
         "(found,) = (table.lookup(keys),)",
@@ -177,8 +164,7 @@ def tables(draw: random.Random) -> list[str]:
         lines.append("near(found)")
     lines.append(f"here(tf.{draw.choice(('tables_initializer', 'initialize_all_tables'))}())")
     if dtype == "string" and draw.random() < 0.5:
-        value = "tf.sparse_placeholder(tf.string)"
-        lines += shown("few", f"table.lookup({value})")[:2]
+        lines += shown("few", "table.lookup(tf.sparse_placeholder(tf.string))")[:2]
     return [*lines, "near(found)", "here(size)", "near(found)"]
 
 

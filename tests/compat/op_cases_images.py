@@ -12,8 +12,15 @@ from tests.compat.op_cases import case, unknown
 METHODS = ("bilinear", "nearest_neighbor", "bicubic", "area")
 
 
-def picture(name: str, function: Callable[..., Any]) -> None:
-    case(f"image {name}", function)
+def picture(name: str, op: str, *args: Any, **options: Any) -> None:
+    """A case of an op of ``tf.image``; arguments that are functions are called with ``tf``."""
+
+    def made(tf: Any) -> Any:
+        return getattr(tf.image, op)(
+            *(one(tf) if callable(one) else one for one in args), **options
+        )
+
+    case(f"image {name}", made)
 
 
 def pixels(dtype: str = "uint8", *shape: int) -> Any:
@@ -24,18 +31,28 @@ def pixels(dtype: str = "uint8", *shape: int) -> Any:
     return (numbers / 101).astype(dtype) if dtype[0] == "f" else numbers.astype(dtype)
 
 
+def fed(value: Any, *shape: Any) -> Callable[[Any], Any]:
+    """The value with less static shape: that one, or none."""
+    return lambda tf: unknown(tf, value, [*shape]) if shape else unknown(tf, value)
+
+
+def as_jpeg(given: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda tf: tf.image.encode_jpeg(given, **options)
+
+
+def as_png(given: Any) -> Callable[[Any], Any]:
+    return lambda tf: tf.image.encode_png(given)
+
+
 def cutting() -> None:
+    crop_or_pad = "resize_image_with_crop_or_pad"
     for height, width in ((2, 3), (6, 2), (3, 7), (4, 5), (5, 6)):
         for rank in (3, 4):
             given = pixels("uint8", *((2, 3, 4, 1) if rank == 4 else (3, 4, 1)))
-            picture(
-                f"crop_or_pad {rank} {height} {width}",
-                lambda tf, g=given, h=height, w=width: tf.image.resize_image_with_crop_or_pad(
-                    g, h, w
-                ),
-            )
+            picture(f"crop_or_pad {rank} {height} {width}", crop_or_pad, given, height, width)
     given = pixels("float32", 4, 5, 1)
-    for name, block in {
+    part = fed(given, None, None, 1)
+    crops = {
         "inside": (1, 2, 2, 3),
         "all": (0, 0, 4, 5),
         "wide": (0, 3, 2, 3),
@@ -43,117 +60,75 @@ def cutting() -> None:
         "above": (-1, 0, 2, 2),
         "left": (0, -1, 2, 2),
         "empty": (0, 0, 0, 2),
-    }.items():
-        picture(f"crop {name}", lambda tf, b=block: tf.image.crop_to_bounding_box(given, *b))
-        picture(
-            f"crop {name} unknown",
-            lambda tf, b=block: tf.image.crop_to_bounding_box(
-                unknown(tf, given, [None, None, 1]), *b
-            ),
-        )
-    for name, block in {
+    }
+    pads = {
         "around": (1, 2, 7, 8),
         "none": (0, 0, 4, 5),
         "narrow": (0, 1, 4, 5),
         "low": (1, 0, 4, 5),
         "above": (-1, 0, 8, 8),
-    }.items():
-        picture(f"pad {name}", lambda tf, b=block: tf.image.pad_to_bounding_box(given, *b))
-        picture(
-            f"pad {name} unknown",
-            lambda tf, b=block: tf.image.pad_to_bounding_box(
-                unknown(tf, given, [None, None, 1]), *b
-            ),
-        )
+    }
+    for what, blocks in {"crop": crops, "pad": pads}.items():
+        for name, block in blocks.items():
+            picture(f"{what} {name}", f"{what}_to_bounding_box", given, *block)
+            picture(f"{what} {name} unknown", f"{what}_to_bounding_box", part, *block)
     picture(
-        "crop_or_pad tensors",
-        lambda tf: tf.image.resize_image_with_crop_or_pad(
-            given, tf.constant(3), unknown(tf, np.int32(7), [])
-        ),
-    )
+        "crop_or_pad tensors", crop_or_pad, given, lambda tf: tf.constant(3),
+        lambda tf: unknown(tf, np.int32(7), []),
+    )  # fmt: skip
+    small = pixels("uint8", 7, 6, 1)
     for fraction in (0.1, 0.5, 0.875, 1.0, 1.5, 0.0):
+        picture(f"central_crop {fraction}", "central_crop", small, fraction)
         picture(
-            f"central_crop {fraction}",
-            lambda tf, f=fraction: tf.image.central_crop(pixels("uint8", 7, 6, 1), f),
+            f"central_crop {fraction} unknown", "central_crop", fed(small, None, None, 1), fraction
         )
-        picture(
-            f"central_crop {fraction} unknown",
-            lambda tf, f=fraction: tf.image.central_crop(
-                unknown(tf, pixels("uint8", 7, 6, 1), [None, None, 1]), f
-            ),
-        )
-    picture("crop flat", lambda tf: tf.image.crop_to_bounding_box(given[..., 0], 0, 0, 1, 1))
-    picture("crop void", lambda tf: tf.image.crop_to_bounding_box(given[:0], 0, 0, 1, 1))
+    picture("crop flat", "crop_to_bounding_box", given[..., 0], 0, 0, 1, 1)
+    picture("crop void", "crop_to_bounding_box", given[:0], 0, 0, 1, 1)
 
 
 def turning() -> None:
     for rank, given in ((3, pixels("uint8", 3, 4, 2)), (4, pixels("uint8", 2, 3, 4, 1))):
         for name in ("flip_left_right", "flip_up_down", "transpose_image"):
-            picture(f"{name} {rank}", lambda tf, n=name, g=given: getattr(tf.image, n)(g))
+            picture(f"{name} {rank}", name, given)
         for turns in (-1, 0, 1, 2, 7):
-            picture(f"rot90 {rank} {turns}", lambda tf, k=turns, g=given: tf.image.rot90(g, k))
+            picture(f"rot90 {rank} {turns}", "rot90", given, turns)
         for name in ("random_flip_left_right", "random_flip_up_down"):
             for seed in (1, 2, 3):
-                picture(
-                    f"{name} {rank} {seed}",
-                    lambda tf, n=name, s=seed, g=given: getattr(tf.image, n)(g, seed=s),
-                )
-    picture("rot90 square", lambda tf: tf.image.rot90(pixels("uint8", 3, 3, 1)))
-    picture("flip flat", lambda tf: tf.image.flip_left_right([[1, 2]]))
-    picture("flip unknown", lambda tf: tf.image.flip_up_down(unknown(tf, pixels())))
+                picture(f"{name} {rank} {seed}", name, given, seed=seed)
+    picture("rot90 square", "rot90", pixels("uint8", 3, 3, 1))
+    picture("flip flat", "flip_left_right", [[1, 2]])
+    picture("flip unknown", "flip_up_down", fed(pixels()))
 
 
 def resizing() -> None:
     for number, method in enumerate(METHODS):
+        wide = pixels("float32", 4, 6, 1)
         for size in ((2, 3), (6, 2), (7, 9), (1, 1), (4, 5)):
             for corners in (False, True):
-                name = f"resize {method} {size} {corners}"
                 picture(
-                    name,
-                    lambda tf, m=number, s=size, c=corners: tf.image.resize_images(
-                        pixels("uint8", 4, 5, 1), s, method=m, align_corners=c
-                    ),
-                )
+                    f"resize {method} {size} {corners}", "resize_images",
+                    pixels("uint8", 4, 5, 1), size, method=number, align_corners=corners,
+                )  # fmt: skip
+        batch = fed(pixels("float32", 2, 3, 2, 3), None, None, None, 3)
+        picture(f"resize {method} unknown", "resize_images", batch, [2, 4], number)
         picture(
-            f"resize {method} unknown",
-            lambda tf, m=number: tf.image.resize_images(
-                unknown(tf, pixels("float32", 2, 3, 2, 3), [None, None, None, 3]), [2, 4], m
-            ),
-        )
-        picture(
-            f"resize {method} proportions",
-            lambda tf, m=number: tf.image.resize_images(
-                pixels("float32", 4, 6, 1), [9, 6], m, preserve_aspect_ratio=True
-            ),
-        )
-        picture(
-            f"resize {method} none",
-            lambda tf, m=number: getattr(tf.image, f"resize_{METHODS[m]}")(
-                pixels("uint8", 1, 4, 5, 1), [0, 3]
-            ),
-        )
-        picture(
-            f"resize {method} flat",
-            lambda tf, m=number: getattr(tf.image, f"resize_{METHODS[m]}")(pixels(), [2, 3]),
-        )
-        picture(
-            f"resize {method} pad",
-            lambda tf, m=number: tf.image.resize_image_with_pad(
-                pixels("float32", 4, 6, 1), 7, 8, method=m
-            ),
-        )
+            f"resize {method} proportions", "resize_images", wide, [9, 6], number,
+            preserve_aspect_ratio=True,
+        )  # fmt: skip
+        op = f"resize_{method}"
+        picture(f"resize {method} none", op, pixels("uint8", 1, 4, 5, 1), [0, 3])
+        picture(f"resize {method} flat", op, pixels(), [2, 3])
+        picture(f"resize {method} pad", "resize_image_with_pad", wide, 7, 8, method=number)
     for method in METHODS[:3]:
         picture(
-            f"resize {method} half",
-            lambda tf, m=method: getattr(tf.image, f"resize_{m}")(
-                pixels("uint8", 1, 4, 5, 1), [7, 3], half_pixel_centers=True
-            ),
-        )
-    picture("resize rank", lambda tf: tf.image.resize_images(pixels()[0], [1, 2]))
-    picture("resize three", lambda tf: tf.image.resize_images(pixels(), [1, 2, 3]))
-    picture("resize text", lambda tf: tf.image.resize_images(pixels(), "no"))
-    picture("resize method", lambda tf: tf.image.resize_images(pixels(), [1, 2], 17))
-    picture("resize shapeless", lambda tf: tf.image.resize_images(unknown(tf, pixels()), [1, 2]))
+            f"resize {method} half", f"resize_{method}", pixels("uint8", 1, 4, 5, 1), [7, 3],
+            half_pixel_centers=True,
+        )  # fmt: skip
+    picture("resize rank", "resize_images", pixels()[0], [1, 2])
+    picture("resize three", "resize_images", pixels(), [1, 2, 3])
+    picture("resize text", "resize_images", pixels(), "no")
+    picture("resize method", "resize_images", pixels(), [1, 2], 17)
+    picture("resize shapeless", "resize_images", fed(pixels()), [1, 2])
 
 
 def recolouring() -> None:
@@ -161,210 +136,114 @@ def recolouring() -> None:
         for wanted in ("uint8", "int16", "int32", "float32", "float64"):
             for saturate in (False, True):
                 picture(
-                    f"dtype {source} {wanted} {saturate}",
-                    lambda tf, a=source, b=wanted, s=saturate: tf.image.convert_image_dtype(
-                        pixels(a, 2, 3, 1), getattr(tf, b), saturate=s
-                    ),
-                )
-    picture("dtype string", lambda tf: tf.image.convert_image_dtype(["a"], tf.float32))
-    picture("dtype to string", lambda tf: tf.image.convert_image_dtype([1], tf.string))
+                    f"dtype {source} {wanted} {saturate}", "convert_image_dtype",
+                    pixels(source, 2, 3, 1), lambda tf, w=wanted: getattr(tf, w), saturate=saturate,
+                )  # fmt: skip
+    picture("dtype string", "convert_image_dtype", ["a"], lambda tf: tf.float32)
+    picture("dtype to string", "convert_image_dtype", [1], lambda tf: tf.string)
+    numbers = {
+        "brightness": (-0.3, 0.0, 0.7),
+        "contrast": (0.0, 0.4, 2.5),
+        "hue": (-0.9, -0.2, 0.0, 0.45),
+        "saturation": (0.0, 0.5, 3.0),
+    }
     for dtype in ("uint8", "float32"):
         given = pixels(dtype)
-        numbers = {
-            "brightness": (-0.3, 0.0, 0.7),
-            "contrast": (0.0, 0.4, 2.5),
-            "gamma": (0.0, 0.5, 2.2),
-            "hue": (-0.9, -0.2, 0.0, 0.45),
-            "saturation": (0.0, 0.5, 3.0),
-        }
         for what, values in numbers.items():
             for number in values:
-                picture(
-                    f"adjust_{what} {dtype} {number}",
-                    lambda tf, w=what, n=number, g=given: getattr(tf.image, f"adjust_{w}")(g, n),
-                )
+                picture(f"adjust_{what} {dtype} {number}", f"adjust_{what}", given, number)
         few = pixels(dtype, 2, 5, 3)  # a random op is run twice, and all of it is recorded
+        limits = {
+            "brightness": (0.4,),
+            "hue": (0.3,),
+            "contrast": (0.2, 1.8),
+            "saturation": (0.2, 1.8),
+        }
         for seed in (1, 7):
-            picture(
-                f"random_brightness {dtype} {seed}",
-                lambda tf, s=seed, g=few: tf.image.random_brightness(g, 0.4, seed=s),
-            )
-            picture(
-                f"random_hue {dtype} {seed}",
-                lambda tf, s=seed, g=few: tf.image.random_hue(g, 0.3, seed=s),
-            )
-            for what in ("contrast", "saturation"):
-                picture(
-                    f"random_{what} {dtype} {seed}",
-                    lambda tf, w=what, s=seed, g=few: getattr(tf.image, f"random_{w}")(
-                        g, 0.2, 1.8, seed=s
-                    ),
-                )
-        picture(f"standardize {dtype}", lambda tf, g=given: tf.image.per_image_standardization(g))
-        picture(f"grey {dtype}", lambda tf, g=given: tf.image.rgb_to_grayscale(g))
+            for what, between in limits.items():
+                picture(f"random_{what} {dtype} {seed}", f"random_{what}", few, *between, seed=seed)
+        picture(f"standardize {dtype}", "per_image_standardization", given)
+        picture(f"grey {dtype}", "rgb_to_grayscale", given)
         picture(
-            f"from grey {dtype}",
-            lambda tf, g=given: tf.image.grayscale_to_rgb(tf.constant(g[..., :1])),
+            f"from grey {dtype}", "grayscale_to_rgb", lambda tf, g=given: tf.constant(g[..., :1])
         )
-    picture("standardize flat", lambda tf: tf.image.per_image_standardization(np.ones((2, 2, 1))))
-    picture("from grey three", lambda tf: tf.image.grayscale_to_rgb(tf.constant(pixels())))
-    picture("random_hue far", lambda tf: tf.image.random_hue(pixels(), 0.6))
-    picture("random_hue below", lambda tf: tf.image.random_hue(pixels(), -0.1))
-    picture("random_contrast order", lambda tf: tf.image.random_contrast(pixels(), 2, 1))
-    picture("random_contrast below", lambda tf: tf.image.random_contrast(pixels(), -2, 1))
-    picture("random_brightness below", lambda tf: tf.image.random_brightness(pixels(), -1))
-    picture("adjust_gamma below", lambda tf: tf.image.adjust_gamma(pixels(), -1))
-    for name in (
-        "rgb_to_hsv",
-        "hsv_to_rgb",
-        "rgb_to_yiq",
-        "yiq_to_rgb",
-        "rgb_to_yuv",
-        "yuv_to_rgb",
-    ):
-        picture(f"{name}", lambda tf, n=name: getattr(tf.image, n)(pixels("float32", 3, 4, 3)))
-    picture("hsv of greys", lambda tf: tf.image.rgb_to_hsv(np.full((1, 2, 3), 0.5, np.float32)))
+    picture("standardize flat", "per_image_standardization", np.ones((2, 2, 1)))
+    picture("from grey three", "grayscale_to_rgb", lambda tf: tf.constant(pixels()))
+    picture("random_hue far", "random_hue", pixels(), 0.6)
+    picture("random_hue below", "random_hue", pixels(), -0.1)
+    picture("random_contrast order", "random_contrast", pixels(), 2, 1)
+    picture("random_contrast below", "random_contrast", pixels(), -2, 1)
+    picture("random_brightness below", "random_brightness", pixels(), -1)
+    for name in ("rgb_to_hsv", "hsv_to_rgb"):
+        picture(name, name, pixels("float32", 3, 4, 3))
+    picture("hsv of greys", "rgb_to_hsv", np.full((1, 2, 3), 0.5, np.float32))
 
 
 def measuring() -> None:
     batch = pixels("float32", 2, 3, 4, 1)
+    corners = [[0, 0, 1, 1], [0.9, 0.8, -0.2, 0.1]]
     for method in ("bilinear", "nearest"):
-        picture(
-            f"crop_and_resize {method}",
-            lambda tf, m=method: tf.image.crop_and_resize(
-                batch, [[0, 0, 1, 1], [0.9, 0.8, -0.2, 0.1]], [1, 0], [3, 2], m, 0.5
-            ),
-        )
-    picture(
-        "crop_and_resize which",
-        lambda tf: tf.image.crop_and_resize(batch, [[0.0, 0, 1, 1]], [2], [3, 2]),
-    )
+        name = f"crop_and_resize {method}"
+        picture(name, "crop_and_resize", batch, corners, [1, 0], [3, 2], method, 0.5)
+    picture("crop_and_resize which", "crop_and_resize", batch, [[0.0, 0, 1, 1]], [2], [3, 2])
     boxes = [[[0.0, 0, 1, 1], [0.4, 0.3, 0.9, 2]], [[0.9, 0, 0.1, 1], [2, 2, 3, 3]]]
-    picture("draw", lambda tf: tf.image.draw_bounding_boxes(pixels("float32", 2, 4, 5, 1), boxes))
-    picture(
-        "draw colours",
-        lambda tf: tf.image.draw_bounding_boxes(
-            pixels("float32", 2, 4, 5, 1), boxes, colors=[[0.25], [0.5]]
-        ),
-    )
-    picture(
-        "suppression",
-        lambda tf: tf.image.non_max_suppression(
-            [[0.0, 0, 1, 1], [0, 0, 1, 0.9], [0, 0.6, 1, 1.6], [3, 3, 2, 2]],
-            [0.4, 0.9, 0.9, 0.1],
-            3,
-        ),
-    )
+    canvas, sample = pixels("float32", 2, 4, 5, 1), "sample_distorted_bounding_box"
+    picture("draw", "draw_bounding_boxes", canvas, boxes)
+    picture("draw colours", "draw_bounding_boxes", canvas, boxes, colors=[[0.25], [0.5]])
+    size, no_box = np.array([37, 61, 3], np.int64), np.zeros((1, 0, 4), np.float32)
     for seed in (1, 2, 3):
+        box = [[[0.1, 0.2, 0.8, 0.9]]]
+        picture(f"distorted {seed}", sample, [120, 80, 3], box, seed=seed, min_object_covered=0.4)
         picture(
-            f"distorted {seed}",
-            lambda tf, s=seed: tf.image.sample_distorted_bounding_box(
-                [120, 80, 3], [[[0.1, 0.2, 0.8, 0.9]]], seed=s, min_object_covered=0.4
-            ),
-        )
-        picture(
-            f"distorted whole {seed}",
-            lambda tf, s=seed: tf.image.sample_distorted_bounding_box(
-                np.array([37, 61, 3], np.int64),
-                np.zeros((1, 0, 4), np.float32),
-                seed=s,
-                seed2=5,
-                aspect_ratio_range=(0.5, 2),
-                area_range=(0.3, 0.9),
-                max_attempts=10,
-                use_image_if_no_bounding_boxes=True,
-            ),
-        )
-    picture(
-        "distorted none",
-        lambda tf: tf.image.sample_distorted_bounding_box(
-            [37, 61, 3], np.zeros((1, 0, 4), np.float32), seed=1
-        ),
-    )
+            f"distorted whole {seed}", sample, size, no_box, seed=seed, seed2=5,
+            aspect_ratio_range=(0.5, 2), area_range=(0.3, 0.9), max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )  # fmt: skip
+    picture("distorted none", sample, [37, 61, 3], no_box, seed=1)
 
 
 def encoding() -> None:
     for channels in (1, 3):
-        given = pixels("uint8", 4, 5, channels)
+        given, large = pixels("uint8", 4, 5, channels), pixels("uint8", 17, 22, channels)
         for quality in (95, 30):
-            picture(
-                f"jpeg bytes {channels} {quality}",
-                lambda tf, g=given, q=quality: tf.image.encode_jpeg(g, quality=q),
-            )
+            picture(f"jpeg bytes {channels} {quality}", "encode_jpeg", given, quality=quality)
         kinds: tuple[dict[str, Any], ...] = (
-            {"progressive": True},
-            {"optimize_size": True},
-            {"chroma_downsampling": False},
-            {"density_unit": "cm", "x_density": 5, "y_density": 7},
-            {"xmp_metadata": "<x/>"},
+            *({"progressive": True}, {"optimize_size": True}, {"chroma_downsampling": False}),
+            *({"density_unit": "cm", "x_density": 5, "y_density": 7}, {"xmp_metadata": "<x/>"}),
         )
         for options in kinds:
-            picture(
-                f"jpeg bytes {channels} {options}",
-                lambda tf, g=given, o=options: tf.image.encode_jpeg(g, **o),
-            )
+            picture(f"jpeg bytes {channels} {options}", "encode_jpeg", given, **options)
         for method in ("", "INTEGER_FAST", "INTEGER_ACCURATE"):
             for fancy in (True, False):
                 picture(
-                    f"jpeg pixels {channels} {method} {fancy}",
-                    lambda tf, g=given, m=method, f=fancy: tf.image.decode_jpeg(
-                        tf.image.encode_jpeg(g), dct_method=m, fancy_upscaling=f
-                    ),
-                )
-        large = pixels("uint8", 17, 22, channels)
+                    f"jpeg pixels {channels} {method} {fancy}", "decode_jpeg", as_jpeg(given),
+                    dct_method=method, fancy_upscaling=fancy,
+                )  # fmt: skip
         for ratio in (2, 4, 8):
-            picture(
-                f"jpeg ratio {channels} {ratio}",
-                lambda tf, g=large, r=ratio: tf.image.decode_jpeg(tf.image.encode_jpeg(g), ratio=r)[
-                    :4, :5
-                ],
-            )
-        picture(
-            f"jpeg quality {channels}",
-            lambda tf, g=given: tf.image.adjust_jpeg_quality(g, 40),
-        )
-        picture(
-            f"jpeg random quality {channels}",
-            lambda tf, g=given: tf.image.random_jpeg_quality(g[:2], 10, 90, seed=3),
-        )
-        picture(
-            f"jpeg shape {channels}",
-            lambda tf, g=given: tf.image.extract_jpeg_shape(tf.image.encode_jpeg(g)),
-        )
-        picture(
-            f"jpeg cropped {channels}",
-            lambda tf, g=given: tf.image.decode_and_crop_jpeg(
-                tf.image.encode_jpeg(g, chroma_downsampling=False), [1, 2, 2, 3]
-            ),
-        )
-        picture(
-            f"jpeg as {channels}",
-            lambda tf, g=given, c=channels: tf.image.decode_jpeg(
-                tf.image.encode_jpeg(g), channels=4 - c
-            ),
-        )
+
+            def small(tf: Any, given: Any = large, ratio: int = ratio) -> Any:
+                return tf.image.decode_jpeg(tf.image.encode_jpeg(given), ratio=ratio)[:4, :5]
+
+            case(f"image jpeg ratio {channels} {ratio}", small)
+
+        def sizes(tf: Any, given: Any = given) -> Any:
+            return tf.image.extract_jpeg_shape(tf.image.encode_jpeg(given))
+
+        case(f"image jpeg shape {channels}", sizes)
+        plain = as_jpeg(given, chroma_downsampling=False)
+        picture(f"jpeg cropped {channels}", "decode_and_crop_jpeg", plain, [1, 2, 2, 3])
+        picture(f"jpeg as {channels}", "decode_jpeg", as_jpeg(given), channels=4 - channels)
     for channels in (1, 2, 3, 4):
         for wanted in (0, 1, 3, 4):
-            picture(
-                f"png pixels {channels} {wanted}",
-                lambda tf, c=channels, w=wanted: tf.image.decode_png(
-                    tf.image.encode_png(pixels("uint8", 3, 4, c)), channels=w
-                ),
-            )
-    picture(
-        "png deep",
-        lambda tf: tf.image.decode_png(
-            tf.image.encode_png(pixels("uint16", 3, 4, 1) * 611), dtype=tf.uint16
-        ),
-    )
-    picture("png float", lambda tf: tf.image.encode_png(pixels("float32")))
-    picture("is_jpeg", lambda tf: tf.image.is_jpeg(tf.image.encode_jpeg(pixels())))
-    picture("no jpeg", lambda tf: tf.image.is_jpeg(tf.image.encode_png(pixels())))
+            contents = as_png(pixels("uint8", 3, 4, channels))
+            picture(f"png pixels {channels} {wanted}", "decode_png", contents, channels=wanted)
+    deep = as_png(pixels("uint16", 3, 4, 1) * 611)
+    picture("png deep", "decode_png", deep, dtype=np.uint16)
+    picture("png float", "encode_png", pixels("float32"))
+    case("image is_jpeg", lambda tf: tf.image.is_jpeg(tf.image.encode_jpeg(pixels())))
+    picture("no jpeg", "is_jpeg", as_png(pixels()))
     for decoder in ("decode_image", "decode_jpeg", "decode_png"):
-        picture(
-            f"decoded {decoder}",
-            lambda tf, d=decoder: getattr(tf.image, d)(tf.image.encode_jpeg(pixels())),
-        )
+        picture(f"decoded {decoder}", decoder, as_jpeg(pixels()))
 
 
 cutting()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.ops.images.libraries import simplejpeg
+from aioqueue.compat.v1.ops.images.codecs import simplejpeg
 from tests.compat import record_ops
 from tests.compat.op_cases import CASES, Outcome, agree, message_of
 

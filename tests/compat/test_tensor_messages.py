@@ -1,10 +1,9 @@
-"""Messages of protobuf that no other page is about: examples in JSON, options, nested ones."""
+"""Messages of protobuf that no other page is about: options of records, nested ones."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -12,16 +11,6 @@ import aioqueue.compat.v1 as tf
 from tests.kit.children import ROOT, environment
 
 pytest.importorskip("google.protobuf")
-
-
-def test_examples_in_json(sess: Any) -> None:
-    text = '{"features": {"feature": {"a": {"floatList": {"value": [1, 2]}}}}}'
-    made = tf.io.decode_json_example([text, "{}"])
-    assert made.shape.as_list() == [2]
-    features = {"a": tf.VarLenFeature(tf.float32)}
-    assert sess.run(tf.parse_example(made, features))["a"].values.tolist() == [1, 2]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Error while parsing JSON"):
-        sess.run(tf.decode_json_example("{]"))
 
 
 def test_options_of_records_can_be_of_options() -> None:

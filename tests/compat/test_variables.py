@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import Step
 
 UNINITIALIZED = "Attempting to use uninitialized value v\n"
-
-
-def names(graph: Any) -> list[str]:
-    return [one.name for one in graph.get_operations()]
 
 
 class TestWhatARunFetches:
@@ -26,8 +21,10 @@ class TestWhatARunFetches:
     TensorFlow gives these values on 60 of 60 runs.
     """
 
-    def fetched(self, sess: Any, queue: Any = None) -> dict[str, tuple[Any, Any]]:
-        """What can be fetched of a training step, each with its value in the first run."""
+    def fetched(self, sess: Any, queue: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What can be fetched of a training step, each with its value in the first run; apart what
+        races with "again", a second change.
+        """
         step, w = tf.Variable(0, trainable=False), tf.Variable([1.0, 2.0])
         x = tf.py_func(lambda: np.float32(1), [], tf.float32) if queue is None else queue.dequeue()
         loss = tf.reduce_sum(w) * x
@@ -41,45 +38,48 @@ class TestWhatARunFetches:
         sess.run(tf.global_variables_initializer())
         if queue is not None:
             sess.run(queue.enqueue_many([np.ones(9, np.float32)]))
-        new = [1 - 0.3, 2 - 0.3]
-        return {
+        new = np.array([0.7, 1.7])
+        once = {
             "train": (train.op, None),
             "loss": (loss, 3),
             "rate": (rate, 0.1),
-            "step": (step, 1),
-            "read": (step.read_value(), 1),
-            "value": (step.value(), 1),
-            "identity": (tf.identity(tf.identity(step)), 1),
-            "kept gradient": (tf.stop_gradient(step), 1),
             "old": (step * 10, 0),
             "w": (w, new),
             "shaped": (tf.expand_dims(w, 0), [new]),
             "squeezed": (tf.squeeze(tf.reshape(w, [1, 2, 1])), new),
             "old w": (w * 2, [2, 4]),
             "update": (update, new),
-            "doubled update": (update * 2, [2 * one for one in new]),
-            "changed": (train, 1),
-            "a": (after[0], 10),
-            "b": (after[1], 1),
-            "c": (after[2], [2 * one for one in new]),
+            "doubled update": (update * 2, 2 * new),
+            "c": (after[2], 2 * new),
             "d": (after[3], new),
             "e": (after[4], [new]),
             "again": (again, 101),
         }
+        before_again = {
+            "step": (step, 1),
+            "read": (step.read_value(), 1),
+            "value": (step.value(), 1),
+            "identity": (tf.identity(tf.identity(step)), 1),
+            "kept gradient": (tf.stop_gradient(step), 1),
+            "changed": (train, 1),
+            "a": (after[0], 10),
+            "b": (after[1], 1),
+        }
+        return once, before_again
 
     @pytest.mark.parametrize("is_beside_a_queue", [False, True])
     def test_in_any_order(self, sess: Any, is_beside_a_queue: bool) -> None:
         draw = random.Random(46)
         queue = tf.FIFOQueue(99, tf.float32, [[]]) if is_beside_a_queue else None
-        values = self.fetched(sess, queue)
-        twice = ("again", "step", "read", "value", "identity", "kept gradient", "changed", "a", "b")
+        once, before_again = self.fetched(sess, queue)
+        values = once | before_again
         for _ in range(40):
             sess.run(tf.global_variables_initializer())
             if queue is not None:
                 sess.run(queue.enqueue(1.0))
             names = ["train", *draw.sample([*values], draw.randint(1, len(values)))]
-            if "again" in names:  # it changes some, and races with others
-                names = [one for one in names if one not in twice or one == "again"]
+            if "again" in names:
+                names = [one for one in names if one not in before_again]
             found = sess.run([values[name][0] for name in names])
             for name, value in zip(names, found, strict=True):
                 if value is not None:
@@ -112,20 +112,6 @@ class TestWhatARunFetches:
     ) -> None:
         v = tf.Variable(5, name="v")
         assert sess.run([v, v.initializer]) == [5, None]
-
-    def test_one_without_a_value_is_named(self, sess: Any) -> None:
-        v = tf.Variable(5, name="v")
-        for fetch in (v, v.value(), v.read_value(), tf.reshape(v, [1])):
-            with pytest.raises(tf.errors.FailedPreconditionError, match=UNINITIALIZED):
-                sess.run([fetch, tf.constant(1)])
-
-    def test_increments_in_several_threads_are_all_different(self, sess: Any) -> None:
-        v = tf.Variable(0)
-        up = v.assign_add(1)
-        sess.run(v.initializer)
-        with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda _: int(sess.run(up)), range(400)))
-        assert sorted(found) == list(range(1, 401))
 
 
 class TestReadingBehindAChange:
@@ -182,19 +168,10 @@ class TestReadingBehindAChange:
 
 
 class TestMaking:
-    def test_takes_four_operations(self, graph: Any) -> None:
-        v = tf.Variable([1, 2], name="v")
-        assert names(graph) == ["v/initial_value", "v", "v/Assign", "v/read"]
-        assert (v.name, v.op.name, v.initializer.name) == ("v:0", "v", "v/Assign")
-        assert v.value().name == "v/read:0"
-        assert v.initial_value.name == "v/initial_value:0"
-        assert repr(v) == "<tf.Variable 'v:0' shape=(2,) dtype=int32>"
-        assert (v.dtype, v.shape.as_list(), v.get_shape().as_list()) == (tf.int32, [2], [2])
-        assert v.graph is graph
-        assert v.device == ""
-
     def test_names_are_made_unique(self) -> None:
-        assert [tf.Variable(1).op.name for _ in range(2)] == ["Variable", "Variable_1"]
+        made = [tf.Variable(1) for _ in range(2)]
+        assert [one.op.name for one in made] == ["Variable", "Variable_1"]
+        assert (made[0].graph, made[0].device) == (tf.get_default_graph(), "")
 
     def test_initial_values(self, sess: Any) -> None:
         from_function = tf.Variable(lambda: [1.0, 2.0], name="f")
@@ -205,14 +182,6 @@ class TestMaking:
         assert sess.run(from_function).tolist() == [1.0, 2.0]
         assert from_function.initial_value.name == "f/Initializer/initial_value:0"
         assert sess.run([cast, text, tensor]) == [1, b"a", 4]
-
-    def test_bad_ones(self) -> None:
-        with pytest.raises(ValueError, match="initial_value must be specified"):
-            tf.Variable()
-        with pytest.raises(ValueError, match="must have a shape specified"):
-            tf.Variable(tf.placeholder(tf.int32))
-        with pytest.raises(ValueError, match="collections argument"):
-            tf.Variable(1, collections="local_variables")
 
     def test_collections(self) -> None:
         trained, fixed = tf.Variable(1), tf.Variable(1, trainable=False)
@@ -238,7 +207,8 @@ class TestMaking:
 class TestInitialising:
     def test_is_needed_first(self, sess: Any) -> None:
         v = tf.Variable(1, name="v")
-        for fetch in (v, v.value(), v + 1, v.read_value(), v.assign_add(1), v.count_up_to(3)):
+        unread = (v, v.value(), v + 1, v.read_value(), v.assign_add(1), v.count_up_to(3))
+        for fetch in (*unread, tf.reshape(v, [1]), [v, tf.constant(1)]):
             with pytest.raises(tf.errors.FailedPreconditionError, match=UNINITIALIZED):
                 sess.run(fetch)
         sess.run(v.initializer)
@@ -248,17 +218,6 @@ class TestInitialising:
         v = tf.Variable(1)
         assert sess.run(v.assign(5)) == 5
         assert sess.run(v) == 5
-
-    def test_by_collection(self, sess: Any) -> None:
-        v = tf.Variable(1, name="v")
-        w = tf.Variable(2, name="w", collections=[tf.GraphKeys.LOCAL_VARIABLES])
-        assert sess.run(tf.report_uninitialized_variables()).tolist() == [b"v", b"w"]
-        assert sess.run(tf.report_uninitialized_variables([w])).tolist() == [b"w"]
-        sess.run(tf.global_variables_initializer())
-        assert sess.run(tf.report_uninitialized_variables()).tolist() == [b"w"]
-        assert sess.run([tf.is_variable_initialized(v), tf.is_variable_initialized(w)]) == [1, 0]
-        sess.run([tf.local_variables_initializer(), tf.tables_initializer()])
-        assert sess.run(tf.report_uninitialized_variables()).tolist() == []
 
     def test_names_of_the_operations(self) -> None:
         v = tf.Variable(1)
@@ -297,43 +256,14 @@ class TestInitialising:
 
 
 class TestChanging:
-    def test_assignments(self, sess: Any, graph: Any) -> None:
-        v = tf.Variable([1, 2])
-        made = [
-            v.assign([3, 4]),
-            v.assign_add([1, 1]),
-            tf.assign(v, [1, 2]),
-            tf.assign_sub(v, [1, 1]),
-        ]
-        assert names(graph)[4:] == [
-            *("Assign/value", "Assign", "AssignAdd/value", "AssignAdd"),
-            *("Assign_1/value", "Assign_1", "AssignSub/value", "AssignSub"),
-        ]
-        sess.run(v.initializer)
-        assert [sess.run(one).tolist() for one in made] == [[3, 4], [4, 5], [1, 2], [0, 1]]
-        assert v.assign([1, 1], read_value=False).type == "Assign"
-
     def test_of_what_an_assignment_gives(self, sess: Any) -> None:
         v = tf.Variable(1)
         assert sess.run(tf.assign_add(v.assign(5), 1)) == 6
-        with pytest.raises(TypeError, match=r"expected a tf\.Variable"):
-            tf.assign(tf.constant(1), 2)
+        assert sess.run(tf.assign_sub(v, 2)) == 4
+        assert v.assign(1, read_value=False).type == "Assign"
 
-    def test_shapes_and_dtypes_are_checked(self, sess: Any) -> None:
+    def test_another_shape_if_it_is_not_validated(self, sess: Any) -> None:
         v = tf.Variable([1, 2])
-        message = r"Dimension 0 in both shapes must be equal, but are 2 and 3. Shapes are \[2\] and"
-        with pytest.raises(ValueError, match=message):
-            v.assign([1, 2, 3])
-        with pytest.raises(ValueError, match="Shapes must be equal rank"):
-            v.assign_add(1)
-        message = (
-            "Expected int32 passed to parameter 'value' of op 'Assign', got 1.5 of type 'float'"
-        )
-        with pytest.raises(TypeError, match=message):
-            v.assign(1.5)
-        message = "Input 'value' of 'Assign' Op has type int64 that does not match type int32 of"
-        with pytest.raises(TypeError, match=message):
-            v.assign(tf.constant([1, 2], tf.int64))
         wider = tf.assign(v, [1, 2, 3], validate_shape=False)
         assert wider.shape.as_list() == [3]
         assert sess.run(wider).tolist() == [1, 2, 3]
@@ -353,36 +283,13 @@ class TestChanging:
         sess.run(v.initializer)
         assert sess.run(v.assign_add(np.int8(1))) == -128
 
-    def test_reads_after_it(self, sess: Any) -> None:
-        v = tf.Variable(1)
-        sess.run(v.initializer)
-        with tf.control_dependencies([v.assign_add(1)]):
-            by_name, own = tf.identity(v), v.read_value()
-        assert sess.run(by_name) == 2
-        assert sess.run([own, by_name]) == [3, 3]
-
-    def test_a_variable_fetched_beside_it_is_read_last(self, sess: Any) -> None:
-        v = tf.Variable(1)
-        sess.run(v.initializer)
-        up = v.assign_add(1)
-        assert sess.run([v, up]) == [2, 2]
-        assert sess.run([up, v]) == [3, 3]
-
     def test_as_a_tensor(self, sess: Any) -> None:
         v = tf.Variable([1.0, 2.0])
         sess.run(v.initializer)
         assert sess.run(v * 2 + v[0]).tolist() == [3.0, 5.0]
         assert sess.run(np.sqrt(v * v)).tolist() == [1.0, 2.0]
         assert sess.run(tf.reduce_sum(v)) == 3.0
-        with pytest.raises(ValueError, match="Incompatible type conversion"):
-            tf.convert_to_tensor(v, tf.int32)
-        with pytest.raises(TypeError, match="as a Python `bool` is not allowed"):
-            bool(v)
-        with pytest.raises(TypeError, match="not iterable"):
-            list(v)
         v.set_shape([2])
-        with pytest.raises(ValueError, match="must be equal"):
-            v.set_shape([3])
 
     def test_are_compared_as_objects(self) -> None:
         v, w = tf.Variable(1), tf.Variable(1)
@@ -409,41 +316,20 @@ class TestCountUpTo:
         sess.run(v.initializer)
         assert type(sess.run(tf.count_up_to(v, 3))) is np.int64
 
-    def test_threads_share_it(self, sess: Any) -> None:
-        v = tf.Variable(0)
-        count = v.count_up_to(400)
-        sess.run(v.initializer)
-        found: list[int] = []
 
-        def work() -> None:
-            with pytest.raises(tf.errors.OutOfRangeError):
-                while True:
-                    found.append(int(sess.run(count)))
-
-        for step in [Step(work) for _ in range(4)]:
-            step.result()
-        assert sorted(found) == list(range(400))
-
-    def test_of_scalar_integers_only(self) -> None:
-        with pytest.raises(ValueError, match="Shape must be rank 0 but is rank 1"):
-            tf.Variable([1]).count_up_to(3)
-        with pytest.raises(TypeError, match="has DataType float32 not in list of allowed"):
-            tf.Variable(1.0).count_up_to(3)
+@pytest.mark.parametrize("change", [lambda v: v.assign_add(1), lambda v: v.count_up_to(401)])
+def test_changes_in_several_threads_are_all_different(sess: Any, change: Any) -> None:
+    v = tf.Variable(1)
+    changed = change(v)
+    sess.run(v.initializer)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: int(sess.run(changed)), range(400)))
+    first = min(found)
+    assert sorted(found) == list(range(first, first + 400))
+    assert sess.run(v) == 401
 
 
 class TestVariableScopes:
-    def test_prefix_names(self) -> None:
-        with tf.variable_scope("s") as scope:
-            w = tf.get_variable("w", [2, 3])
-            assert tf.constant(1).name == "s/Const:0"
-            assert tf.get_variable_scope() is scope
-            with tf.variable_scope("t"):
-                assert tf.get_variable("w", []).name == "s/t/w:0"
-        assert w.name == "s/w:0"
-        assert (scope.name, scope.original_name_scope) == ("s", "s/")
-        assert w.initializer.name == "s/w/Assign"
-        assert tf.get_variable("w", []).name == "w:0"
-
     def test_reuse(self) -> None:
         with tf.variable_scope("s"):
             w = tf.get_variable("w", [2, 3])
@@ -492,7 +378,7 @@ class TestVariableScopes:
         ]
         sess.run(tf.global_variables_initializer())
         assert [sess.run(one).tolist() for one in made] == [
-            *([0, 0], [1, 1], [0, 0], [b""], [3, 4], [5], [6], [1, 1]),
+            *([0, 0], [1, 1], [0, 0], [b""], [3, 4], [5], [6], [1, 1])
         ]
 
     def test_default_is_glorots(self, sess: Any) -> None:
@@ -506,18 +392,6 @@ class TestVariableScopes:
             v = tf.get_variable("v", [2])
         sess.run(v.initializer)
         assert sess.run(v).tolist() == [1, 1]
-
-    def test_bad_arguments(self) -> None:
-        with pytest.raises(ValueError, match="its `shape` argument must be specified"):
-            tf.get_variable("noshape")
-        with pytest.raises(ValueError, match="must be fully defined"):
-            tf.get_variable("z", [None])
-        with pytest.raises(ValueError, match="do not specify shape"):
-            tf.get_variable("zz", [1], initializer=tf.constant(1.0))
-        with pytest.raises(TypeError, match="name_or_scope"):
-            tf.variable_scope(5)
-        with pytest.raises(TypeError, match="name_or_scope is required"):
-            tf.variable_scope(None)
 
     def test_local_variables(self) -> None:
         v = tf.get_local_variable("v", [])
@@ -534,9 +408,7 @@ class TestGlobalStep:
     def test_is_made_once(self, sess: Any) -> None:
         assert tf.train.get_global_step() is None
         step = tf.train.get_or_create_global_step()
-        assert tf.train.get_global_step() is tf.train.get_or_create_global_step() is step
-        assert (step.name, step.dtype, step.trainable) == ("global_step:0", tf.int64, False)
-        assert tf.get_collection(tf.GraphKeys.GLOBAL_STEP) == [step]
+        assert tf.train.get_or_create_global_step() is step
         with pytest.raises(ValueError, match="already exists"):
             tf.train.create_global_step()
         sess.run(step.initializer)
@@ -551,10 +423,54 @@ class TestGlobalStep:
         v = tf.Variable(0, name="global_step")
         assert tf.train.get_global_step() is v
 
-    def test_must_be_an_integer_scalar(self) -> None:
-        with pytest.raises(TypeError, match="integer type"):
-            tf.train.assert_global_step(tf.Variable(0.0))
-        with pytest.raises(TypeError, match="not scalar"):
-            tf.train.assert_global_step(tf.Variable([0]))
-        with pytest.raises(TypeError, match="Variable or Tensor"):
-            tf.train.assert_global_step(5)
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda v: tf.Variable(), ValueError, "initial_value must be specified"),
+        (
+            lambda v: tf.Variable(tf.placeholder(tf.int32)),
+            ValueError,
+            "must have a shape specified",
+        ),
+        (lambda v: tf.Variable(1, collections="local"), ValueError, "collections argument"),
+        (
+            lambda v: v.assign([1, 2, 3]),
+            ValueError,
+            r"Dimension 0 in both shapes must be equal, but are 2 and 3. Shapes are \[2\] and",
+        ),
+        (lambda v: v.assign_add(1), ValueError, "Shapes must be equal rank"),
+        (
+            lambda v: v.assign(1.5),
+            TypeError,
+            "Expected int32 passed to parameter 'value' of op 'Assign', got 1.5 of type 'float'",
+        ),
+        (
+            lambda v: v.assign(tf.constant([1, 2], tf.int64)),
+            TypeError,
+            "Input 'value' of 'Assign' Op has type int64 that does not match type int32 of",
+        ),
+        (lambda v: tf.assign(tf.constant(1), 2), TypeError, r"expected a tf\.Variable"),
+        (lambda v: tf.convert_to_tensor(v, tf.int64), ValueError, "Incompatible type conversion"),
+        (bool, TypeError, "as a Python `bool` is not allowed"),
+        (list, TypeError, "not iterable"),
+        (lambda v: v.set_shape([3]), ValueError, "must be equal"),
+        (lambda v: v.count_up_to(3), ValueError, "Shape must be rank 0 but is rank 1"),
+        (lambda v: tf.Variable(1.0).count_up_to(3), TypeError, "has DataType float32 not in list"),
+        (lambda v: tf.get_variable("a"), ValueError, "its `shape` argument must be specified"),
+        (lambda v: tf.get_variable("a", [None]), ValueError, "must be fully defined"),
+        (
+            lambda v: tf.get_variable("a", [1], initializer=tf.constant(1.0)),
+            ValueError,
+            "do not specify shape",
+        ),
+        (lambda v: tf.variable_scope(5), TypeError, "name_or_scope"),
+        (lambda v: tf.variable_scope(None), TypeError, "name_or_scope is required"),
+        (lambda v: tf.train.assert_global_step(tf.Variable(0.0)), TypeError, "integer type"),
+        (tf.train.assert_global_step, TypeError, "not scalar"),
+        (lambda v: tf.train.assert_global_step(5), TypeError, "Variable or Tensor"),
+    ],
+)
+def test_what_cannot_be(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(tf.Variable([1, 2]))

@@ -65,7 +65,6 @@ from aioqueue.compat.v1.ops import operators as _operators  # noqa: F401  # tens
 from aioqueue.compat.v1.ops.arrays import *
 from aioqueue.compat.v1.ops.asserting import *
 from aioqueue.compat.v1.ops.asserting import verify_tensor_all_finite
-from aioqueue.compat.v1.ops.branches import *
 from aioqueue.compat.v1.ops.casting import (
     cast,
     clip_by_value,
@@ -76,20 +75,26 @@ from aioqueue.compat.v1.ops.casting import (
     to_int64,
 )
 from aioqueue.compat.v1.ops.control import (
+    case,
+    cond,
+    foldl,
+    foldr,
     group,
     identity,
     identity_n,
+    map_fn,
     no_op,
+    placeholder,
+    placeholder_with_default,
+    scan,
     stop_gradient,
-    tuple,
+    while_loop,
 )
-from aioqueue.compat.v1.ops.csv import decode_csv
-from aioqueue.compat.v1.ops.decoding import *
+from aioqueue.compat.v1.ops.control import tuple_ as tuple
+from aioqueue.compat.v1.ops.effects import Assert, Print, numpy_function, print, py_func
 from aioqueue.compat.v1.ops.files import matching_files, read_file, write_file
 from aioqueue.compat.v1.ops.indexing import *
 from aioqueue.compat.v1.ops.indexing import where as select
-from aioqueue.compat.v1.ops.initializing import *
-from aioqueue.compat.v1.ops.mapping import *
 from aioqueue.compat.v1.ops.math import *
 from aioqueue.compat.v1.ops.math import (
     div,
@@ -102,10 +107,7 @@ from aioqueue.compat.v1.ops.math import (
     truncatediv,
     truncatemod,
 )
-from aioqueue.compat.v1.ops.placeholders import *
-from aioqueue.compat.v1.ops.printing import Assert, Print, print
 from aioqueue.compat.v1.ops.products import *
-from aioqueue.compat.v1.ops.pyfunc import *
 from aioqueue.compat.v1.ops.random import (
     multinomial,
     random_crop,
@@ -116,34 +118,52 @@ from aioqueue.compat.v1.ops.random import (
 )
 from aioqueue.compat.v1.ops.reductions import *
 from aioqueue.compat.v1.ops.reductions import arg_max, arg_min, reduce_join
-from aioqueue.compat.v1.ops.serializing import *
+from aioqueue.compat.v1.ops.serializing import (
+    deserialize_many_sparse,
+    parse_tensor,
+    serialize_many_sparse,
+    serialize_sparse,
+    serialize_tensor,
+)
 from aioqueue.compat.v1.ops.sparse import (
     SparseTensor,
     SparseTensorValue,
     convert_to_tensor_or_sparse_tensor,
     is_tensor,
-    sparse_placeholder,
-    sparse_tensor_to_dense,
-)
-from aioqueue.compat.v1.ops.sparse_changes import (
     sparse_concat,
+    sparse_placeholder,
     sparse_reorder,
     sparse_reshape,
     sparse_retain,
+    sparse_tensor_to_dense,
     sparse_to_dense,
     sparse_to_indicator,
 )
 from aioqueue.compat.v1.ops.static import constant_value as get_static_value
 from aioqueue.compat.v1.ops.text import (
     as_string,
+    decode_base64,
+    decode_compressed,
+    decode_csv,
+    decode_raw,
+    encode_base64,
     regex_full_match,
     regex_replace,
     string_join,
     string_split,
     string_strip,
+    string_to_number,
     substr,
 )
-from aioqueue.compat.v1.ops.variable_scope import *
+from aioqueue.compat.v1.ops.variable_scope import (
+    AUTO_REUSE,
+    VariableScope,
+    get_local_variable,
+    get_variable,
+    get_variable_scope,
+    no_regularizer,
+    variable_scope,
+)
 from aioqueue.compat.v1.ops.variables import (
     Variable,
     all_variables,
@@ -152,11 +172,20 @@ from aioqueue.compat.v1.ops.variables import (
     assign_sub,
     count_up_to,
     global_variables,
+    global_variables_initializer,
+    initialize_all_tables,
+    initialize_all_variables,
+    initialize_local_variables,
+    initialize_variables,
     is_variable_initialized,
     local_variables,
+    local_variables_initializer,
     model_variables,
     moving_average_variables,
+    report_uninitialized_variables,
+    tables_initializer,
     trainable_variables,
+    variables_initializer,
 )
 from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
@@ -176,6 +205,7 @@ from aioqueue.compat.v1.summaries.ops import (
 )
 
 __all__: _builtins.tuple[str, ...] = (
+    "AUTO_REUSE",
     "VERSION",
     "Assert",
     "Dimension",
@@ -190,6 +220,7 @@ __all__: _builtins.tuple[str, ...] = (
     "Tensor",
     "TensorShape",
     "Variable",
+    "VariableScope",
     "__version__",
     "all_variables",
     "app",
@@ -200,9 +231,11 @@ __all__: _builtins.tuple[str, ...] = (
     "assign_add",
     "assign_sub",
     "audio_summary",
+    "case",
     "cast",
     "clip_by_value",
     "compat",
+    "cond",
     "constant",
     "constant_initializer",
     "contrib",
@@ -211,20 +244,31 @@ __all__: _builtins.tuple[str, ...] = (
     "count_up_to",
     "data",
     "debugging",
+    "decode_base64",
+    "decode_compressed",
     "decode_csv",
+    "decode_raw",
+    "deserialize_many_sparse",
     "dimension_at_index",
     "dimension_value",
     "div",
     "div_no_nan",
     "dtypes",
+    "encode_base64",
     "errors",
     "flags",
     "floor_div",
+    "foldl",
+    "foldr",
     "get_default_graph",
     "get_default_session",
+    "get_local_variable",
     "get_static_value",
+    "get_variable",
+    "get_variable_scope",
     "gfile",
     "global_variables",
+    "global_variables_initializer",
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
     "group",
@@ -233,13 +277,19 @@ __all__: _builtins.tuple[str, ...] = (
     "identity_n",
     "image",
     "image_summary",
+    "initialize_all_tables",
+    "initialize_all_variables",
+    "initialize_local_variables",
+    "initialize_variables",
     "initializers",
     "io",
     "is_tensor",
     "is_variable_initialized",
     "local_variables",
+    "local_variables_initializer",
     "logging",
     "lookup",
+    "map_fn",
     "matching_files",
     "math",
     "merge_all_summaries",
@@ -253,8 +303,14 @@ __all__: _builtins.tuple[str, ...] = (
     "newaxis",
     "nn",
     "no_op",
+    "no_regularizer",
+    "numpy_function",
     "ones_initializer",
+    "parse_tensor",
+    "placeholder",
+    "placeholder_with_default",
     "print",
+    "py_func",
     "python_io",
     "queue",
     "random",
@@ -270,10 +326,15 @@ __all__: _builtins.tuple[str, ...] = (
     "regex_full_match",
     "regex_replace",
     "register_tensor_conversion_function",
+    "report_uninitialized_variables",
     "reset_default_graph",
     "saturate_cast",
     "scalar_summary",
+    "scan",
     "select",
+    "serialize_many_sparse",
+    "serialize_sparse",
+    "serialize_tensor",
     "sparse",
     "sparse_concat",
     "sparse_placeholder",
@@ -287,10 +348,12 @@ __all__: _builtins.tuple[str, ...] = (
     "string_join",
     "string_split",
     "string_strip",
+    "string_to_number",
     "strings",
     "sub",
     "substr",
     "summary",
+    "tables_initializer",
     "to_double",
     "to_float",
     "to_int32",
@@ -302,8 +365,11 @@ __all__: _builtins.tuple[str, ...] = (
     "truncatediv",
     "truncatemod",
     "tuple",
+    "variable_scope",
+    "variables_initializer",
     "variance_scaling_initializer",
     "verify_tensor_all_finite",
+    "while_loop",
     "write_file",
     "zeros_initializer",
 )
@@ -312,18 +378,10 @@ __all__ += _core.dtypes.__all__
 __all__ += _core.scopes.__all__
 __all__ += _ops.arrays.__all__
 __all__ += _ops.asserting.__all__
-__all__ += _ops.branches.__all__
-__all__ += _ops.decoding.__all__
 __all__ += _ops.indexing.__all__
-__all__ += _ops.initializing.__all__
-__all__ += _ops.mapping.__all__
 __all__ += _ops.math.__all__
-__all__ += _ops.placeholders.__all__
-__all__ += _ops.pyfunc.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.reductions.__all__
-__all__ += _ops.serializing.__all__
-__all__ += _ops.variable_scope.__all__
 __all__ += _parsing.__all__
 __all__ += _queues.queues.__all__
 __all__ += _readers.readers.__all__

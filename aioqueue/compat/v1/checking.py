@@ -62,9 +62,8 @@ REFUSED: dict[str, dict[str, str]] = {
 NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(
         (
-            *("image.adjust_jpeg_quality", "image.decode_and_crop_jpeg", "image.decode_bmp"),
-            *("image.decode_gif", "image.decode_image", "image.decode_jpeg", "image.decode_png"),
-            *("image.encode_jpeg", "image.random_jpeg_quality"),
+            *("image.decode_and_crop_jpeg", "image.decode_bmp", "image.decode_gif"),
+            *("image.decode_image", "image.decode_jpeg", "image.decode_png", "image.encode_jpeg"),
             "contrib.slim.tfexample_decoder.Image",
         ),
         ("PIL", "Pillow", "images"),
@@ -81,7 +80,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("google_crc32c", "google-crc32c", "tfrecord"),
     ),
     **dict.fromkeys(
-        ("decode_json_example", "io.parse_sequence_example", "io.parse_single_sequence_example"),
+        ("io.parse_sequence_example", "io.parse_single_sequence_example"),
         ("google.protobuf", "protobuf", "tfrecord"),
     ),
 }

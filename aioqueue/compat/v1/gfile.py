@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.convert import as_bytes
-from aioqueue.compat.v1.ops.files import glob_files, make_directories
-from aioqueue.compat.v1.ops.filesystems import Local, failing_as, filesystem, path_text
+from aioqueue.compat.v1.ops.files import (
+    Local,
+    file_errors,
+    filesystem,
+    glob_files,
+    make_directories,
+    path_text,
+)
 
 __all__ = (
     "Copy",
@@ -90,7 +96,7 @@ class GFile:
             )
         if self._file is None:
             system, place = filesystem(self._name)
-            with failing_as(self._name):
+            with file_errors(self._name):
                 self._file = system.open(place, f"{plain[0]}b{plain[1:]}")
         return self._file
 
@@ -104,13 +110,13 @@ class GFile:
     def read(self, n: int = -1) -> Any:
         """The next `n` bytes, or all that are left."""
         file = self._opened("read")
-        with failing_as(self._name):
+        with file_errors(self._name):
             return self._given(file.read(n))
 
     def readline(self) -> Any:
         """The next line with its end; empty at the end of the file."""
         file = self._opened("read")
-        with failing_as(self._name):
+        with file_errors(self._name):
             return self._given(file.readline())
 
     def readlines(self) -> list[Any]:
@@ -120,7 +126,7 @@ class GFile:
     def write(self, file_content: str | bytes) -> None:
         """Write text, in UTF-8, or bytes."""
         file = self._opened("write")
-        with failing_as(self._name):
+        with file_errors(self._name):
             file.write(as_bytes(file_content))
 
     def seek(self, offset: int | None = None, whence: int = 0, position: int | None = None) -> None:
@@ -146,7 +152,7 @@ class GFile:
     def close(self) -> None:
         """Close the file, if it was opened."""
         if self._file is not None:
-            with failing_as(self._name):
+            with file_errors(self._name):
                 self._file.close()
             self._file = None
 
@@ -225,7 +231,7 @@ def ListDirectory(dirname: Any) -> list[str]:  # noqa: N802
         message = f"Could not find directory {path_text(dirname)}"
         raise errors.NotFoundError(None, None, message)
     system, place = filesystem(dirname)
-    with failing_as(dirname):
+    with file_errors(dirname):
         return sorted(os.path.basename(path.rstrip("/")) for path in system.ls(place, detail=False))
 
 
@@ -238,7 +244,7 @@ def MkDir(dirname: Any) -> None:  # noqa: N802
     """
     system, place = filesystem(dirname)
     try:
-        with failing_as(dirname):
+        with file_errors(dirname):
             system.mkdir(place, create_parents=False)
     except errors.AlreadyExistsError:
         if not system.isdir(place):
@@ -257,7 +263,7 @@ def Remove(filename: Any) -> None:  # noqa: N802
         NotFoundError: there is no such file.
     """
     system, place = filesystem(filename)
-    with failing_as(filename):
+    with file_errors(filename):
         system.rm(place)
 
 
@@ -270,7 +276,7 @@ def DeleteRecursively(dirname: Any) -> None:  # noqa: N802
     if not Exists(dirname):
         raise errors.NotFoundError(None, None, f"{path_text(dirname)} not found")
     system, place = filesystem(dirname)
-    with failing_as(dirname):
+    with file_errors(dirname):
         system.rm(place, recursive=True)
 
 
@@ -310,7 +316,7 @@ def _transfer(source: Any, target: Any, overwrite: bool, how: str) -> None:
         raise errors.AlreadyExistsError(None, None, "file already exists")
     # Of a folder that is in the way, the message names that, and not what was to be put there.
     in_the_way = how == "cp_file" and system.exists(place) and other.isdir(new_place)
-    with failing_as(target if in_the_way else source):
+    with file_errors(target if in_the_way else source):
         getattr(system, how)(place, new_place)
 
 
@@ -321,7 +327,7 @@ def Stat(filename: Any) -> FileStatistics:  # noqa: N802
         NotFoundError: there is no such file.
     """
     system, place = filesystem(filename)
-    with failing_as(filename):
+    with file_errors(filename):
         is_directory = bool(system.isdir(place))
         changed = system.modified(place)
         seconds = changed if isinstance(changed, float) else changed.timestamp()

@@ -1,56 +1,118 @@
 """``tf.image``: pictures decoded, cut, turned, resized, recoloured, and encoded."""
 
-# ruff: noqa: F403  # a module that has TensorFlow's names and no others is taken whole
-
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.images import adjusting as _adjusting
-from aioqueue.compat.v1.ops.images import boxes as _boxes
-from aioqueue.compat.v1.ops.images import files as _files
-from aioqueue.compat.v1.ops.images import resizing as _resizing
-from aioqueue.compat.v1.ops.images import spaces as _spaces
-from aioqueue.compat.v1.ops.images import turning as _turning
-from aioqueue.compat.v1.ops.images.adjusting import *
-from aioqueue.compat.v1.ops.images.boxes import *
-from aioqueue.compat.v1.ops.images.converting import convert_image_dtype
-from aioqueue.compat.v1.ops.images.cropping import (
+from aioqueue.compat.v1.ops.images.boxes import (
+    crop_and_resize,
+    draw_bounding_boxes,
+    sample_distorted_bounding_box,
+)
+from aioqueue.compat.v1.ops.images.codecs import (
+    decode_and_crop_jpeg,
+    decode_bmp,
+    decode_gif,
+    decode_image,
+    decode_jpeg,
+    decode_png,
+    encode_jpeg,
+    encode_png,
+    extract_jpeg_shape,
+    is_jpeg,
+)
+from aioqueue.compat.v1.ops.images.colours import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    convert_image_dtype,
+    grayscale_to_rgb,
+    hsv_to_rgb,
+    per_image_standardization,
+    random_brightness,
+    random_contrast,
+    random_hue,
+    random_saturation,
+    rgb_to_grayscale,
+    rgb_to_hsv,
+)
+from aioqueue.compat.v1.ops.images.geometry import (
+    ResizeMethod,
     central_crop,
     crop_to_bounding_box,
+    flip_left_right,
+    flip_up_down,
     pad_to_bounding_box,
+    random_flip_left_right,
+    random_flip_up_down,
+    resize_area,
+    resize_bicubic,
+    resize_bilinear,
     resize_image_with_crop_or_pad,
+    resize_image_with_pad,
+    resize_images,
+    resize_nearest_neighbor,
+    rot90,
+    transpose_image,
 )
-from aioqueue.compat.v1.ops.images.distorting import sample_distorted_bounding_box
-from aioqueue.compat.v1.ops.images.files import *
-from aioqueue.compat.v1.ops.images.resizing import *
-from aioqueue.compat.v1.ops.images.spaces import *
-from aioqueue.compat.v1.ops.images.turning import *
 from aioqueue.compat.v1.ops.random import random_crop
 
-__all__: tuple[str, ...] = (
+__all__ = (
+    "ResizeMethod",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_hue",
+    "adjust_saturation",
     "central_crop",
     "convert_image_dtype",
+    "crop_and_resize",
     "crop_to_bounding_box",
+    "decode_and_crop_jpeg",
+    "decode_bmp",
+    "decode_gif",
+    "decode_image",
+    "decode_jpeg",
+    "decode_png",
+    "draw_bounding_boxes",
+    "encode_jpeg",
+    "encode_png",
+    "extract_jpeg_shape",
+    "flip_left_right",
+    "flip_up_down",
+    "grayscale_to_rgb",
+    "hsv_to_rgb",
+    "is_jpeg",
     "pad_to_bounding_box",
+    "per_image_standardization",
     "per_image_whitening",
+    "random_brightness",
+    "random_contrast",
     "random_crop",
+    "random_flip_left_right",
+    "random_flip_up_down",
+    "random_hue",
+    "random_saturation",
     "resize",
+    "resize_area",
+    "resize_bicubic",
+    "resize_bilinear",
     "resize_image_with_crop_or_pad",
+    "resize_image_with_pad",
+    "resize_images",
+    "resize_nearest_neighbor",
     "resize_with_crop_or_pad",
+    "rgb_to_grayscale",
+    "rgb_to_hsv",
+    "rot90",
     "sample_distorted_bounding_box",
     "transpose",
+    "transpose_image",
 )
-__all__ += _adjusting.__all__
-__all__ += _boxes.__all__
-__all__ += _files.__all__
-__all__ += _resizing.__all__
-__all__ += _spaces.__all__
-__all__ += _turning.__all__
 
 # What TensorFlow 1 called them before, and later.
-per_image_whitening = _adjusting.per_image_standardization
-resize = _resizing.resize_images
+per_image_whitening = per_image_standardization
+resize = resize_images
 resize_with_crop_or_pad = resize_image_with_crop_or_pad
-transpose = _turning.transpose_image
+transpose = transpose_image
 
 __getattr__ = names_of(__name__)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops import initializers, initializing
-from aioqueue.compat.v1.ops.initializers import Initializer
+from aioqueue.compat.v1.ops import variable_scope as _scopes
+from aioqueue.compat.v1.ops import variables as _variables
+from aioqueue.compat.v1.ops.variable_scope import Initializer
+from aioqueue.compat.v1.ops.variables import tables_initializer
 
 __all__ = (
     "Initializer",
@@ -23,19 +25,18 @@ __all__ = (
     "zeros",
 )
 
-constant = initializers.Constant
-glorot_normal = initializers.GlorotNormal
-glorot_uniform = initializers.GlorotUniform
-ones = initializers.Ones
-random_normal = initializers.RandomNormal
-random_uniform = initializers.RandomUniform
-truncated_normal = initializers.TruncatedNormal
-variance_scaling = initializers.VarianceScaling
-zeros = initializers.Zeros
+constant = _scopes.Constant
+glorot_normal = _scopes.GlorotNormal
+glorot_uniform = _scopes.GlorotUniform
+ones = _scopes.Ones
+random_normal = _scopes.RandomNormal
+random_uniform = _scopes.RandomUniform
+truncated_normal = _scopes.TruncatedNormal
+variance_scaling = _scopes.VarianceScaling
+zeros = _scopes.Zeros
 
-global_variables = initializing.global_variables_initializer
-local_variables = initializing.local_variables_initializer
-tables_initializer = initializing.tables_initializer
-variables = initializing.variables_initializer
+global_variables = _variables.global_variables_initializer
+local_variables = _variables.local_variables_initializer
+variables = _variables.variables_initializer
 
 __getattr__ = names_of(__name__)

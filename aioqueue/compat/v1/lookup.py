@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.table_sources import (
+from aioqueue.compat.v1.ops.tables import HashTable as StaticHashTable
+from aioqueue.compat.v1.ops.tables import (
     KeyValueTensorInitializer,
+    StaticVocabularyTable,
     TextFileIndex,
     TextFileInitializer,
 )
-from aioqueue.compat.v1.ops.tables import HashTable as StaticHashTable
-from aioqueue.compat.v1.ops.tables import StaticVocabularyTable
 
 __all__ = (
     "KeyValueTensorInitializer",

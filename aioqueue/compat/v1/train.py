@@ -24,8 +24,13 @@ from aioqueue.compat.v1.inputs.batchers import (
     shuffle_batch_join,
 )
 from aioqueue.compat.v1.inputs.producers import *
-from aioqueue.compat.v1.ops import global_step as _global_step
-from aioqueue.compat.v1.ops.global_step import *
+from aioqueue.compat.v1.ops.variables import (
+    assert_global_step,
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
+    global_step,
+)
 from aioqueue.compat.v1.protos.examples import MESSAGES, example_classes
 from aioqueue.compat.v1.queues import servers as _servers
 from aioqueue.compat.v1.queues.servers import *
@@ -87,10 +92,15 @@ __all__: tuple[str, ...] = (
     "StopAtStepHook",
     "SummaryWriter",
     "Supervisor",
+    "assert_global_step",
     "batch",
     "batch_join",
     "checkpoint_exists",
+    "create_global_step",
     "get_checkpoint_state",
+    "get_global_step",
+    "get_or_create_global_step",
+    "global_step",
     "latest_checkpoint",
     "maybe_batch",
     "maybe_batch_join",
@@ -103,7 +113,6 @@ __all__: tuple[str, ...] = (
 )
 __all__ += _checkpoint_hooks.__all__
 __all__ += _coordinator.__all__
-__all__ += _global_step.__all__
 __all__ += _producers.__all__
 __all__ += _servers.__all__
 __all__ += queue_runner.__all__

@@ -21,7 +21,6 @@ PER_KIND = 150
 NEVER = {
     "gfile.FileStatistics": "what Stat returns",
     "initializers.Initializer": "what the others are",
-    "io.decode_json_example": "TensorFlow does not pack numbers there: other bytes, equal examples",
 }
 """What no program names, and why."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from aioqueue.compat.v1 import nest
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.ops.global_step import (
+from aioqueue.compat.v1.ops.sparse import is_tensor
+from aioqueue.compat.v1.ops.variables import (
     assert_global_step,
     create_global_step,
     get_global_step,
     get_or_create_global_step,
 )
-from aioqueue.compat.v1.ops.sparse import is_tensor
 
 __all__ = (
     "assert_global_step",

@@ -6,15 +6,12 @@ from typing import Any
 
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.table_sources import (
+from aioqueue.compat.v1.ops.tables import (
+    HashTable,
+    IdTableWithHashBuckets,
     KeyValueTensorInitializer,
-    TextFileIdTableInitializer,
     TextFileIndex,
     TextFileInitializer,
-    TextFileStringTableInitializer,
-)
-from aioqueue.compat.v1.ops.tables import HashTable, IdTableWithHashBuckets, MutableHashTable
-from aioqueue.compat.v1.ops.vocabularies import (
     index_table_from_file,
     index_table_from_tensor,
     index_to_string_table_from_file,
@@ -25,11 +22,8 @@ __all__ = (
     "HashTable",
     "IdTableWithHashBuckets",
     "KeyValueTensorInitializer",
-    "MutableHashTable",
-    "TextFileIdTableInitializer",
     "TextFileIndex",
     "TextFileInitializer",
-    "TextFileStringTableInitializer",
     "index_table_from_file",
     "index_table_from_tensor",
     "index_to_string",

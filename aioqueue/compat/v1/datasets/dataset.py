@@ -37,9 +37,8 @@ from aioqueue.compat.v1.datasets.iterator import (
 from aioqueue.compat.v1.datasets.padding import padded_batches, shape_leaves
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.arrays import size
-from aioqueue.compat.v1.ops.control import identity
+from aioqueue.compat.v1.ops.control import identity, placeholder
 from aioqueue.compat.v1.ops.files import existing_files
-from aioqueue.compat.v1.ops.placeholders import placeholder
 
 __all__ = ("Dataset",)
 

@@ -13,8 +13,7 @@ from aioqueue.compat.v1.core.graph import Body, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.stages import Row, Rows
-from aioqueue.compat.v1.ops.sparse import SparseTensor
-from aioqueue.compat.v1.ops.sparse_rows import pack_sparse, unpack_one
+from aioqueue.compat.v1.ops.sparse import SparseTensor, pack_sparse, unpack_one
 
 __all__ = (
     "DatasetRun",

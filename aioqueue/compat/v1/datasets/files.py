@@ -15,7 +15,7 @@ from aioqueue.compat.v1.datasets.dataset import Dataset
 from aioqueue.compat.v1.datasets.elements import DatasetRun, Start, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.building import invalid
-from aioqueue.compat.v1.ops.file_errors import file_errors
+from aioqueue.compat.v1.ops.files import file_errors
 from aioqueue.compat.v1.readers.formats import (
     Record,
     fixed_length_records,

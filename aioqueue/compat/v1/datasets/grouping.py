@@ -19,8 +19,7 @@ from aioqueue.compat.v1.datasets.elements import DatasetRun, InnerRun, Start
 from aioqueue.compat.v1.datasets.stages import Flattened, Row, Rows, Windows
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.control import identity
-from aioqueue.compat.v1.ops.placeholders import placeholder
+from aioqueue.compat.v1.ops.control import identity, placeholder
 
 __all__ = (
     "batch_and_drop_remainder",

@@ -15,7 +15,7 @@ import numpy as np
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.convert import plain_value
 from aioqueue.compat.v1.ops.building import array
-from aioqueue.compat.v1.ops.sparse_rows import SparseRow, joined_rows
+from aioqueue.compat.v1.ops.sparse import SparseRow, joined_rows
 from aioqueue.core.elements.philox import philox_blocks
 
 __all__ = (

@@ -13,11 +13,15 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.inputs.fullness import summarize_fullness
-from aioqueue.compat.v1.ops.branches import cond
-from aioqueue.compat.v1.ops.control import group, no_op
+from aioqueue.compat.v1.ops.control import cond, group, no_op
 from aioqueue.compat.v1.ops.indexing import boolean_mask
-from aioqueue.compat.v1.ops.sparse import SparseTensor, convert_to_tensor_or_sparse_tensor
-from aioqueue.compat.v1.ops.sparse_rows import pack_sparse, pack_sparse_rows, unpack_sparse
+from aioqueue.compat.v1.ops.sparse import (
+    SparseTensor,
+    convert_to_tensor_or_sparse_tensor,
+    pack_sparse,
+    pack_sparse_rows,
+    unpack_sparse,
+)
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.base import QueueBase
 from aioqueue.compat.v1.queues.queues import FIFOQueue, PaddingFIFOQueue, RandomShuffleQueue

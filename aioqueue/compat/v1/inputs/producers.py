@@ -19,9 +19,9 @@ from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, name
 from aioqueue.compat.v1.inputs.fullness import summarize_fullness
 from aioqueue.compat.v1.ops import arrays, math
 from aioqueue.compat.v1.ops.control import identity
+from aioqueue.compat.v1.ops.effects import Assert
 from aioqueue.compat.v1.ops.files import matching_files
 from aioqueue.compat.v1.ops.indexing import gather
-from aioqueue.compat.v1.ops.printing import Assert
 from aioqueue.compat.v1.ops.random import random_shuffle
 from aioqueue.compat.v1.ops.variables import Variable
 from aioqueue.compat.v1.queues.queues import FIFOQueue

@@ -16,7 +16,7 @@ from aioqueue.compat.v1.errors import InvalidArgumentError
 from aioqueue.compat.v1.ops import arrays, math
 from aioqueue.compat.v1.ops.building import FLOATS, OpBuilder, Pure, invalid
 from aioqueue.compat.v1.ops.control import identity, no_op, with_dependencies
-from aioqueue.compat.v1.ops.printing import Assert
+from aioqueue.compat.v1.ops.effects import Assert
 from aioqueue.compat.v1.ops.reductions import reduce_all, reduce_any
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.ops.static import constant_value

@@ -1,7 +1,8 @@
-"""Variables by name: `variable_scope` and `get_variable`, which makes one or finds it again."""
+"""Variables found by name: `get_variable`, the scopes that it goes by, and initializers."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -18,18 +19,155 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Graph, Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, init_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.ops.initializers import GlorotUniform
+from aioqueue.compat.v1.ops import random
 from aioqueue.compat.v1.ops.variables import Variable
 
-__all__ = (
-    "AUTO_REUSE",
-    "VariableScope",
-    "get_local_variable",
-    "get_variable",
-    "get_variable_scope",
-    "no_regularizer",
-    "variable_scope",
-)
+
+class Initializer:
+    """Makes the initial value of a variable."""
+
+    def __init__(self, dtype: Any = dtypes.float32) -> None:
+        self.dtype = as_dtype(dtype)
+
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
+        """The initial value; `partition_info` has no effect."""
+        dims = [int(one or 0) for one in as_shape(shape).as_list()]
+        made: Tensor = self._make(dims, self.dtype if dtype is None else as_dtype(dtype))
+        return made
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        raise NotImplementedError
+
+
+class Zeros(Initializer):
+    """Zeros."""
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        fill = b"" if dtype is dtypes.string else 0
+        return constant(np.full(shape, fill, dtype.numpy), dtype, name="zeros")
+
+
+class Ones(Initializer):
+    """Ones."""
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return constant(np.ones(shape, dtype.numpy), dtype, name="ones")
+
+
+class Constant(Initializer):
+    """One value everywhere, or given values in order."""
+
+    def __init__(
+        self, value: Any = 0, dtype: Any = dtypes.float32, verify_shape: bool = False
+    ) -> None:
+        super().__init__(dtype)
+        self.value = value
+        self._verify_shape = verify_shape
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return constant(np.asarray(self.value), dtype, shape=shape, verify_shape=self._verify_shape)
+
+
+class RandomUniform(Initializer):
+    """Uniformly distributed numbers."""
+
+    def __init__(
+        self,
+        minval: Any = 0,
+        maxval: Any = None,
+        seed: int | None = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__(dtype)
+        self.minval, self.maxval, self.seed = minval, maxval, seed
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return random.random_uniform(shape, self.minval, self.maxval, dtype=dtype, seed=self.seed)
+
+
+class RandomNormal(Initializer):
+    """Normally distributed numbers."""
+
+    def __init__(
+        self,
+        mean: Any = 0.0,
+        stddev: Any = 1.0,
+        seed: int | None = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__(dtype)
+        self.mean, self.stddev, self.seed = mean, stddev, seed
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return random.random_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
+
+
+class TruncatedNormal(RandomNormal):
+    """Normally distributed numbers, none further than two deviations from the mean."""
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        return random.truncated_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
+
+
+class VarianceScaling(Initializer):
+    """Random numbers whose variance depends on how many inputs or outputs there are."""
+
+    def __init__(
+        self,
+        scale: float = 1.0,
+        mode: str = "fan_in",
+        distribution: str = "truncated_normal",
+        seed: int | None = None,
+        dtype: Any = dtypes.float32,
+    ) -> None:
+        super().__init__(dtype)
+        if scale <= 0.0:
+            raise ValueError(f"`scale` must be positive float, got {scale}")
+        if mode not in ("fan_in", "fan_out", "fan_avg"):
+            raise ValueError(f"Invalid `mode` argument: {mode}")
+        distribution = distribution.lower()
+        if distribution not in ("uniform", "normal", "truncated_normal", "untruncated_normal"):
+            raise ValueError(f"Invalid `distribution` argument: {distribution}")
+        self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
+
+    def _make(self, shape: list[int], dtype: DType) -> Any:
+        variance = self.scale / max(1.0, _fan(shape, self.mode))
+        if self.distribution == "uniform":
+            limit = math.sqrt(3.0 * variance)
+            return RandomUniform(-limit, limit, self.seed)._make(shape, dtype)
+        if self.distribution == "untruncated_normal":
+            return RandomNormal(0.0, math.sqrt(variance), self.seed)._make(shape, dtype)
+        # Cutting the tails off leaves this share of the standard deviation.
+        stddev = math.sqrt(variance) / 0.87962566103423978
+        return TruncatedNormal(0.0, stddev, self.seed)._make(shape, dtype)
+
+
+class GlorotUniform(VarianceScaling):
+    """Uniformly distributed numbers between plus and minus ``sqrt(6 / (inputs + outputs))``.
+
+    X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks", AISTATS 2010.
+    """
+
+    def __init__(self, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
+        super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
+
+
+class GlorotNormal(VarianceScaling):
+    """Truncated normal numbers of variance ``2 / (inputs + outputs)``; see `GlorotUniform`."""
+
+    def __init__(self, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
+        super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
+
+
+def _fan(shape: list[int], mode: str) -> float:
+    """How many inputs, outputs, or both on average, weights of this shape connect."""
+    if len(shape) < 2:
+        fan_in = fan_out = math.prod(shape)
+    else:
+        field = math.prod(shape[:-2])
+        fan_in, fan_out = field * shape[-2], field * shape[-1]
+    return {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
 
 
 class _AutoReuse:
@@ -42,15 +180,7 @@ AUTO_REUSE: Final = _AutoReuse()
 
 
 class VariableScope:
-    """Where `get_variable` looks: a prefix of names, and whether variables are found or made.
-
-    Args:
-        reuse: True to find only, None or False to make only, `AUTO_REUSE` for either.
-        name: the prefix, without a ``/`` at its end.
-        initializer: for variables that are not given one.
-        dtype: for variables that are not given one.
-        name_scope: the name scope that was opened with it.
-    """
+    """What `get_variable` goes by: a prefix of names, and whether variables are found or made."""
 
     def __init__(
         self,
@@ -60,45 +190,25 @@ class VariableScope:
         dtype: Any = dtypes.float32,
         name_scope: str = "",
     ) -> None:
-        self._reuse = reuse
-        self._name = name
-        self._initializer = initializer
-        self._dtype = as_dtype(dtype)
-        self._name_scope = name_scope
+        self.reuse = reuse
+        self.name = name
+        self.initializer = initializer
+        self.dtype: DType = as_dtype(dtype)
+        self.name_scope = name_scope
         self._counts: dict[str, int] = {}
-
-    @property
-    def name(self) -> str:
-        """The prefix of variables' names."""
-        return self._name
 
     @property
     def original_name_scope(self) -> str:
         """The name scope that was opened with it, with a ``/`` at its end."""
-        return f"{self._name_scope}/" if self._name_scope else ""
-
-    @property
-    def reuse(self) -> Any:
-        """Whether variables are found, made, or either."""
-        return self._reuse
-
-    @property
-    def initializer(self) -> Any:
-        """What makes initial values, if a variable is not given its own."""
-        return self._initializer
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype of variables that are not given one."""
-        return self._dtype
+        return f"{self.name_scope}/" if self.name_scope else ""
 
     def reuse_variables(self) -> None:
         """From now on variables are only found."""
-        self._reuse = True
+        self.reuse = True
 
     def set_initializer(self, initializer: Any) -> None:
         """Set what makes initial values, if a variable is not given its own."""
-        self._initializer = initializer
+        self.initializer = initializer
 
     def global_variables(self) -> list[Any]:
         """The global variables of this scope."""
@@ -113,7 +223,7 @@ class VariableScope:
         return get_default_graph().get_collection(GraphKeys.TRAINABLE_VARIABLES, self._prefix())
 
     def _prefix(self) -> str:
-        return f"{self._name}/" if self._name else ""
+        return f"{self.name}/" if self.name else ""
 
     def full_name(self, name: str) -> str:
         """The name of a variable in this scope."""
@@ -128,27 +238,17 @@ class VariableScope:
     def within(self, name: str, reuse: Any, initializer: Any, dtype: Any) -> VariableScope:
         """A scope within this one, which inherits what it is not given."""
         return VariableScope(
-            self._reuse if not reuse and self._reuse else reuse,
+            reuse or self.reuse,
             self.full_name(name),
-            self._initializer if initializer is None else initializer,
-            self._dtype if dtype is None else dtype,
+            self.initializer if initializer is None else initializer,
+            self.dtype if dtype is None else dtype,
         )
 
-    def opened(self, reuse: Any, initializer: Any, dtype: Any) -> VariableScope:
+    def opened(self, *settings: Any) -> VariableScope:
         """This scope entered again, perhaps with other settings."""
-        made = VariableScope(
-            reuse or self._reuse,
-            self._name,
-            self._initializer if initializer is None else initializer,
-            self._dtype if dtype is None else dtype,
-            self._name_scope,
-        )
-        made._counts = self._counts
+        made = self.within("", *settings)
+        made.name, made.name_scope, made._counts = self.name, self.name_scope, self._counts
         return made
-
-    def note_name_scope(self, name: str) -> None:
-        """Remember the name scope that was opened with it."""
-        self._name_scope = name
 
 
 class _Store:
@@ -186,24 +286,8 @@ class variable_scope:  # noqa: N801  # TensorFlow's name
 
     A name scope of that name is opened as well.
 
-    Args:
-        name_or_scope: the prefix, or a `VariableScope` to enter again; None for `default_name`.
-        default_name: made unique, and used if `name_or_scope` is None.
-        values: tensors that are passed to the function whose scope it is.
-        initializer: for variables that are not given one.
-        regularizer: accepted; there are no losses.
-        caching_device: accepted; there is one device.
-        partitioner: accepted; variables are in one piece.
-        custom_getter: accepted if None.
-        reuse: True to find variables only, `AUTO_REUSE` to find or make them.
-        dtype: for variables that are not given one.
-        use_resource: accepted; all variables are alike.
-        constraint: accepted; there are no optimizers.
-        auxiliary_name_scope: whether a name scope is opened as well.
-
-    Raises:
-        TypeError: the name is neither a string nor a scope.
-        ValueError: there is no name, or a `custom_getter`.
+    `regularizer`, `caching_device`, `partitioner`, `use_resource` and `constraint` have no effect;
+    `custom_getter` must be None.
     """
 
     def __init__(
@@ -260,7 +344,7 @@ class variable_scope:  # noqa: N801  # TensorFlow's name
         if self._opens_names and label:
             opened = stack.enter_context(graph.name_scope(label))
             if not isinstance(self._given, VariableScope):
-                scope.note_name_scope(opened.rstrip("/"))
+                scope.name_scope = opened.rstrip("/")
         stack.callback(setattr, store, "scope", outer)
         store.scope = scope
         self._entered.append(stack)
@@ -294,28 +378,8 @@ def get_variable(
 ) -> Variable:
     """The variable of that name in the current variable scope: made, or found again.
 
-    Args:
-        name: of the variable.
-        shape: of its value.
-        dtype: of its value; None for the scope's, which is float32 at first.
-        initializer: a function ``initializer(shape, dtype=..., partition_info=None)``, or a value;
-            None for the scope's, which is Glorot's uniform one for real numbers and zeros for
-            others.
-        regularizer: accepted; there are no losses.
-        trainable: as for `Variable`.
-        collections: as for `Variable`.
-        caching_device: accepted; there is one device.
-        partitioner: accepted; variables are in one piece.
-        validate_shape: as for `Variable`.
-        use_resource: accepted; all variables are alike.
-        custom_getter: accepted if None.
-        constraint: accepted; there are no optimizers.
-        synchronization: accepted.
-        aggregation: accepted.
-
-    Raises:
-        ValueError: it exists and is not to be found again, or the other way round; its shape or
-            dtype is another one; there is no shape.
+    `regularizer`, `caching_device`, `partitioner`, `use_resource`, `constraint`, `synchronization`
+    and `aggregation` have no effect; `custom_getter` must be None.
     """
     del regularizer, caching_device, partitioner, use_resource, synchronization, aggregation
     if custom_getter is not None:
@@ -422,13 +486,7 @@ def _default_initializer(full: str, dtype: DType) -> Callable[..., Any]:
 
 
 def get_local_variable(name: str, *args: Any, **kwargs: Any) -> Variable:
-    """A variable of the collection of local variables, which is not trainable.
-
-    Args:
-        name: of the variable.
-        args: as for `get_variable`.
-        kwargs: as for `get_variable`.
-    """
+    """A variable of the collection of local variables, which is not trainable."""
     kwargs.setdefault("collections", [])
     kwargs["collections"] = [*kwargs["collections"], GraphKeys.LOCAL_VARIABLES]
     kwargs["trainable"] = False

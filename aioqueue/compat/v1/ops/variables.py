@@ -7,13 +7,14 @@ read. Used like a tensor it is that read.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import (
+    constant,
     convert_to_tensor,
     freeze,
     register_tensor_conversion_function,
@@ -26,32 +27,14 @@ from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import (
     GraphKeys,
     add_to_collections,
+    control_dependencies,
     get_collection,
     init_scope,
     name_scope,
 )
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims, unknown_shape
 from aioqueue.compat.v1.errors import FailedPreconditionError, OutOfRangeError
-from aioqueue.compat.v1.ops.branches import cond
-from aioqueue.compat.v1.ops.control import identity
-
-__all__ = (
-    "Cell",
-    "Variable",
-    "all_variables",
-    "assign",
-    "assign_add",
-    "assign_sub",
-    "count_up_to",
-    "global_variables",
-    "is_variable_initialized",
-    "local_variables",
-    "model_variables",
-    "moving_average_variables",
-    "trainable_variables",
-    "variable_cell",
-    "variable_op",
-)
+from aioqueue.compat.v1.ops.control import cond, group, identity, no_op
 
 _NUMBERS = (dtypes.int32, dtypes.int64)
 
@@ -67,15 +50,9 @@ class Cell:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a value."""
         return self._value is not None
 
     def read(self, name: str) -> Any:
-        """The value.
-
-        Raises:
-            FailedPreconditionError: the variable has no value yet.
-        """
         if self._value is None:
             raise FailedPreconditionError(
                 None, None, f"Attempting to use uninitialized value {name}"
@@ -84,6 +61,7 @@ class Cell:
 
     def write(self, value: Any) -> Any:
         """Set the value, to a copy that nobody else can change."""
+        # The copy is made before the lock is taken: increments of other threads wait for that.
         kept = freeze(np.array(value) if isinstance(value, np.ndarray) else value)
         with self._lock:
             self._value = kept
@@ -91,13 +69,13 @@ class Cell:
 
     def change(self, name: str, function: Callable[[Any], Any]) -> Any:
         """Set the value to a function of it, at once for all other threads."""
+        # A thread that reads between another's read and write would lose one of two increments.
         with self._lock:
             self._value = kept = freeze(function(self.read(name)))
         return kept
 
 
 def variable_cell(step: Any, variable: Operation) -> Cell:
-    """What holds a variable in the session of a step."""
     container = variable.attrs["container"]
     found: Cell = step.resources.get_or_create(
         ("variable", variable.name), Cell, container=container
@@ -110,26 +88,8 @@ class Variable(Operators[Tensor]):
 
     It has to be initialised in each session, by `global_variables_initializer` for instance.
 
-    Args:
-        initial_value: a tensor, a value, or a function without arguments that returns one.
-        trainable: whether it is added to the collection of what an optimizer changes.
-        collections: the names of the collections that it is added to; None for those of global
-            variables.
-        validate_shape: whether every later value must have the shape of the initial one.
-        caching_device: accepted; there is one device.
-        name: of the variable.
-        variable_def: accepted if None; there are no serialised graphs.
-        dtype: of the value; None for the one that the initial value suggests.
-        expected_shape: accepted.
-        import_scope: accepted.
-        constraint: accepted; there are no optimizers.
-        use_resource: accepted; all variables are alike.
-        synchronization: accepted.
-        aggregation: accepted.
-        shape: what is known of all values' shapes; None for the shape of the initial value.
-
-    Raises:
-        ValueError: there is no initial value, or `validate_shape` is set and its shape not known.
+    `caching_device`, `variable_def`, `expected_shape`, `import_scope`, `constraint`,
+    `use_resource`, `synchronization` and `aggregation` have no effect: all variables are alike.
     """
 
     def __init__(
@@ -228,11 +188,7 @@ class Variable(Operators[Tensor]):
         return self.shape
 
     def set_shape(self, shape: Any) -> None:
-        """Add to what is known of the shape.
-
-        Raises:
-            ValueError: it contradicts what is known.
-        """
+        """Add to what is known of the shape."""
         self._operation.outputs[0].set_shape(shape)
         self._snapshot.set_shape(shape)
 
@@ -282,11 +238,7 @@ class Variable(Operators[Tensor]):
         return self._operation.outputs[0].eval(session=session)
 
     def load(self, value: Any, session: Any = None) -> None:
-        """Give it a value in `session`, or else in the default session.
-
-        Raises:
-            ValueError: there is no session, or the value has another shape.
-        """
+        """Give it a value in `session`, or else in the default session."""
         self._initializer.run({self._initializer.inputs[0]: value}, session)
 
     # Writing.
@@ -442,16 +394,7 @@ def assign(
 ) -> Tensor:
     """A tensor with a variable's new value; running it sets the variable.
 
-    Args:
-        ref: the variable.
-        value: the new value.
-        validate_shape: whether it must have the variable's shape; None for yes.
-        use_locking: accepted; changes are atomic.
-        name: of the operation.
-
-    Raises:
-        TypeError: the value is not of the variable's dtype.
-        ValueError: the shape differs.
+    `use_locking` has no effect.
     """
     del use_locking
     with name_scope(name, "Assign") as scope:
@@ -467,15 +410,7 @@ def assign_add(
 ) -> Tensor:
     """A tensor with a variable's new value; running it adds `value` to the variable, atomically.
 
-    Args:
-        ref: the variable.
-        value: what to add.
-        use_locking: accepted; changes are atomic.
-        name: of the operation.
-
-    Raises:
-        TypeError: the value is not of the variable's dtype.
-        ValueError: the shape differs.
+    `use_locking` has no effect.
     """
     del use_locking
     return _changed_by(ref, value, "AssignAdd", name, np.add)
@@ -486,15 +421,7 @@ def assign_sub(
 ) -> Tensor:
     """A tensor with a variable's new value; running it subtracts `value`, atomically.
 
-    Args:
-        ref: the variable.
-        value: what to subtract.
-        use_locking: accepted; changes are atomic.
-        name: of the operation.
-
-    Raises:
-        TypeError: the value is not of the variable's dtype.
-        ValueError: the shape differs.
+    `use_locking` has no effect.
     """
     del use_locking
     return _changed_by(ref, value, "AssignSub", name, np.subtract)
@@ -520,15 +447,6 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
     """A tensor with a variable's value before it is increased by one, atomically.
 
     Running it when the value has reached `limit` raises `OutOfRangeError` and changes nothing.
-
-    Args:
-        ref: an int32 or int64 scalar variable.
-        limit: the first value that is not returned.
-        name: of the operation.
-
-    Raises:
-        TypeError: the variable has another dtype.
-        ValueError: it is no scalar.
     """
     variable = variable_op(ref)
     dtype, shape = variable.outputs[0].dtype, variable.outputs[0].shape
@@ -558,12 +476,7 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
 
 
 def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
-    """A bool scalar: whether a variable has a value in the session.
-
-    Args:
-        ref: the variable.
-        name: of the operation.
-    """
+    """A bool scalar: whether a variable has a value in the session."""
     variable = variable_op(ref)
     made = variable.graph.create_op(
         "IsVariableInitialized",
@@ -576,8 +489,6 @@ def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
 
 
 class _Listing(Protocol):
-    """What lists the variables of a collection."""
-
     def __call__(self, scope: str | None = None) -> list[Any]:
         """Those of the default graph; those whose names match `scope`."""
 
@@ -602,3 +513,118 @@ moving_average_variables: _Listing = _listing(
 def all_variables() -> list[Any]:
     """The old name of `global_variables`."""
     return global_variables()
+
+
+def report_uninitialized_variables(
+    var_list: Sequence[Any] | None = None, name: str = "report_uninitialized_variables"
+) -> Tensor:
+    """A vector of strings: the names of the variables that have no value in the session."""
+    variables = [*global_variables(), *local_variables()] if var_list is None else var_list
+    operations = [variable_op(one) for one in variables]
+
+    def kernel(step: Any) -> Any:
+        missing = [one.name.encode() for one in operations if not variable_cell(step, one).is_set]
+        found = np.empty(len(missing), dtype=object)
+        found[:] = missing
+        return found
+
+    outputs = [(dtypes.string, TensorShape([None]))]
+    return op("ReportUninitializedVariables", (), outputs, kernel, name=name).outputs[0]
+
+
+def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operation:
+    """An operation that gives variables their initial values."""
+    with control_dependencies(None):
+        return group(*[one.initializer for one in var_list], name=name)
+
+
+def global_variables_initializer() -> Operation:
+    """An operation that gives all global variables their initial values."""
+    return variables_initializer(global_variables())
+
+
+def local_variables_initializer() -> Operation:
+    """An operation that gives all local variables, such as epoch counters, their initial values."""
+    return variables_initializer(local_variables())
+
+
+def tables_initializer(name: str = "init_all_tables") -> Operation:
+    """An operation that fills all lookup tables."""
+    found = get_collection(GraphKeys.TABLE_INITIALIZERS)
+    return group(*found, name=name) if found else no_op(name)
+
+
+def initialize_variables(var_list: Sequence[Any], name: str = "init") -> Operation:
+    """The old name of `variables_initializer`."""
+    return variables_initializer(var_list, name)
+
+
+def initialize_all_variables() -> Operation:
+    """The old name of `global_variables_initializer`."""
+    return global_variables_initializer()
+
+
+def initialize_local_variables() -> Operation:
+    """The old name of `local_variables_initializer`."""
+    return local_variables_initializer()
+
+
+def initialize_all_tables(name: str = "init_all_tables") -> Operation:
+    """The old name of `tables_initializer`."""
+    return tables_initializer(name)
+
+
+def get_global_step(graph: Graph | None = None) -> Any:
+    """The global step of a graph; None if it has none."""
+    graph = get_default_graph() if graph is None else graph
+    found = graph.get_collection(GraphKeys.GLOBAL_STEP)
+    if len(found) != 1:
+        by_name = [
+            one
+            for one in graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+            if one.name == "global_step:0"
+        ]
+        if not by_name:
+            return None
+        found = by_name
+    assert_global_step(found[0])
+    return found[0]
+
+
+def create_global_step(graph: Graph | None = None) -> Any:
+    """Make the global step of a graph: an int64 variable, 0 at first."""
+    graph = get_default_graph() if graph is None else graph
+    if get_global_step(graph) is not None:
+        raise ValueError('"global_step" already exists.')
+    with graph.as_default(), graph.name_scope(None):
+        return Variable(
+            lambda: constant(np.int64(0), name="zeros"),
+            trainable=False,
+            name=GraphKeys.GLOBAL_STEP,
+            collections=[GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP],
+        )
+
+
+def get_or_create_global_step(graph: Graph | None = None) -> Any:
+    """The global step of a graph, made if it has none."""
+    found = get_global_step(graph)
+    return create_global_step(graph) if found is None else found
+
+
+def global_step(sess: Any, global_step_tensor: Any) -> int:
+    """The number of steps taken in a session."""
+    return int(sess.run(global_step_tensor))
+
+
+def assert_global_step(global_step_tensor: Any) -> None:
+    """Raise TypeError unless it is an integer scalar, a variable or a tensor."""
+    if not hasattr(global_step_tensor, "dtype") or not hasattr(global_step_tensor, "shape"):
+        raise TypeError(
+            f'Existing "global_step" must be a Variable or Tensor: {global_step_tensor}.'
+        )
+    if global_step_tensor.dtype not in (dtypes.int32, dtypes.int64):
+        raise TypeError(
+            f'Existing "global_step" does not have integer type: {global_step_tensor.dtype}'
+        )
+    if global_step_tensor.shape.ndims not in (None, 0):
+        raise TypeError(f'Existing "global_step" is not scalar: {global_step_tensor.shape}')

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.ops.escaping import c_escaped
+from aioqueue.compat.v1.ops.effects import c_escaped
 from aioqueue.compat.v1.parsing.columns import Column, DenseColumn, PaddedColumn
 from aioqueue.compat.v1.parsing.values import Array, Values, as_array, invalid
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.building import shape_text
-from aioqueue.compat.v1.ops.escaping import c_escaped
+from aioqueue.compat.v1.ops.effects import c_escaped
 from aioqueue.compat.v1.parsing.columns import Column, DenseColumn, SparseColumn, filler
 from aioqueue.compat.v1.parsing.values import TYPES, Array, Values, as_array, invalid
 from aioqueue.compat.v1.protos.examples import KINDS, example_classes, feature_values

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import aioqueue
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.ops.file_errors import file_errors
+from aioqueue.compat.v1.ops.files import file_errors
 
 __all__ = (
     "COMPRESSIONS",

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.ops.filesystems import failing_as, filesystem
+from aioqueue.compat.v1.ops.files import file_errors, filesystem
 from aioqueue.compat.v1.protos.summaries import summary_classes
 from aioqueue.compat.v1.readers.deflating import OPTIONS, Deflating, checked_options
 from aioqueue.compat.v1.readers.formats import tf_record_file
@@ -123,7 +123,7 @@ class TFRecordWriter:
         tuning = checked_options(compression, given)
         system, place = filesystem(path)
         self._closing = ExitStack()
-        with failing_as(path), self._closing as closing:
+        with file_errors(path), self._closing as closing:
             stream = closing.enter_context(system.open(place, "wb"))
             if compression:
                 stream = Deflating(stream, tuning)

@@ -11,7 +11,7 @@ import numpy as np
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.global_step import get_global_step
+from aioqueue.compat.v1.ops.variables import get_global_step
 
 __all__ = (
     "FeedFnHook",

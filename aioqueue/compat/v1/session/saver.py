@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from aioqueue.compat.v1.errors import InvalidArgumentError, NotFoundError
-from aioqueue.compat.v1.ops.global_step import global_step as step_in
 from aioqueue.compat.v1.ops.variables import Variable, global_variables
+from aioqueue.compat.v1.ops.variables import global_step as step_in
 from aioqueue.compat.v1.session.checkpoints import (
     checkpoint_exists,
     read_checkpoint,

@@ -8,13 +8,13 @@ from typing import Any
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.control import group
-from aioqueue.compat.v1.ops.initializing import (
+from aioqueue.compat.v1.ops.variables import (
+    global_variables,
     global_variables_initializer,
     local_variables_initializer,
     report_uninitialized_variables,
     tables_initializer,
 )
-from aioqueue.compat.v1.ops.variables import global_variables
 from aioqueue.compat.v1.session.checkpoints import get_checkpoint_state
 from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.session import Session

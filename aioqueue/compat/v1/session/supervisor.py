@@ -15,12 +15,12 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.graph import Graph
 from aioqueue.compat.v1.core.scopes import GraphKeys
-from aioqueue.compat.v1.ops.global_step import global_step as step_in
-from aioqueue.compat.v1.ops.initializing import (
+from aioqueue.compat.v1.ops.variables import global_step as step_in
+from aioqueue.compat.v1.ops.variables import (
+    global_variables,
     global_variables_initializer,
     report_uninitialized_variables,
 )
-from aioqueue.compat.v1.ops.variables import global_variables
 from aioqueue.compat.v1.session.checkpoints import get_checkpoint_state
 from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.scaffold import Scaffold, collected, local_initializer

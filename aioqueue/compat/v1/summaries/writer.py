@@ -12,8 +12,7 @@ from typing import Any, Self
 from aioqueue.base import extras
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.errors import AlreadyExistsError, FailedPreconditionError
-from aioqueue.compat.v1.ops.files import make_directories
-from aioqueue.compat.v1.ops.filesystems import filesystem, is_local
+from aioqueue.compat.v1.ops.files import filesystem, is_local, make_directories
 from aioqueue.compat.v1.summaries.backend import backend
 
 __all__ = ("FileWriter", "FileWriterCache", "SummaryWriter")

@@ -13,7 +13,7 @@ from aioqueue.compat.v1.contrib.slim import (
     queues,
     tfexample_decoder,
 )
-from aioqueue.compat.v1.ops.global_step import (
+from aioqueue.compat.v1.ops.variables import (
     create_global_step,
     get_global_step,
     get_or_create_global_step,

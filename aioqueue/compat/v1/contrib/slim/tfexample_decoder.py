@@ -8,12 +8,12 @@ from typing import Any
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.contrib.slim.data_decoder import DataDecoder
 from aioqueue.compat.v1.core import dtypes
-from aioqueue.compat.v1.ops import arrays, branches, mapping, math
+from aioqueue.compat.v1.ops import arrays, control, math
 from aioqueue.compat.v1.ops import sparse as sparse_ops
 from aioqueue.compat.v1.ops.casting import cast
-from aioqueue.compat.v1.ops.decoding import decode_raw
-from aioqueue.compat.v1.ops.images import files
-from aioqueue.compat.v1.ops.sparse_changes import sparse_reshape
+from aioqueue.compat.v1.ops.images import codecs
+from aioqueue.compat.v1.ops.sparse import sparse_reshape
+from aioqueue.compat.v1.ops.text import decode_raw
 from aioqueue.compat.v1.parsing.parsing import FixedLenFeature, parse_single_example
 
 __all__ = (
@@ -233,21 +233,21 @@ class Image(ItemHandler):
         """The picture, or pictures."""
         contents, kind = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
         if self._repeated:
-            return mapping.map_fn(lambda one: self._decoded(one, kind), contents, self._dtype)
+            return control.map_fn(lambda one: self._decoded(one, kind), contents, self._dtype)
         return self._decoded(contents, kind)
 
     def _decoded(self, contents: Any, kind: Any) -> Any:
         def from_file() -> Any:
             if self._dtype == dtypes.uint16:
-                return files.decode_png(contents, self._channels, dtypes.uint16)
-            pixels = files.decode_image(contents, self._channels, expand_animations=False)
+                return codecs.decode_png(contents, self._channels, dtypes.uint16)
+            pixels = codecs.decode_image(contents, self._channels, expand_animations=False)
             return cast(pixels, self._dtype)
 
         def from_pixels() -> Any:
             return decode_raw(contents, self._dtype)
 
         is_raw = math.logical_or(math.equal(kind, "raw"), math.equal(kind, "RAW"))
-        picture = branches.cond(is_raw, from_pixels, from_file)
+        picture = control.cond(is_raw, from_pixels, from_file)
         picture.set_shape(None)
         if self._shape is not None:
             return arrays.reshape(picture, self._shape)

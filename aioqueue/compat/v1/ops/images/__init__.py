@@ -1,9 +1,4 @@
-"""Pictures: decoding, turning, cropping, resizing, colours and boxes, as ``tf.image`` has them.
+"""Pictures, as ``tf.image`` has them: files, geometry, colours and boxes.
 
-What is integer is TensorFlow's to the last bit; floats are its own up to rounding. `resampling` and
-`colours` are plain functions of arrays, `jpeg` of files; the others make ops of them.
+What is integer is TensorFlow's to the last bit; floats are its own up to rounding.
 """
-
-from __future__ import annotations
-
-__all__ = ()

@@ -1,11 +1,13 @@
-"""Boxes in pictures: cut out and resized, drawn, and the best of many that overlap.
+"""Boxes in pictures: drawn, and a random part of a picture that shows enough of them.
 
 A box is ``[top, left, bottom, right]``, in parts of the picture's height and width.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +15,10 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import REALS, OpBuilder, Pure, array, invalid, unless_given
-from aioqueue.compat.v1.ops.images.resampling import lerp
+from aioqueue.compat.v1.ops.building import REALS, OpBuilder, Pure, invalid, unless_given
+from aioqueue.compat.v1.ops.images.geometry import lerp
+from aioqueue.compat.v1.ops.random import Generator, RandomKernel, Words, unit_floats
 from aioqueue.compat.v1.ops.static import shape_value
-
-__all__ = ("crop_and_resize", "draw_bounding_boxes", "non_max_suppression")
 
 
 def crop_and_resize(
@@ -30,25 +31,7 @@ def crop_and_resize(
     name: str | None = None,
     box_indices: Any = None,
 ) -> Tensor:
-    """Parts of pictures, all resized to one size.
-
-    Args:
-        image: ``[batch, height, width, channels]``.
-        boxes: ``[boxes, 4]``, float32; may reach beyond the picture, and may be reversed.
-        box_ind: which picture each box is of, int32.
-        crop_size: height and width of the result, int32.
-        method: ``"bilinear"`` or ``"nearest"``.
-        extrapolation_value: what is outside the picture.
-        name: name of the op.
-        box_indices: another name of `box_ind`.
-
-    Returns:
-        ``[boxes, crop_height, crop_width, channels]``, float32.
-
-    Raises:
-        ValueError: the shapes do not fit, or there is no such method.
-        OutOfRangeError: when it runs: there is no such picture.
-    """
+    """Parts of pictures, all resized to one size."""
     chosen = unless_given(box_indices, box_ind, "box_indices", "box_ind")
     if method not in ("bilinear", "nearest"):
         raise ValueError(f"method: got {method!r}; expected 'bilinear' or 'nearest'")
@@ -143,16 +126,8 @@ def _between(
 
 _PALETTE: Final = np.array(
     [
-        [1, 1, 0, 1],
-        [0, 0, 1, 1],
-        [1, 0, 0, 1],
-        [0, 1, 0, 1],
-        [0.5, 0, 0.5, 1],
-        [0.5, 0.5, 0, 1],
-        [0.5, 0, 0, 1],
-        [0, 0, 0.5, 1],
-        [0, 1, 1, 1],
-        [1, 0, 1, 1],
+        *([1, 1, 0, 1], [0, 0, 1, 1], [1, 0, 0, 1], [0, 1, 0, 1], [0.5, 0, 0.5, 1]),
+        *([0.5, 0.5, 0, 1], [0.5, 0, 0, 1], [0, 0, 0.5, 1], [0, 1, 1, 1], [1, 0, 1, 1]),
     ],
     np.float32,
 )
@@ -162,18 +137,7 @@ _PALETTE: Final = np.array(
 def draw_bounding_boxes(
     images: Any, boxes: Any, name: str | None = None, colors: Any = None
 ) -> Tensor:
-    """Pictures with the outlines of boxes on them, a pixel wide.
-
-    Args:
-        images: ``[batch, height, width, channels]``, float32 or float16; 1, 3 or 4 channels.
-        boxes: ``[batch, boxes, 4]``, float32. Those that are reversed, or outside, are left out.
-        name: name of the op.
-        colors: ``[colours, channels]``, float32; taken in turn. Ten that differ if left out.
-
-    Raises:
-        ValueError: a tensor does not have those dimensions.
-        InvalidArgumentError: when it runs: the numbers of pictures or channels do not fit.
-    """
+    """Pictures with the outlines of boxes on them, a pixel wide."""
 
     def drawn(pixels: Any, boxes: Any, colours: Any = None) -> Any:
         _check_drawing(pixels, boxes, colours)
@@ -232,75 +196,205 @@ def _outline(canvas: NDArray[Any], box: Any, colour: NDArray[Any]) -> None:
             canvas[rows, column] = colour
 
 
-def non_max_suppression(
-    boxes: Any,
-    scores: Any,
-    max_output_size: Any,
-    iou_threshold: Any = 0.5,
-    score_threshold: Any = float("-inf"),
+_SIZES: Final = frozenset(("uint8", "int8", "int16", "int32", "int64"))
+_f: Final = np.float32
+Box = tuple[int, int, int, int]
+"""Top, left, bottom and right, in pixels; the last two are just outside."""
+
+
+class SampleDistortedBoundingBoxV2(NamedTuple):
+    begin: Tensor
+    size: Tensor
+    bboxes: Tensor
+
+
+def sample_distorted_bounding_box(
+    image_size: Any,
+    bounding_boxes: Any,
+    seed: int | None = None,
+    seed2: int | None = None,
+    min_object_covered: Any = 0.1,
+    aspect_ratio_range: Sequence[float] | None = None,
+    area_range: Sequence[float] | None = None,
+    max_attempts: int | None = None,
+    use_image_if_no_bounding_boxes: bool | None = None,
     name: str | None = None,
-) -> Tensor:
-    """The boxes with the best scores that do not overlap much.
+) -> SampleDistortedBoundingBoxV2:
+    """A random part of a picture, given by what `tf.slice` takes.
 
-    Args:
-        boxes: ``[boxes, 4]``: two opposite corners each.
-        scores: ``[boxes]``.
-        max_output_size: how many to choose at most, int32.
-        iou_threshold: a box is left out if it shares more than this with a better one: the area of
-            both over the area of either.
-        score_threshold: scores must be above it.
-        name: name of the op.
-
-    Returns:
-        Indices of boxes, int32, the best one first.
-
-    Raises:
-        ValueError: the shapes do not fit.
-        InvalidArgumentError: when it runs: `iou_threshold` is not between 0 and 1.
+    The seeds are the generator's own: without them the parts differ from session to session,
+    whatever `set_random_seed` has been given.
     """
+    limits = _Limits(
+        _positive_range("aspect_ratio_range", aspect_ratio_range, (0.75, 1.33)),
+        _positive_range("area_range", area_range, (0.05, 1.0)),
+        100 if max_attempts is None else max_attempts,
+        bool(use_image_if_no_bounding_boxes),
+    )
+    if max(limits.area) > 1:
+        raise ValueError(f"area_range: got {area_range!r}; expected numbers of at most 1")
+    if limits.attempts <= 0:
+        raise ValueError(f"max_attempts: got {max_attempts!r}; expected a positive number")
 
-    def chosen(boxes: Any, scores: Any, most: Any, overlap: Any, least: Any) -> Any:
-        if not 0 <= overlap <= 1:
-            raise invalid("iou_threshold must be in [0, 1]")
-        if len(boxes) != len(scores):
-            raise invalid("scores has incompatible shape")
-        good = np.flatnonzero(scores > least)
-        order = good[np.argsort(-scores[good], kind="stable")]
-        return _not_overlapping(_sorted_corners(boxes), order, int(most), overlap)
-
-    with OpBuilder("NonMaxSuppressionV3", name, "non_max_suppression") as op:
-        floats = frozenset(("float16", "float32"))
-        lead = op.tensor(boxes, "boxes", None, floats)
-        corners = op.rank(lead, 2)
-        op.rank(op.tensor(scores, "scores", lead.dtype, like="boxes"), 1)
-        if corners is not None and corners[1] not in (4, None):
-            raise op.refuse(f"Dimension must be 4 but is {corners[1]}")
-        op.rank(op.tensor(max_output_size, "max_output_size", dtypes.int32), 0)
-        op.rank(op.tensor(iou_threshold, "iou_threshold", None, floats), 0)
-        op.rank(op.tensor(score_threshold, "score_threshold", None, floats), 0)
-        return op.output(dtypes.int32, (None,), Pure(chosen))
-
-
-def _sorted_corners(boxes: NDArray[Any]) -> NDArray[np.float32]:
-    """Boxes as top, left, bottom and right, whichever corners were given."""
-    first, second = array(boxes)[:, :2], array(boxes)[:, 2:]
-    corners = np.concatenate((np.minimum(first, second), np.maximum(first, second)), 1)
-    return corners.astype(np.float32)
-
-
-def _not_overlapping(
-    boxes: NDArray[np.float32], order: NDArray[np.intp], most: int, threshold: Any
-) -> NDArray[np.int32]:
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    chosen: list[int] = []
-    while len(order) and len(chosen) < most:
-        best, order = order[0], order[1:]
-        chosen.append(int(best))
-        sides = np.minimum(boxes[order, 2:], boxes[best, 2:]) - np.maximum(
-            boxes[order, :2], boxes[best, :2]
+    def sampled(generator: Generator, size: Any, boxes: Any, covered: Any) -> Any:
+        height, width = (int(one) for one in size[:2])
+        wanted = _in_pixels(boxes, height, width) or limits.whole(height, width)
+        numbers = _Numbers(generator.reserve(limits.attempts))
+        box = limits.sample(numbers, height, width, wanted, _f(covered))
+        top, left, bottom, right = box
+        kind = size.dtype.type
+        edges = np.array(box, _f) / np.array([height, width, height, width], _f)
+        return (
+            np.array([top, left, 0], kind),
+            np.array([bottom - top, right - left, -1], kind),
+            edges.reshape(1, 1, 4),
         )
-        shared = np.maximum(sides, 0).prod(1)
-        either = areas[order] + areas[best] - shared
-        is_box = (areas[order] > 0) & (areas[best] > 0)
-        order = order[~(np.where(is_box, shared / either, 0) > threshold)]
-    return np.array(chosen, np.int32)
+
+    seeds = (seed or None, seed2 or None)
+    given = (None, None) if seeds == (None, None) else (seed or 0, seed2 or 0)
+    with OpBuilder("SampleDistortedBoundingBoxV2", name, "sample_distorted_bounding_box") as op:
+        size = op.tensor(image_size, "image_size", None, _SIZES)
+        op.rank(size, 1)
+        coordinates = op.rank(op.tensor(bounding_boxes, "bounding_boxes", dtypes.float32), 3)
+        if coordinates is not None and coordinates[2] not in (4, None):
+            raise op.refuse(f"Dimension must be 4 but is {coordinates[2]}")
+        op.rank(op.tensor(min_object_covered, "min_object_covered", dtypes.float32), 0)
+        return SampleDistortedBoundingBoxV2(
+            *op.outputs(
+                [(size.dtype, (3,)), (size.dtype, (3,)), (dtypes.float32, (1, 1, 4))],
+                RandomKernel(given, sampled),
+            )
+        )
+
+
+def _positive_range(
+    argument: str, given: Sequence[float] | None, default: tuple[float, float]
+) -> tuple[np.float32, np.float32]:
+    if given is None:
+        given = default
+    if len(given) != 2 or min(given) <= 0:
+        raise ValueError(f"{argument}: got {given!r}; expected two positive numbers")
+    return _f(given[0]), _f(given[1])
+
+
+def _in_pixels(boxes: NDArray[np.float32], height: int, width: int) -> list[Box]:
+    flat = boxes.reshape(-1, 4)
+    for one in flat.ravel():
+        if not 0 <= one <= 1:
+            raise invalid(f"All bounding box coordinates must be in [0.0, 1.0]: {one:g}")
+    sizes = np.array([height, width, height, width], _f)
+    return [(a, b, c, d) for a, b, c, d in (flat * sizes).astype(np.int64).tolist()]
+
+
+class _Numbers:
+    """Words of a generator one by one, as numbers."""
+
+    __slots__ = ("_count", "_taken", "_words")
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._taken: list[int] = []
+        self._count = 0
+
+    def _word(self) -> int:
+        if self._count == len(self._taken):
+            first = len(self._taken) // 4
+            self._taken += self._words.blocks(first, 8).tolist()
+        self._count += 1
+        return self._taken[self._count - 1]
+
+    def part(self) -> np.float32:
+        """A number from 0 up to 1."""
+        return _f(unit_floats(np.array([self._word()], np.uint32))[0])
+
+    def below(self, limit: int) -> int:
+        """A whole number from 0 up to a limit, without it."""
+        if limit & (limit - 1) == 0:
+            return self._word() & (limit - 1)
+        # Words of the last, incomplete round are drawn again, so that all are equally likely.
+        rest = (2**32 - 1) % limit + 1
+        while (word := self._word()) < rest:
+            pass
+        return word % limit
+
+
+@dataclass(frozen=True)
+class _Limits:
+    aspect: tuple[np.float32, np.float32]
+    area: tuple[np.float32, np.float32]
+    attempts: int
+    may_lack_boxes: bool
+
+    def whole(self, height: int, width: int) -> list[Box]:
+        """The boxes to show if none was given."""
+        if not self.may_lack_boxes:
+            raise invalid(
+                "No bounding boxes provided as input. One must enable"
+                " use_image_if_no_bounding_boxes if you wish to not provide any bounding boxes."
+            )
+        return [(0, 0, height, width)]
+
+    def sample(
+        self, numbers: _Numbers, height: int, width: int, boxes: list[Box], covered: np.float32
+    ) -> Box:
+        """The first part that shows enough; the whole picture if none does."""
+        for _ in range(self.attempts):
+            aspect = numbers.part() * (self.aspect[1] - self.aspect[0]) + self.aspect[0]
+            box = self._part(numbers, height, width, aspect)
+            if box is not None and _shows(box, boxes, covered):
+                return box
+        return (0, 0, height, width)
+
+    def _part(self, numbers: _Numbers, height: int, width: int, aspect: np.float32) -> Box | None:
+        """A part with a given aspect ratio; None if its size would be beyond the limits."""
+        least, most = self.area
+        if height <= 0 or width <= 0 or least > most:
+            return None
+        smallest, largest = (limit * _f(width) * _f(height) for limit in (least, most))
+        rows = _whole(np.sqrt(smallest / aspect))
+        highest = _whole(np.sqrt(largest / aspect))
+        if _whole(_f(highest) * aspect) > width:
+            highest = int((width + 0.5 - float(_f(0.0000001))) / float(aspect))
+        highest = min(highest, height)
+        rows = min(rows, highest)
+        if rows < highest:
+            rows += numbers.below(highest - rows + 1)
+        columns = _whole(_f(rows) * aspect)
+        if columns * rows < smallest:
+            rows += 1
+            columns = _whole(_f(rows) * aspect)
+        if columns * rows > largest:
+            rows -= 1
+            columns = _whole(_f(rows) * aspect)
+        if not smallest <= columns * rows <= largest:
+            return None
+        if not (0 < columns <= width and 0 < rows <= height):
+            return None
+        top = numbers.below(height - rows) if rows < height else 0
+        left = numbers.below(width - columns) if columns < width else 0
+        return (top, left, top + rows, left + columns)
+
+
+def _whole(number: Any) -> int:
+    return int(np.rint(number))
+
+
+def _shows(part: Box, boxes: list[Box], covered: np.float32) -> bool:
+    """Whether a part shows enough of one of the boxes."""
+    if _area(part) < 1:
+        return False
+    for box in boxes:
+        area = _area(box)
+        if area >= 1 and _f(_shared(part, box)) / _f(area) >= covered:
+            return True
+    return False
+
+
+def _area(box: Box) -> int:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _shared(one: Box, other: Box) -> int:
+    high = min(one[2], other[2]) - max(one[0], other[0])
+    wide = min(one[3], other[3]) - max(one[1], other[1])
+    return high * wide if high >= 0 and wide >= 0 else 0

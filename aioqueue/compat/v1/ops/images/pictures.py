@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, dtype_hint, invalid
+from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, array, dtype_hint, invalid
 from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
@@ -34,11 +34,7 @@ __all__ = (
 
 
 def at_least_3d(image: Tensor) -> Dims:
-    """The static shape of a tensor of three dimensions or more, none of the last three empty.
-
-    Raises:
-        ValueError: it has fewer, or is empty.
-    """
+    """The static shape of a tensor of three dimensions or more, none of the last three empty."""
     shape = image.shape.as_tuple()
     if shape is None:
         return None
@@ -50,11 +46,7 @@ def at_least_3d(image: Tensor) -> Dims:
 
 
 def one_or_many(image: Tensor) -> Dims:
-    """The static shape of a picture, or of a batch of them.
-
-    Raises:
-        ValueError: it has another number of dimensions, or is empty.
-    """
+    """The static shape of a picture, or of a batch of them."""
     shape = image.shape.as_tuple()
     if shape is not None and len(shape) > 4:
         raise ValueError(f"'image' (shape {image.shape}) must have either 3 or 4 dimensions.")
@@ -62,11 +54,7 @@ def one_or_many(image: Tensor) -> Dims:
 
 
 def one_as_batch(image: Tensor) -> Dims:
-    """The static shape, where TensorFlow makes a batch of a single picture before it looks.
-
-    Raises:
-        ValueError: it has neither three nor four dimensions, or is empty.
-    """
+    """The static shape, where TensorFlow makes a batch of a single picture before it checks."""
     shape = image.shape.as_tuple()
     if shape is None:
         return None
@@ -78,12 +66,9 @@ def one_as_batch(image: Tensor) -> Dims:
     return shape
 
 
-def check_3d(pixels: NDArray[Any]) -> None:
-    """Check what `at_least_3d` could not, now that the picture is there.
-
-    Raises:
-        InvalidArgumentError: it has fewer dimensions, or is empty.
-    """
+def check_3d(value: Any) -> NDArray[Any]:
+    """The picture, after a check of what `at_least_3d` could not check before it was there."""
+    pixels = array(value)
     check_rules(
         (
             (pixels.ndim >= 3, "'image' must be at least three-dimensional."),
@@ -91,6 +76,7 @@ def check_3d(pixels: NDArray[Any]) -> None:
         ),
         fixed=False,
     )
+    return pixels
 
 
 def frame(shape: Dims) -> tuple[int | None, int | None, int | None]:
@@ -106,40 +92,23 @@ Rule = tuple[bool | None, str]
 
 
 def rule(test: Callable[..., bool], message: str, *numbers: int | None) -> Rule:
-    """A rule about numbers; some of them may not be known yet."""
     known = [one for one in numbers if one is not None]
     return (test(*known) if len(known) == len(numbers) else None, message)
 
 
 def positive_sizes(height: int | None, width: int | None) -> Iterator[Rule]:
-    """What must hold of the size that a picture shall have."""
     yield rule(lambda one: one > 0, "target_width must be > 0.", width)
     yield rule(lambda one: one > 0, "target_height must be > 0.", height)
 
 
 def check_rules(rules: Iterable[Rule], *, fixed: bool) -> None:
-    """Fail by the first rule that is broken.
-
-    Args:
-        rules: in TensorFlow's order.
-        fixed: whether the graph is being built.
-
-    Raises:
-        ValueError: one is broken, while the graph is built.
-        InvalidArgumentError: one is broken when it runs, as an assertion in the graph fails.
-    """
     for holds, message in rules:
         if holds is False:
             raise ValueError(message) if fixed else invalid(f"assertion failed: [{message}]")
 
 
 class Size:
-    """An argument that is a number or a tensor of one: an offset or a size in pixels.
-
-    Attributes:
-        known: its value, if that is known while the graph is built.
-        fixed: the same, if it was not given as a tensor: it is checked at once then.
-    """
+    """An argument that is a number or a tensor of one: an offset or a size in pixels."""
 
     __slots__ = ("fixed", "known")
 

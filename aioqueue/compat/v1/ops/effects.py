@@ -1,24 +1,42 @@
-"""What shows values: `Assert`, which fails with them, and `Print` and `print`."""
+"""Operations with effects: `Assert`, which fails with values, `Print`, `print` and `py_func`."""
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes, nest
-from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor, plain_value
 from aioqueue.compat.v1.core.default_graph import op
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.errors import InvalidArgumentError
-from aioqueue.compat.v1.ops.escaping import c_escaped
+from aioqueue.compat.v1.core.shapes import unknown_shape
+from aioqueue.compat.v1.ops.building import call_python, invalid
 
-__all__ = ("Assert", "Print", "print", "summarize_value")
+_ESCAPES: Final = {
+    ord(one): f"\\{letter}" for one, letter in zip("\n\r\t\"'\\", "nrt\"'\\", strict=True)
+}
+
+
+def c_name(dtype: DType) -> str:
+    """A dtype as TensorFlow's messages call it."""
+    return {"float16": "half", "float32": "float", "float64": "double"}.get(dtype.name, dtype.name)
+
+
+def c_escaped(text: bytes) -> str:
+    """Bytes as C spells them, which is how TensorFlow shows strings: others by octal numbers."""
+    return "".join(_ESCAPES.get(one) or _spelled(one) for one in text)
+
+
+def _spelled(byte: int) -> str:
+    return chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
+
 
 _FEW = 3
 
@@ -60,15 +78,6 @@ def Assert(  # noqa: N802  # TensorFlow's name
     """An operation that fails with `data` unless `condition` is true.
 
     Like every operation it runs only if something depends on it.
-
-    Args:
-        condition: a bool scalar, or an array whose elements must all be true.
-        data: tensors and values to show.
-        summarize: how many elements of each are shown; None for 3.
-        name: of the scope.
-
-    Raises:
-        TypeError: the condition is no bool.
     """
     most = _FEW if summarize is None else summarize
     with name_scope(name, "Assert", [condition]):
@@ -79,7 +88,7 @@ def Assert(  # noqa: N802  # TensorFlow's name
         def kernel(step: Any, holds: Any, *found: Any) -> None:
             if not np.all(holds):
                 texts = " ".join(summarize_value(one, most) for one in found)
-                raise InvalidArgumentError(None, None, f"assertion failed: {texts}")
+                raise invalid(f"assertion failed: {texts}")
 
         with name_scope("Assert") as scope:
             tested = convert_to_tensor(condition, dtypes.bool, name="condition")
@@ -95,16 +104,7 @@ def Print(  # noqa: N802  # TensorFlow's name
     summarize: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """A tensor with the value of `input_`; whenever it is computed `data` is written to stderr.
-
-    Args:
-        input_: the tensor.
-        data: tensors and values to show.
-        message: what is written before them.
-        first_n: how often at most in one session; None for always.
-        summarize: how many elements of each are shown; None for 3.
-        name: of the operation.
-    """
+    """A tensor with the value of `input_`; whenever it is computed `data` is written to stderr."""
     most = _FEW if summarize is None else summarize
 
     def kernel(step: Any, value: Any, *values: Any) -> Any:
@@ -137,19 +137,6 @@ def print(
     """An operation that writes values.
 
     Like every operation it runs only if something depends on it.
-
-    Args:
-        inputs: tensors, text and other values; lists and dicts of tensors are shown as such.
-        output_stream: an open text file, or ``"file://<path>"``, to which it is appended; None for
-            stderr as it is when the operation runs.
-        summarize: how many elements at the beginning and at the end of each dimension are shown;
-            None for 3, -1 for all.
-        sep: between two of them.
-        end: after the last one.
-        name: of the operation.
-
-    Raises:
-        ValueError: the output is neither a file nor such a string.
     """
     if isinstance(output_stream, str) and not output_stream.startswith("file://"):
         raise ValueError(
@@ -202,3 +189,84 @@ def _formatted(value: Any, most: int) -> str:
         parts = [_formatted(one, most) for one in head]
         parts += ["...", *(_formatted(one, most) for one in tail)]
     return f"[{(' ' if array.ndim == 1 else chr(10) + ' ').join(parts)}]"
+
+
+_tokens = itertools.count()
+
+
+def py_func(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: Any,  # noqa: N803  # TensorFlow's name
+    stateful: bool = True,
+    name: str | None = None,
+) -> Any:
+    """What a Python function makes of the values of some tensors, in each run.
+
+    The function may do anything: train a model of another framework, for instance. What it raises
+    becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`, StopIteration an
+    `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
+    `ResourceExhaustedError`, everything else an `UnknownError`. That includes an `OpError` of a
+    session which the function runs: the end of *its* input is not the end of yours. `stateful` has
+    no effect.
+    """
+    del stateful
+    if not callable(func):
+        raise TypeError(f"func: got {func!r}; expected a function")
+    several = isinstance(Tout, list | tuple)
+    promised = [as_dtype(one) for one in (Tout if several else [Tout])]
+    token = f"pyfunc_{next(_tokens)}"
+
+    def kernel(step: Any, *values: Any) -> Any:
+        made = call_python(func, *[_writable(one) for one in values])
+        results = () if made is None else made if isinstance(made, list | tuple) else (made,)
+        if len(results) != len(promised):
+            raise invalid(
+                f"{token} returns {len(results)} values, but expects to see {len(promised)} values."
+            )
+        checked = tuple(
+            _checked(index, one, dtype, token)
+            for index, (one, dtype) in enumerate(zip(results, promised, strict=True))
+        )
+        return checked if len(checked) != 1 else checked[0]
+
+    with name_scope(name, "PyFunc", inp) as scope:
+        tensors = [convert_to_tensor(one, name=f"input_{i}") for i, one in enumerate(inp)]
+        outputs = [(dtype, unknown_shape()) for dtype in promised]
+        made = op("PyFunc", tensors, outputs, kernel, name=scope, attrs={"token": token})
+    if not promised:
+        return made
+    return made.outputs if several else made.outputs[0]
+
+
+def numpy_function(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: Any,  # noqa: N803  # TensorFlow's name
+    stateful: bool = True,
+    name: str | None = None,
+) -> Any:
+    """The same as `py_func`, under its later name."""
+    return py_func(func, inp, Tout, stateful, name)
+
+
+def _writable(value: Any) -> Any:
+    """An array that the function may change."""
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return value.copy()
+    return value
+
+
+def _checked(index: int, value: Any, dtype: DType, token: str) -> Any:
+    """A result as kernels pass it on; a NumPy value must have the dtype that was promised."""
+    if isinstance(value, np.ndarray | np.generic):
+        found = dtypes.as_dtype(value.dtype)
+        if found is not dtype:
+            raise invalid(
+                f"{index}-th value returned by {token} is {c_name(found)}, but expects"
+                f" {c_name(dtype)}"
+            )
+        if value.dtype.kind != "O" and value.dtype.kind not in "SU":
+            # The function may keep the array and change it later.
+            return plain_value(np.array(value))
+    return as_value(value, dtype)

@@ -1,7 +1,12 @@
 """Files to pictures and back: `decode_jpeg`, `encode_png` and the like, by libraries, an extra.
 
 All but PNG files that are written are TensorFlow's to the last bit: those have its pixels in other
-bytes.
+bytes. `simplejpeg` decodes JPEG with libjpeg-turbo as TensorFlow does, straight into an array and
+without the interpreter's lock. Where it is not installed Pillow does it, which knows one transform,
+the accurate one, and one way to upsample colours. Pillow encodes JPEG.
+
+Decoders have an argument more than TensorFlow's: `max_pixels` is the most pixels, of all frames,
+that a file may claim to have; ``None`` for any number.
 """
 
 from __future__ import annotations
@@ -9,38 +14,205 @@ from __future__ import annotations
 import importlib
 import io
 import struct
+import zlib
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aioqueue.base import extras
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_bytes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, one_text
-from aioqueue.compat.v1.ops.images import jpeg, png
-from aioqueue.compat.v1.ops.images.libraries import MAX_PIXELS, check_pixels, pillow, too_large
+from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, Pure, array, invalid, one_text
 from aioqueue.compat.v1.ops.static import constant_value
 
-__all__ = (
-    "decode_and_crop_jpeg",
-    "decode_bmp",
-    "decode_gif",
-    "decode_image",
-    "decode_jpeg",
-    "decode_png",
-    "encode_jpeg",
-    "encode_png",
-    "extract_jpeg_shape",
-    "is_jpeg",
-)
+MAX_PIXELS: Final = 2**27
+"""The largest picture that is decoded by default: a file of some kilobytes may claim any size."""
+
+
+def pillow() -> Any:
+    try:
+        return importlib.import_module("PIL.Image")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"decoding pictures needs Pillow: {extras.command_for('images')}", name="PIL"
+        ) from error
+
+
+@cache
+def simplejpeg() -> Any:
+    """The module ``simplejpeg``; None where it is not installed."""
+    try:
+        return importlib.import_module("simplejpeg")
+    except ModuleNotFoundError:
+        return None
+
+
+def check_pixels(pixels: int, most: int | None) -> None:
+    if most is not None and pixels > most:
+        raise invalid(
+            f"max_pixels: got a picture of {pixels} pixels; expected at most {most} (pass a larger"
+            " max_pixels, or None, if you trust the file)"
+        )
+
+
+_COLOUR_TYPES: Final = {1: 0, 2: 4, 3: 2, 4: 6}
+
+
+def _png_file(pixels: NDArray[Any], compression: int) -> bytes:
+    """A file of pixels (W3C, "Portable Network Graphics", third edition)."""
+    height, width, channels = pixels.shape
+    stored = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">")).view(np.uint8)
+    rows = stored.reshape(height, -1)
+    filtered = np.empty((height, rows.shape[1] + 1), np.uint8)
+    filtered[:, 0] = 2  # the filter that keeps the difference to the row above
+    filtered[0, 1:] = rows[0]
+    np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
+    head = struct.pack(
+        ">IIBBBBB", width, height, 8 * pixels.dtype.itemsize, _COLOUR_TYPES[channels], 0, 0, 0
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        _chunk(kind, data)
+        for kind, data in (
+            (b"IHDR", head),
+            (b"IDAT", zlib.compress(filtered.tobytes(), compression)),
+            (b"IEND", b""),
+        )
+    )
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+SIGNATURE: Final = b"\xff\xd8\xff"
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Markers of segments that have the picture's size."""
+
+_WITHOUT_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))
+_ADOBE: Final = 0xEE
+_XMP: Final = b"http://ns.adobe.com/xap/1.0/\0"
+_CMYK: Final = 4
+
+
+class Header(NamedTuple):
+    """What the beginning of a JPEG file says; Adobe's programs invert four channels."""
+
+    height: int
+    width: int
+    channels: int
+    from_adobe: bool
+
+
+def header_of(contents: bytes) -> Header:
+    place, from_adobe = 2, False
+    while contents.startswith(b"\xff\xd8") and place + 4 <= len(contents):
+        if contents[place] != 0xFF:
+            place += 1
+            continue
+        marker = contents[place + 1]
+        if marker == 0xFF or marker in _WITHOUT_LENGTH:
+            place += 1 if marker == 0xFF else 2
+            continue
+        segment = contents[place + 4 : place + 10]
+        if marker in _FRAMES and len(segment) == 6:
+            height, width = int.from_bytes(segment[1:3]), int.from_bytes(segment[3:5])
+            return Header(height, width, segment[5], from_adobe)
+        from_adobe |= marker == _ADOBE and segment.startswith(b"Adobe")
+        place += 2 + int.from_bytes(contents[place + 2 : place + 4])
+    raise _refusal(contents, "it has no header")
+
+
+def _refusal(contents: bytes, why: Any) -> Exception:
+    return invalid(f"Invalid JPEG data or crop window, data size {len(contents)}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    channels: int = 0
+    ratio: int = 1
+    fancy_upscaling: bool = True
+    fast: bool = True
+    recover: bool = False
+    max_pixels: int | None = None
+
+    def __call__(self, contents: bytes) -> NDArray[np.uint8]:
+        header = header_of(contents)
+        check_pixels(header.height * header.width, self.max_pixels)
+        channels = self.channels or min(header.channels, 3)
+        if channels == 1 and header.channels == _CMYK:
+            raise _refusal(contents, "four channels do not make a grey picture")
+        if self._is_cut_off(contents):
+            raise _refusal(contents, "it is truncated")
+        if simplejpeg() is None:
+            return self._by_pillow(contents, header, channels)
+        if header.channels == _CMYK:
+            return _rgb_of(self._by_turbo(contents, header, "CMYK"), header.from_adobe)
+        return self._by_turbo(contents, header, "GRAY" if channels == 1 else "RGB")
+
+    def _is_cut_off(self, contents: bytes) -> bool:
+        """Whether the end is missing, and must be there.
+
+        Neither marker occurs within a scan, so the end is behind the last scan's beginning.
+        """
+        return not self.recover and contents.rfind(b"\xff\xd9") < contents.rfind(b"\xff\xda")
+
+    def _by_turbo(self, contents: bytes, header: Header, space: str) -> NDArray[np.uint8]:
+        height, width = self._size(header)
+        try:
+            pixels: NDArray[np.uint8] = simplejpeg().decode_jpeg(
+                contents,
+                space,
+                fastdct=self.fast,
+                fastupsample=not self.fancy_upscaling,
+                min_height=height if self.ratio > 1 else 0,
+                min_width=width if self.ratio > 1 else 0,
+                min_factor=self.ratio,
+                strict=False,  # what libjpeg only warns of is no error in TensorFlow either
+            )
+        except ValueError as error:
+            raise _refusal(contents, error) from error
+        return pixels
+
+    def _by_pillow(self, contents: bytes, header: Header, channels: int) -> NDArray[np.uint8]:
+        try:
+            picture = pillow().open(io.BytesIO(contents))
+            mode = "L" if channels == 1 else "RGB"
+            if self.ratio > 1 or (mode == "L" and picture.mode == "RGB"):
+                least = (max(one // self.ratio, 1) for one in picture.size)
+                picture.draft(mode, tuple(least))
+            height, width = self._size(header)
+            if picture.size != (width, height):  # Pillow minds small sizes more than libjpeg
+                done = max(-(-header.width // picture.width), -(-header.height // picture.height))
+                picture = picture.reduce(self.ratio // done)
+            made = np.array(picture if picture.mode == mode else picture.convert(mode))
+        except (OSError, SyntaxError, pillow().DecompressionBombError) as error:
+            raise _refusal(contents, error) from error
+        return made if made.ndim == 3 else made[..., None]
+
+    def _size(self, header: Header) -> tuple[int, int]:
+        return -(-header.height // self.ratio), -(-header.width // self.ratio)
+
+
+def _rgb_of(pixels: NDArray[np.uint8], inverted: bool) -> NDArray[np.uint8]:
+    """Red, green and blue of cyan, magenta, yellow and black, as TensorFlow mixes them."""
+    wide = pixels.astype(np.int32)
+    if not inverted:
+        wide = 255 - wide
+    return (wide[..., 3:] * wide[..., :3] // 255).astype(np.uint8)
+
 
 _MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _TRANSFORMS: Final = {"": True, "INTEGER_FAST": True, "INTEGER_ACCURATE": False}
-"""Names of the inverse transforms, and whether each is the fast one, which is the default."""
+"""Whether each of the inverse transforms is the fast one."""
+
 _NOT_ONE: Final = "`contents` must be scalar but got shape"
+_UNITS: Final = {"in": b"\1", "cm": b"\2"}
 _FORMATS: Final = {"": 0, "default": 0, "grayscale": 1, "rgb": 3}
 """Names of formats to encode, and how many channels each has; 0 for what the picture has."""
 
@@ -61,26 +233,8 @@ def decode_jpeg(
 
     The same bits as TensorFlow's while `simplejpeg` is installed, except for what is missing in a
     file that is cut off, and for pictures of less than eight pixels a side that are scaled down.
-    Else Pillow decodes, with the accurate transform.
-
-    Args:
-        contents: the file's contents, one string.
-        channels: 1 for grey, 3 for colours, 0 for what the file has.
-        ratio: 1, 2, 4 or 8: how much smaller to make the picture while it is decoded.
-        fancy_upscaling: whether to interpolate between colours that are kept for several pixels.
-        try_recover_truncated: whether to give what there is of a file that is cut off.
-        acceptable_fraction: accepted, and without effect: a file that is cut off is an error
-            unless `try_recover_truncated`.
-        dct_method: ``"INTEGER_FAST"``, the default, or ``"INTEGER_ACCURATE"``.
-        name: name of the op.
-        max_pixels: the largest picture to decode, which TensorFlow has not; ``None`` for any.
-
-    Returns:
-        uint8 ``[height, width, channels]``.
-
-    Raises:
-        ValueError: `channels`, `ratio` or `dct_method` is not one of these.
-        InvalidArgumentError: when it runs: it is no picture, is too large, or is cut off.
+    Else Pillow decodes, with the accurate transform. `acceptable_fraction` has no effect: a file
+    that is cut off is an error unless `try_recover_truncated`.
     """
     decode = _decoding(
         channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
@@ -106,16 +260,7 @@ def decode_and_crop_jpeg(
     """A part of the picture in a JPEG file.
 
     The first and the last column may differ from TensorFlow's by a few levels where a file keeps
-    colours for several pixels: it does not look beyond the window there.
-
-    Args:
-        contents: as for `decode_jpeg`, and so is what is not listed here.
-        crop_window: int32: the first row and column, and how many of them.
-        ratio: see `decode_jpeg`; the window is of the smaller picture.
-
-    Raises:
-        ValueError: an argument has a value that is not allowed.
-        InvalidArgumentError: when it runs: it is no picture, or the window is not within it.
+    colours for several pixels: it does not read beyond the window there.
     """
     decode = _decoding(
         channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
@@ -154,7 +299,7 @@ def _decoding(
     recover: bool,
     dct_method: str,
     max_pixels: int | None,
-) -> jpeg.Decoding:
+) -> Decoding:
     _check_channels(channels or 0, (0, 1, 3))
     if ratio not in (1, 2, 4, 8):
         raise ValueError(f"ratio: got {ratio!r}; expected 1, 2, 4 or 8")
@@ -164,28 +309,19 @@ def _decoding(
         )
     pillow()
     fast = _TRANSFORMS[dct_method]
-    return jpeg.Decoding(channels or 0, ratio, fancy_upscaling, fast, recover, max_pixels)
+    return Decoding(channels or 0, ratio, fancy_upscaling, fast, recover, max_pixels)
 
 
 def extract_jpeg_shape(
     contents: Any, output_type: Any = dtypes.int32, name: str | None = None
 ) -> Tensor:
-    """Height, width and number of channels of a JPEG file, without decoding it.
-
-    Args:
-        contents: the file's contents, one string.
-        output_type: int32 or int64.
-        name: name of the op.
-
-    Raises:
-        InvalidArgumentError: when it runs: it is no JPEG file.
-    """
+    """Height, width and number of channels of a JPEG file, without decoding it."""
     wanted = dtypes.as_dtype(output_type)
     if wanted.name not in INDICES:
         raise TypeError(f"output_type: got {wanted!r}; expected int32 or int64")
 
     def sizes(contents: Any) -> NDArray[Any]:
-        header = jpeg.header_of(one_text(contents, "contents must be scalar, got shape "))
+        header = header_of(one_text(contents, "contents must be scalar, got shape "))
         return np.array([header.height, header.width, header.channels], wanted.numpy)
 
     with OpBuilder("ExtractJpegShape", name) as op:
@@ -206,49 +342,37 @@ def encode_jpeg(
     xmp_metadata: str = "",
     name: str | None = None,
 ) -> Tensor:
-    """The JPEG file of a picture, one string: TensorFlow's bytes.
-
-    Args:
-        image: uint8 ``[height, width, channels]``, with 1 or 3 channels.
-        format: ``"grayscale"`` or ``"rgb"`` if it must have that many channels.
-        quality: from 0 to 100.
-        progressive: whether the picture comes coarsely first.
-        optimize_size: whether to spend time on a smaller file.
-        chroma_downsampling: whether colours are kept for every fourth pixel only.
-        density_unit: ``"in"`` or ``"cm"``.
-        x_density: pixels per unit.
-        y_density: pixels per unit.
-        xmp_metadata: text to keep in the file.
-        name: name of the op.
-
-    Raises:
-        ValueError: an argument has a value that is not allowed.
-        InvalidArgumentError: when it runs: there is another number of channels.
-    """
+    """The JPEG file of a picture, one string: TensorFlow's bytes."""
     if format not in _FORMATS:
         raise ValueError(f"format: got {format!r}; expected '', 'grayscale' or 'rgb'")
-    if density_unit not in ("in", "cm"):
+    if density_unit not in _UNITS:
         raise ValueError(f"density_unit: got {density_unit!r}; expected 'in' or 'cm'")
     if not 0 <= quality <= 100:
         raise ValueError(f"quality: got {quality!r}; expected 0 to 100")
     pillow()
-    encode = jpeg.Encoding(
-        quality,
-        progressive,
-        optimize_size,
-        chroma_downsampling,
-        density_unit,
-        x_density,
-        y_density,
-        as_bytes(xmp_metadata),
-    )
-    channels = _FORMATS[format]
+    channels, unit, xmp = _FORMATS[format], _UNITS[density_unit], as_bytes(xmp_metadata)
 
     def file(pixels: Any) -> bytes:
         found = pixels.shape[2]
         if found not in ((channels,) if channels else (1, 3)):
             raise invalid(f"image must have {channels or '1 or 3'} channels, but has {found}")
-        return encode(pixels)
+        stream = io.BytesIO()
+        picture = pillow().fromarray(pixels[..., 0] if found == 1 else np.ascontiguousarray(pixels))
+        picture.save(
+            stream,
+            "JPEG",
+            quality=quality,
+            progressive=progressive,
+            optimize=optimize_size,
+            subsampling=2 if chroma_downsampling and found > 1 else 0,
+            dpi=(300, 300),
+        )
+        made = stream.getvalue()
+        # What follows Pillow has no options for: the density, and a segment of metadata.
+        density = unit + x_density.to_bytes(2) + y_density.to_bytes(2)
+        text = _XMP + xmp
+        segment = b"\xff\xe1" + (2 + len(text)).to_bytes(2) + text if xmp else b""
+        return made[:13] + density + made[18:20] + segment + made[20:]
 
     with OpBuilder("EncodeJpeg", name) as op:
         op.rank(op.tensor(image, "image", dtypes.uint8), 3)
@@ -256,17 +380,7 @@ def encode_jpeg(
 
 
 def encode_png(image: Any, compression: int = -1, name: str | None = None) -> Tensor:
-    """The PNG file of a picture, one string: TensorFlow's pixels, in bytes of its own.
-
-    Args:
-        image: uint8 or uint16 ``[height, width, channels]``, with 1 to 4 channels.
-        compression: from 0, none, to 9, the best; -1 for zlib's own choice.
-        name: name of the op.
-
-    Raises:
-        ValueError: `compression` is not one of these.
-        InvalidArgumentError: when it runs: there is another number of channels.
-    """
+    """The PNG file of a picture, one string: TensorFlow's pixels, in bytes of its own."""
     if not -1 <= compression <= 9:
         raise ValueError(f"compression: got {compression!r}; expected -1 to 9")
 
@@ -275,7 +389,7 @@ def encode_png(image: Any, compression: int = -1, name: str | None = None) -> Te
             raise invalid(f"image must have 1, 2, 3, or 4 channels, but has {pixels.shape[2]}")
         if not pixels.size:
             raise invalid(f"image must not be empty, but has shape {list(pixels.shape)}")
-        return png.encode(pixels, compression)
+        return _png_file(pixels, compression)
 
     with OpBuilder("EncodePng", name) as op:
         op.rank(op.tensor(image, "image", None, frozenset(("uint8", "uint16"))), 3)
@@ -290,23 +404,7 @@ def decode_png(
     *,
     max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
-    """The pixels of a PNG file.
-
-    Args:
-        contents: the file's contents, one string.
-        channels: 1 for grey, 2 for grey with alpha, 3 for colours, 4 for colours with alpha, 0 for
-            what the file has.
-        dtype: uint8 or uint16.
-        name: name of the op.
-        max_pixels: as for `decode_jpeg`.
-
-    Returns:
-        ``[height, width, channels]``.
-
-    Raises:
-        ValueError: `channels` or `dtype` is not one of these.
-        InvalidArgumentError: when it runs: it is no picture.
-    """
+    """The pixels of a PNG file."""
     return _decoded("DecodePng", contents, channels, (0, 1, 2, 3, 4), dtype, name, max_pixels)
 
 
@@ -327,13 +425,12 @@ def decode_gif(
     """The pictures of a GIF file, uint8 ``[pictures, height, width, 3]``; see `decode_png`."""
     pillow()
 
-    def frames(contents: Any) -> NDArray[Any]:
-        picture = _opened(one_text(contents, _NOT_ONE), max_pixels)
+    def frames(contents: bytes) -> NDArray[Any]:
+        picture = _opened(contents, max_pixels)
         return _stacked(picture, max_pixels, lambda frame: np.asarray(frame.convert("RGB")))
 
     with OpBuilder("DecodeGif", name) as op:
-        op.rank(op.tensor(contents, "contents", dtypes.string), 0)
-        return op.output(dtypes.uint8, (None, None, None, 3), Pure(frames))
+        return _of_contents(op, contents, dtypes.uint8, (None, None, None, 3), frames)
 
 
 def decode_image(
@@ -345,53 +442,49 @@ def decode_image(
     *,
     max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
-    """The pixels of a JPEG, PNG, BMP or GIF file.
-
-    Args:
-        contents: the file's contents, one string.
-        channels: 1 for grey, 3 for colours, 4 for colours with alpha, 0 for what the file has.
-        dtype: uint8, or float32 for numbers from 0 to 1.
-        name: name of the op.
-        expand_animations: whether a GIF gives all of its pictures, and so one dimension more.
-        max_pixels: as for `decode_jpeg`; of a GIF, those of all its pictures.
-
-    Returns:
-        ``[height, width, channels]``; the static shape is not known if it may be a GIF's.
-    """
+    """The pixels of a JPEG, PNG, BMP or GIF file."""
     wanted = dtypes.as_dtype(dtype)
     if wanted.name not in ("uint8", "float32"):
         raise ValueError(f"dtype: got {wanted!r}; expected uint8 or float32")
     _check_channels(channels or 0, (0, 1, 3, 4))
     pillow()
 
-    def pixels(contents: Any) -> NDArray[Any]:
-        contents = one_text(contents, _NOT_ONE)
-        is_jpeg = contents.startswith(jpeg.SIGNATURE)
-        picture = None if is_jpeg else _opened(contents, max_pixels)
-        if picture is None:
-            made: NDArray[Any] = jpeg.Decoding(channels or 0, max_pixels=max_pixels)(contents)
-        elif expand_animations and picture.format == "GIF":
+    def pixels(contents: bytes) -> NDArray[Any]:
+        if contents.startswith(SIGNATURE):
+            made: NDArray[Any] = Decoding(channels or 0, max_pixels=max_pixels)(contents)
+        elif (
+            (picture := _opened(contents, max_pixels))
+            and expand_animations
+            and picture.format == "GIF"
+        ):
             made = _stacked(picture, max_pixels, lambda frame: _array(frame, channels or 3))
         else:
             made = _array(picture, channels or 0)
         return made if wanted == dtypes.uint8 else made.astype(np.float32) / np.float32(255)
 
     with OpBuilder("DecodeImage", name, "decode_image") as op:
-        op.rank(op.tensor(contents, "contents", dtypes.string), 0)
         shape = None if expand_animations else (None, None, channels or None)
-        return op.output(wanted, shape, Pure(pixels))
+        return _of_contents(op, contents, wanted, shape, pixels)
 
 
 def is_jpeg(contents: Any, name: str | None = None) -> Tensor:
     """Whether a string begins as JPEG files do; of several strings, which do."""
 
     def begins(texts: Any) -> Any:
-        found = [one.startswith(jpeg.SIGNATURE) for one in array(texts).ravel().tolist()]
+        found = [one.startswith(SIGNATURE) for one in array(texts).ravel().tolist()]
         return np.array(found, np.bool_).reshape(np.shape(texts))
 
     with OpBuilder("IsJpeg", name, "is_jpeg") as op:
         texts = op.tensor(contents, "contents", dtypes.string)
         return op.output(dtypes.bool, texts.shape.as_tuple(), Pure(begins))
+
+
+def _of_contents(
+    op: OpBuilder, contents: Any, dtype: DType, shape: Dims, function: Callable[[bytes], Any]
+) -> Tensor:
+    """The op, whose result is a function of the contents of one file."""
+    op.rank(op.tensor(contents, "contents", dtypes.string), 0)
+    return op.output(dtype, shape, Pure(lambda text: function(one_text(text, _NOT_ONE))))
 
 
 def _check_channels(channels: int, allowed: tuple[int, ...]) -> None:
@@ -407,7 +500,7 @@ def _decoded(
     dtype: Any,
     name: str | None,
     max_pixels: int | None,
-    decode: jpeg.Decoding | None = None,
+    decode: Decoding | None = None,
 ) -> Tensor:
     wanted: DType = dtypes.as_dtype(dtype)
     if wanted.name not in ("uint8", "uint16"):
@@ -417,11 +510,10 @@ def _decoded(
     pillow()
 
     if decode is None and count in (0, 1, 3):
-        decode = jpeg.Decoding(count, max_pixels=max_pixels)
+        decode = Decoding(count, max_pixels=max_pixels)
 
-    def pixels(contents: Any) -> NDArray[Any]:
-        contents = one_text(contents, _NOT_ONE)
-        if decode is not None and contents.startswith(jpeg.SIGNATURE):
+    def pixels(contents: bytes) -> NDArray[Any]:
+        if decode is not None and contents.startswith(SIGNATURE):
             made: NDArray[Any] = decode(contents)
         elif wanted == dtypes.uint16 and _has_deep_colours(contents):
             made = _deep(contents, count, max_pixels)
@@ -434,8 +526,7 @@ def _decoded(
         return (made >> 8).astype(np.uint8)
 
     with OpBuilder(op_type, name) as op:
-        op.rank(op.tensor(contents, "contents", dtypes.string), 0)
-        return op.output(wanted, (None, None, count or None), Pure(pixels))
+        return _of_contents(op, contents, wanted, (None, None, count or None), pixels)
 
 
 def _has_deep_colours(contents: bytes) -> bool:
@@ -486,7 +577,7 @@ def _stacked(
 def _opened(contents: bytes, max_pixels: int | None) -> Any:
     try:
         picture = pillow().open(io.BytesIO(contents))
-    except too_large() as error:
+    except pillow().DecompressionBombError as error:  # above Pillow's own limit
         raise invalid(f"Invalid image data, data size {len(contents)}: {error}") from error
     except OSError as error:
         raise invalid("Unknown image file format. One of JPEG, PNG, GIF, BMP required.") from error
