@@ -270,10 +270,14 @@ def _tiny() -> Run:
 def _scalars() -> Run:
     import numpy as np
 
+    return _pipeline(np.float32, 2)
+
+
+def _pipeline(function: Callable[[int], Any], workers: int) -> Run:
     from aioqueue.inputs import numbers
 
     def run(n: int) -> None:
-        for _ in numbers(n).prepare(np.float32, workers=2).batch(128):
+        for _ in numbers(n).prepare(function, workers=workers).batch(128):
             pass
 
     return run
@@ -349,6 +353,8 @@ def _paths() -> Iterator[Way]:
     yield Way("thread to coroutine, in batches of 100", _batch_producer, 2000, THREADS)
     yield Way("`prepare` of a tiny function on two threads", _tiny, 512, SCHEDULED)
     yield Way("a pipeline of scalars on two threads", _scalars, 1280, SCHEDULED)
+    title = "a pipeline on eight threads, with a function that does nothing"
+    yield Way(title, partial(_pipeline, int, 8), 1280, SCHEDULED)
     yield Way("two calls of `Session.run`", _session, 100)
 
 

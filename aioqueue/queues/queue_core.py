@@ -37,7 +37,7 @@ from aioqueue.core.attempts import (
     Waker,
 )
 from aioqueue.core.elements.component import Component
-from aioqueue.core.elements.spec import Columns, ElementT, Row, Spec, Typed
+from aioqueue.core.elements.spec import Columns, ElementSpec, ElementT, Row, Spec, Typed
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage.protocol import BatchCopier, Storage
@@ -259,6 +259,16 @@ class QueueCore:
         if attempt.is_pending:
             apply_deferred(self.machine.withdraw, attempt, if_pending=True)
         waker.forget()
+
+    def quick_row_maker(self) -> Callable[[Any], Row] | None:
+        """Return a function that does what ``to_row`` does, for a caller with many elements.
+
+        It takes about as long to make as the rest of the queue.
+        """
+        spec = self.spec
+        if type(spec) is ElementSpec and not isinstance(self.storage, WeighedStorage):
+            return spec.row_maker()
+        return self.to_row
 
     def check_batch_size(self, n: Any) -> int:
         """Check the number of rows of a batch.

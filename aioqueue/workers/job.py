@@ -9,7 +9,7 @@ the others prepare.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
 from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
@@ -136,7 +136,7 @@ class Job:
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
         self.is_ordered = ordered
-        self._by_item = by_item
+        self.by_item = by_item
         self._fit = fit
         # Whether a result must be registered before it is enqueued.
         self.records_prepared: bool = ordered or is_counted or by_item
@@ -156,6 +156,7 @@ class Job:
         self._executor: JobExecutor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
+        self.early: Sized = self._order  # prepared items that wait for an earlier one
         self.output_buffer: OutputBuffer | None = None
         """Holds a pipeline's examples that are to be enqueued together, if there are any."""
         self._inside = 0
@@ -177,7 +178,7 @@ class Job:
             The buffer that collects the items; ``None``: each is enqueued by itself.
         """
         is_plain = self.key_limit is None and self.item_timeout is None
-        if pace is not None and is_plain and self._by_item:
+        if pace is not None and is_plain and self.by_item:
             self.output_buffer = OutputBuffer(
                 self.into.sync,
                 self.window,
@@ -222,6 +223,11 @@ class Job:
         if self._has_ended:
             return "ended"
         return "running" if self._has_begun else "idle"
+
+    @property
+    def fits(self) -> bool:
+        """Whether each example is converted before it is delivered."""
+        return self._fit is not None
 
     @property
     def is_last_inside(self) -> bool:
@@ -588,7 +594,7 @@ class Job:
         """
         if self.window.limit_bytes is not None and not prepared.size:
             prepared.size = size_of(prepared.examples)
-        if self._by_item:
+        if self.by_item:
             self.pack_whole(prepared)
         return self._record_prepared(prepared)
 
@@ -628,7 +634,7 @@ class Job:
     @synchronized
     def waiting_in_order(self) -> int:
         """The number of prepared items that wait for an earlier one."""
-        return len(self._order) if self.output_buffer is None else self.output_buffer.early
+        return len(self.early) if self.output_buffer is None else self.output_buffer.early
 
     def _commit_lease(self, prepared: Prepared) -> None:
         """Note that an item of a queue does not go back: its examples are enqueued, or it was

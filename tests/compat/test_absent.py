@@ -12,7 +12,7 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.absent import PACKAGE, REASONS, AbsentNameError, explain
-from aioqueue.compat.v1.protos.examples import example_classes
+from aioqueue.compat.v1.protos import example_classes
 from aioqueue.readers import tfrecord
 
 

@@ -14,8 +14,7 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
 from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, GRAPHS, LAYERS, TRAINING
 from aioqueue.compat.v1.checking import INERT, NEEDS, REFUSED, SUMMARIES, check
-from aioqueue.compat.v1.protos.examples import example_classes
-from aioqueue.compat.v1.protos.summaries import summary_classes
+from aioqueue.compat.v1.protos import example_classes, summary_classes
 from aioqueue.compat.v1.shim import find
 from aioqueue.compat.v1.summaries import backend as backends
 from aioqueue.readers.tfrecord import required_crc32c
@@ -321,7 +320,6 @@ CALLS: dict[str, Any] = {
     "python_io.tf_record_iterator": lambda f, path: next(f(path)),
     "train.summary_iterator": lambda f, path: next(f(path)),
     "python.ops.data_flow_ops.RecordInput": lambda f, path: f(path).get_yield_op(),
-    "io.parse_sequence_example": lambda f, path: f([b""], sequence_features=FEATURES)[1]["x"],
     "io.parse_single_sequence_example": lambda f, path: f(b"", sequence_features=FEATURES)[1]["x"],
 }
 """How to use what does not take one string."""

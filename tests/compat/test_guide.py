@@ -13,7 +13,7 @@ import pytest
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
 from aioqueue.compat.v1.absent import REASONS
-from aioqueue.compat.v1.protos.examples import MESSAGES
+from aioqueue.compat.v1.protos import EXAMPLE_MESSAGES
 from tests.kit.children import ROOT
 
 GUIDE = ROOT / "docs" / "howto" / "tensorflow1.md"
@@ -41,7 +41,9 @@ def listed(heading: str) -> list[str]:
 
 
 def test_every_public_name_is_in_the_tables_once() -> None:
-    names = {*public_names(tf), *(f"tf.train.{name}" for name in MESSAGES)} - {"tf.__version__"}
+    names = {*public_names(tf), *(f"tf.train.{name}" for name in EXAMPLE_MESSAGES)} - {
+        "tf.__version__"
+    }
     told = listed("Different") + listed("As in TensorFlow")
     assert sorted(names - set(told)) == [], "not in the guide"
     assert sorted(set(told) - names) == [], "in the guide, and not there"

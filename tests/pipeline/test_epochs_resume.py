@@ -117,7 +117,7 @@ class TestOrderExact:
         self, stages: str, together: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As many as functions that do next to nothing are given: how many goes by the clock."""
-        monkeypatch.setattr(ReadPace, "next", lambda pace, workers: together)
+        monkeypatch.setattr(ReadPace, "next", lambda pace, seconds: together)
         monkeypatch.setattr(ReadPace, "is_quick", True)
         shapes: dict[str, Any] = {
             "plain": lambda how: how.prepare(shuffled(), noisy).shuffle(9).batch(4),

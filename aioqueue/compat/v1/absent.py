@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ("REASONS", "AbsentNameError", "explain", "names_of", "reason_of")
+__all__ = ("REASONS", "AbsentNameError", "explain", "names_of", "namespace", "reason_of")
 
 PACKAGE = "aioqueue.compat.v1"
 MOST_NEAR = 3
@@ -62,6 +62,8 @@ DATASETS = (
     " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, unbatch, prefetch;"
     " for the rest use Dataset.from_generator with a Python function"
 )
+LOOKUPS = "use tf.contrib.lookup.index_table_from_tensor, whose table is run like any other"
+SEQUENCES = "call tf.io.parse_single_sequence_example in Dataset.map, and pad with padded_batch"
 NEVER_NAMED = (
     "it is outside the scope (input pipelines, queues, coordination and variables), and no known"
     " script with queues uses it: compute it with NumPy in a tf.py_func"
@@ -136,6 +138,8 @@ REASONS: dict[str, str] = {
     **_named(EAGER, "contrib.eager enable_eager_execution enable_v2_behavior"),
     **_named(ESTIMATORS, "contrib.training.train estimator train.SessionManager"),
     **_named(LMDB, "LMDBReader"),
+    **_named(LOOKUPS, "contrib.lookup.string_to_index contrib.lookup.index_to_string"),
+    **_named(SEQUENCES, "parse_sequence_example io.parse_sequence_example"),
     **_named(
         NEVER_NAMED,
         "NodeDef assert_near assert_proper_iterable assert_same_float_dtype assert_scalar "
@@ -187,6 +191,21 @@ def names_of(
         raise AbsentNameError(explain(_path(module, name)))
 
     return __getattr__
+
+
+def namespace(path: str, text: str, *things: Any) -> ModuleType:
+    """A namespace without a file: a module of things under the names that they have.
+
+    Args:
+        path: its full name; it can be imported by this.
+        text: its docstring.
+        things: functions, classes and modules.
+    """
+    made = ModuleType(path, text)
+    names = {one.__name__.rpartition(".")[2]: one for one in things}
+    made.__dict__.update(names, __all__=tuple(sorted(names)), __getattr__=names_of(path))
+    sys.modules[path] = made
+    return made
 
 
 def explain(path: str, public: str | None = None) -> str:

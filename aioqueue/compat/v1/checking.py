@@ -80,7 +80,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("google_crc32c", "google-crc32c", "tfrecord"),
     ),
     **dict.fromkeys(
-        ("io.parse_sequence_example", "io.parse_single_sequence_example"),
+        ("io.parse_single_sequence_example",),
         ("google.protobuf", "protobuf", "tfrecord"),
     ),
 }

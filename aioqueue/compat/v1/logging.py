@@ -14,7 +14,7 @@ from logging import DEBUG, ERROR, FATAL, INFO, WARN
 from typing import Any
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import named
 
 __all__ = (
     "DEBUG",

@@ -14,9 +14,9 @@ from typing import Any
 
 from aioqueue.compat.v1 import gfile
 from aioqueue.compat.v1.core import nest
-from aioqueue.compat.v1.core.behavior import executing_eagerly
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import executing_eagerly
 from aioqueue.compat.v1.core.shapes import TensorShape, as_dimension, as_shape, unknown_shape
 from aioqueue.compat.v1.ops.control import merge, switch, with_dependencies
 from aioqueue.compat.v1.ops.sparse import (
@@ -28,7 +28,7 @@ from aioqueue.compat.v1.ops.sparse import (
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 from aioqueue.compat.v1.ops.text import decode_raw
 from aioqueue.compat.v1.queues.staging import StagingArea
-from aioqueue.compat.v1.readers.record_input import RecordInput
+from aioqueue.compat.v1.readers.readers import RecordInput
 
 __all__ = (
     "ABSENT",

@@ -31,7 +31,7 @@ from aioqueue.compat.v1.ops.variables import (
     get_or_create_global_step,
     global_step,
 )
-from aioqueue.compat.v1.protos.examples import MESSAGES, example_classes
+from aioqueue.compat.v1.protos import EXAMPLE_MESSAGES, example_classes
 from aioqueue.compat.v1.queues import servers as _servers
 from aioqueue.compat.v1.queues.servers import *
 from aioqueue.compat.v1.readers.records import summary_iterator
@@ -120,7 +120,7 @@ __all__ += queue_runner.__all__
 # They need protobuf, an extra, and are made when they are asked for.
 _DEFERRED: dict[str, Callable[[], Any]] = {
     name: lambda name=name: example_classes()[name]  # type: ignore[misc]
-    for name in MESSAGES
+    for name in EXAMPLE_MESSAGES
 }
 
 __getattr__ = names_of(__name__, deferred=_DEFERRED)

@@ -150,6 +150,36 @@ class Component:
             return array[()]
         return array
 
+    def needs_no_conversion(self, value: str) -> tuple[str, dict[str, Any]]:
+        """Return the source of a test for usual values, which `convert` returns as they are.
+
+        Args:
+            value: the name of the value.
+
+        Returns:
+            The test, which is false for some of these values, and what its names refer to.
+        """
+        names = {
+            f"{value}_type": self._scalar_type if self.scalar else _ndarray,
+            f"{value}_dtype": self.dtype,
+            f"{value}_shape": self.shape,
+            f"{value}_low": self._low,
+            f"{value}_high": self._high,
+        }
+        if self.text or names[f"{value}_type"] is None:
+            return "False", {}
+        if not self.scalar:
+            return (
+                f"type({value}) is {value}_type and {value}.dtype is {value}_dtype"
+                f" and {value}.shape == {value}_shape"
+            ), names
+        test = f"type({value}) is {value}_type"
+        if self.dtype.kind in "iu":
+            test = f"(type({value}) is int and {value}_low <= {value} <= {value}_high) or {test}"
+        elif self._is_float and self.dtype.kind == "f":
+            test = f"(type({value}) is float and {value}_low <= {value} <= {value}_high) or {test}"
+        return test, names
+
     def convert_copy(self, value: Any) -> Any:
         """Do the same as `convert`; the result shares no memory with the value."""
         converted = self.convert(value)

@@ -218,6 +218,31 @@ class ElementSpec:
             **{f"take{i}": take for i, take in enumerate(takes)},
         )
 
+    def row_maker(self) -> Callable[[Any], Row]:
+        """Return a function that does what `row` does, but faster with usual elements.
+
+        Those are tuples of values that need no conversion. To find that out by a call for each
+        value would cost more than the rest.
+        """
+        tests, names = [], {"row": self.row}
+        for i, component in enumerate(self.components):
+            test, of_test = component.needs_no_conversion(f"v{i}")
+            tests.append(f"({test})")
+            names |= of_test
+        if self.rows_private or self._tuple_length < 2 or "(False)" in tests:
+            return self.row
+        values = ", ".join(f"v{i}" for i in range(len(tests)))
+        row_of: Callable[[Any], Row] = make_function(
+            "element",
+            f"if type(element) is tuple and len(element) == {self._tuple_length}:",
+            f"  {values} = element",
+            f"  if {' and '.join(tests)}:",
+            "    return element",
+            "return row(element)",
+            **names,
+        )
+        return row_of
+
     def __repr__(self) -> str:
         return ", ".join(
             f"{component.label}: {component!r}" if self.names else repr(component)

@@ -32,7 +32,7 @@ import numpy as np
 from aioqueue.items.item import Delivered, ItemCounts
 from aioqueue.items.provenance import items_of
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
-from aioqueue.pipeline.nodes.rows import END, ROW_ORIGIN, Id, Row, State, WantedRows
+from aioqueue.pipeline.nodes.rows import END, ROW_NUMBER, ROW_ORIGIN, Id, Row, State, WantedRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -376,22 +376,27 @@ class FinishedItems:
             is_cut: whether an earlier run may have given out others.
         """
         if not examples:
-            self._finish(number)
+            self._finish((number,))
             return
         self._left[number] = examples
         if is_cut:
             self._cut.add(number)
 
     def give(self, rows: Iterable[Row]) -> None:
-        left = self._left
-        for _, number, *_ in rows:
-            left[number] -= 1
-            if left[number]:
-                self._cut.add(number)
-            else:
+        left, cut = self._left, self._cut
+        finished = []
+        for row in rows:
+            number = row[ROW_NUMBER]
+            examples = left[number]
+            if examples == 1:
                 del left[number]
-                self._cut.discard(number)
-                self._finish(number)
+                finished.append(number)
+            else:
+                left[number] = examples - 1
+                cut.add(number)
+        if cut:
+            cut.difference_update(finished)
+        self._finish(finished)
 
     def cut(self) -> Iterator[int]:
         """Return the items that have arrived and were given out only in part."""
@@ -408,12 +413,16 @@ class FinishedItems:
             ArrivedItems(epoch, self._low, frozenset(self._above | self._left.keys()))
         )
 
-    def _finish(self, number: int) -> None:
-        above = self._above
-        above.add(number)
-        while self._low in above:  # keep the set small: it is sorted and packed for each state
-            above.remove(self._low)
-            self._low += 1
+    def _finish(self, numbers: Iterable[int]) -> None:
+        above, low = self._above, self._low
+        above.update(numbers)
+        while low in above:
+            low += 1
+        # Keep the set small: it is sorted and packed for each state. First the number, so that an
+        # interruption in between leaves no item out.
+        finished = range(self._low, low)
+        self._low = low
+        above.difference_update(finished)
 
 
 class DeliveredRows:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.core.default_graph import get_default_graph
-from aioqueue.compat.v1.core.defaults import default_sessions
+from aioqueue.compat.v1.core.graph import default_sessions
 from aioqueue.compat.v1.core.scopes import GraphKeys, add_to_collection, get_collection
 
 __all__ = ("QueueRunner", "QueueRunnerDef", "add_queue_runner", "start_queue_runners")

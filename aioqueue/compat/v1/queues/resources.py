@@ -20,7 +20,7 @@ import aioqueue
 from aioqueue import QueueState, sync
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.kernels import WOULD_WAIT
+from aioqueue.compat.v1.core.graph import WOULD_WAIT
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import invalid
 

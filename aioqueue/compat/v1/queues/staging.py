@@ -15,8 +15,7 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.kernels import WOULD_WAIT
+from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, unknown_shape
 from aioqueue.core.storage.sized import size_of

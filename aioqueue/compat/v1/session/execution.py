@@ -13,8 +13,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, NoReturn
 
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.kernels import WOULD_WAIT
+from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
 from aioqueue.compat.v1.errors import CancelledError, DeadlineExceededError
 from aioqueue.compat.v1.session.failures import from_exception
 from aioqueue.compat.v1.session.plans import Node, Plan

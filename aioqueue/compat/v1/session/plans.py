@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.kernels import Kernel
+from aioqueue.compat.v1.core.graph import Kernel, Operation, Tensor
 
 __all__ = ("Node", "Plan", "compile_plan")
 

@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from aioqueue.compat.v1.core.default_graph import get_default_graph
-from aioqueue.compat.v1.core.defaults import default_graphs, default_sessions
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, default_graphs, default_sessions
 from aioqueue.compat.v1.errors import AbortedError, CancelledError, NotFoundError
 from aioqueue.compat.v1.session.config import ConfigProto, RunOptions
 from aioqueue.compat.v1.session.execution import Step, execute

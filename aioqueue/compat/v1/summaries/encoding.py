@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aioqueue.base import extras
 from aioqueue.compat.v1.core.dtypes import as_dtype
 from aioqueue.compat.v1.ops.building import array, invalid, shape_text
-from aioqueue.compat.v1.protos.summaries import summary_classes
+from aioqueue.compat.v1.protos import summary_classes
 
 __all__ = (
     "encoded_audio",
