@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence, Sized
 from time import perf_counter
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.items.item import Delivered, Item, Prepared
@@ -220,6 +220,29 @@ class InFlightWindow:
     def abort(self, n: int = 1) -> None:
         """Remove items that came in and will never be prepared."""
         self._came -= n
+
+
+class DefaultInFlight(NamedTuple):
+    """How many items may be in flight unless the user says it, by the number of workers."""
+
+    per_worker: int
+    spare: int
+    """Items besides those of the workers."""
+
+    @classmethod
+    def of(cls, per_worker: int, item_size: int) -> Self:
+        """Return the default for items of a size.
+
+        Args:
+            per_worker: how many items of one example each may be in flight per worker.
+            item_size: how many examples an item becomes.
+        """
+        # Each worker has one, however large. One more is read meanwhile, for the first that is
+        # done; or it waits for an earlier one whose place in the order comes first.
+        return cls(per_worker // item_size, 0) if item_size <= per_worker else cls(1, 1)
+
+    def items(self, workers: int) -> int:
+        return workers * self.per_worker + self.spare
 
 
 class Tally:

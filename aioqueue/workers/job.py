@@ -30,7 +30,13 @@ from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_er
 from aioqueue.system.locks import release_if_held, synchronized
 from aioqueue.telemetry.explain.stacks import Stack, place_of
 from aioqueue.workers.calls import ItemCall
-from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer, ReadPace, Tally
+from aioqueue.workers.flow_control import (
+    DefaultInFlight,
+    InFlightWindow,
+    OutputBuffer,
+    ReadPace,
+    Tally,
+)
 from aioqueue.workers.key_limits import KeyLimit
 from aioqueue.workers.retries import PrepareProgress
 from aioqueue.workers.timing import Gauge, InProgressTable
@@ -75,18 +81,18 @@ class WorkerRoster:
 
     Args:
         launched: workers that were started, or will be.
-        per_worker: items in flight per worker; ``None`` if that does not depend on the workers.
+        in_flight: how many items may be in flight; ``None`` if that does not depend on the workers.
 
     Attributes:
         surplus: workers that should leave.
         leaving: workers that were dismissed, but have not left yet.
     """
 
-    __slots__ = ("launched", "leaving", "per_worker", "surplus")
+    __slots__ = ("in_flight", "launched", "leaving", "surplus")
 
-    def __init__(self, launched: int, per_worker: int | None) -> None:
+    def __init__(self, launched: int, in_flight: DefaultInFlight | None) -> None:
         self.launched: int = launched
-        self.per_worker: int | None = per_worker
+        self.in_flight: DefaultInFlight | None = in_flight
         self.surplus: int = 0
         self.leaving: int = 0
 
@@ -103,7 +109,7 @@ class Job:
         ordered: whether examples are enqueued in the order of the source.
         count: the number of workers.
         key_limit: limits the items of one key in preparation; ``None`` for no limit.
-        per_worker: items in flight per worker; ``None`` if that does not depend on the workers.
+        in_flight: how many items may be in flight; ``None`` if that does not depend on the workers.
         by_item: whether to deliver items as a whole (`Delivered`), even without examples.
         fit: converts or refuses each example, if items are delivered as a whole.
         item_timeout: seconds after which an item is cut short; ``None`` for no limit.
@@ -120,7 +126,7 @@ class Job:
         ordered: bool,
         count: int,
         key_limit: KeyLimit | None = None,
-        per_worker: int | None = None,
+        in_flight: DefaultInFlight | None = None,
         by_item: bool = False,
         fit: Callable[[Any], Any] | None = None,
         item_timeout: float | None = None,
@@ -132,7 +138,7 @@ class Job:
         self.progress = progress
         self.window = window
         self.count: int = count
-        self.roster: WorkerRoster = WorkerRoster(count, per_worker)
+        self.roster: WorkerRoster = WorkerRoster(count, in_flight)
         self.gauge: Gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
@@ -304,8 +310,8 @@ class Job:
         if self.source_ended or self._has_ended:
             return 0  # all workers are about to leave
         change, self.count = count - self.count, count
-        if self.roster.per_worker is not None:
-            self.window.resize(count * self.roster.per_worker, at_once=count)
+        if self.roster.in_flight is not None:
+            self.window.resize(self.roster.in_flight.items(count), at_once=count)
         # More workers are wanted again before all surplus ones have noticed: these stay, and only
         # the rest is started.
         stay = max(0, min(change, self.roster.surplus))

@@ -37,9 +37,15 @@ class Shelf(Protocol):
 
     Attributes:
         row_bytes: the size of a row in bytes, if all rows have the same size.
+        has_numbers: whether entries are ints.
+        has_wrapped: whether some of them are not, because their rows are in a batch that was given
+            away.
     """
 
     row_bytes: int | None
+
+    has_wrapped: bool
+    has_numbers: bool
 
     def is_large(self, n: int) -> bool: ...
 
@@ -70,6 +76,8 @@ class ObjectShelf:
 
     __slots__ = ()
     row_bytes: int | None = None
+    has_wrapped: bool = False
+    has_numbers: bool = False
 
     def is_large(self, n: int) -> bool:
         return False

@@ -7,6 +7,7 @@ is empty. It grows by whole blocks, and nothing is moved.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -59,14 +60,15 @@ class TypedShelf:
         "_components",
         "_first_unused",
         "_free",
-        "_may_have_wrapped",
         "_read_row",
         "_references",
         "_row_bytes",
         "_size",
         "_write_row",
+        "has_wrapped",
         "row_bytes",
     )
+    has_numbers: bool = True
 
     def __init__(self, components: tuple[Component, ...], capacity: int | None) -> None:
         self._components = components
@@ -84,9 +86,9 @@ class TypedShelf:
             most = min(most, 2**12)  # arrays of references are filled with None when allocated
         self._size = most if capacity is None else min(capacity, most)
         self._blocks = [allocate(components, self._size)]
-        self._free: list[int] = []  # free slots, the one that was freed last at the end
+        self._free = array("q")  # free slots, the one that was freed last at the end
         self._first_unused = 0  # slots from here on have never been in the list
-        self._may_have_wrapped = False  # whether entries may be `_WrappedRow`s and must be checked
+        self.has_wrapped: bool = False  # whether entries may be `_WrappedRow`s
 
     def is_large(self, n: int) -> bool:
         return is_large(n, self._row_bytes)
@@ -127,7 +129,7 @@ class TypedShelf:
 
     def wrap(self, columns: Columns) -> Sequence[Slot]:
         exact = as_dtypes(self._components, columns)
-        self._may_have_wrapped = True
+        self.has_wrapped = True
         return [_WrappedRow(exact, index) for index in range(len(exact[0]))]
 
     def read_one(self, entry: Slot) -> Row:
@@ -141,7 +143,7 @@ class TypedShelf:
     def read(self, entries: Sequence[Slot], into: Columns | None) -> Columns:
         target = allocate(self._components, len(entries)) if into is None else into
         wrapped: list[int] = []
-        if self._may_have_wrapped:
+        if self.has_wrapped:
             wrapped = [index for index, entry in enumerate(entries) if type(entry) is _WrappedRow]
         if not wrapped:
             self._read_slots(np.array(entries, np.intp), slice(None), target)
@@ -160,15 +162,18 @@ class TypedShelf:
         # The rows have left the order by now, so nobody reads these slots. References are dropped
         # before a slot is free: the next row may be written as soon as it is.
         slots: Sequence[int] = entries
-        if self._may_have_wrapped:
+        if self.has_wrapped:
             slots = [entry for entry in entries if type(entry) is not _WrappedRow]
         if self._references and slots:
             for block, places, _ in self._by_block(np.array(slots, np.intp)):
                 for index, empty in self._references:
                     block[index][places] = empty
-        self._free.extend(slots)
+        if len(slots) == 1:
+            self._free.append(slots[0])
+        else:
+            self._free.extend(slots)
         if len(self._blocks) > 1 and len(self._free) == self._first_unused:  # empty: shrink again
-            self._blocks, self._free, self._first_unused = self._blocks[:1], [], 0
+            self._blocks, self._free, self._first_unused = self._blocks[:1], array("q"), 0
 
     def _read_slots(self, slots: Any, where: Any, target: Columns) -> None:
         """Copy rows to places of columns: to all of them, if ``where`` is a slice."""
@@ -207,7 +212,7 @@ class TypedShelf:
             blocks.append(allocate(self._components, self._size))
         # Only now, since an allocation may fail. Slots are taken from the end of the list, so the
         # fresh ones, at its front, are used last: freed slots are still in the processor's cache.
-        self._free[:0] = range(stop - 1, self._first_unused - 1, -1)
+        self._free[:0] = array("q", range(stop - 1, self._first_unused - 1, -1))
         self._blocks, self._first_unused = blocks, stop
 
 

@@ -90,6 +90,12 @@ def number_of(row: Row) -> int:
     return int(number)
 
 
+class LargeShuffle(ShuffleStorage):
+    """One that is as large as others become, from its first row on."""
+
+    most_listed = 0
+
+
 KINDS = [
     Kind("objects", lambda capacity: ObjectStorage(), typed=False),
     Kind("padded", lambda capacity: PaddedStorage(RAGGED), typed=False),
@@ -97,6 +103,12 @@ KINDS = [
     Kind(
         "shuffle-typed",
         lambda capacity: ShuffleStorage(TypedShelf(COMPONENTS, capacity), SEED),
+        typed=True,
+        in_order=False,
+    ),
+    Kind(
+        "shuffle-array",
+        lambda capacity: LargeShuffle(TypedShelf(COMPONENTS, capacity), SEED),
         typed=True,
         in_order=False,
     ),
