@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
+from types import AsyncGeneratorType
 from typing import Any, Final
 
 import numpy as np
@@ -106,15 +107,21 @@ class ItemCall:
         refuse_awaitable(function_name(self.function), made)
         return (made,)
 
-    async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
-        """Prepare an item with a coroutine function or an async generator function."""
-        if isinstance(item.value, EpochEnd):
-            return (item.value,)
-        made = self._made(item)
-        if inspect.isasyncgen(made):
-            return self._many_async(made)
-        made = await made
-        return self._none() if made is None else (copy_if_shared(made, item.value),)
+    def begin_async(self, item: Item) -> Any:
+        """Call a coroutine function or an async generator function with an item.
+
+        Returns:
+            An async generator that makes its examples, or an awaitable; pass what that returns to
+            `single_example`.
+        """
+        made = self._made(item) if self.takes_rng else self.call(item.value)
+        return self._many_async(made) if type(made) is AsyncGeneratorType else made
+
+    def single_example(self, made: Any, item: Item) -> tuple[Any, ...]:
+        """Return what a coroutine function has returned as the examples of its item."""
+        if made is None:
+            return self._none()
+        return (made if type(made) in _IMMUTABLE else copy_if_shared(made, item.value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""
@@ -143,7 +150,7 @@ class ItemCall:
             else:
                 self._none()
 
-    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncIterator[Any]:
+    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
         async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:

@@ -3,8 +3,8 @@
 `InFlightWindow` bounds the items that were taken from the source and have not left yet. An
 `ItemQuota` bounds those of an epoch, where only the first rows are wanted. A `Tally`
 counts those that left through one thread, without a lock. `ReadPace`
-decides how many items to read ahead together. `OutputBuffer` collects prepared items, to enqueue
-several at once.
+decides how many items to read ahead together, and `RoundPace` when tasks pause. `OutputBuffer`
+collects prepared items, to enqueue several at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence, Sized
-from typing import Any, Final, Protocol, Self
+from time import perf_counter
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from aioqueue import QueueClosedError, QueueFull, sync
 from aioqueue.items.item import Delivered, Item, Prepared
@@ -88,7 +89,7 @@ class InFlightWindow:
     def has_room(self) -> bool:
         if self.quota is not None and not self.quota.remaining:
             return False
-        items = self.items
+        items = self.items if self._tallies else self._came + self.came - self._closed
         if items == 0:
             return True
         if items >= self._max_in_flight:
@@ -156,6 +157,18 @@ class InFlightWindow:
     def enter(self) -> None:
         self._came += 1
 
+    def try_enter(self) -> bool:
+        """Let an item in if there is room; return whether there is."""
+        if (
+            self.limit_bytes is None
+            and self.quota is None
+            and not self._tallies
+            and self._came + self.came - self._closed < self._max_in_flight
+        ) or self.has_room():
+            self._came += 1
+            return True
+        return False
+
     def grant(self) -> None:
         """Let the only reader take as many items as there is room for, without the lock.
 
@@ -207,6 +220,29 @@ class InFlightWindow:
     def abort(self, n: int = 1) -> None:
         """Remove items that came in and will never be prepared."""
         self._came -= n
+
+
+class DefaultInFlight(NamedTuple):
+    """How many items may be in flight unless the user says it, by the number of workers."""
+
+    per_worker: int
+    spare: int
+    """Items besides those of the workers."""
+
+    @classmethod
+    def of(cls, per_worker: int, item_size: int) -> Self:
+        """Return the default for items of a size.
+
+        Args:
+            per_worker: how many items of one example each may be in flight per worker.
+            item_size: how many examples an item becomes.
+        """
+        # Each worker has one, however large. One more is read meanwhile, for the first that is
+        # done; or it waits for an earlier one whose place in the order comes first.
+        return cls(per_worker // item_size, 0) if item_size <= per_worker else cls(1, 1)
+
+    def items(self, workers: int) -> int:
+        return workers * self.per_worker + self.spare
 
 
 class Tally:
@@ -274,6 +310,63 @@ class ReadPace:
             by_time = int(_READ_AHEAD_SECONDS / max(seconds, 1e-9))
             self._n = max(1, min(2 * self._n, by_time, _MAX_READ_AHEAD))
         return self._n
+
+
+_MOST_PER_ROUND: Final = 64
+"""The most items in one round of an event loop, if nothing in between waits."""
+
+_SLICE_SECONDS: Final = 5e-4
+"""The seconds after which other tasks of the loop run, if nothing waits."""
+
+
+class RoundPace:
+    """Decides when workers that are tasks pause, so that the other tasks of their loop run.
+
+    If nothing waits, neither source nor function nor queue, a worker could take all items in one
+    round of the loop. It pauses after some of them: after two for each worker, which is about what
+    they would take in a round if they waited, or after some time, if items are not quick. Not
+    thread-safe.
+
+    Attributes:
+        is_pause_due: whether the next worker that takes an item has to pause first.
+    """
+
+    __slots__ = ("_asked", "_items", "_latest", "_seconds", "is_pause_due")
+
+    def __init__(self) -> None:
+        self.is_pause_due: bool = False
+        self._items = 0  # the items since the latest pause
+        self._seconds = 0.0  # the seconds of those that may have come without a round in between
+        self._latest: object = None  # the worker that has asked for an item last
+        self._asked = 0.0  # when it did
+
+    def asked(self, worker: object, workers: int) -> None:
+        """Note that a worker asks for its next item.
+
+        Args:
+            worker: the worker.
+            workers: the number of workers.
+        """
+        if worker is self._latest:
+            self.dealt(workers)  # no other one has asked since: perhaps no round has passed
+        else:
+            # It runs again after a wait. If all wait, no pause is needed, however many they are.
+            self._items += 1
+            self._latest, self._asked = worker, perf_counter()
+
+    def dealt(self, workers: int) -> None:
+        """Note that a worker gets an item, and perhaps no round has passed since the last one."""
+        now = perf_counter()
+        self._seconds += now - self._asked
+        self._asked = now
+        self._items = items = self._items + 1
+        if items > _MOST_PER_ROUND or items > 2 * workers or self._seconds > _SLICE_SECONDS:
+            self.is_pause_due = True
+
+    def paused(self) -> None:
+        """Note that a round has passed, and that the worker which has paused takes an item."""
+        self._items, self._seconds = 1, 0.0
+        self.is_pause_due, self._asked = False, perf_counter()
 
 
 NOTE_OF_KEY: Final = "while getting its key for concurrency_key"

@@ -215,7 +215,7 @@ class PrepareProgress:
         if self.is_known is not None and self.is_known(item):
             return  # the earlier run has counted it
         self._examples += examples
-        if isinstance(item.value, EpochEnd):
+        if type(item.value) is EpochEnd:
             return
         if prepared.is_skipped:
             self._report_finished()

@@ -155,6 +155,25 @@ class TestOrderExact:
         found = [row for _, batch in head + rest for row in zip(*batch, strict=True)]
         assert found == rows
 
+    def test_smaller_batches_may_continue_what_an_epoch_has_left(self) -> None:
+        """Nine rows came back, and no position behind one of their batches drops the others."""
+
+        def batches(size: int) -> Any:
+            return numbers(9, seed=1).batch(size, across_epochs=True, collate=list)
+
+        with batches(10).epochs(4) as epochs:
+            assert not list(next(epochs))
+            state = through_json(epochs.state_dict())
+        found, states = [], []
+        with batches(2).epochs(4, resume=state) as epochs:
+            for epoch in epochs:
+                for batch in epoch:
+                    found.append((epoch.number, Exact(batch)))
+                    states.append(through_json(epochs.state_dict()))
+        assert [one for _, batch in found[:4] for one in batch.value] == list(range(8))
+        for at, one in enumerate(states, 1):
+            assert run(batches(2), 4, None, one)[0] == found[at:]
+
 
 def twenty(item: int) -> Any:
     return np.full(20, item + 1)

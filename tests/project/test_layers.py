@@ -444,6 +444,7 @@ RULES = {
     "aioqueue.core.elements.trees",
     "aioqueue.core.storage.sized",
     "aioqueue.core.elements.structure",
+    "aioqueue.core.elements.values",
     "aioqueue.telemetry.explain.explanation",
     "aioqueue.telemetry.export.numbering",
     "aioqueue.telemetry.export.shared_collector",

@@ -40,7 +40,6 @@ from aioqueue.compat.v1 import (
 )
 from aioqueue.compat.v1 import core as _core
 from aioqueue.compat.v1 import ops as _ops
-from aioqueue.compat.v1 import queues as _queues
 from aioqueue.compat.v1 import session as _session
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.convert import (
@@ -189,7 +188,7 @@ from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
 from aioqueue.compat.v1.protos import SUMMARY_MESSAGES as _MESSAGES
 from aioqueue.compat.v1.protos import summary_classes as _summary_classes
-from aioqueue.compat.v1.queues.queues import *
+from aioqueue.compat.v1.queue import *
 from aioqueue.compat.v1.readers.readers import (
     FixedLengthRecordReader,
     IdentityReader,
@@ -393,7 +392,7 @@ __all__ += _ops.math.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.reductions.__all__
 __all__ += _parsing.__all__
-__all__ += _queues.queues.__all__
+__all__ += queue.__all__
 __all__ += _session.config.__all__
 
 __version__ = "1.15.0"

@@ -107,9 +107,8 @@ REASONS: dict[str, str] = {
     **_named(
         CHECKPOINTS,
         "saved_model train.Checkpoint train.CheckpointManager train.NewCheckpointReader "
-        "train.checkpoints_iterator train.init_from_checkpoint train.list_variables "
-        "train.load_checkpoint train.load_variable train.remove_checkpoint "
-        "train.update_checkpoint_state train.warm_start",
+        "train.init_from_checkpoint train.list_variables train.load_checkpoint "
+        "train.load_variable train.warm_start",
     ),
     **_named(
         GRAPHS,
@@ -121,9 +120,7 @@ REASONS: dict[str, str] = {
     **_named(IMAGES, "contrib.image image"),
     **_named(LOOPS, "TensorArray"),
     **_named(
-        DEVICES,
-        "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator "
-        "train.replica_device_setter",
+        DEVICES, "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator"
     ),
     **_named(
         NUMPY,
@@ -136,7 +133,7 @@ REASONS: dict[str, str] = {
     **_named(RAGGED, "ragged RaggedTensor"),
     **_named(TESTS, "test"),
     **_named(EAGER, "contrib.eager enable_eager_execution enable_v2_behavior"),
-    **_named(ESTIMATORS, "contrib.training.train estimator train.SessionManager"),
+    **_named(ESTIMATORS, "contrib.training.train estimator"),
     **_named(LMDB, "LMDBReader"),
     **_named(LOOKUPS, "contrib.lookup.string_to_index contrib.lookup.index_to_string"),
     **_named(SEQUENCES, "parse_sequence_example io.parse_sequence_example"),
@@ -154,7 +151,7 @@ REASONS: dict[str, str] = {
         "sparse_reduce_sum_sparse sparse_reset_shape sparse_slice sparse_split "
         "sparse_tensor_dense_matmul sparse_transpose string_to_hash_bucket "
         "string_to_hash_bucket_fast tensor_scatter_add tensor_scatter_sub "
-        "tensor_scatter_update train.SessionLog train.StepCounterHook train.SummarySaverHook "
+        "tensor_scatter_update train.SessionLog train.StepCounterHook "
         "unsorted_segment_max unsorted_segment_mean unsorted_segment_min "
         "unsorted_segment_prod unsorted_segment_sqrt_n unsorted_segment_sum",
     ),
@@ -168,19 +165,9 @@ class AbsentNameError(AttributeError, NotImplementedError):
 
 
 def names_of(
-    module: str,
-    deferred: Mapping[str, Callable[[], Any]] | None = None,
+    module: str, deferred: Mapping[str, Callable[[], Any]] | None = None
 ) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a namespace.
-
-    Args:
-        module: full name of the namespace, its ``__name__``.
-        deferred: names that are made at their first use, because they need an extra for instance,
-            each with the function that makes it.
-
-    Returns:
-        A function that makes the deferred names, and explains any other name.
-    """
+    """Make the ``__getattr__`` of a namespace."""
     makers = dict(deferred or {})
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # the name that tracebacks know it by
@@ -209,15 +196,7 @@ def namespace(path: str, text: str, *things: Any) -> ModuleType:
 
 
 def explain(path: str, public: str | None = None) -> str:
-    """Say that a name is absent, why or what to do, and which names are similar.
-
-    Args:
-        path: the name as after ``tf.``: ``"train.Saver"``.
-        public: for a private name, the public name that has the same reason.
-
-    Returns:
-        Some sentences, without a full stop at the end.
-    """
+    """Say that a name is absent, why or what to do, and which names are similar."""
     reason = reason_of(public or path)
     near = _near(path)
     sentences = [f"tf.{path} is not in {PACKAGE}: {reason or _advice(public or path)}"]
@@ -227,11 +206,7 @@ def explain(path: str, public: str | None = None) -> str:
 
 
 def reason_of(path: str) -> str | None:
-    """Why a name is absent; ``None`` if there is no reason for this name.
-
-    Args:
-        path: the name as after ``tf.``.
-    """
+    """Why a name is absent; ``None`` if there is no reason for this name."""
     while path:
         if path in REASONS:
             return REASONS[path]
@@ -240,7 +215,6 @@ def reason_of(path: str) -> str | None:
 
 
 def _advice(path: str) -> str:
-    """The advice for a name without a reason of its own in `REASONS`."""
     return PRIVATE if path.split(".")[0] in ("python", "core") else ADVICE
 
 

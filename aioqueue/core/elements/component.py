@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from functools import lru_cache
 from math import inf, isfinite, nextafter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from aioqueue.core.elements.values import is_table, separate_rows, short_repr
 from aioqueue.errors import InvalidArgumentError, exception_text, with_article
 
 if TYPE_CHECKING:
@@ -465,29 +467,6 @@ def as_objects(value: Any) -> NDArray[Any]:
     return objects
 
 
-def separate_rows(batch: Any) -> list[Any]:
-    """Return the rows of a batch of objects. Rows of an array are copied: its memory is not kept.
-
-    Raises:
-        TypeError: the batch is not iterable.
-    """
-    rows = list(batch)
-    has_views = isinstance(batch, np.ndarray) and (batch.ndim > 1 or batch.dtype.kind == "V")
-    return [row.copy() for row in rows] if has_views else rows
-
-
-def is_table(given: Any) -> bool:
-    """Return whether it is a data frame or table, which iterates over columns or their names."""
-    return (
-        hasattr(given, "columns")
-        and any(hasattr(given, name) for name in _TABLES)
-        and not isinstance(given, type)
-    )
-
-
-_TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_array__")
-
-
 _ORDINARY = frozenset({np.ndarray, int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
@@ -606,6 +585,7 @@ def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
     )
 
 
+@lru_cache(64)
 def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return the range of Python numbers that a component accepts; empty if it accepts none."""
     if dtype.kind in "iu":
@@ -631,13 +611,3 @@ def _has_numpy(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_has_numpy, value))
     return not _is_python(value)
-
-
-def short_repr(value: Any, limit: int = 60) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array {value.dtype}{list(value.shape)}"
-    try:
-        text = repr(value)
-    except Exception:
-        return with_article(type(value).__name__)
-    return text if len(text) <= limit else text[: limit - 3] + "..."

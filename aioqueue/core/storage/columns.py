@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +39,7 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
 
 
 def row_bytes(components: tuple[Component, ...]) -> int:
-    return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
+    return sum(c.dtype.itemsize * prod(_fixed(c)) for c in components)
 
 
 def common_bytes(components: tuple[Component, ...]) -> int | None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 from aioqueue.pipeline.nodes.deferred import DeferredState, settled
 
 _EVERY: Final = 256
-"""The least number of rows between two marks."""
+"""The least number of examples between two marks."""
 
 
 NUMBER: Final = np.dtype("<i8")
@@ -177,23 +177,28 @@ class StateMarks(Generic[KeyT]):
 
     Args:
         node: the node.
+        of_batches: the least number of examples between two marks, if the rows are batches.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, of_batches: int = 1) -> None:
         self._node = node
         self._kept: deque[_Mark[KeyT]] = deque()
-        self._since = 0
+        # What lies between a mark and the row that a resume needs is made once more. Of batches,
+        # that is the work of all their examples, so that each of them may have a mark.
+        self._every = of_batches if node.element.is_batch else _EVERY
+        self._since = 0  # how many examples were taken since the last mark
+        self._ask_at = self._every  # how many of them until the node is asked for its weight
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def count(self, rows: int) -> None:
-        self._since += rows
+        self._since += rows * self._node.element.step
 
     def note(self, at: KeyT, *, is_due: bool = False) -> None:
-        """Make a mark if enough rows were taken since the last one.
+        """Make a mark if enough examples were taken since the last one.
 
-        The larger the state of the node is, the more rows it takes. So the marks cost at most a
+        The larger the state of the node is, the more it takes. So the marks cost at most a
         fixed share of the work.
 
         Args:
@@ -202,13 +207,22 @@ class StateMarks(Generic[KeyT]):
         """
         if is_due and self._kept and self._kept[-1].at == at:
             return  # an interrupted call is repeated, and its mark exists already
-        if is_due or not self._kept or self._since >= max(_EVERY, self._node.weight()):
+        if is_due or (self.is_due and self._is_worth_it()):
             self.make(at)
 
     @property
     def is_due(self) -> bool:
         """Whether a call of `note` may make a mark; otherwise you can omit the call."""
-        return self._since >= _EVERY or not self._kept
+        return self._since >= self._ask_at or not self._kept
+
+    def _is_worth_it(self) -> bool:
+        """Whether as many examples were taken as the state of the node names rows."""
+        if not self._kept or self._since >= (weight := self._node.weight()):
+            return True
+        # A buffer may run dry meanwhile, so the node is asked again before so many are taken. But
+        # not for each row: the nodes of a long chain would be asked one after another each time.
+        self._ask_at = min(weight, self._since + self._every)
+        return False
 
     def make(self, at: KeyT) -> None:
         try:
@@ -217,7 +231,7 @@ class StateMarks(Generic[KeyT]):
         except NoPositionError as error:  # raised later, and only if a position is asked for
             state = _refused(error)
         self._kept.append(_Mark(at, state))
-        self._since = 0
+        self._since, self._ask_at = 0, self._every
 
     def copied(self) -> list[_Mark[KeyT]]:
         """All marks, the last one first."""

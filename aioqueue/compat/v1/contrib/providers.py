@@ -19,8 +19,7 @@ from aioqueue.compat.v1.core import dtypes as types
 from aioqueue.compat.v1.core import graph
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.scopes import name_scope
-from aioqueue.compat.v1.inputs.batchers import fifo_class
-from aioqueue.compat.v1.inputs.fullness import summarize_fullness
+from aioqueue.compat.v1.inputs.batchers import fifo_class, summarize_fullness
 from aioqueue.compat.v1.inputs.producers import string_input_producer
 from aioqueue.compat.v1.ops import arrays, control, math
 from aioqueue.compat.v1.ops import sparse as sparse_ops
@@ -35,8 +34,7 @@ from aioqueue.compat.v1.ops.variables import (
     get_or_create_global_step,
 )
 from aioqueue.compat.v1.parsing.parsing import FixedLenFeature, parse_single_example
-from aioqueue.compat.v1.queues.base import QueueBase
-from aioqueue.compat.v1.queues.queues import FIFOQueue, RandomShuffleQueue
+from aioqueue.compat.v1.queues.queues import FIFOQueue, QueueBase, RandomShuffleQueue
 
 
 class DataDecoder:

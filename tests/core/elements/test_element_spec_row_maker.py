@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.core.elements.spec import ElementSpec
+from aioqueue.core.elements.element_spec import ElementSpec
 
 KINDS = ["int8", "uint64", "float32", "float64", "complex64", "bool", "S3", "str", "object", ">i4"]
 VALUES = [
