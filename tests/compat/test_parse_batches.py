@@ -87,14 +87,8 @@ def batch(draw: random.Random, slots: Sequence[Slot] = SLOTS, count: int = 0) ->
     return [record(draw, slots, plain=True) for _ in range(count)]
 
 
-SEEDS = pytest.mark.parametrize(
-    "seeds", [range(8), pytest.param(range(8, 150), marks=pytest.mark.slow)], ids=str
-)
-
-
-@SEEDS
-def test_examples_of_common_writers_are_read_in_lock_step(seeds: range) -> None:
-    for seed in seeds:
+def test_examples_of_common_writers_are_read_in_lock_step() -> None:
+    for seed in range(40):
         draw = random.Random(seed)
         assert is_lock_step(batch(draw, SLOTS, 200), SPARSE), seed
         # A few long lists of texts in a small batch are read faster one by one.
@@ -106,10 +100,9 @@ def test_examples_of_common_writers_are_read_in_lock_step(seeds: range) -> None:
 
 
 @COLUMNS
-@SEEDS
-def test_unusual_examples_in_a_batch(seeds: range, columns: list[Column]) -> None:
+def test_unusual_examples_in_a_batch(columns: list[Column]) -> None:
     """Fields in any order, twice or not at all, lists that are not packed, wrong kinds."""
-    for seed in seeds:
+    for seed in range(40):
         draw = random.Random(seed)
         defaults = [one.key for one in columns if draw.random() < 0.9]
         for _ in range(4):
@@ -120,9 +113,8 @@ def test_unusual_examples_in_a_batch(seeds: range, columns: list[Column]) -> Non
 
 
 @COLUMNS
-@SEEDS
-def test_damaged_examples_in_a_batch(seeds: range, columns: list[Column]) -> None:
-    for seed in seeds:
+def test_damaged_examples_in_a_batch(columns: list[Column]) -> None:
+    for seed in range(40):
         draw = random.Random(seed)
         records = batch(draw, SLOTS[: draw.choice((2, 5, 9))], count=16)
         for _ in range(20):
@@ -131,7 +123,6 @@ def test_damaged_examples_in_a_batch(seeds: range, columns: list[Column]) -> Non
             is_lock_step([*records[:at], odd, *records[at + 1 :]], columns, KEYS)
 
 
-@pytest.mark.slow
 @COLUMNS
 def test_every_prefix_and_every_wrong_byte(columns: list[Column]) -> None:
     draw = random.Random(3)
