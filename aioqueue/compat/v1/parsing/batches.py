@@ -52,8 +52,7 @@ class BatchReader:
 
     def __call__(self, records: Sequence[bytes]) -> list[Values]:
         """The values of every column, which fit it; or `UnusualError`."""
-        if len(records) < _LEAST or sum(map(len, records)) > _LARGE * len(records):
-            raise UnusualError
+        _require(len(records) >= _LEAST)
         wire = _Wire(records)
         values, ends, table = self._entries(wire)
         # Lists lie column by column, and within each row by row.
@@ -127,8 +126,9 @@ class _Wire:
 
     def __init__(self, records: Sequence[bytes]) -> None:
         sizes = np.fromiter(map(len, records), np.int64, len(records))
-        self.data = b"".join(records) or b"\0"
         self.ends = np.cumsum(sizes)
+        _require(self.ends[-1] <= _LARGE * len(records))
+        self.data = b"".join(records) or b"\0"
         self.starts = self.ends - sizes
         self._bytes = np.frombuffer(self.data, np.uint8)
 
@@ -160,14 +160,14 @@ class _Wire:
         borders = [0]
         while True:
             is_inside = places < ends
-            if np.count_nonzero(is_inside) < len(places):
+            if not _everywhere(is_inside):
+                _require_all(places <= ends)
                 messages, places, ends = messages[is_inside], places[is_inside], ends[is_inside]
             if not messages.size:
                 break
             # A step takes as long for one message as for many: a few long ones are left.
             _require(len(found) <= _STEPS or borders[-1] >= _WIDTH * len(found))
             starts, places = self.field(places, FIRST)
-            _require_all(places <= ends)
             found.append((messages, starts, places))
             borders.append(borders[-1] + len(messages))
         messages, starts, stops = map(np.concatenate, zip(*found, strict=True))
@@ -176,7 +176,7 @@ class _Wire:
     def texts(
         self, lists: Places, starts: Places, stops: Places, ends: Places
     ) -> tuple[Array, Places]:
-        """The texts of lists, of which the bounds of the first are known; and how many each has."""
+        """The texts of lists, whose first texts have known bounds; and how many each has."""
         counts = np.ones(len(lists), np.int64)
         if not _everywhere(stops == ends):
             _, numbers, starts, stops = self.fields(lists, ends)
@@ -199,7 +199,8 @@ class _Wire:
         stops = np.cumsum(sizes)
         _require_all(is_last[stops[sizes > 0] - 1])
         lasts = is_last.nonzero()[0]
-        starts = np.append(0, lasts[:-1] + 1)
+        starts = np.zeros_like(lasts)
+        starts[1:] = lasts[:-1] + 1
         widths = lasts - starts
         widest = int(widths.max())
         _require(widest < LONGEST)
@@ -208,8 +209,9 @@ class _Wire:
             more = (widths >= width).nonzero()[0]
             bits = (data[starts[more] + width] & 127).astype(np.uint64)
             found[more] |= bits << np.uint64(7 * width)
-        ended = np.searchsorted(lasts, stops)
-        return found.view(np.int64), ended - np.searchsorted(lasts, stops - sizes)
+        counts = np.searchsorted(lasts, stops)
+        counts[1:] -= counts[:-1].copy()
+        return found.view(np.int64), counts
 
     def are(self, text: bytes, starts: Places, ends: Places) -> bool:
         """Whether all slices are a text."""
@@ -251,7 +253,7 @@ def _everywhere(condition: NDArray[np.bool_]) -> bool:
     return bool(np.count_nonzero(condition) == condition.size)
 
 
-def _require(condition: bool) -> None:
+def _require(condition: bool | np.bool_) -> None:
     if not condition:
         raise UnusualError
 
