@@ -61,7 +61,7 @@ def _cut(draw: random.Random, kind: _Kind) -> str:
 
 def _turned(draw: random.Random, kind: _Kind) -> str:
     seed = draw.randint(1, 99)
-    ops = ("flip_left_right(X)", "flip_up_down(X)", "transpose_image(X)")
+    ops = ("flip_left_right(X)", "flip_up_down(X)")
     sides = (f"random_flip_{draw.choice(('left_right', 'up_down'))}(X, seed={seed})",) * 3
     return draw.choice((*ops, f"rot90(X, {draw.randint(-3, 4)})", *sides))
 

@@ -29,8 +29,8 @@ class TestNames:
         assert tf.constant(1, name="B").name == "B_1:0"
 
     def test_tensors_have_the_index_of_the_output(self) -> None:
-        tensors = tf.identity_n([1, 2.0])
-        assert [one.name for one in tensors] == ["IdentityN:0", "IdentityN:1"]
+        tensors = tf.unstack([1, 2])
+        assert [one.name for one in tensors] == ["unstack:0", "unstack:1"]
         assert [one.value_index for one in tensors] == [0, 1]
 
     @pytest.mark.parametrize("name", ["_bad", "b d", "-x", "é"])
@@ -109,7 +109,7 @@ class TestDefaultGraph:
         with tf.Graph().as_default():
             y = tf.constant(1)
         with pytest.raises(ValueError, match=r"must be from the same graph as Tensor\(.Const:0"):
-            tf.identity_n([x, y])
+            tf.stack([x, y])
 
     def test_reset(self) -> None:
         def in_a_new_thread() -> None:

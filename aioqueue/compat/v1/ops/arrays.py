@@ -37,7 +37,7 @@ from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 __all__ = (
-    "broadcast_to", "concat", "expand_dims", "eye", "fill", "lin_space", "linspace", "meshgrid",
+    "concat", "expand_dims", "eye", "fill", "lin_space", "linspace", "meshgrid",
     "ones", "ones_like", "pack", "pad", "range", "rank", "reshape", "reverse", "reverse_v2",
     "shape", "size", "split", "squeeze", "stack", "tile", "transpose", "unpack", "unstack",
     "zeros", "zeros_like",
@@ -373,27 +373,6 @@ def _padded(op: OpBuilder, tensor: Tensor, widths: Tensor) -> Dims:
         raise op.refuse(f"Shape must be rank {len(known)} but is rank {len(static)}")
     more = known.sum(axis=1).tolist()
     return tuple(None if a is None else a + b for a, b in zip(static, more, strict=True))
-
-
-def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Tensor:
-    """The tensor repeated, by the rules of broadcasting, to fill a shape."""
-
-    def spread(x: Any, sizes: Any) -> Any:
-        try:
-            return np.broadcast_to(array(x), tuple(sizes.tolist())).copy()
-        except ValueError:
-            text = f"{shape_text(np.shape(x))} vs. {shape_text(sizes)}"
-            raise invalid(f"Incompatible shapes: {text}") from None
-
-    with OpBuilder("BroadcastTo", name) as op:
-        tensor = op.tensor(input, "input")
-        static, known = shape_value(op.tensor(shape, "shape", None, INDICES)), tensor.shape
-        if static is not None and known.ndims is not None and known.ndims <= len(static):
-            # A size that is not 1 stays what it is.
-            lead: list[int | None] = [None] * (len(static) - known.ndims)
-            kept = lead + [None if one == 1 else one for one in known.as_list()]
-            static = tuple(a if b is None else b for a, b in zip(static, kept, strict=True))
-        return op.output(tensor.dtype, static, Pure(spread))
 
 
 # Joining, and taking apart.

@@ -22,10 +22,10 @@ from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
-    "assert_equal", "assert_greater", "assert_greater_equal", "assert_integer", "assert_less",
+    "assert_equal", "assert_greater", "assert_greater_equal", "assert_less",
     "assert_less_equal", "assert_negative", "assert_non_negative", "assert_non_positive",
     "assert_none_equal", "assert_positive", "assert_rank", "assert_rank_at_least",
-    "assert_rank_in", "check_numerics",
+    "check_numerics",
 )  # fmt: skip
 """What `tf` and `tf.debugging` share."""
 
@@ -193,31 +193,6 @@ def _ranked(called: str, how: str) -> _Ranked:
 
 assert_rank: _Ranked = _ranked("assert_rank", "")
 assert_rank_at_least: _Ranked = _ranked("assert_rank_at_least", "at least")
-
-
-def assert_rank_in(
-    x: Any,
-    ranks: Sequence[Any],
-    data: _Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless a tensor has one of some ranks; see `assert_rank`."""
-    with name_scope(name, "assert_rank_in", [x, *ranks, *(data or ())]):
-        return _check_rank(x, ranks, "in", data, summarize, message)
-
-
-def assert_integer(x: Any, message: str | None = None, name: str | None = None) -> Operation:
-    """An op that does nothing; TypeError unless a tensor's dtype is one of integers."""
-    with name_scope(name, "assert_integer", [x]):
-        tensor = convert_to_tensor(x, name="x")
-        if not tensor.dtype.is_integer:
-            raise TypeError(
-                f'{_prefix(message)}Expected "x" to be integer type.  Found: {tensor.name} of dtype'
-                f" {tensor.dtype!s}"
-            )
-        return no_op("statically_determined_was_integer")
 
 
 def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor:

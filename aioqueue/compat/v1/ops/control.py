@@ -57,18 +57,6 @@ def _identity(op_type: str, input: Any, name: str | None) -> Tensor:
         return op(op_type, [tensor], outputs, _same, name=scope).outputs[0]
 
 
-def identity_n(input: Sequence[Any], name: str | None = None) -> list[Tensor]:
-    """Tensors with the values of others, all of them there before any is used."""
-
-    def kernel(step: Any, *values: Any) -> Any:
-        return values if len(values) > 1 else values[0]
-
-    tensors = [convert_to_tensor(one) for one in input]
-    return op(
-        "IdentityN", tensors, [(one.dtype, one.shape) for one in tensors], kernel, name=name
-    ).outputs
-
-
 def group(*inputs: Any, name: str | None = None) -> Operation:
     """An operation that has run when all of these have."""
     elements = [_element(one) for one in nest.flatten(inputs)]
@@ -763,22 +751,6 @@ def map_fn(
         return rows.op("MapFn", outputs, kernel, scope, elems if dtype is None else dtype)
 
 
-def _folded(
-    kind: str, fn: Function, elems: Any, initializer: Any, backwards: bool, name: str | None
-) -> Any:
-    with name_scope(name, kind, nest.flatten(elems)) as scope:
-        rows = _Rows(fn, elems, initial=initializer, folds=True)
-
-        def kernel(step: Any, *values: Any) -> Any:
-            state: Sequence[Any] = ()
-            for reached in rows.states(step, values, backwards):
-                state = reached
-            return tuple(state) if len(state) > 1 else state[0]
-
-        outputs = [(one.dtype, one.shape) for one in rows.outputs]
-        return rows.op(kind, outputs, kernel, scope, rows.structure)
-
-
 def foldl(
     fn: Function,
     elems: Any,
@@ -793,21 +765,17 @@ def foldl(
     It takes what has been accumulated, at first `initializer` or the first row, and a row.
     """
     del parallel_iterations, back_prop, swap_memory
-    return _folded("foldl", fn, elems, initializer, False, name)
+    with name_scope(name, "foldl", nest.flatten(elems)) as scope:
+        rows = _Rows(fn, elems, initial=initializer, folds=True)
 
+        def kernel(step: Any, *values: Any) -> Any:
+            last: Sequence[Any] = ()
+            for last in rows.states(step, values, backwards=False):
+                pass
+            return tuple(last) if len(last) > 1 else last[0]
 
-def foldr(
-    fn: Function,
-    elems: Any,
-    initializer: Any = None,
-    parallel_iterations: int = 10,
-    back_prop: bool = True,
-    swap_memory: bool = False,
-    name: str | None = None,
-) -> Any:
-    """The same as `foldl` from the last row to the first."""
-    del parallel_iterations, back_prop, swap_memory
-    return _folded("foldr", fn, elems, initializer, True, name)
+        outputs = [(one.dtype, one.shape) for one in rows.outputs]
+        return rows.op("foldl", outputs, kernel, scope, rows.structure)
 
 
 def scan(

@@ -239,15 +239,7 @@ def py_func(
     return made.outputs if several else made.outputs[0]
 
 
-def numpy_function(
-    func: Callable[..., Any],
-    inp: Sequence[Any],
-    Tout: Any,  # noqa: N803  # TensorFlow's name
-    stateful: bool = True,
-    name: str | None = None,
-) -> Any:
-    """The same as `py_func`, under its later name."""
-    return py_func(func, inp, Tout, stateful, name)
+numpy_function = py_func
 
 
 def _writable(value: Any) -> Any:

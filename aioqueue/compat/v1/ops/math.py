@@ -35,7 +35,7 @@ from aioqueue.compat.v1.ops.building import (
 from aioqueue.compat.v1.ops.casting import cast
 
 __all__ = (
-    "abs", "accumulate_n", "acos", "add", "add_n", "asin", "atan", "atan2", "ceil", "cos", "cosh",
+    "abs", "acos", "add", "add_n", "asin", "atan", "atan2", "ceil", "cos", "cosh",
     "divide", "equal", "exp", "expm1", "floor", "floordiv", "floormod", "greater",
     "greater_equal", "is_finite", "is_inf", "is_nan", "less", "less_equal", "log", "log1p",
     "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "mod",
@@ -128,13 +128,6 @@ def _floor_divide(x: Any, y: Any) -> Any:
     return np.floor_divide(x, y)
 
 
-@_dividing
-def _truncate_divide(x: Any, y: Any) -> Any:
-    if np.asarray(y).dtype.kind in "fc":
-        return np.true_divide(x, y)
-    return np.floor_divide(np.subtract(x, np.fmod(x, y)), y)
-
-
 def _divide_unless_zero(x: Any, y: Any) -> Any:
     return np.where(y == 0, np.zeros_like(y), np.true_divide(x, y))
 
@@ -186,12 +179,6 @@ floordiv: Binary = _two(
 floor_div: Binary = _two("floor_div", _floor_divide, "``x // y``, rounded down.", REALS)
 mod: Binary = _two(
     "mod", _dividing(np.remainder), "``x % y``, of the sign of ``y``.", REALS, "FloorMod"
-)
-truncatediv: Binary = _two(
-    "truncatediv", _truncate_divide, "``x / y`` rounded towards zero.", REALS, "TruncateDiv"
-)
-truncatemod: Binary = _two(
-    "truncatemod", _dividing(np.fmod), "What `truncatediv` leaves.", REALS, "TruncateMod"
 )
 pow: Binary = _two("pow", np.power, "``x ** y``; negative powers of integers are an error.")
 maximum: Binary = _two("maximum", np.maximum, "The larger of the two.", REALS)
@@ -310,13 +297,3 @@ def add_n(inputs: Sequence[Any] | Any, name: str | None = None) -> Tensor:
     with OpBuilder("AddN", name) as op:
         tensors = op.alike_list(values, "inputs")
         return op.output(tensors[0].dtype, op.same_shape(tensors), Pure(total))
-
-
-def accumulate_n(
-    inputs: Sequence[Any], shape: Any = None, tensor_dtype: Any = None, name: str | None = None
-) -> Tensor:
-    """The sum of tensors of one dtype and one shape; the same as `add_n`."""
-    result = add_n(inputs, name or "AccumulateNV2")
-    if shape is not None:
-        result.set_shape(shape)
-    return result

@@ -377,19 +377,6 @@ def multinomial(
         return op.output(wanted, shape, RandomKernel(seeds, drawn))
 
 
-def categorical(
-    logits: Any,
-    num_samples: Any,
-    dtype: Any = None,
-    seed: int | None = None,
-    name: str | None = None,
-    output_dtype: Any = None,
-) -> Tensor:
-    """Classes drawn with given odds: `multinomial` with its arguments in another order."""
-    wanted = output_dtype if dtype is None else dtype
-    return multinomial(logits, num_samples, seed, name or "categorical", wanted)
-
-
 def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Tensor:
     """A block of a given size from a random place."""
     with scopes.name_scope(name, "random_crop") as scope:

@@ -15,7 +15,6 @@ from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.ops import arrays
 from aioqueue.compat.v1.ops.building import (
     ANY,
-    FLOATS,
     INDICES,
     NUMBERS,
     REALS,
@@ -29,7 +28,7 @@ from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
     "argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "reduce_all", "reduce_any",
-    "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
+    "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
 )  # fmt: skip
 """What `tf` and `tf.math` share."""
 
@@ -163,14 +162,6 @@ def _extreme(function: Callable[..., Any], limit: str, infinity: float) -> _Kern
     return extreme
 
 
-def _logsumexp(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-    """``log(sum(exp(x)))`` without overflow."""
-    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, x.dtype.type(0))
-    total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
-    return total if keep else np.squeeze(total, axis=axes)
-
-
 def _test(function: Callable[..., Any]) -> _Kernel:
     return lambda x, axes, keep: function(x, axis=axes, keepdims=keep)
 
@@ -189,15 +180,6 @@ reduce_all: _Reduction = _reduction(
 )
 reduce_any: _Reduction = _reduction(
     "reduce_any", "Any", _test(np.any), "Whether any is true", _BOOLS
-)
-reduce_logsumexp: _Reduction = _reduction(
-    "reduce_logsumexp", "ReduceLogSumExp", _logsumexp, "``log(sum(exp(x)))``", FLOATS
-)
-reduce_variance: _Reduction = _reduction(
-    "reduce_variance", "ReduceVariance", _same_dtype(np.var), "The population's variance", FLOATS
-)
-reduce_std: _Reduction = _reduction(
-    "reduce_std", "ReduceStd", _same_dtype(np.std), "The population's standard deviation", FLOATS
 )
 
 

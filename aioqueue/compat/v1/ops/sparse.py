@@ -330,23 +330,6 @@ def sparse_reorder(sp_input: Any, name: str | None = None) -> SparseTensor:
         return sparse_output(op, sparse.dtype, sparse.shape.ndims, ordered, count)
 
 
-def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
-    """Those of the elements for which a vector of booleans is true."""
-
-    def kept(indices: Any, values: Any, dense_shape: Any, keep: Any) -> Any:
-        if keep.shape != values.shape:
-            raise invalid(
-                f"to_retain: got {shape_text(keep.shape)}; expected {shape_text(values.shape)}"
-            )
-        return indices[keep], values[keep], dense_shape
-
-    sparse = as_sparse(sp_input)
-    with OpBuilder("SparseRetain", None) as op:
-        add_parts(op, sparse)
-        op.tensor(to_retain, "to_retain", dtypes.bool)
-        return sparse_output(op, sparse.dtype, sparse.shape.ndims, kept)
-
-
 def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> SparseTensor:
     """The same elements in row-major order in another shape."""
 
@@ -404,62 +387,6 @@ def _reshaped(given: TensorShape, wanted: Tensor) -> TensorShape | None:
             " elements)."
         )
     return TensorShape(filled)
-
-
-def sparse_concat(
-    axis: int | None = None,
-    sp_inputs: Sequence[Any] | None = None,
-    name: str | None = None,
-    expand_nonconcat_dim: bool = False,
-    concat_dim: int | None = None,
-) -> SparseTensor:
-    """Sparse tensors one after another along an axis."""
-    sparse = [as_sparse(one) for one in sp_inputs or ()]
-    given = concat_dim if axis is None else axis
-    if not sparse or given is None:
-        raise ValueError("sparse_concat: axis and sp_inputs must be given")
-    along = int(given)
-
-    def joined(*parts: Any) -> Any:
-        for indices, found in zip(parts[0::3], parts[1::3], strict=True):
-            check_counts(indices, found, GROUPED)
-        places, values, shapes = parts[0::3], parts[1::3], np.stack(parts[2::3])
-        at = along if along >= 0 else along + shapes.shape[1]
-        others = np.delete(shapes, at, axis=1)
-        if not expand_nonconcat_dim and (others != others[0]).any():
-            number, dim = np.argwhere(np.delete(shapes != shapes[0], at, axis=1))[0]
-            dim += dim >= at
-            raise invalid(
-                f"Input shapes must match: expected {shapes[0][dim]} for dimension {dim} but got"
-                f" {shapes[number][dim]} at position {number}"
-            )
-        starts = np.concatenate([[0], np.cumsum(shapes[:, at])[:-1]])
-        moved = [one.copy() for one in places]
-        for one, start in zip(moved, starts, strict=True):
-            one[:, at] += start
-        indices, found = np.concatenate(moved), np.concatenate(values)
-        order = np.lexsort(indices.T[::-1]) if len(indices) else np.arange(0)
-        shape = shapes.max(axis=0)
-        shape[at] = shapes[:, at].sum()
-        return indices[order], found[order], shape
-
-    with OpBuilder("SparseConcat", name) as op:
-        for one in sparse:
-            add_parts(op, one)
-        made = sparse_output(op, sparse[0].dtype, sparse[0].shape.ndims, joined)
-        shapes = [one.shape for one in sparse]
-        return made.note_shape(_joined_shape(shapes, along, expand_nonconcat_dim))
-
-
-def _joined_shape(shapes: Sequence[TensorShape], axis: int, expands: bool) -> TensorShape:
-    sizes = [shape.as_tuple() for shape in shapes]
-    known = [one for one in sizes if one is not None and None not in one]
-    if len(known) < len(sizes) or len({len(one) for one in known}) > 1:
-        return TensorShape(None)
-    table = np.array(known)
-    joined = table.max(axis=0) if expands else table[0].copy()
-    joined[axis] = table[:, axis].sum()
-    return TensorShape(joined.tolist())
 
 
 class SparseRow:

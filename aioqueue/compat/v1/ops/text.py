@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 import string
-import zlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -188,20 +187,6 @@ def regex_replace(
         op.tensor(pattern, "pattern", dtypes.string)
         op.tensor(rewrite, "rewrite", dtypes.string)
         return op.output(dtypes.string, texts.shape.as_tuple(), Pure(replaced))
-
-
-def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Tensor:
-    """Whether a regular expression matches the whole of each string."""
-
-    def matches(texts: Any, pattern: Any) -> Any:
-        expression = _compiled(pattern)
-        return _each(lambda text: expression.fullmatch(text) is not None, texts, np.bool_)
-
-    is_static = isinstance(pattern, str | bytes)
-    with OpBuilder("StaticRegexFullMatch" if is_static else "RegexFullMatch", name) as op:
-        texts = op.tensor(input, "input", dtypes.string)
-        op.tensor(pattern, "pattern", dtypes.string)
-        return op.output(dtypes.bool, texts.shape.as_tuple(), Pure(matches))
 
 
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
@@ -481,29 +466,6 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
         return base64.urlsafe_b64decode(stripped + b"=" * (-len(stripped) % 4))
 
     return map_strings("DecodeBase64", decoded, input, name)
-
-
-_WINDOWS = {"ZLIB": zlib.MAX_WBITS, "GZIP": 16 + zlib.MAX_WBITS}
-"""The ``wbits`` by which zlib knows each format."""
-
-
-def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> Tensor:
-    """Strings that were compressed, as they were before."""
-    if compression_type not in ("", *_WINDOWS):
-        raise ValueError(
-            "Only ZLIB, GZIP or NONE are supported compressions; compression_type:"
-            f" got {compression_type!r}"
-        )
-
-    def plain(text: Any) -> Any:
-        if not compression_type:
-            return text
-        try:
-            return zlib.decompress(text, _WINDOWS[compression_type])
-        except zlib.error as error:
-            raise invalid(f"inflate failed: {error}") from None
-
-    return map_strings("DecodeCompressed", plain, bytes, name)
 
 
 ALLOWED = NUMERIC | {"string"}

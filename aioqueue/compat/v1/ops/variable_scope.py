@@ -491,7 +491,3 @@ def get_local_variable(name: str, *args: Any, **kwargs: Any) -> Variable:
     kwargs["collections"] = [*kwargs["collections"], GraphKeys.LOCAL_VARIABLES]
     kwargs["trainable"] = False
     return get_variable(name, *args, **kwargs)
-
-
-def no_regularizer(_: Any) -> None:
-    """A regularizer that adds nothing to the losses."""

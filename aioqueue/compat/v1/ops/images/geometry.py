@@ -593,29 +593,19 @@ _HEIGHT, _WIDTH = -3, -2
 
 def flip_left_right(image: Any) -> Tensor:
     """A picture, or each of a batch, with its columns in reversed order."""
-    return _turned(image, "flip_left_right", lambda x: np.flip(x, _WIDTH), lambda shape: shape)
+    return _flipped(image, _WIDTH, "flip_left_right")
 
 
 def flip_up_down(image: Any) -> Tensor:
     """A picture, or each of a batch, with its rows in reversed order."""
-    return _turned(image, "flip_up_down", lambda x: np.flip(x, _HEIGHT), lambda shape: shape)
-
-
-def transpose_image(image: Any, name: str | None = None) -> Tensor:
-    """A picture, or each of a batch, with rows for columns."""
-
-    def exchanged(shape: Dims) -> Dims:
-        return shape and (*shape[:-3], shape[_WIDTH], shape[_HEIGHT], shape[-1])
-
-    return _turned(image, "transpose", lambda x: np.swapaxes(x, _HEIGHT, _WIDTH), exchanged, name)
+    return _flipped(image, _HEIGHT, "flip_up_down")
 
 
 def rot90(image: Any, k: Any = 1, name: str | None = None) -> Tensor:
     """A picture, or each of a batch, turned left by right angles."""
 
     def turned(pixels: Any, k: Any) -> Any:
-        pixels = check_3d(pixels)
-        return np.rot90(pixels, int(k) % 4, (_HEIGHT, _WIDTH))
+        return np.rot90(check_3d(pixels), int(k) % 4, (_HEIGHT, _WIDTH))
 
     with OpBuilder("Rot90", name, "rot90") as op:
         tensor = op.tensor(image, "image")
@@ -626,20 +616,11 @@ def rot90(image: Any, k: Any = 1, name: str | None = None) -> Tensor:
         return op.output(tensor.dtype, shape, Pure(turned))
 
 
-def _turned(
-    image: Any,
-    default: str,
-    function: Callable[[Any], Any],
-    static: Callable[[Dims], Dims],
-    name: str | None = None,
-) -> Tensor:
-    def turned(pixels: Any) -> Any:
-        pixels = check_3d(pixels)
-        return function(pixels)
-
-    with OpBuilder("Turn", name, default) as op:
+def _flipped(image: Any, axis: int, default: str) -> Tensor:
+    with OpBuilder("Turn", None, default) as op:
         tensor = op.tensor(image, "image")
-        return op.output(tensor.dtype, static(one_or_many(tensor)), Pure(turned))
+        kernel = Pure(lambda pixels: np.flip(check_3d(pixels), axis))
+        return op.output(tensor.dtype, one_or_many(tensor), kernel)
 
 
 def random_flip_left_right(image: Any, seed: int | None = None) -> Tensor:
