@@ -7,6 +7,7 @@ any case, before.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from aioqueue.compat.v1.ops.effects import Assert, c_name
 
 
 def _nothing(step: Any) -> None:
-    """The kernel of what only has an order."""
+    pass
 
 
 def _same(step: Any, value: Any) -> Any:
@@ -38,10 +39,7 @@ def no_op(name: str | None = None) -> Operation:
 
 
 def identity(input: Any, name: str | None = None) -> Tensor:
-    """A tensor with the value of another one.
-
-    Within ``with tf.control_dependencies(...)`` it has that value after something else.
-    """
+    """A tensor with the value of another one, after the control dependencies here."""
     return _identity("Identity", input, name)
 
 
@@ -147,8 +145,6 @@ Results = list[tuple[DType, TensorShape]]
 
 
 class _Part:
-    """A traced function: how an operation that owns it runs it."""
-
     def __init__(self, body: Body, arguments: Sequence[Tensor] = ()) -> None:
         self.body = body
         self.given = (*arguments, *body.captures)
@@ -167,10 +163,7 @@ def _owner(
     results: Results,
     kernel: Callable[..., list[Any]],
 ) -> list[Tensor]:
-    """The operation that owns some traced functions, with what they capture for inputs.
-
-    ``kernel(step, values of inputs, values of captures by tensor)`` returns a list.
-    """
+    """The op of traced functions; ``kernel(step, inputs, captures by tensor)`` gives a list."""
     captures = list(dict.fromkeys(one for part in parts for one in part.body.captures))
     controls = dict.fromkeys(one for part in parts for one in part.body.controls)
     count = len(inputs)
@@ -222,10 +215,7 @@ def cond(
     fn1: Callable[[], Any] | None = None,
     fn2: Callable[[], Any] | None = None,
 ) -> Any:
-    """What one of two functions makes, as `pred` decides in each run.
-
-    Both functions are called now; only what the chosen one built runs.
-    """
+    """What one of two functions makes. Both are called now; only what the chosen one built runs."""
     functions = [true_fn if fn1 is None else fn1, false_fn if fn2 is None else fn2]
     for which, one in zip(("true_fn", "false_fn"), functions, strict=True):
         if not callable(one):
@@ -365,12 +355,7 @@ def while_loop(
     maximum_iterations: Any = None,
     return_same_structure: bool = False,
 ) -> Any:
-    """What `loop_vars` are after `body` was applied to them as long as `cond` of them is true.
-
-    They come nested as `body` returns them: a tuple for a list of variables, if it makes tuples.
-
-    `parallel_iterations`, `back_prop` and `swap_memory` have no effect.
-    """
+    """What `loop_vars` are when `cond` of them is false: nested as `body` returns them."""
     del parallel_iterations, back_prop, swap_memory
     if not callable(cond) or not callable(body):
         raise TypeError(f"'{'body' if callable(cond) else 'cond'}' must be callable.")
@@ -473,15 +458,11 @@ _SWITCH = "Switch"
 
 
 class Switch(NamedTuple):
-    """The two sides of a switch."""
-
     output_false: Tensor
     output_true: Tensor
 
 
 class Merge(NamedTuple):
-    """What a merge has."""
-
     output: Tensor
     value_index: Tensor
 
@@ -583,10 +564,8 @@ class _Side:
 
 
 def _made_of_switches(last: Operation) -> set[Operation]:
-    """The operations between the switches and the last one, that one included.
-
-    Depth first, without recursion; an operation is decided on after those before it.
-    """
+    """The operations between the switches and the last one, that one included."""
+    # Depth first, without recursion; an operation is decided on after those before it.
     depends: dict[Operation, bool] = {}
     path = [last]
     while path:
@@ -605,10 +584,7 @@ Function = Callable[..., Any]
 
 
 class _Rows:
-    """A function that is traced once, and runs for each row of some tensors of one length.
-
-    If it `folds` it takes what has been accumulated as well, at first `initial` or the first row.
-    """
+    """A function traced once that runs for each row, and of what was accumulated if it `folds`."""
 
     def __init__(
         self, fn: Function, elems: Any, dtype: Any = None, initial: Any = None, folds: bool = False
@@ -656,12 +632,10 @@ class _Rows:
         return arrays, lengths.pop(), values[stop:]
 
     def run(self, step: Any, values: Iterable[Any]) -> Sequence[Any]:
-        """What the function returns for a state, if it folds, a row, and what the body captures."""
         found: Sequence[Any] = step.run_body(self.body.outputs, self._taken, list(values))
         return found
 
     def states(self, step: Any, values: Sequence[Any], backwards: bool) -> Iterator[Sequence[Any]]:
-        """What is accumulated, from the beginning on."""
         arrays, length, captures = self.arrays(values)
         order = list(reversed(range(length)) if backwards else range(length))
         if self.first:
@@ -677,7 +651,6 @@ class _Rows:
             yield state
 
     def op(self, kind: str, outputs: Any, kernel: Any, name: str, structure: Any) -> Any:
-        """The op of all rows; its results in a nesting."""
         waits = self.body.waits
         made = default_graph.op(kind, self.inputs, outputs, kernel, name=name, waits=waits)
         return nest.pack_sequence_as(structure, made.outputs)
@@ -688,7 +661,6 @@ class _Rows:
 
 
 def _checked_outputs(body: Body, result: Any, wanted: Sequence[DType]) -> list[Tensor]:
-    """The outputs of a traced function as tensors, of the dtypes that were promised."""
     flat = nest.flatten(result)
     if len(wanted) != len(flat):
         raise ValueError(f"fn returned {len(flat)} tensors; expected {len(wanted)}, as dtype says")
@@ -701,7 +673,6 @@ def _checked_outputs(body: Body, result: Any, wanted: Sequence[DType]) -> list[T
 
 
 def _stacked(rows: Sequence[Sequence[Any]], tensors: Sequence[Tensor]) -> Any:
-    """The values of all rows, stacked, one array for each tensor."""
     columns = []
     for place, tensor in enumerate(tensors):
         column = [row[place] for row in rows]
@@ -730,10 +701,7 @@ def map_fn(
     infer_shape: bool = True,
     name: str | None = None,
 ) -> Any:
-    """What a function makes of each row of some tensors, stacked.
-
-    `parallel_iterations`, `back_prop` and `swap_memory` have no effect: one row after another.
-    """
+    """What a function makes of each row of some tensors, stacked: one row after another."""
     del parallel_iterations, back_prop, swap_memory
     with name_scope(name, "map", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, [as_dtype(one) for one in nest.flatten(dtype)] if dtype else None)
@@ -760,18 +728,14 @@ def foldl(
     swap_memory: bool = False,
     name: str | None = None,
 ) -> Any:
-    """What a function makes of the rows of some tensors, from the first to the last; see `map_fn`.
-
-    It takes what has been accumulated, at first `initializer` or the first row, and a row.
-    """
+    """What a function makes of what it made before, at first `initializer`, and each row."""
     del parallel_iterations, back_prop, swap_memory
     with name_scope(name, "foldl", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, initial=initializer, folds=True)
 
         def kernel(step: Any, *values: Any) -> Any:
-            last: Sequence[Any] = ()
-            for last in rows.states(step, values, backwards=False):
-                pass
+            # One state at a time: a list of them would grow with the rows.
+            last = deque(rows.states(step, values, backwards=False), maxlen=1).pop()
             return tuple(last) if len(last) > 1 else last[0]
 
         outputs = [(one.dtype, one.shape) for one in rows.outputs]
@@ -789,10 +753,7 @@ def scan(
     reverse: bool = False,
     name: str | None = None,
 ) -> Any:
-    """All that `foldl` accumulates on its way, stacked, one for each row.
-
-    `infer_shape` has no effect.
-    """
+    """All that `foldl` accumulates on its way, stacked, one for each row."""
     del parallel_iterations, back_prop, swap_memory, infer_shape
     with name_scope(name, "scan", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, initial=initializer, folds=True)

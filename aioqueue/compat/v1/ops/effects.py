@@ -56,7 +56,7 @@ def summarize_value(value: Any, most: int = _FEW) -> str:
 
 
 def _rows(shown: Sequence[str], shape: Sequence[int]) -> str:
-    """Rows in brackets; one that is not shown to its end has dots there, as the whole has."""
+    """Rows in brackets, with dots in one that is not shown to its end."""
     if len(shape) == 1:
         return " ".join(shown) + ("..." if len(shown) < shape[0] else "")
     width = max(1, int(np.prod(shape[1:])))
@@ -75,10 +75,7 @@ def _text(one: Any) -> str:
 def Assert(  # noqa: N802  # TensorFlow's name
     condition: Any, data: Iterable[Any], summarize: int | None = None, name: str | None = None
 ) -> Operation:
-    """An operation that fails with `data` unless `condition` is true.
-
-    Like every operation it runs only if something depends on it.
-    """
+    """An operation that fails with `data` unless `condition` is true."""
     most = _FEW if summarize is None else summarize
     with name_scope(name, "Assert", [condition]):
         values = list(data)
@@ -134,10 +131,7 @@ def print(
     end: str | None = "\n",
     name: str | None = None,
 ) -> Operation:
-    """An operation that writes values.
-
-    Like every operation it runs only if something depends on it.
-    """
+    """An operation that writes values."""
     if isinstance(output_stream, str) and not output_stream.startswith("file://"):
         raise ValueError(
             f"output_stream: got {output_stream!r}; expected an open text file or 'file://<path>'"
@@ -203,12 +197,10 @@ def py_func(
 ) -> Any:
     """What a Python function makes of the values of some tensors, in each run.
 
-    The function may do anything: train a model of another framework, for instance. What it raises
-    becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`, StopIteration an
-    `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
-    `ResourceExhaustedError`, everything else an `UnknownError`. That includes an `OpError` of a
-    session which the function runs: the end of *its* input is not the end of yours. `stateful` has
-    no effect.
+    What it raises becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`,
+    StopIteration an `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
+    `ResourceExhaustedError`, everything else, an `OpError` too, an `UnknownError`: the end of an
+    input that it reads is not the end of yours. `stateful` has no effect.
     """
     del stateful
     if not callable(func):
@@ -243,7 +235,6 @@ numpy_function = py_func
 
 
 def _writable(value: Any) -> Any:
-    """An array that the function may change."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,10 +135,7 @@ def strided_slice(
     var: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """``input_[begin[0]:end[0]:strides[0], ...]``; bit ``i`` of a mask is about entry ``i``.
-
-    `var` is not supported.
-    """
+    """``input_[begin[0]:end[0]:strides[0], ...]``; bit ``i`` of a mask is about entry ``i``."""
     if var is not None:
         raise ValueError("strided_slice: var is not supported; assign to the whole variable")
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
@@ -155,7 +152,6 @@ def strided_slice(
 
 
 def _strided(op: OpBuilder, tensor: Tensor, masks: dict[str, int]) -> Tensor:
-    """Add the op whose inputs are there already."""
     known = [constant_value(one) for one in op.inputs[1:]]
     count = op.inputs[1].shape.num_elements()
     index: tuple[Any, ...] | None = None
@@ -316,9 +312,6 @@ def _block_shape(op: OpBuilder, tensor: Tensor, begin: Tensor, size: Tensor) -> 
     return tuple(sizes)
 
 
-# Gathering.
-
-
 def gather(
     params: Any,
     indices: Any,
@@ -327,10 +320,7 @@ def gather(
     axis: Any = None,
     batch_dims: int = 0,
 ) -> Tensor:
-    """The slices of `params` along an axis that `indices` names, which are always checked.
-
-    `batch_dims` is not supported.
-    """
+    """The slices of `params` along an axis that `indices` names, which are always checked."""
     if batch_dims:
         raise NotImplementedError("gather: batch_dims is not supported; use gather_nd")
 
@@ -373,10 +363,7 @@ def _check_range(places: Any, size: int) -> None:
 
 
 def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: int = 0) -> Tensor:
-    """The slices of `params` at the coordinates in the last axis of `indices`.
-
-    `batch_dims` is not supported.
-    """
+    """The slices of `params` at the coordinates in the last axis of `indices`."""
     if batch_dims:
         raise NotImplementedError("gather_nd: batch_dims is not supported; add the coordinates")
 
@@ -411,9 +398,6 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
                 )
             shape = (*inner[:-1], *whole[inner[-1] :])
         return op.output(tensor.dtype, shape, Pure(gathered))
-
-
-# Selecting by value.
 
 
 def boolean_mask(
@@ -459,11 +443,7 @@ def boolean_mask(
 
 
 def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
-    """Elements of `x` where the condition is true and of `y` elsewhere; or where it is true.
-
-    A condition may be a vector, with one element per row. Without `x` and `y` the result is the
-    coordinates, int64, one row for each true element.
-    """
+    """Elements of `x`, or of `y`, as the condition chooses; without them, where it is true."""
     if (x is None) != (y is None):
         raise ValueError("x and y must both be non-None or both be None.")
     if x is None:
@@ -503,11 +483,7 @@ def one_hot(
     dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """For each index a vector of `depth` elements: `on_value` at the index, else `off_value`.
-
-    An index that is not below `depth`, or negative, is nowhere. `axis` is where the new axis is;
-    last if left out.
-    """
+    """For each index a vector of `depth` elements: `on_value` at the index, else `off_value`."""
     wanted = _one_hot_dtype(on_value, off_value, dtype)
 
     def spread(indices: Any, depth: Any, on: Any, off: Any) -> Any:
@@ -660,13 +636,11 @@ def _places(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]
 
 
 def _check_rows(places: Dims, slices: Dims, shape: Dims) -> None:
-    """Raise ValueError if updates of rows are known not to fit."""
     if places is not None and slices and shape:
         merge(slices, (*places, *shape[1:]))
 
 
 def _check_places(places: Dims, slices: Dims, shape: Dims) -> None:
-    """Raise ValueError if updates of slices are known not to fit."""
     if not places or slices is None:
         return
     outer, depth = len(places) - 1, places[-1]
@@ -684,10 +658,7 @@ def _check_places(places: Dims, slices: Dims, shape: Dims) -> None:
             ) from None
 
 
-class _Scattering(Protocol):
-    def __call__(
-        self, ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
-    ) -> Tensor: ...
+_Scattering = Callable[..., Tensor]
 
 
 def _scattering(name: str, op_type: str, write: _Write, what: str) -> _Scattering:

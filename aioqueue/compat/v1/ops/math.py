@@ -1,9 +1,4 @@
-"""Arithmetic: the table of elementwise ops.
-
-Operands must have one dtype: a Python or NumPy value takes the tensor's, two tensors of different
-dtypes are an error. Shapes broadcast as in NumPy. Integers wrap around; floating-point faults give
-infinities and NaN without a warning.
-"""
+"""Arithmetic: the table of elementwise ops. Integers wrap around; no fault of floats warns."""
 
 from __future__ import annotations
 
@@ -49,9 +44,6 @@ _BOOLS = frozenset(("bool",))
 _COMPARABLE = NUMBERS | {"bool", "string"}
 
 
-# The table.
-
-
 def _type_of(name: str) -> str:
     """The op's type: ``FloorDiv`` for ``floor_div``."""
     return "".join(part.capitalize() for part in name.split("_"))
@@ -65,7 +57,6 @@ def _one(
     op_type: str = "",
     **options: Any,
 ) -> Unary:
-    """A row: an op of one tensor."""
     kind = op_type or _type_of(name)
 
     def made(x: Any, name: str | None = None) -> Tensor:
@@ -82,7 +73,6 @@ def _two(
     op_type: str = "",
     **options: Any,
 ) -> Binary:
-    """A row: an op of two tensors."""
     kind = op_type or _type_of(name)
 
     def made(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -205,9 +195,6 @@ logical_or: Binary = _two(
 sub, mul, neg, floormod = subtract, multiply, negative, mod
 
 
-# Ops that are more than a row.
-
-
 def add(x: Any, y: Any, name: str | None = None) -> Tensor:
     """``x + y``; strings are joined."""
     is_string = dtypes.string in (dtype_hint(x), dtype_hint(y)) or isinstance(x, str | bytes)
@@ -240,9 +227,7 @@ def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
         return realdiv(x, y, scope)
 
 
-def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` as in Python 3."""
-    return truediv(x, y, name)
+divide = truediv
 
 
 def _div(x: Any, y: Any, name: str | None = None) -> Tensor:

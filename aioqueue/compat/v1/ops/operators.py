@@ -191,13 +191,11 @@ class _Call:
         return value
 
     def __call__(self, *values: Any) -> Any:
-        """Call the function, with values in the tensors' places."""
         args = [_filled(one, values) for one in self._args]
         kwargs = {key: _filled(one, values) for key, one in self._kwargs.items()}
         return self.function(*args, **kwargs)
 
     def build(self, name: str, known: _Results | None) -> Any:
-        """Add the op; the tensors of its results."""
         results = known or self._tried()
         wanted = [dtype for dtype, _ in results.outputs]
 
@@ -213,7 +211,6 @@ class _Call:
         return made[0] if results.container is None else results.container(made)
 
     def build_sink(self) -> Operation:
-        """Add the op of a function that returns nothing."""
         with OpBuilder(self.function.__name__, None) as op:
             self._add_inputs(op)
             return op.sink(lambda step, *values: self(*values))
@@ -248,11 +245,7 @@ class _Call:
             return self(*values)
 
     def _tried(self) -> _Results:
-        """What the function makes of samples.
-
-        Raises:
-            TypeError: the number of arrays, or their dtypes, depend on values.
-        """
+        """What the function makes of samples; TypeError if their number depends on values."""
         made = list(self._made_of_samples())
         if not made:
             # One array of the first tensor's dtype is a guess, which the kernel checks.
@@ -314,7 +307,6 @@ _SAMPLES: tuple[tuple[int, int, Callable[..., Any]], ...] = (
 
 
 def _sample(tensor: Tensor, size: int, rank: int, make: Callable[..., Any]) -> Any:
-    """A value such as `tensor` might have."""
     static = tensor.shape.as_tuple()
     static = (None,) * rank if static is None else static
     count = tensor.shape.num_elements()

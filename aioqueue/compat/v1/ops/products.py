@@ -33,10 +33,7 @@ def matmul(
     b_is_sparse: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """The product of two matrices, or of two stacks of matrices.
-
-    `a_is_sparse` and `b_is_sparse` have no effect.
-    """
+    """The product of two matrices, or of two stacks of matrices."""
     for one, both in (("a", transpose_a and adjoint_a), ("b", transpose_b and adjoint_b)):
         if both:
             raise ValueError(

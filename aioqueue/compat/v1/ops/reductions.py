@@ -49,7 +49,6 @@ def _reduce(
     allowed: frozenset[str],
     result: DType | None = None,
 ) -> Tensor:
-    """One reduction."""
     axis = unless_given(axis, old_axis, "axis", "reduction_indices")
     keep = bool(unless_given(keepdims, old_keepdims, "keepdims", "keep_dims"))
 
@@ -118,8 +117,6 @@ class _Reduction(Protocol):
 def _reduction(
     name: str, op_type: str, function: _Kernel, what: str, allowed: frozenset[str] = NUMBERS
 ) -> _Reduction:
-    """A row of the table."""
-
     def reduce(
         input_tensor: Any,
         axis: Any = None,
@@ -238,15 +235,7 @@ reduce_join = named(
 )
 
 
-class _Place(Protocol):
-    def __call__(
-        self,
-        input: Any,
-        axis: Any = None,
-        name: str | None = None,
-        dimension: Any = None,
-        output_type: Any = dtypes.int64,
-    ) -> Tensor: ...
+_Place = Callable[..., Tensor]
 
 
 def _place(name: str, op_type: str, function: Callable[..., Any], what: str) -> _Place:
@@ -304,15 +293,7 @@ arg_min: Callable[..., Tensor] = named(
 )
 
 
-class _Scan(Protocol):
-    def __call__(
-        self,
-        x: Any,
-        axis: Any = 0,
-        exclusive: bool = False,
-        reverse: bool = False,
-        name: str | None = None,
-    ) -> Tensor: ...
+_Scan = Callable[..., Tensor]
 
 
 def _scan(name: str, op_type: str, function: Callable[..., Any], start: int, what: str) -> _Scan:

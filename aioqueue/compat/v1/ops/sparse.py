@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +22,7 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.ops.building import (
-    INDICES,
-    OpBuilder,
-    Pure,
-    array,
-    invalid,
-    shape_text,
-)
+from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, shape_text
 from aioqueue.compat.v1.ops.control import placeholder
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
@@ -42,10 +36,7 @@ class SparseTensorValue(NamedTuple):
 
 
 class SparseTensor:
-    """A tensor that stores only some elements; the others are zero, or missing.
-
-    `indices`, int64 ``[n, rank]``, say where the `values`, ``[n]``, are in the `dense_shape`.
-    """
+    """A tensor that stores only some elements; the others are zero, or missing."""
 
     _known: TensorShape | None = None
 
@@ -91,22 +82,18 @@ class SparseTensor:
 
     @property
     def dtype(self) -> DType:
-        """The type of the values."""
         return self.values.dtype
 
     @property
     def op(self) -> Operation:
-        """The operation that makes the values."""
         return self.values.op
 
     @property
     def graph(self) -> Graph:
-        """The graph that it is part of."""
         return self.indices.graph
 
     @property
     def name(self) -> str:
-        """The name of the values."""
         return self.values.name
 
     def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
@@ -118,7 +105,6 @@ class SparseTensor:
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Indices, values and dense shape."""
         return self.indices, self.values, self.dense_shape
 
     def __repr__(self) -> str:
@@ -202,7 +188,6 @@ _COUNTS = "Number of elements in indices ({}) and values ({}) do not match"
 
 
 def check_counts(indices: Any, values: Any, text: str = _COUNTS) -> None:
-    """Refuse a sparse value that has not as many indices as values."""
     if len(indices) != len(values):
         raise invalid(text.format(len(indices), len(values)))
 
@@ -274,13 +259,11 @@ def sparse_to_dense(
 def add_parts(
     op: OpBuilder, sparse: SparseTensor, names: str = "indices values dense_shape"
 ) -> None:
-    """Make the three tensors of a sparse one the op's next inputs."""
     for argument, one in zip(names.split(), sparse.parts, strict=True):
         op.tensor(one, argument)
 
 
 def sparse_outputs(dtype: DType, rank: int | None, count: int | None = None) -> list[Any]:
-    """Dtypes and shapes of the three tensors of a sparse one."""
     return [(dtypes.int64, (count, rank)), (dtype, (count,)), (dtypes.int64, (rank,))]
 
 
@@ -389,18 +372,14 @@ def _reshaped(given: TensorShape, wanted: Tensor) -> TensorShape | None:
     return TensorShape(filled)
 
 
+@dataclass(slots=True, eq=False)
 class SparseRow:
     """The value of a sparse tensor as one object, for queues; arrays do not take it apart."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: SparseTensorValue) -> None:
-        self.value: SparseTensorValue = value
+    value: SparseTensorValue
 
 
 def pack_sparse(sparse: SparseTensor) -> Tensor:
-    """A scalar that holds a sparse tensor, for a queue."""
-
     def kernel(step: Any, *parts: Any) -> Any:
         return SparseRow(SparseTensorValue(*parts))
 
@@ -409,8 +388,6 @@ def pack_sparse(sparse: SparseTensor) -> Tensor:
 
 
 def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
-    """A vector that holds the rows of a sparse tensor, for a queue."""
-
     def kernel(step: Any, indices: Any, values: Any, dense_shape: Any) -> Any:
         rows = np.empty(int(dense_shape[0]), dtype=object)
         for number in range(len(rows)):
@@ -426,13 +403,10 @@ def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
 
 
 def unpack_one(held: Tensor, dtype: DType, shape: TensorShape) -> SparseTensor:
-    """The sparse tensor that a scalar holds."""
     return _unpacked("DeserializeSparse", held, dtype, shape.ndims, lambda held: held.value)
 
 
 def unpack_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:
-    """The sparse tensor whose rows a vector holds."""
-
     def joined(held: Any) -> SparseTensorValue:
         return join_rows([row.value for row in held], dtype, rank)
 

@@ -1,8 +1,4 @@
-"""Strings, which are `bytes`: joined, split, measured, replaced, and read as numbers or records.
-
-Regular expressions are Python's. They agree with those of TensorFlow (RE2) where both have the
-same syntax, which is nearly all that RE2 has.
-"""
+"""Strings, which are `bytes`. Regular expressions are Python's, nearly all that RE2 has."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -40,16 +39,12 @@ class Initializer:
 
 
 class Zeros(Initializer):
-    """Zeros."""
-
     def _make(self, shape: list[int], dtype: DType) -> Any:
         fill = b"" if dtype is dtypes.string else 0
         return constant(np.full(shape, fill, dtype.numpy), dtype, name="zeros")
 
 
 class Ones(Initializer):
-    """Ones."""
-
     def _make(self, shape: list[int], dtype: DType) -> Any:
         return constant(np.ones(shape, dtype.numpy), dtype, name="ones")
 
@@ -143,18 +138,14 @@ class VarianceScaling(Initializer):
 
 
 class GlorotUniform(VarianceScaling):
-    """Uniformly distributed numbers between plus and minus ``sqrt(6 / (inputs + outputs))``.
-
-    X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
-    networks", AISTATS 2010.
-    """
+    """Uniform numbers of variance ``2 / (inputs + outputs)``."""
 
     def __init__(self, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
 
 
 class GlorotNormal(VarianceScaling):
-    """Truncated normal numbers of variance ``2 / (inputs + outputs)``; see `GlorotUniform`."""
+    """Truncated normal numbers of variance ``2 / (inputs + outputs)``."""
 
     def __init__(self, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
         super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
@@ -211,22 +202,18 @@ class VariableScope:
         self.initializer = initializer
 
     def global_variables(self) -> list[Any]:
-        """The global variables of this scope."""
         return get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES, self._prefix())
 
     def local_variables(self) -> list[Any]:
-        """The local variables of this scope."""
         return get_default_graph().get_collection(GraphKeys.LOCAL_VARIABLES, self._prefix())
 
     def trainable_variables(self) -> list[Any]:
-        """The trainable variables of this scope."""
         return get_default_graph().get_collection(GraphKeys.TRAINABLE_VARIABLES, self._prefix())
 
     def _prefix(self) -> str:
         return f"{self.name}/" if self.name else ""
 
     def full_name(self, name: str) -> str:
-        """The name of a variable in this scope."""
         return self._prefix() + name
 
     def unique_name(self, prefix: str) -> str:
@@ -282,13 +269,7 @@ def get_variable_scope() -> VariableScope:
 
 
 class variable_scope:  # noqa: N801  # TensorFlow's name
-    """`get_variable` puts a prefix before names within ``with tf.variable_scope(name) as scope:``.
-
-    A name scope of that name is opened as well.
-
-    `regularizer`, `caching_device`, `partitioner`, `use_resource` and `constraint` have no effect;
-    `custom_getter` must be None.
-    """
+    """A prefix of the names of `get_variable`, and a name scope; no custom getters."""
 
     def __init__(
         self,
@@ -350,13 +331,8 @@ class variable_scope:  # noqa: N801  # TensorFlow's name
         self._entered.append(stack)
         return scope
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._entered.pop().__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
 
 
 def get_variable(
@@ -376,11 +352,7 @@ def get_variable(
     synchronization: Any = None,
     aggregation: Any = None,
 ) -> Variable:
-    """The variable of that name in the current variable scope: made, or found again.
-
-    `regularizer`, `caching_device`, `partitioner`, `use_resource`, `constraint`, `synchronization`
-    and `aggregation` have no effect; `custom_getter` must be None.
-    """
+    """The variable of that name in the current variable scope: made, or found again."""
     del regularizer, caching_device, partitioner, use_resource, synchronization, aggregation
     if custom_getter is not None:
         raise ValueError("custom_getter: variables are made by tf.Variable here; expected None")

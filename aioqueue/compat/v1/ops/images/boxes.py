@@ -1,7 +1,4 @@
-"""Boxes in pictures: drawn, and a random part of a picture that shows enough of them.
-
-A box is ``[top, left, bottom, right]``, in parts of the picture's height and width.
-"""
+"""Boxes in pictures, ``[top, left, bottom, right]`` in parts of the picture's height and width."""
 
 from __future__ import annotations
 
@@ -79,7 +76,6 @@ def _check_boxes(pixels: Any, boxes: Any, chosen: Any, size: Any) -> None:
 def _crop(
     pixels: NDArray[Any], box: Any, result: NDArray[np.float32], nearest: bool, outside: np.float32
 ) -> None:
-    """Fill `result` with a part of a picture."""
     rows = _places(box[0], box[2], pixels.shape[0], result.shape[0])
     columns = _places(box[1], box[3], pixels.shape[1], result.shape[1])
     high, wide = _inside(rows, pixels.shape[0]), _inside(columns, pixels.shape[1])
@@ -220,11 +216,7 @@ def sample_distorted_bounding_box(
     use_image_if_no_bounding_boxes: bool | None = None,
     name: str | None = None,
 ) -> SampleDistortedBoundingBoxV2:
-    """A random part of a picture, given by what `tf.slice` takes.
-
-    The seeds are the generator's own: without them the parts differ from session to session,
-    whatever `set_random_seed` has been given.
-    """
+    """A random part of a picture, as `tf.slice` takes it; the seeds are this op's alone."""
     limits = _Limits(
         _positive_range("aspect_ratio_range", aspect_ratio_range, (0.75, 1.33)),
         _positive_range("area_range", area_range, (0.05, 1.0)),
@@ -287,8 +279,6 @@ def _in_pixels(boxes: NDArray[np.float32], height: int, width: int) -> list[Box]
 
 
 class _Numbers:
-    """Words of a generator one by one, as numbers."""
-
     __slots__ = ("_count", "_taken", "_words")
 
     def __init__(self, words: Words) -> None:
@@ -304,7 +294,6 @@ class _Numbers:
         return self._taken[self._count - 1]
 
     def part(self) -> np.float32:
-        """A number from 0 up to 1."""
         return _f(unit_floats(np.array([self._word()], np.uint32))[0])
 
     def below(self, limit: int) -> int:
@@ -326,7 +315,6 @@ class _Limits:
     may_lack_boxes: bool
 
     def whole(self, height: int, width: int) -> list[Box]:
-        """The boxes to show if none was given."""
         if not self.may_lack_boxes:
             raise invalid(
                 "No bounding boxes provided as input. One must enable"
@@ -380,7 +368,6 @@ def _whole(number: Any) -> int:
 
 
 def _shows(part: Box, boxes: list[Box], covered: np.float32) -> bool:
-    """Whether a part shows enough of one of the boxes."""
     if _area(part) < 1:
         return False
     for box in boxes:

@@ -46,7 +46,6 @@ def pillow() -> Any:
 
 @cache
 def simplejpeg() -> Any:
-    """The module ``simplejpeg``; None where it is not installed."""
     try:
         return importlib.import_module("simplejpeg")
     except ModuleNotFoundError:
@@ -156,10 +155,7 @@ class Decoding:
         return self._by_turbo(contents, header, "GRAY" if channels == 1 else "RGB")
 
     def _is_cut_off(self, contents: bytes) -> bool:
-        """Whether the end is missing, and must be there.
-
-        Neither marker occurs within a scan, so the end is behind the last scan's beginning.
-        """
+        # Neither marker occurs within a scan: the end is behind the last scan's beginning.
         return not self.recover and contents.rfind(b"\xff\xd9") < contents.rfind(b"\xff\xda")
 
     def _by_turbo(self, contents: bytes, header: Header, space: str) -> NDArray[np.uint8]:
@@ -231,10 +227,9 @@ def decode_jpeg(
 ) -> Tensor:
     """The pixels of a JPEG file.
 
-    The same bits as TensorFlow's while `simplejpeg` is installed, except for what is missing in a
-    file that is cut off, and for pictures of less than eight pixels a side that are scaled down.
-    Else Pillow decodes, with the accurate transform. `acceptable_fraction` has no effect: a file
-    that is cut off is an error unless `try_recover_truncated`.
+    They are TensorFlow's while `simplejpeg` is installed, but for what is missing in a file that is
+    cut off, and for pictures of less than eight pixels a side that are scaled down.
+    `acceptable_fraction` has no effect: such a file is an error unless `try_recover_truncated`.
     """
     decode = _decoding(
         channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
@@ -257,11 +252,7 @@ def decode_and_crop_jpeg(
     *,
     max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
-    """A part of the picture in a JPEG file.
-
-    The first and the last column may differ from TensorFlow's by a few levels where a file keeps
-    colours for several pixels: it does not read beyond the window there.
-    """
+    """A part of a JPEG picture; colours at its left and right edges may differ a little."""
     decode = _decoding(
         channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
     )
@@ -482,7 +473,6 @@ def is_jpeg(contents: Any, name: str | None = None) -> Tensor:
 def _of_contents(
     op: OpBuilder, contents: Any, dtype: DType, shape: Dims, function: Callable[[bytes], Any]
 ) -> Tensor:
-    """The op, whose result is a function of the contents of one file."""
     op.rank(op.tensor(contents, "contents", dtypes.string), 0)
     return op.output(dtype, shape, Pure(lambda text: function(one_text(text, _NOT_ONE))))
 
@@ -564,7 +554,6 @@ def _is_grey_with_alpha(contents: bytes) -> bool:
 def _stacked(
     picture: Any, max_pixels: int | None, array_of: Callable[[Any], NDArray[Any]]
 ) -> NDArray[Any]:
-    """The frames of an animation."""
     frames = getattr(picture, "n_frames", 1)
     check_pixels(frames * picture.width * picture.height, max_pixels)
     rows = []
@@ -591,7 +580,6 @@ def _opened(contents: bytes, max_pixels: int | None) -> Any:
 
 
 def _array(picture: Any, channels: int) -> NDArray[Any]:
-    """The pixels as ``[height, width, channels]``."""
     if picture.mode.startswith("I"):  # 16 bits of grey
         grey = np.asarray(picture).astype(np.uint16)[..., None]
         return np.repeat(grey, channels, axis=-1) if channels == 3 else grey

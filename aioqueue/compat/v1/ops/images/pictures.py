@@ -19,19 +19,6 @@ from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, array, dtype_hint, invalid
 from aioqueue.compat.v1.ops.static import constant_value
 
-__all__ = (
-    "Rule",
-    "Size",
-    "at_least_3d",
-    "check_3d",
-    "check_rules",
-    "frame",
-    "one_as_batch",
-    "one_or_many",
-    "positive_sizes",
-    "rule",
-)
-
 
 def at_least_3d(image: Tensor) -> Dims:
     """The static shape of a tensor of three dimensions or more, none of the last three empty."""
