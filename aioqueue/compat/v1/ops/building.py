@@ -13,6 +13,7 @@ Within the block the op's name scope is open, so that constants made of argument
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -133,10 +134,7 @@ def broadcast(first: Dims, second: Dims) -> Dims:
 
 
 def broadcast_shapes(shapes: Sequence[Dims]) -> Dims:
-    result: Dims = ()
-    for shape in shapes:
-        result = broadcast(result, shape)
-    return result
+    return functools.reduce(broadcast, shapes, ())
 
 
 def dtype_hint(value: Any) -> DType | None:
@@ -257,7 +255,7 @@ class OpBuilder:
                 raise self.refuse(f"{error}{merging}") from None
         return shape
 
-    def rank(self, tensor: Tensor, rank: int) -> Dims:
+    def rank(self, tensor: Tensor, rank: int) -> tuple[int | None, ...]:
         """The static shape of an input that must have `rank` dimensions."""
         shape = tensor.shape.as_tuple()
         if shape is None:

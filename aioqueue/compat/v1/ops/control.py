@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.ops.building import invalid
+from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.effects import Assert, c_name
 
 
@@ -59,12 +60,10 @@ def group(*inputs: Any, name: str | None = None) -> Operation:
     """An operation that has run when all of these have."""
     elements = [_element(one) for one in nest.flatten(inputs)]
     graph = elements[0].graph if elements else get_default_graph()
-    return _group(graph, elements, "group_deps" if name is None else name)
-
-
-def _group(graph: Graph, elements: Iterable[Tensor | Operation], name: str) -> Operation:
     with graph.control_dependencies(elements):
-        return graph.create_op("NoOp", (), (), _nothing, name=name)
+        return graph.create_op(
+            "NoOp", (), (), _nothing, name="group_deps" if name is None else name
+        )
 
 
 def _element(thing: Any) -> Tensor | Operation:
@@ -108,22 +107,14 @@ def with_dependencies(
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tensor:
     """A tensor that each run must be fed a value for."""
     kind, static = as_dtype(dtype), as_shape(shape)
-    wanted = _described(kind, static)
+    dims = static.as_tuple()
+    wanted = f"dtype {c_name(kind)}" + (f" and shape {shape_text(dims)}" if dims else "")
 
     def kernel(step: Any) -> Any:
         raise invalid(f"You must feed a value for placeholder tensor '{made.name}' with {wanted}")
 
     made = op("Placeholder", (), [(kind, static)], kernel, name=name)
     return made.outputs[0]
-
-
-def _described(dtype: DType, shape: TensorShape) -> str:
-    """Dtype and shape as TensorFlow's kernels print them: ``dtype float and shape [2,?]``."""
-    text = f"dtype {c_name(dtype)}"
-    dims = shape.as_tuple()
-    if dims:
-        text += f" and shape [{','.join('?' if one is None else str(one) for one in dims)}]"
-    return text
 
 
 def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:
@@ -133,12 +124,8 @@ def placeholder_with_default(input: Any, shape: Any, name: str | None = None) ->
         tensor = convert_to_tensor(input, name="input")
         static.assert_is_compatible_with(tensor.shape)
         outputs = [(tensor.dtype, static)]
-        made = op("PlaceholderWithDefault", [tensor], outputs, _default, name=scope)
+        made = op("PlaceholderWithDefault", [tensor], outputs, _same, name=scope)
     return made.outputs[0]
-
-
-def _default(step: Any, value: Any) -> Any:
-    return value
 
 
 Results = list[tuple[DType, TensorShape]]
@@ -223,15 +210,20 @@ def cond(
     if isinstance(pred, bool):
         raise TypeError("'pred' must not be a Python bool.")
     with name_scope(name, "cond", [pred]):
-        condition = convert_to_tensor(pred)
-        if condition.dtype is not dtypes.bool:
-            raise TypeError(
-                f"Input 'pred' of 'Switch' Op has type {condition.dtype.name} that does not match "
-                "expected type of bool."
-            )
+        condition = _predicate(pred, None)
         if condition.shape.ndims not in (None, 0):
             raise ValueError(f"Shape must be rank 0 but is rank {condition.shape.ndims}")
         return _branch(condition, functions, strict)
+
+
+def _predicate(pred: Any, name: str | None) -> Tensor:
+    condition = convert_to_tensor(pred, name=name)
+    if condition.dtype is not dtypes.bool:
+        raise TypeError(
+            f"Input 'pred' of 'Switch' Op has type {condition.dtype.name} that does not match "
+            "expected type of bool."
+        )
+    return condition
 
 
 def _branch(condition: Tensor, functions: Sequence[Any], strict: bool) -> Any:
@@ -297,15 +289,15 @@ def case(
         checks = []
         preds = [convert_to_tensor(pred) for pred, _ in pairs]
         if default is None:
-            checks.append(Assert(_any(preds), ["None of the conditions evaluated as True", *preds]))
+            some = _count(preds, lambda count: count > 0)
+            checks.append(Assert(some, ["None of the conditions evaluated as True", *preds]))
             default = pairs.pop()[1]
         if exclusive:
-            checks.append(
-                Assert(_at_most_one(preds), ["More than one condition evaluated as True", *preds])
-            )
+            single = _count(preds, lambda count: count <= 1)
+            checks.append(Assert(single, ["More than one condition evaluated as True", *preds]))
         chosen: Callable[[], Any] = default
         for pred, function in reversed(pairs):
-            chosen = _otherwise(pred, function, chosen, strict)
+            chosen = partial(cond, pred, function, chosen, strict=strict)
         if not checks:
             return chosen()
         with get_default_graph().control_dependencies(checks):
@@ -316,31 +308,12 @@ def case(
         return nest.map_structure(lambda one: with_dependencies(checks, one), made)
 
 
-def _otherwise(
-    pred: Any, function: Callable[[], Any], otherwise: Callable[[], Any], strict: bool
-) -> Callable[[], Any]:
-    return lambda: cond(pred, function, otherwise, strict=strict)
-
-
 def _count(preds: Sequence[Tensor], test: Callable[[int], bool]) -> Tensor:
-    return (
-        get_default_graph()
-        .create_op(
-            "CountTrue",
-            preds,
-            [(dtypes.bool, TensorShape(()))],
-            lambda step, *values: np.bool_(test(sum(map(bool, values)))),
-        )
-        .outputs[0]
-    )
+    def kernel(step: Any, *values: Any) -> Any:
+        return np.bool_(test(sum(map(bool, values))))
 
-
-def _any(preds: Sequence[Tensor]) -> Tensor:
-    return _count(preds, lambda count: count > 0)
-
-
-def _at_most_one(preds: Sequence[Tensor]) -> Tensor:
-    return _count(preds, lambda count: count <= 1)
+    outputs = [(dtypes.bool, TensorShape(()))]
+    return get_default_graph().create_op("CountTrue", preds, outputs, kernel).outputs[0]
 
 
 def while_loop(
@@ -429,7 +402,7 @@ def _traced(
 
     def build() -> Any:
         for kind in kinds:
-            made = graph.create_op("LoopVariable", (), [kind], _no_value)
+            made = graph.create_op("LoopVariable", (), [kind], _nothing)
             arguments.append(made.outputs[0])
         packed = nest.pack_sequence_as(loop_vars, arguments)
         if isinstance(packed, Mapping):
@@ -438,10 +411,6 @@ def _traced(
 
     body, returned = trace(graph, build)
     return body, arguments, returned
-
-
-def _no_value(step: Any) -> None:
-    raise AssertionError("a loop variable is given its value by the loop")
 
 
 def _keeps(invariant: TensorShape, shape: TensorShape) -> bool:
@@ -471,12 +440,7 @@ def switch(data: Any, pred: Any, dtype: Any = None, name: str | None = None) -> 
     """The same data twice; in each run a predicate decides which one is alive."""
     with name_scope(name, _SWITCH, [data, pred]) as scope:
         tensor = convert_to_tensor(data, dtype, name="data")
-        condition = convert_to_tensor(pred, name="pred")
-        if condition.dtype is not dtypes.bool:
-            raise TypeError(
-                f"Input 'pred' of 'Switch' Op has type {condition.dtype.name} that does not match"
-                " expected type of bool."
-            )
+        condition = _predicate(pred, "pred")
         return Switch(
             _side(tensor, condition, False, scope), _side(tensor, condition, True, "true")
         )
@@ -518,18 +482,12 @@ def merge(inputs: Sequence[Any], name: str | None = None) -> Merge:
                     return found[0], np.int32(index)
             raise invalid("Retval[0] does not have value")
 
-        shapes = [(kinds[0], _common_shape(tensors)), (dtypes.int32, TensorShape(()))]
+        shape = reduce(TensorShape.most_general_compatible_shape, [one.shape for one in tensors])
+        shapes = [(kinds[0], shape), (dtypes.int32, TensorShape(()))]
         waits = any(side.waits for side in sides)
         attrs = {"scoped": False}
         made = op("Merge", given, shapes, kernel, name=scope, waits=waits, attrs=attrs)
         return Merge(*made.outputs)
-
-
-def _common_shape(tensors: Sequence[Tensor]) -> TensorShape:
-    shape = tensors[0].shape
-    for one in tensors[1:]:
-        shape = shape.most_general_compatible_shape(one.shape)
-    return shape
 
 
 class _Side:

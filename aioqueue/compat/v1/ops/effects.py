@@ -31,11 +31,8 @@ def c_name(dtype: DType) -> str:
 
 def c_escaped(text: bytes) -> str:
     """Bytes as C spells them, which is how TensorFlow shows strings: others by octal numbers."""
-    return "".join(_ESCAPES.get(one) or _spelled(one) for one in text)
-
-
-def _spelled(byte: int) -> str:
-    return chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
+    spelled = {one: chr(one) if 32 <= one < 127 else f"\\{one:03o}" for one in set(text)}
+    return "".join(_ESCAPES.get(one) or spelled[one] for one in text)
 
 
 _FEW = 3
@@ -105,7 +102,9 @@ def Print(  # noqa: N802  # TensorFlow's name
     most = _FEW if summarize is None else summarize
 
     def kernel(step: Any, value: Any, *values: Any) -> Any:
-        if first_n is None or first_n < 0 or next(_counter(step, made)) < first_n:
+        # How often it has run in this session.
+        counter = step.own_resources.get_or_create(("times run", made), itertools.count)
+        if first_n is None or first_n < 0 or next(counter) < first_n:
             shown = "".join(summarize_value(one, most) for one in values)
             sys.stderr.write(f"{message or ''}{shown}\n")
         return value
@@ -116,11 +115,6 @@ def Print(  # noqa: N802  # TensorFlow's name
         outputs = [(tensor.dtype, tensor.shape)]
         made = op("Print", [tensor, *tensors], outputs, kernel, name=scope)
     return made.outputs[0]
-
-
-def _counter(step: Any, operation: Operation) -> Any:
-    """How often an operation has run in this session: an iterator that counts."""
-    return step.own_resources.get_or_create(("times run", operation), itertools.count)
 
 
 def print(

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.compat.v1.core import default_graph, dtypes
+from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.names import named
 from aioqueue.compat.v1.core.operators import Operators
-from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import Dimension, TensorShape
 from aioqueue.compat.v1.ops.arrays import stack
 from aioqueue.compat.v1.ops.building import (
@@ -682,32 +681,14 @@ def _scattering(name: str, op_type: str, write: _Write, what: str) -> _Scatterin
 
             return variable_cell(step, variable).change(variable.name, changed)
 
-        with name_scope(name, op_type) as scope:
-            places = convert_to_tensor(indices, name="indices")
-            if places.dtype.name not in INDICES:
-                raise TypeError(
-                    f"Value passed to parameter 'indices' has DataType {places.dtype.name} not in"
-                    " list of allowed values: int32, int64"
-                )
-            hint = dtype_hint(updates)
-            if hint is not None and hint != kind.dtype:
-                raise TypeError(
-                    f"Input 'updates' of '{op_type}' Op has type {hint.name} that does not match"
-                    f" type {kind.dtype.name} of argument 'ref'."
-                )
-            slices = convert_to_tensor(updates, kind.dtype, name="updates")
-            check(places.shape.as_tuple(), slices.shape.as_tuple(), kind.shape.as_tuple())
+        with OpBuilder(op_type, name) as op:
+            places = op.tensor(indices, "indices", None, INDICES)
+            slices = op.tensor(updates, "updates", kind.dtype, like="ref")
+            static = kind.shape.as_tuple()
+            check(places.shape.as_tuple(), slices.shape.as_tuple(), static)
             before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
             with variable.graph.control_dependencies(before):
-                made = default_graph.op(
-                    op_type,
-                    [places, slices],
-                    [(kind.dtype, kind.shape)],
-                    kernel,
-                    name=scope,
-                    attrs={"variable_op": variable},
-                )
-        return made.outputs[0]
+                return op.output(kind.dtype, static, kernel, {"variable_op": variable})
 
     doc = (
         f"A variable's new value, with {what} at `indices`. Changes are atomic: if an index is not"

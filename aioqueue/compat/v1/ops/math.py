@@ -91,10 +91,6 @@ def _question(name: str, function: Function, what: str) -> Unary:
     return _one(name, function, f"Whether each element is {what}.", result=dtypes.bool)
 
 
-def _rint(x: Any) -> Any:
-    return x if np.asarray(x).dtype.kind in "iu" else np.rint(x)
-
-
 def _logistic(x: Any) -> Any:
     one = x.dtype.type(1)
     return np.true_divide(one, np.add(one, np.exp(np.negative(x))))
@@ -118,14 +114,13 @@ def _floor_divide(x: Any, y: Any) -> Any:
     return np.floor_divide(x, y)
 
 
-def _divide_unless_zero(x: Any, y: Any) -> Any:
-    return np.where(y == 0, np.zeros_like(y), np.true_divide(x, y))
-
-
 negative: Unary = _one("negative", np.negative, "``-x``.", NUMBERS, "Neg")
 sign: Unary = _one("sign", np.sign, "-1, 0 or 1.", NUMBERS)
 square: Unary = _one("square", np.square, "``x * x``.", NUMBERS)
-round: Unary = _one("round", _rint, "The nearest whole number, or even one.", NUMBERS)
+round: Unary = _one(
+    *("round", lambda x: x if np.asarray(x).dtype.kind in "iu" else np.rint(x)),
+    *("The nearest whole number, or even one.", NUMBERS),
+)
 reciprocal: Unary = _one("reciprocal", np.reciprocal, "``1 / x``.")
 sqrt: Unary = _one("sqrt", np.sqrt, "The square root.")
 rsqrt: Unary = _one("rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / sqrt(x)``.")
@@ -160,7 +155,9 @@ realdiv: Binary = _two(
     "realdiv", np.true_divide, "``x / y`` of floats.", FLOATS, "RealDiv", default="realdiv"
 )
 div_no_nan: Binary = _two(
-    *("div_no_nan", _divide_unless_zero, "``x / y``, and 0 where ``y`` is 0.", FLOATS),
+    "div_no_nan",
+    lambda x, y: np.where(y == 0, np.zeros_like(y), np.true_divide(x, y)),
+    *("``x / y``, and 0 where ``y`` is 0.", FLOATS),
     default="div_no_nan",
 )
 floordiv: Binary = _two(
@@ -230,14 +227,12 @@ def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
 divide = truediv
 
 
-def _div(x: Any, y: Any, name: str | None = None) -> Tensor:
+def div(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """``x / y`` as in Python 2: integers are rounded down."""
     with scopes.name_scope(name, "div") as scope:
         x = convert_to_tensor(x, dtype=None if dtype_hint(x) else dtype_hint(y), name="x")
         y = convert_to_tensor(y, dtype=x.dtype, name="y")
         return (floordiv if x.dtype.is_integer else realdiv)(x, y, scope)
-
-
-div: Binary = named(_div, "div", "``x / y`` as in Python 2: integers are rounded down.")
 
 
 def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:

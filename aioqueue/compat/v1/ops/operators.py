@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops import math, products
@@ -148,8 +148,9 @@ def _numpy(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The op for a call of any other NumPy function, with tensors anywhere in its arguments."""
     if function in _CHANGES_ITS_ARGUMENT or kwargs.get("out") is not None:
         _refuse_change(f"numpy.{function.__name__}")
-    call = _Call(function, args, kwargs)
-    return call.build_sink() if function in _WRITES_FILES else call.build(function.__name__, None)
+    if function in _WRITES_FILES:
+        raise TypeError(f"numpy.{function.__name__} writes a file: call it in a tf.py_func")
+    return _Call(function, args, kwargs).build(function.__name__, None)
 
 
 def _refuse_change(name: str) -> None:
@@ -206,37 +207,25 @@ class _Call:
             return tuple(parts) if len(parts) > 1 else parts[0]
 
         with OpBuilder(name, None) as op:
-            self._add_inputs(op)
+            for place, tensor in enumerate(self.tensors):
+                op.tensor(tensor, f"input_{place}")
             made = op.outputs(results.outputs, Pure(kernel))
         return made[0] if results.container is None else results.container(made)
-
-    def build_sink(self) -> Operation:
-        with OpBuilder(self.function.__name__, None) as op:
-            self._add_inputs(op)
-            return op.sink(lambda step, *values: self(*values))
-
-    def _add_inputs(self, op: OpBuilder) -> None:
-        for place, tensor in enumerate(self.tensors):
-            op.tensor(tensor, f"input_{place}")
 
     def of_ufunc(self, ufunc: np.ufunc) -> _Results | None:
         """The results of an elementwise ufunc without options; None for any other."""
         if self._kwargs or ufunc.signature is not None:
             return None
-        shape = broadcast_shapes(
-            [
-                self.tensors[one.place].shape.as_tuple()
-                if isinstance(one, _Slot)
-                else np.shape(one)
-                for one in self._args
-            ]
-        )
+        shapes = [
+            self.tensors[one.place].shape.as_tuple() if isinstance(one, _Slot) else np.shape(one)
+            for one in self._args
+        ]
         try:
             made = self._called([_of_size(one.dtype, (), np.ones) for one in self.tensors])
         except Exception:
             return None
         parts = made if isinstance(made, tuple) else (made,)
-        outputs = [(_dtype_of(one), shape) for one in parts]
+        outputs = [(_dtype_of(one), broadcast_shapes(shapes)) for one in parts]
         return _Results(outputs, tuple if isinstance(made, tuple) else None)
 
     def _called(self, values: Sequence[Any]) -> Any:

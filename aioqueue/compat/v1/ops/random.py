@@ -339,7 +339,6 @@ def multinomial(
         seeds = scopes.get_seed(seed)
         count = op.tensor(num_samples, "num_samples", dtypes.int32)
         known, rows = constant_value(count), op.rank(tensor, 2)
-        assert rows is not None
         shape = (rows[0], None if known is None else int(known))
         return op.output(wanted, shape, RandomKernel(seeds, drawn))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,21 +36,16 @@ _BOOLS = frozenset(("bool",))
 _Kernel = Callable[[NDArray[Any], tuple[int, ...], bool], Any]
 """Takes an array, the axes that go, and whether they stay as 1."""
 
+_How = tuple[str, _Kernel, frozenset[str], DType | None]
+"""The op's type, its kernel, the dtypes that it takes, and the one that it gives if it is fixed."""
+
 
 def _reduce(
-    op_type: str,
-    function: _Kernel,
-    input_tensor: Any,
-    axis: Any,
-    keepdims: Any,
-    name: str | None,
-    old_axis: Any,
-    old_keepdims: Any,
-    allowed: frozenset[str],
-    result: DType | None = None,
+    how: _How, input_tensor: Any, axis: Any, keepdims: Any, name: str | None, old: tuple[Any, Any]
 ) -> Tensor:
-    axis = unless_given(axis, old_axis, "axis", "reduction_indices")
-    keep = bool(unless_given(keepdims, old_keepdims, "keepdims", "keep_dims"))
+    op_type, function, allowed, result = how
+    axis = unless_given(axis, old[0], "axis", "reduction_indices")
+    keep = bool(unless_given(keepdims, old[1], "keepdims", "keep_dims"))
 
     def reduced(x: Any, axes: Any) -> Any:
         x = np.asarray(x, object if isinstance(x, bytes) else None)
@@ -102,16 +97,7 @@ def _axes_of(rank: int, axes: Any) -> list[int]:
     return places
 
 
-class _Reduction(Protocol):
-    def __call__(
-        self,
-        input_tensor: Any,
-        axis: Any = None,
-        keepdims: bool | None = None,
-        name: str | None = None,
-        reduction_indices: Any = None,
-        keep_dims: bool | None = None,
-    ) -> Tensor: ...
+_Reduction = Callable[..., Tensor]
 
 
 def _reduction(
@@ -125,8 +111,8 @@ def _reduction(
         reduction_indices: Any = None,
         keep_dims: bool | None = None,
     ) -> Tensor:
-        old = reduction_indices, keep_dims
-        return _reduce(op_type, function, input_tensor, axis, keepdims, name, *old, allowed)
+        how, old = (op_type, function, allowed, None), (reduction_indices, keep_dims)
+        return _reduce(how, input_tensor, axis, keepdims, name, old)
 
     return named(reduce, name, f"{what} over `axis`, or of everything.")
 
@@ -195,12 +181,11 @@ def count_nonzero(
     def count(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
         return np.sum(x.astype(bool), axis=axes, keepdims=keep, dtype=wanted.numpy)
 
-    name, old = name or "count_nonzero", (reduction_indices, keep_dims)
-    how = "CountNonzero", count
-    return _reduce(*how, input_tensor, axis, keepdims, name, *old, ANY, wanted)
+    how, old = ("CountNonzero", count, ANY, wanted), (reduction_indices, keep_dims)
+    return _reduce(how, input_tensor, axis, keepdims, name or "count_nonzero", old)
 
 
-def _reduce_join(
+def reduce_join(
     inputs: Any,
     axis: Any = None,
     keep_dims: bool | None = None,
@@ -209,6 +194,7 @@ def _reduce_join(
     reduction_indices: Any = None,
     keepdims: bool | None = None,
 ) -> Tensor:
+    """Strings joined over one axis after another, in the order given."""
     between = separator.encode() if isinstance(separator, str) else separator
     axis = unless_given(axis, reduction_indices, "axis", "reduction_indices")
     keep = bool(unless_given(keepdims, keep_dims, "keepdims", "keep_dims"))
@@ -228,11 +214,6 @@ def _reduce_join(
     with OpBuilder("ReduceJoin", name) as op:
         tensor = op.tensor(inputs, "inputs", dtypes.string)
         return op.output(dtypes.string, _add_axes(op, tensor, axis, keep), Pure(joined))
-
-
-reduce_join = named(
-    _reduce_join, "reduce_join", "Strings joined over one axis after another, in the order given."
-)
 
 
 _Place = Callable[..., Tensor]

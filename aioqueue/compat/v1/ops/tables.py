@@ -33,7 +33,8 @@ def fingerprint64(text: bytes) -> int:
     if size <= 16:
         return _up_to_16(text, size)
     if size <= 32:
-        return _up_to_32(text, size)
+        y, z, _ = _ends(text, size, _K1)
+        return _of_two(y, z, _K2 + size * 2)
     return _up_to_64(text, size) if size <= 64 else _longer(text, size)
 
 
@@ -79,11 +80,6 @@ def _ends(text: bytes, size: int, first: int) -> tuple[int, int, int]:
     c, d = _word(text, size - 8) * factor & _MASK, _word(text, size - 16) * _K2 & _MASK
     y = _turned(a + b, 43) + _turned(c, 30) + d & _MASK
     return y, a + _turned(b + _K2, 18) + c & _MASK, a
-
-
-def _up_to_32(text: bytes, size: int) -> int:
-    y, z, _ = _ends(text, size, _K1)
-    return _of_two(y, z, _K2 + size * 2)
 
 
 def _up_to_64(text: bytes, size: int) -> int:
@@ -152,15 +148,7 @@ class TextFileIndex:
     LINE_NUMBER = -1
 
 
-class _Initializer:
-    key_dtype: DType
-    value_dtype: DType
-
-    def initialize(self, table: HashTable) -> Operation:
-        raise NotImplementedError
-
-
-class _TensorInitializer(_Initializer):
+class _TensorInitializer:
     def __init__(
         self,
         inputs: list[Tensor],
@@ -201,7 +189,7 @@ class KeyValueTensorInitializer(_TensorInitializer):
         super().__init__(inputs, pairs, self.keys.dtype, self.values.dtype, scope)
 
 
-class TextFileInitializer(_Initializer):
+class TextFileInitializer:
     """Fills a table from the lines of a text file, by columns or one of `TextFileIndex`."""
 
     def __init__(
@@ -483,7 +471,7 @@ def index_table_from_tensor(
         return _with_buckets(source, default_value, num_oov_buckets)
 
 
-def _with_buckets(source: _Initializer, default_value: int, num_oov_buckets: int) -> Any:
+def _with_buckets(source: Any, default_value: int, num_oov_buckets: int) -> Any:
     table = HashTable(source, default_value)
     if not num_oov_buckets:
         return table
@@ -550,4 +538,5 @@ def _of_file(
         raise ValueError("`vocabulary_file` must be specified and must not be empty.")
     if vocab_size is not None and vocab_size < 1:
         raise ValueError(f"`vocab_size` must be greater than 0, got {vocab_size}.")
-    return TextFileInitializer(vocabulary_file, *columns, vocab_size, delimiter, "table_init")
+    options = vocab_size, delimiter, "table_init"
+    return TextFileInitializer(vocabulary_file, *columns, *options)

@@ -165,7 +165,10 @@ def regex_replace(
     """Matches of a regular expression replaced."""
 
     def replaced(texts: Any, pattern: Any, rewrite: Any) -> Any:
-        expression = _compiled(pattern)
+        try:
+            expression = re.compile(pattern)
+        except re.error as error:
+            raise invalid(f"Invalid pattern: {pattern!r}, error: {error}") from None
         parts = re.split(rb"\\([0-9\\])", rewrite)
 
         def rewritten(match: re.Match[bytes]) -> bytes:
@@ -183,13 +186,6 @@ def regex_replace(
         op.tensor(pattern, "pattern", dtypes.string)
         op.tensor(rewrite, "rewrite", dtypes.string)
         return op.output(dtypes.string, texts.shape.as_tuple(), Pure(replaced))
-
-
-def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise invalid(f"Invalid pattern: {pattern!r}, error: {error}") from None
 
 
 def substr(input: Any, pos: Any, len: Any, name: str | None = None, unit: str = "BYTE") -> Tensor:

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -25,8 +26,13 @@ from aioqueue.compat.v1.ops.variables import Variable
 class Initializer:
     """Makes the initial value of a variable."""
 
+    dtype: Any
+
     def __init__(self, dtype: Any = dtypes.float32) -> None:
         self.dtype = as_dtype(dtype)
+
+    def __post_init__(self) -> None:
+        self.dtype = as_dtype(self.dtype)
 
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
         """The initial value; `partition_info` has no effect."""
@@ -49,49 +55,39 @@ class Ones(Initializer):
         return constant(np.ones(shape, dtype.numpy), dtype, name="ones")
 
 
+@dataclass(eq=False, repr=False)
 class Constant(Initializer):
     """One value everywhere, or given values in order."""
 
-    def __init__(
-        self, value: Any = 0, dtype: Any = dtypes.float32, verify_shape: bool = False
-    ) -> None:
-        super().__init__(dtype)
-        self.value = value
-        self._verify_shape = verify_shape
+    value: Any = 0
+    dtype: Any = dtypes.float32
+    verify_shape: bool = False
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
-        return constant(np.asarray(self.value), dtype, shape=shape, verify_shape=self._verify_shape)
+        return constant(np.asarray(self.value), dtype, shape=shape, verify_shape=self.verify_shape)
 
 
+@dataclass(eq=False, repr=False)
 class RandomUniform(Initializer):
     """Uniformly distributed numbers."""
 
-    def __init__(
-        self,
-        minval: Any = 0,
-        maxval: Any = None,
-        seed: int | None = None,
-        dtype: Any = dtypes.float32,
-    ) -> None:
-        super().__init__(dtype)
-        self.minval, self.maxval, self.seed = minval, maxval, seed
+    minval: Any = 0
+    maxval: Any = None
+    seed: int | None = None
+    dtype: Any = dtypes.float32
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
         return random.random_uniform(shape, self.minval, self.maxval, dtype=dtype, seed=self.seed)
 
 
+@dataclass(eq=False, repr=False)
 class RandomNormal(Initializer):
     """Normally distributed numbers."""
 
-    def __init__(
-        self,
-        mean: Any = 0.0,
-        stddev: Any = 1.0,
-        seed: int | None = None,
-        dtype: Any = dtypes.float32,
-    ) -> None:
-        super().__init__(dtype)
-        self.mean, self.stddev, self.seed = mean, stddev, seed
+    mean: Any = 0.0
+    stddev: Any = 1.0
+    seed: int | None = None
+    dtype: Any = dtypes.float32
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
         return random.random_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
@@ -104,26 +100,25 @@ class TruncatedNormal(RandomNormal):
         return random.truncated_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
 
 
+@dataclass(eq=False, repr=False)
 class VarianceScaling(Initializer):
     """Random numbers whose variance depends on how many inputs or outputs there are."""
 
-    def __init__(
-        self,
-        scale: float = 1.0,
-        mode: str = "fan_in",
-        distribution: str = "truncated_normal",
-        seed: int | None = None,
-        dtype: Any = dtypes.float32,
-    ) -> None:
-        super().__init__(dtype)
-        if scale <= 0.0:
-            raise ValueError(f"`scale` must be positive float, got {scale}")
-        if mode not in ("fan_in", "fan_out", "fan_avg"):
-            raise ValueError(f"Invalid `mode` argument: {mode}")
-        distribution = distribution.lower()
-        if distribution not in ("uniform", "normal", "truncated_normal", "untruncated_normal"):
-            raise ValueError(f"Invalid `distribution` argument: {distribution}")
-        self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
+    scale: float = 1.0
+    mode: str = "fan_in"
+    distribution: str = "truncated_normal"
+    seed: int | None = None
+    dtype: Any = dtypes.float32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale <= 0.0:
+            raise ValueError(f"`scale` must be positive float, got {self.scale}")
+        if self.mode not in ("fan_in", "fan_out", "fan_avg"):
+            raise ValueError(f"Invalid `mode` argument: {self.mode}")
+        self.distribution = kind = self.distribution.lower()
+        if kind not in ("uniform", "normal", "truncated_normal", "untruncated_normal"):
+            raise ValueError(f"Invalid `distribution` argument: {kind}")
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
         variance = self.scale / max(1.0, _fan(shape, self.mode))

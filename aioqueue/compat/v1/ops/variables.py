@@ -383,36 +383,33 @@ def assign(
         return _change(ref, "Assign", tensor, scope, Cell.write)
 
 
-def assign_add(
-    ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
-) -> Tensor:
-    """A tensor with a variable's new value; running it adds `value`, atomically."""
-    del use_locking
-    return _changed_by(ref, value, "AssignAdd", name, np.add)
+def _changing(
+    name: str, op_type: str, verb: str, function: Callable[[Any, Any], Any]
+) -> Callable[..., Tensor]:
+    """A row: an op that changes a variable by a value."""
+
+    def change(
+        ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
+    ) -> Tensor:
+        variable = variable_op(ref)
+        label = variable.name
+
+        def apply(cell: Cell, given: Any) -> Any:
+            with np.errstate(over="ignore"):  # integers wrap around
+                return cell.change(label, lambda old: function(old, given))
+
+        with name_scope(name, op_type) as scope:
+            tensor = _operand(ref, value, op_type)
+            check_equal_dims(variable.outputs[0].shape, tensor.shape)
+            return _change(ref, op_type, tensor, scope, apply)
+
+    doc = f"A tensor with a variable's new value; running it {verb} `value`, atomically."
+    return named(change, name, doc)
 
 
-def assign_sub(
-    ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
-) -> Tensor:
-    """A tensor with a variable's new value; running it subtracts `value`, atomically."""
-    del use_locking
-    return _changed_by(ref, value, "AssignSub", name, np.subtract)
-
-
-def _changed_by(
-    ref: Any, value: Any, op_type: str, name: str | None, function: Callable[[Any, Any], Any]
-) -> Tensor:
-    variable = variable_op(ref)
-    label = variable.name
-
-    def apply(cell: Cell, given: Any) -> Any:
-        with np.errstate(over="ignore"):  # integers wrap around
-            return cell.change(label, lambda old: function(old, given))
-
-    with name_scope(name, op_type) as scope:
-        tensor = _operand(ref, value, op_type)
-        check_equal_dims(variable.outputs[0].shape, tensor.shape)
-        return _change(ref, op_type, tensor, scope, apply)
+_Changing = Callable[..., Tensor]
+assign_add: _Changing = _changing("assign_add", "AssignAdd", "adds", np.add)
+assign_sub: _Changing = _changing("assign_sub", "AssignSub", "subtracts", np.subtract)
 
 
 def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
@@ -529,14 +526,10 @@ def get_global_step(graph: Graph | None = None) -> Any:
     graph = get_default_graph() if graph is None else graph
     found = graph.get_collection(GraphKeys.GLOBAL_STEP)
     if len(found) != 1:
-        by_name = [
-            one
-            for one in graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
-            if one.name == "global_step:0"
-        ]
-        if not by_name:
+        variables = graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+        found = [one for one in variables if one.name == "global_step:0"]
+        if not found:
             return None
-        found = by_name
     assert_global_step(found[0])
     return found[0]
 

@@ -48,9 +48,6 @@ def crop_and_resize(
         several = op.rank(op.tensor(chosen, "box_ind", dtypes.int32), 1)
         wanted = op.tensor(crop_size, "crop_size", dtypes.int32)
         op.rank(wanted, 1)
-        assert shape is not None
-        assert number is not None
-        assert several is not None
         if number[1] not in (4, None):
             raise op.refuse(f"Dimension must be 4 but is {number[1]}")
         size = shape_value(wanted) or (None, None)
@@ -148,7 +145,7 @@ def draw_bounding_boxes(
         tensor = op.tensor(images, "images", None, frozenset(("float16", "float32")))
         shape = op.rank(tensor, 4)
         coordinates = op.rank(op.tensor(boxes, "boxes", dtypes.float32), 3)
-        if coordinates is not None and coordinates[2] not in (4, None):
+        if coordinates[2] not in (4, None):
             raise op.refuse(f"Dimension must be 4 but is {coordinates[2]}")
         if colors is not None:
             op.type = "DrawBoundingBoxesV2"
@@ -248,7 +245,7 @@ def sample_distorted_bounding_box(
         size = op.tensor(image_size, "image_size", None, _SIZES)
         op.rank(size, 1)
         coordinates = op.rank(op.tensor(bounding_boxes, "bounding_boxes", dtypes.float32), 3)
-        if coordinates is not None and coordinates[2] not in (4, None):
+        if coordinates[2] not in (4, None):
             raise op.refuse(f"Dimension must be 4 but is {coordinates[2]}")
         op.rank(op.tensor(min_object_covered, "min_object_covered", dtypes.float32), 0)
         return SampleDistortedBoundingBoxV2(
@@ -372,16 +369,13 @@ def _shows(part: Box, boxes: list[Box], covered: np.float32) -> bool:
         return False
     for box in boxes:
         area = _area(box)
-        if area >= 1 and _f(_shared(part, box)) / _f(area) >= covered:
+        high = min(part[2], box[2]) - max(part[0], box[0])
+        wide = min(part[3], box[3]) - max(part[1], box[1])
+        shared = high * wide if high >= 0 and wide >= 0 else 0
+        if area >= 1 and _f(shared) / _f(area) >= covered:
             return True
     return False
 
 
 def _area(box: Box) -> int:
     return (box[2] - box[0]) * (box[3] - box[1])
-
-
-def _shared(one: Box, other: Box) -> int:
-    high = min(one[2], other[2]) - max(one[0], other[0])
-    wide = min(one[3], other[3]) - max(one[1], other[1])
-    return high * wide if high >= 0 and wide >= 0 else 0

@@ -46,9 +46,12 @@ def crop_to_bounding_box(
     def part(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
         return pixels[..., top : top + height, left : left + width, :]
 
+    def known(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
+        return [one.known for one in sizes]
+
     block = (offset_height, offset_width, target_height, target_width)
     return _placed(
-        "CropToBoundingBox", "crop_to_bounding_box", image, block, _cropping, _known, part
+        "CropToBoundingBox", "crop_to_bounding_box", image, block, _cropping, known, part
     )
 
 
@@ -106,10 +109,6 @@ def _placed(
         height, width = static(frame(shape), sizes[-2:])
         front: tuple[int | None, ...] = () if shape is None else shape[:-3]
         return op.output(tensor.dtype, (*front, height, width, frame(shape)[2]), Pure(changed))
-
-
-def _known(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
-    return [one.known for one in sizes]
 
 
 def central_crop(image: Any, central_fraction: Any) -> Tensor:
@@ -484,7 +483,6 @@ def _resizing(name: str, method: int, how: str) -> Callable[..., Tensor]:
         with OpBuilder(op_type, name) as op:
             tensor = op.tensor(images, "images", None, REALS)
             shape = op.rank(tensor, 4)
-            assert shape is not None
             wanted = op.tensor(size, "size", dtypes.int32)
             lengths = op.rank(wanted, 1)
             if lengths not in ((None,), (2,)):
