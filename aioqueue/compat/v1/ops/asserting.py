@@ -27,7 +27,6 @@ __all__ = (
     "assert_none_equal", "assert_positive", "assert_rank", "assert_rank_at_least",
     "check_numerics",
 )  # fmt: skip
-"""What `tf` and `tf.debugging` share."""
 
 _Data = Iterable[Any] | None
 _KNOWN = ("Const", "Shape", "Size", "Rank", "Range", "Cast", "Pack", "ConcatV2", "Fill")
@@ -115,7 +114,6 @@ assert_non_positive: _Check = _signed("assert_non_positive", "<= 0", assert_less
 
 
 def _ranked(called: str, how: str, compare: Callable[..., Tensor]) -> _Check:
-    """A row: an assertion about the rank of a tensor, which may be sparse."""
 
     def check(
         x: Any,

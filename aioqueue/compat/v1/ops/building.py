@@ -37,7 +37,6 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 _REAL_FLOATS = ("float16", "float32", "float64")
 
 ANY: Final[frozenset[str]] = frozenset()
-"""Every dtype will do."""
 INDICES: Final = frozenset(("int32", "int64"))
 INTEGERS: Final = frozenset(_INTEGERS)
 REALS: Final = frozenset((*_REAL_FLOATS, *_INTEGERS))
@@ -134,7 +133,8 @@ def broadcast(first: Dims, second: Dims) -> Dims:
 
 
 def broadcast_shapes(shapes: Sequence[Dims]) -> Dims:
-    return functools.reduce(broadcast, shapes, ())
+    scalar: Dims = ()
+    return functools.reduce(broadcast, shapes, scalar)
 
 
 def dtype_hint(value: Any) -> DType | None:

@@ -61,9 +61,8 @@ def group(*inputs: Any, name: str | None = None) -> Operation:
     elements = [_element(one) for one in nest.flatten(inputs)]
     graph = elements[0].graph if elements else get_default_graph()
     with graph.control_dependencies(elements):
-        return graph.create_op(
-            "NoOp", (), (), _nothing, name="group_deps" if name is None else name
-        )
+        called = "group_deps" if name is None else name
+        return graph.create_op("NoOp", (), (), _nothing, name=called)
 
 
 def _element(thing: Any) -> Tensor | Operation:

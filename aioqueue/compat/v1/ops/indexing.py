@@ -661,7 +661,6 @@ _Scattering = Callable[..., Tensor]
 
 
 def _scattering(name: str, op_type: str, write: _Write, what: str) -> _Scattering:
-    """A row: an op that changes places of a variable, at once for other threads."""
     index_of, check = (_places, _check_places) if "_nd_" in name else (_rows, _check_rows)
 
     def scatter(

@@ -38,7 +38,6 @@ __all__ = (
     "scalar_mul", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "squared_difference",
     "subtract", "tan", "tanh", "truediv",
 )  # fmt: skip
-"""What `tf` and `tf.math` share."""
 
 _BOOLS = frozenset(("bool",))
 _COMPARABLE = NUMBERS | {"bool", "string"}

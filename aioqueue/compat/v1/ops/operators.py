@@ -158,16 +158,12 @@ def _refuse_change(name: str) -> None:
 
 
 class _Results(NamedTuple):
-    """What is known of a function's results beforehand."""
-
     outputs: list[tuple[DType, Dims]]
     container: Callable[[list[Any]], Any] | None
     """What it returns several in, such as `tuple`; None if it returns one bare."""
 
 
 class _Slot(NamedTuple):
-    """Stands for a tensor in the arguments of a call."""
-
     place: int
 
 

@@ -204,7 +204,6 @@ _UNIFORM: Final[dict[str, _Draw]] = {
 def _normal(
     name: str, op_type: str, draw: Callable[[Words, int, bool], NDArray[Any]], doc: str
 ) -> Callable[..., Tensor]:
-    """A row: an op of normal numbers, of which it draws some or all."""
     default = name
 
     def normal(

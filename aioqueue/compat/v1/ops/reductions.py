@@ -30,7 +30,6 @@ __all__ = (
     "argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "reduce_all", "reduce_any",
     "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
 )  # fmt: skip
-"""What `tf` and `tf.math` share."""
 
 _BOOLS = frozenset(("bool",))
 _Kernel = Callable[[NDArray[Any], tuple[int, ...], bool], Any]

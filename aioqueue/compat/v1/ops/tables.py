@@ -538,5 +538,5 @@ def _of_file(
         raise ValueError("`vocabulary_file` must be specified and must not be empty.")
     if vocab_size is not None and vocab_size < 1:
         raise ValueError(f"`vocab_size` must be greater than 0, got {vocab_size}.")
-    options = vocab_size, delimiter, "table_init"
-    return TextFileInitializer(vocabulary_file, *columns, *options)
+    options: Any = {"vocab_size": vocab_size, "delimiter": delimiter, "name": "table_init"}
+    return TextFileInitializer(vocabulary_file, *columns, **options)

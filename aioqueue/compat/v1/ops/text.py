@@ -32,7 +32,6 @@ from aioqueue.compat.v1.ops.effects import c_name
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 NUMERIC = frozenset(("float32", "float64", "int32", "int64"))
-"""The dtypes of numbers that texts may mean."""
 
 _LIMITS = {one.name: (one.min, one.max) for one in (dtypes.int32, dtypes.int64)}
 _NAN = re.compile(rb"\s*[-+]?nan\(\w*\)\s*", re.IGNORECASE)
@@ -461,7 +460,6 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
 
 
 ALLOWED = NUMERIC | {"string"}
-"""The dtypes that columns may have."""
 
 
 def decode_csv(

@@ -403,7 +403,6 @@ def _again(found: Variable, full: str, shape: TensorShape | None, dtype: DType |
 def _initial(
     full: str, shape: TensorShape | None, dtype: DType, explicit: bool, initializer: Any
 ) -> tuple[Any, DType | None]:
-    """The initial value, and the dtype to make it."""
     if initializer is not None and not callable(initializer):
         if shape is not None:
             raise ValueError("If initializer is a constant, do not specify shape.")

@@ -386,7 +386,6 @@ def assign(
 def _changing(
     name: str, op_type: str, verb: str, function: Callable[[Any, Any], Any]
 ) -> Callable[..., Tensor]:
-    """A row: an op that changes a variable by a value."""
 
     def change(
         ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None

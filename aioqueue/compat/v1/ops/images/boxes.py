@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -124,7 +125,6 @@ _PALETTE: Final = np.array(
     ],
     np.float32,
 )
-"""The colours that boxes are drawn in, in turn."""
 
 
 def draw_bounding_boxes(
@@ -218,7 +218,6 @@ def sample_distorted_bounding_box(
         _positive_range("aspect_ratio_range", aspect_ratio_range, (0.75, 1.33)),
         _positive_range("area_range", area_range, (0.05, 1.0)),
         100 if max_attempts is None else max_attempts,
-        bool(use_image_if_no_bounding_boxes),
     )
     if max(limits.area) > 1:
         raise ValueError(f"area_range: got {area_range!r}; expected numbers of at most 1")
@@ -227,7 +226,12 @@ def sample_distorted_bounding_box(
 
     def sampled(generator: Generator, size: Any, boxes: Any, covered: Any) -> Any:
         height, width = (int(one) for one in size[:2])
-        wanted = _in_pixels(boxes, height, width) or limits.whole(height, width)
+        if not boxes.size and not use_image_if_no_bounding_boxes:
+            raise invalid(
+                "No bounding boxes provided as input. One must enable"
+                " use_image_if_no_bounding_boxes if you wish to not provide any bounding boxes."
+            )
+        wanted = _in_pixels(boxes, height, width) or [(0, 0, height, width)]
         numbers = _Numbers(generator.reserve(limits.attempts))
         box = limits.sample(numbers, height, width, wanted, _f(covered))
         top, left, bottom, right = box
@@ -276,32 +280,22 @@ def _in_pixels(boxes: NDArray[np.float32], height: int, width: int) -> list[Box]
 
 
 class _Numbers:
-    __slots__ = ("_count", "_taken", "_words")
-
     def __init__(self, words: Words) -> None:
-        self._words = words
-        self._taken: list[int] = []
-        self._count = 0
-
-    def _word(self) -> int:
-        if self._count == len(self._taken):
-            first = len(self._taken) // 4
-            self._taken += self._words.blocks(first, 8).tolist()
-        self._count += 1
-        return self._taken[self._count - 1]
+        blocks = (words.blocks(first, 8).tolist() for first in itertools.count(0, 8))
+        self._words = itertools.chain.from_iterable(blocks)
 
     def part(self) -> np.float32:
-        return _f(unit_floats(np.array([self._word()], np.uint32))[0])
+        return _f(unit_floats(np.array([next(self._words)], np.uint32))[0])
 
     def below(self, limit: int) -> int:
         """A whole number from 0 up to a limit, without it."""
         if limit & (limit - 1) == 0:
-            return self._word() & (limit - 1)
+            return int(next(self._words)) & (limit - 1)
         # Words of the last, incomplete round are drawn again, so that all are equally likely.
         rest = (2**32 - 1) % limit + 1
-        while (word := self._word()) < rest:
+        while (word := next(self._words)) < rest:
             pass
-        return word % limit
+        return int(word) % limit
 
 
 @dataclass(frozen=True)
@@ -309,15 +303,6 @@ class _Limits:
     aspect: tuple[np.float32, np.float32]
     area: tuple[np.float32, np.float32]
     attempts: int
-    may_lack_boxes: bool
-
-    def whole(self, height: int, width: int) -> list[Box]:
-        if not self.may_lack_boxes:
-            raise invalid(
-                "No bounding boxes provided as input. One must enable"
-                " use_image_if_no_bounding_boxes if you wish to not provide any bounding boxes."
-            )
-        return [(0, 0, height, width)]
 
     def sample(
         self, numbers: _Numbers, height: int, width: int, boxes: list[Box], covered: np.float32

@@ -333,7 +333,6 @@ def _as_floats(image: Tensor, *, saturate: bool) -> tuple[Any, Any, Any]:
 
 
 def _adjusted(op: OpBuilder, adjust: Callable[..., Any]) -> Tensor:
-    """The op: the first input's shape and dtype, and a kernel of all inputs."""
     image = op.inputs[0]
 
     def adjusted(pixels: Any, *numbers: Any) -> Any:

@@ -464,7 +464,6 @@ def _resampled(pixels: Pixels, size: tuple[int, int], resample: _Resample, *how:
 
 
 def _resizing(name: str, method: int, how: str) -> Callable[..., Tensor]:
-    """A row: an op that resizes a batch of pictures."""
     op_type, resample = _METHODS[method]
 
     def resize(
