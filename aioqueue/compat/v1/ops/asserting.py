@@ -163,12 +163,15 @@ def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor
         return op.output(found.dtype, found.shape.as_tuple(), Pure(checked))
 
 
-def verify_tensor_all_finite(
+def _verify_tensor_all_finite(
     t: Any = None, msg: str = "", name: str | None = None, x: Any = None, message: str = ""
 ) -> Tensor:
-    """The tensor; as `check_numerics`, by old names of the arguments or new ones."""
     with name_scope(name, "VerifyFinite", [t, x]):
         tensor = convert_to_tensor(x if t is None else t, name="t")
         check = check_numerics(tensor, msg or message)
         with control_dependencies([check]):
             return identity(with_dependencies([check], tensor))
+
+
+_DOC = "The tensor; as `check_numerics`, by old names of the arguments or new ones."
+verify_tensor_all_finite = named(_verify_tensor_all_finite, "verify_tensor_all_finite", _DOC)

@@ -226,12 +226,14 @@ def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
 divide = truediv
 
 
-def div(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` as in Python 2: integers are rounded down."""
+def _div(x: Any, y: Any, name: str | None = None) -> Tensor:
     with scopes.name_scope(name, "div") as scope:
         x = convert_to_tensor(x, dtype=None if dtype_hint(x) else dtype_hint(y), name="x")
         y = convert_to_tensor(y, dtype=x.dtype, name="y")
         return (floordiv if x.dtype.is_integer else realdiv)(x, y, scope)
+
+
+div: Binary = named(_div, "div", "``x / y`` as in Python 2: integers are rounded down.")
 
 
 def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Tensor:

@@ -184,7 +184,7 @@ def count_nonzero(
     return _reduce(how, input_tensor, axis, keepdims, name or "count_nonzero", old)
 
 
-def reduce_join(
+def _reduce_join(
     inputs: Any,
     axis: Any = None,
     keep_dims: bool | None = None,
@@ -193,7 +193,6 @@ def reduce_join(
     reduction_indices: Any = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Strings joined over one axis after another, in the order given."""
     between = separator.encode() if isinstance(separator, str) else separator
     axis = unless_given(axis, reduction_indices, "axis", "reduction_indices")
     keep = bool(unless_given(keepdims, keep_dims, "keepdims", "keep_dims"))
@@ -213,6 +212,10 @@ def reduce_join(
     with OpBuilder("ReduceJoin", name) as op:
         tensor = op.tensor(inputs, "inputs", dtypes.string)
         return op.output(dtypes.string, _add_axes(op, tensor, axis, keep), Pure(joined))
+
+
+_DOC = "Strings joined over one axis after another, in the order given."
+reduce_join = named(_reduce_join, "reduce_join", _DOC)
 
 
 _Place = Callable[..., Tensor]
