@@ -270,13 +270,44 @@ def _tiny() -> Run:
 def _scalars() -> Run:
     import numpy as np
 
+    return _pipeline(np.float32, 2)
+
+
+def _pipeline(function: Callable[[int], Any], workers: int) -> Run:
     from aioqueue.inputs import numbers
 
     def run(n: int) -> None:
-        for _ in numbers(n).prepare(np.float32, workers=2).batch(128):
+        for _ in numbers(n).prepare(function, workers=workers).batch(128):
             pass
 
     return run
+
+
+async def _one_round(i: int) -> int:
+    await asyncio.sleep(0)
+    return i
+
+
+def _tasks() -> Run:
+    from aioqueue.inputs import numbers
+
+    async def main(n: int) -> None:
+        async for _ in numbers(n).prepare(_one_round, workers=4).batch(64):
+            pass
+
+    return _in_loop(main)
+
+
+def _bare_tasks() -> Run:
+    async def main(n: int) -> None:
+        items = iter(range(n))
+
+        async def work() -> list[int]:
+            return [await _one_round(i) for i in items]
+
+        await asyncio.gather(*[work() for _ in range(4)])
+
+    return _in_loop(main)
 
 
 def _session() -> Run:
@@ -349,6 +380,11 @@ def _paths() -> Iterator[Way]:
     yield Way("thread to coroutine, in batches of 100", _batch_producer, 2000, THREADS)
     yield Way("`prepare` of a tiny function on two threads", _tiny, 512, SCHEDULED)
     yield Way("a pipeline of scalars on two threads", _scalars, 1280, SCHEDULED)
+    title = "a pipeline on eight threads, with a function that does nothing"
+    yield Way(title, partial(_pipeline, int, 8), 1280, SCHEDULED)
+    title = "a pipeline on four tasks, which wait for a round"
+    yield Way(title, _tasks, 1280)
+    yield Way(f"{title}: bare tasks", _bare_tasks, 1280, peer_of=title)
     yield Way("two calls of `Session.run`", _session, 100)
 
 
@@ -362,8 +398,8 @@ def run_paths(titles: Iterable[str]) -> None:
     """Run paths, and mark the runs that count: what the child of `counted` does."""
     sys.setswitchinterval(sys.getswitchinterval() * SLOWER)
     flow_control = importlib.import_module("aioqueue.workers.flow_control")
-    # The seconds below which items are read and enqueued together.
-    for name in ("_QUICK_SECONDS", "_READ_AHEAD_SECONDS"):
+    # The seconds below which items are read and enqueued together, and after which tasks pause.
+    for name in ("_QUICK_SECONDS", "_READ_AHEAD_SECONDS", "_SLICE_SECONDS"):
         setattr(flow_control, name, getattr(flow_control, name) * SLOWER)
     runs = [(PATHS[title].make(), PATHS[title].n) for title in titles]
     gc.collect()

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter, sleep, thread_time
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,23 @@ from benchmarks.harness import Comparison, Mode, Row, for_build, installed
 
 __all__ = ("measure",)
 
-BATCHES = {"tiny": 128, "jpeg": 32, "io": 32, "pycpu": 32}
-COUNTS = {"tiny": 400_000, "jpeg": 6_400, "io": 40_000, "pycpu": 16_000}
+BUSY_IO, WIDE_IO = "io beside a busy task", "io on 1,000 tasks"
+IO_WORKERS = {"io": 64, BUSY_IO: 64, WIDE_IO: 1000}
+BATCHES = {"tiny": 128, "jpeg": 32, "pycpu": 32, **dict.fromkeys(IO_WORKERS, 32)}
+COUNTS = {
+    "tiny": 400_000,
+    "jpeg": 6_400,
+    "io": 40_000,
+    BUSY_IO: 16_000,
+    WIDE_IO: 160_000,
+    "pycpu": 16_000,
+}
 # How many times fewer of them for peers that would take too long.
 SLOWER = {"tiny": {"spdl": 40, "torch": 4}, "jpeg": {"spdl": 2, "torch": 2, "grain": 2}}
 ROUNDS = 5
 IO_SECONDS = 0.005
-IO_WORKERS = 64
+BUSY_SECONDS = 0.001
+"""What the busy task computes in each round of the event loop."""
 
 # The workloads: how one example is made.
 
@@ -128,14 +138,14 @@ async def by_aioqueue(workload: str, count: int) -> AsyncIterator[Any]:
 
     ops: list[Callable[[], Any]]
     ends: tuple[type[BaseException], ...] = (aioqueue.OutOfRangeError, StopIteration)
-    if workload == "io":
+    if workload in IO_WORKERS:
 
         async def fetch() -> None:
             i = next_number()
             await asyncio.sleep(IO_SECONDS)
             await queue.enqueue((_FEATURES[i & 1023], i))
 
-        ops = [fetch] * IO_WORKERS
+        ops = [fetch] * IO_WORKERS[workload]
     elif workload == "tiny":
         enqueue = queue.sync.enqueue
 
@@ -168,10 +178,9 @@ async def by_prepare(
 ) -> AsyncIterator[Any]:
     """What users write: the function, and where it is to run."""
     queue, source = queue_for(workload), numbers(count, epochs=1)
-    if workload == "io":
-        runner = prepare(
-            source, fetch, into=queue, workers=IO_WORKERS, where="task", ordered=ordered
-        )
+    if workload in IO_WORKERS:
+        workers = IO_WORKERS[workload]
+        runner = prepare(source, fetch, into=queue, workers=workers, where="task", ordered=ordered)
     else:
         where: Any = "process" if workload == "pycpu" and not on_threads else "thread"
         make = maker(workload)
@@ -244,7 +253,7 @@ async def by_tasks(workload: str, count: int) -> AsyncIterator[Any]:
                 batches.put_nowait(stack(examples))
                 examples.clear()
 
-    tasks = [asyncio.create_task(work()) for _ in range(IO_WORKERS)]
+    tasks = [asyncio.create_task(work()) for _ in range(IO_WORKERS[workload])]
     for _ in range(count // BATCHES[workload]):
         yield await batches.get()
     await asyncio.gather(*tasks)
@@ -301,8 +310,8 @@ async def by_spdl(workload: str, count: int) -> AsyncIterator[Any]:
     from spdl.pipeline import PipelineBuilder
 
     builder: Any = PipelineBuilder().add_source(range(count))
-    if workload == "io":
-        builder = builder.pipe(fetch, concurrency=IO_WORKERS)
+    if workload in IO_WORKERS:
+        builder = builder.pipe(fetch, concurrency=IO_WORKERS[workload])
     else:
         builder = builder.pipe(maker(workload), concurrency=2)
     builder = builder.aggregate(BATCHES[workload]).pipe(stack).add_sink(4)
@@ -323,8 +332,8 @@ def sleep_and_make(i: int) -> tuple[Any, int]:
 async def by_grain(workload: str, count: int) -> AsyncIterator[Any]:
     import grain
 
-    make = sleep_and_make if workload == "io" else maker(workload)
-    threads = IO_WORKERS if workload == "io" else 2
+    make = sleep_and_make if workload in IO_WORKERS else maker(workload)
+    threads = IO_WORKERS.get(workload, 2)
     dataset = (
         grain.MapDataset.range(count)
         .map(make)
@@ -358,8 +367,18 @@ def own_peak() -> int:
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
 
+async def be_busy() -> None:
+    """Compute for a while in each round of the event loop, as another task of a service would."""
+    while True:
+        until = thread_time() + BUSY_SECONDS
+        while thread_time() < until:
+            pass
+        await asyncio.sleep(0)
+
+
 async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
     maker(workload)  # what it imports is not the peer's to answer for
+    beside = asyncio.create_task(be_busy()) if workload == BUSY_IO else None
     start = perf_counter()
     first = 0.0
     batches = 0
@@ -367,6 +386,8 @@ async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
         batches += 1
         first = first or perf_counter() - start
     seconds = perf_counter() - start
+    if beside is not None:
+        beside.cancel()
     usages = [
         resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     ]
@@ -383,7 +404,7 @@ async def consume(workload: str, peer: str, count: int) -> dict[str, float]:
 def main(workload: str, peer: str, count: int) -> None:
     """Run one pipeline in this process and print its figures."""
     run = asyncio.run
-    if workload == "io" and installed("uvloop"):
+    if workload in IO_WORKERS and installed("uvloop"):
         import uvloop
 
         run = uvloop.run
@@ -435,6 +456,8 @@ AIMS = {
         Aim("44", "prepare", "bare tasks", for_build(0.94, 0.95), "steady"),
         Aim("44", "prepare", "grain", for_build(0.9, 0.92), "steady"),
     ],
+    BUSY_IO: [Aim("44", "prepare", "bare tasks", 0.9, "steady")],
+    WIDE_IO: [Aim("44", "prepare", "bare tasks", 0.25, "steady")],
     "pycpu": [
         Aim("17", "prepare", "processes", 0.9, "steady"),
         Aim("17", "prepare", "torch", 1.25),
@@ -466,7 +489,7 @@ def measure_workload(workload: str, mode: Mode) -> Iterator[Comparison]:
         if aim.peer != "ideal" and aim.peer not in runs:
             continue
         mine = [figures[aim.rate] for figures in runs[aim.ours]]
-        theirs = [IO_WORKERS / IO_SECONDS] * len(mine)
+        theirs = [IO_WORKERS.get(workload, 0) / IO_SECONDS] * len(mine)
         if aim.peer != "ideal":
             theirs = [figures[aim.rate] for figures in runs[aim.peer]]
         what = workload if aim.ours == "aioqueue" else f"{workload} by {TITLES[aim.ours]}"

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeGuard
-
-import numpy as np
 
 from aioqueue.errors import InvalidArgumentError, with_article
 
@@ -49,12 +48,24 @@ def check_version(version: Any, expected: int, name: str) -> None:
     )
 
 
+def numpy_class(name: str) -> Any:
+    """Return a class of NumPy to ask `isinstance`, without loading NumPy, which takes 0.1 s.
+
+    If NumPy is not loaded, it is an empty tuple: no value can be of that class. (While another
+    thread is loading it, this one cannot have such a value either.)
+    """
+    return getattr(sys.modules.get("numpy"), name, ())
+
+
 def is_int(value: Any) -> TypeGuard[int]:
     """Return whether it is an int, NumPy's included, but not a bool.
 
     A `numpy.timedelta64` is not an int, though NumPy derives its class from one.
     """
-    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+    if isinstance(value, int):
+        return not isinstance(value, bool)
+    is_numpys = isinstance(value, numpy_class("integer"))
+    return is_numpys and not isinstance(value, numpy_class("timedelta64"))
 
 
 def checked_count(value: Any, what: str, *, least: int = 0) -> int:
@@ -214,7 +225,7 @@ def _number(value: Any) -> float | None:
     """Return a number as a Python number, which compares by value; ``None`` if it is not one."""
     if is_int(value):
         return int(value)
-    return float(value) if isinstance(value, float | np.floating) else None
+    return float(value) if isinstance(value, (float, numpy_class("floating"))) else None
 
 
 EnqueueOp = Callable[[], Any]

@@ -17,9 +17,8 @@ import numpy as np
 from aioqueue.base.arguments import function_name, is_coroutine_function, refuse_awaitable, takes
 from aioqueue.coordination.cancellations import Call
 from aioqueue.coordination.classify import Classification, as_failure, classify, is_fatal
-from aioqueue.core.elements.component import is_table
 from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared_parts
-from aioqueue.core.elements.spec import is_iterable
+from aioqueue.core.elements.values import is_iterable, is_table
 from aioqueue.errors import InvalidArgumentError, describe_exception
 
 Where = Literal["auto", "task", "thread", "process"]

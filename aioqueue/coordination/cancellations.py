@@ -48,8 +48,9 @@ groups within groups. Only then the stop itself ends the waits of such tasks tha
 
 def running_task() -> object:
     """Return the running task; ``None`` outside of tasks."""
-    if running_loop() is not None:
-        return asyncio.current_task()
+    loop = running_loop()
+    if loop is not None:
+        return asyncio.current_task(loop)
     trio = loaded_trio()
     if trio is not None and trio.lowlevel.in_trio_task():
         task: object = trio.lowlevel.current_task()

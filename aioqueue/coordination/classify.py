@@ -30,7 +30,7 @@ from aioqueue.coordination.cancellations import (
     is_cancellation,
     running_task,
 )
-from aioqueue.core.elements.spec import is_iterable
+from aioqueue.core.elements.values import is_iterable
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,

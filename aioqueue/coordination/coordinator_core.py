@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from functools import partial
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -30,11 +31,11 @@ from aioqueue.coordination.shutdown import (
     RaisedFailures,
     cancel_all,
     end_join,
+    end_waits,
     failure_group,
     joinable,
     refuse_blocked_tasks,
     stop_at_exit,
-    stop_scope_of,
     undelivered,
     warn_of_interrupt,
     warn_of_slow_stop,
@@ -48,11 +49,12 @@ from aioqueue.coordination.workers import (
     threads_of,
     when_all_ended,
 )
-from aioqueue.core.elements.spec import is_iterable
+from aioqueue.core.elements.values import is_iterable
 from aioqueue.errors import InvalidArgumentError, describe_exception, without_frames
 from aioqueue.system.locks import call_with_lock, is_held_here, synchronized
 from aioqueue.telemetry.explain.frame_cleanup import forget_locals
-from aioqueue.telemetry.explain.registry import note_coordinator, note_waits
+from aioqueue.telemetry.explain.frames import current_frames
+from aioqueue.telemetry.explain.registry import known_workers, note_coordinator, note_waits
 from aioqueue.telemetry.metrics.watch import Watch
 from aioqueue.worlds.scopes import Gate, StopScope
 from aioqueue.worlds.waker import apply_deferred
@@ -100,6 +102,8 @@ class CoordinatorCore(WatchdogTarget):
         self._joining = 0  # joins that have begun and not ended
         self._blocks = 0  # blocks that have been entered and are not being left yet
         self._stop_time = 0.0
+        self._stops = 0  # how often it was stopped; `clear_stop` allows another one
+        self._waits_ended_at = 0  # the latest stop that has ended the waits of all workers
         self._stopped_by: str | None = None
         self._failures: list[BaseException] = []
         self._stand_ins: dict[int, BaseException] = {}  # of the block's: see `stop_cause`
@@ -118,20 +122,25 @@ class CoordinatorCore(WatchdogTarget):
 
         return explain_for([self])
 
-    @synchronized
-    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
+    def explained(
+        self, belonging: frozenset[int], frames: Mapping[int, FrameType]
+    ) -> ExplainedCoordinator:
         """Describe the coordinator and its workers, but those that belong to a stage (by key)."""
         from aioqueue.telemetry.explain.explanation import ExplainedCoordinator
 
+        workers, failures = call_with_lock(self._lock, self._workers_and_failures)
         state = "joined" if self.joined else "stopping" if self.stopped.is_open else "running"
-        workers = [worker for worker in self._workers.values() if worker.is_alive()]
+        alive = [worker for worker in workers if worker.is_alive()]
         return ExplainedCoordinator(
             state,
             self._stopped_by,
             monotonic() - self._stop_time,
-            tuple(map(describe_exception, self._failures)),
-            tuple(one.explained() for one in workers if one.key not in belonging),
+            tuple(map(describe_exception, failures)),
+            tuple(one.explained(frames) for one in alive if one.key not in belonging),
         )
+
+    def _workers_and_failures(self) -> tuple[list[Worker], list[BaseException]]:
+        return list(self._workers.values()), list(self._failures)
 
     @property
     def has_begun(self) -> bool:
@@ -152,14 +161,17 @@ class CoordinatorCore(WatchdogTarget):
 
     def waits_move(self) -> Hashable:
         """Return where the joined workers are. A worker that computes moves, so this changes."""
-        return tuple(join.places() for join in list(self._waiting_joins.values()))
+        joins = list(self._waiting_joins.values())
+        if not joins:
+            return ()
+        with current_frames() as frames:
+            return tuple(join.places(frames) for join in joins)
 
     def longest_of_waits(self) -> float:
         """Return for how long a join has waited for a worker that no runner knows."""
-        return max(
-            (join.seconds for join in list(self._waiting_joins.values()) if join.unknown_workers()),
-            default=0,
-        )
+        joins = list(self._waiting_joins.values())
+        known = known_workers() if joins else frozenset()
+        return max((join.seconds for join in joins if join.has_others(known)), default=0.0)
 
     def waits_for(self, coordinator: object) -> bool:
         return coordinator is self
@@ -296,7 +308,7 @@ class CoordinatorCore(WatchdogTarget):
         # The stop opens its gate before it lists the scopes. So either it finds this one, or the
         # gate is seen open here. Both may happen; the second cancellation changes nothing.
         if scope is not None and self.stopped.is_open:
-            scope.cancel()
+            end_waits((scope,))
 
     def exempt_from_stop(self, worker: object) -> None:
         """Exempt the calling worker from the stop: from now on it may wait, for its clean-up."""
@@ -308,7 +320,7 @@ class CoordinatorCore(WatchdogTarget):
         if key not in self._workers:
             return None  # the worker has ended
         if key not in self._stop_scopes:
-            self._stop_scopes[key] = stop_scope_of(worker)
+            self._stop_scopes[key] = StopScope(worker)
         return self._stop_scopes[key]
 
     @synchronized
@@ -389,10 +401,11 @@ class CoordinatorCore(WatchdogTarget):
         # The stop wakes registered workers. Those that only this join knows need scopes of their
         # own, or they would wait in their queues until the grace period ends.
         known = set(map(id, self._known()))
-        scopes = [stop_scope_of(one) for one in things if id(given[id(one)]) not in known]
+        scopes = [StopScope(one) for one in things if id(given[id(one)]) not in known]
+        end = partial(end_waits, scopes)
         try:
-            for scope in scopes:
-                self.call_on_stop(scope.cancel)
+            if scopes:
+                self.call_on_stop(end)
             stragglers, failures = yield from self._join_rounds(
                 to_join, unregistered, grace, blocking, leaving
             )
@@ -404,8 +417,7 @@ class CoordinatorCore(WatchdogTarget):
                 raise failure_group([*failures, error]) from None
             raise
         finally:
-            for scope in scopes:
-                self.forget_on_stop(scope.cancel)
+            self.forget_on_stop(end)
         end_join(failures, stragglers, ignore_live)
 
     def _join_rounds(
@@ -539,8 +551,13 @@ class CoordinatorCore(WatchdogTarget):
             except Exception as failure:  # the others must be called nevertheless
                 self.request_stop(failure, worker)
         # Last: a worker that waits for a queue should see the queue closed, not a cancelled call.
-        for scope in self._all_stop_scopes():
-            scope.cancel()
+        # Each worker that fails requests the stop again. The waits of all are ended once, or the
+        # cost would be the square of the workers. An interrupted stop has not noted it: the next
+        # one does it again.
+        stop = self._stops
+        if self._waits_ended_at != stop:
+            end_waits(self._all_stop_scopes())
+            self._waits_ended_at = stop
         return ()
 
     def _note_stop(self, error: BaseException | None, worker: str) -> None:
@@ -549,6 +566,7 @@ class CoordinatorCore(WatchdogTarget):
             self._note_failure(error, worker)
         if first:
             self._stop_time = monotonic()
+            self._stops += 1
             self._stopped_by = worker
             self.stopped.open()  # under the lock: a concurrent `call_on_stop` must not miss it
 

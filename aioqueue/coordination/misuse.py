@@ -26,7 +26,7 @@ from aioqueue.base.arguments import (
     refuse_awaitable,
 )
 from aioqueue.base.tracebacks import FailureNote, shorten
-from aioqueue.core.elements.spec import is_iterable
+from aioqueue.core.elements.values import is_iterable
 from aioqueue.errors import InvalidArgumentError, add_note, exception_text
 from aioqueue.queues.queue_core import QueueFace
 

@@ -233,7 +233,8 @@ class Run:
             raise
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedStage:
-        return self._runner._explained(tuple(plan.explained(frames) for plan in list(self.meters)))
+        workers = tuple(plan.explained(frames) for plan in list(self.meters))
+        return self._runner._explained(workers, frames)
 
     def worker_keys(self) -> set[int]:
         return {plan.owner.key for plan in list(self.meters) if plan.owner is not None}
@@ -620,7 +621,9 @@ class RunnerFace:
         self._restarts = self._run.restarts
         return self._run
 
-    def _explained(self, workers: tuple[ExplainedWorker, ...]) -> ExplainedStage:
+    def _explained(
+        self, workers: tuple[ExplainedWorker, ...], frames: Mapping[int, FrameType]
+    ) -> ExplainedStage:
         from aioqueue.telemetry.explain.explanation import ExplainedStage
 
         ops = dict.fromkeys(map(function_name, self.enqueue_ops))

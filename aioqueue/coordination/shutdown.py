@@ -39,7 +39,7 @@ import atexit
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
@@ -50,10 +50,9 @@ from aioqueue.coordination.classify import leaves_of
 from aioqueue.coordination.workers import Worker, format_with_places
 from aioqueue.errors import StillRunningError, UndeliveredError, copy_exception, counted
 from aioqueue.queues.queue_core import QueueCore, QueueFace
-from aioqueue.system.forks import living_queues
 from aioqueue.system.locks import call_with_lock, synchronized
 from aioqueue.telemetry.explain.registry import forget_run, note_run
-from aioqueue.worlds.scopes import StopScope, registered_waits, watch
+from aioqueue.worlds.scopes import StopScope, all_waits, watch
 from aioqueue.worlds.waker import in_event_loop
 
 MIN_CLEAN_UP: Final = 10.0
@@ -328,19 +327,20 @@ def warn_of_slow_stop(
         )
 
 
-def stop_scope_of(worker: object) -> StopScope:
-    """Make the scope that ends the calls in which a worker waits now, or will wait."""
-    # Registered first: a call that begins from now on finds the scope by itself. The loops below
-    # add the calls that have begun before. One that both find is watched twice, which does no harm.
-    scope = StopScope(worker)
-    for queue in living_queues():
-        for attempt in queue.machine.waiting():
-            owner = attempt.owner
-            if owner is not None and owner.thing is worker:
+def end_waits(scopes: Collection[StopScope]) -> None:
+    """End the calls in which the workers of some scopes wait now, or will wait."""
+    # A call that begins while its worker has a scope finds that by itself. One that began before,
+    # as the worker was not registered yet, is looked for here, at the stop: once for all workers.
+    # (To look at each registration would cost the square of the workers.) A call that both find
+    # is watched twice, which does no harm.
+    by_worker = {scope.key: scope for scope in scopes}
+    if by_worker:
+        for attempt, waiting in all_waits():
+            scope = by_worker.get(id(waiting))
+            if scope is not None:
                 watch((scope,), attempt, attempt.began)
-    for attempt in registered_waits(worker):
-        watch((scope,), attempt, attempt.began)
-    return scope
+    for scope in scopes:
+        scope.cancel()
 
 
 class Drainable(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
 from types import FrameType
@@ -138,18 +138,16 @@ class Join:
     def _alive(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.is_alive()]
 
-    def unknown_workers(self) -> list[Worker]:
-        """Return the workers that belong to no runner and wait at no queue; only the join knows
-        them."""
-        known = {key for run in known_runs() for key in run.worker_keys()}
-        for core in living_queues():
-            known |= {one.owner.key for one in core.machine.waiting() if one.owner}
-        return [worker for worker in self._alive() if worker.key not in known]
+    def has_others(self, known: Container[int]) -> bool:
+        """Return whether it waits for workers whose keys are not among the known ones."""
+        return any(worker.key not in known for worker in self._alive())
 
-    def places(self) -> Hashable:
-        return tuple(worker.explained().stack for worker in self._alive())
+    def places(self, frames: Mapping[int, FrameType]) -> Hashable:
+        return tuple(worker.explained(frames).stack for worker in self._alive())
 
     def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWait:
+        """Describe the join. Its root causes are all workers; those that are known to wait, or to
+        work for a runner, have others."""
         from aioqueue.telemetry.explain.explanation import Culprit, ExplainedWait, format_seconds
 
         owner, alive = self._owner, self._alive()
@@ -158,8 +156,8 @@ class Join:
         what = f"waits in join for {names}{more}"
         waits = f"{owner.name} {what}, for {format_seconds(self.seconds)}"
         culprits = []
-        for worker in self.unknown_workers():
-            place = place_of(worker.explained().stack)
+        for worker in alive:
+            place = place_of(worker.explained(frames).stack)
             at = "" if place is None else f", at {place}"
             sentence = f"{worker.name} has not ended, and is busy{at}"
             culprits.append(

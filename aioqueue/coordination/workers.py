@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from aioqueue.base.arguments import EnqueueOp, function_name, is_coroutine_function
 from aioqueue.base.display_text import LogLines, on_one_line
+from aioqueue.base.folded_lines import folded
 from aioqueue.coordination.cancellations import Call, is_cancellation, running_task
 from aioqueue.coordination.classify import as_failure, without_stops
 from aioqueue.coordination.misuse import describe_argument
@@ -66,7 +67,8 @@ class Worker(Protocol):
     def key(self) -> int:
         """An identifier of its thread or task; 0 if that is not known."""
 
-    def explained(self) -> ExplainedWorker: ...
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
+        """Describe it; the frames are those of all threads at one moment."""
 
 
 class LoopThread(threading.Thread):
@@ -135,8 +137,8 @@ class _ThreadWorker:
     def key(self) -> int:
         return id(self.thread)
 
-    def explained(self) -> ExplainedWorker:
-        return _running(self.name, self.thread)
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
+        return _running(self.name, self.thread, frames)
 
 
 class _FutureWorker:
@@ -210,8 +212,8 @@ class _FutureWorker:
     def key(self) -> int:
         return id(self._future)
 
-    def explained(self) -> ExplainedWorker:
-        return _running(self.name, self._future)
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
+        return _running(self.name, self._future, frames)
 
     def _in_loop(self, call: Callable[..., object], *arguments: Any) -> bool:
         """Make a call in the loop's own thread, as futures require; return False if closed."""
@@ -271,8 +273,8 @@ class StartedTask:
     def key(self) -> int:
         return 0 if self.task is None else id(self.task)
 
-    def explained(self) -> ExplainedWorker:
-        return _running(self.name, self.task)
+    def explained(self, frames: Mapping[int, FrameType]) -> ExplainedWorker:
+        return _running(self.name, self.task, frames)
 
     def ended(self) -> None:
         """Note that the task is done. You may call it more than once."""
@@ -296,10 +298,10 @@ class StartedTask:
         return list(callbacks)
 
 
-def _running(name: str, thing: object) -> ExplainedWorker:
+def _running(name: str, thing: object, frames: Mapping[int, FrameType]) -> ExplainedWorker:
     from aioqueue.telemetry.explain.explanation import ExplainedWorker
 
-    return ExplainedWorker(name, "running", stack=stack_of(thing), key=id(thing))
+    return ExplainedWorker(name, "running", stack=stack_of(thing, frames), key=id(thing))
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop | None) -> bool:
@@ -327,17 +329,22 @@ def threads_of(workers: Iterable[Worker]) -> list[threading.Thread]:
 
 
 def format_with_places(workers: Iterable[Worker]) -> LogLines:
-    """Format one line per worker: its name, the item that it prepares, and where it is."""
+    """Format lines about workers: their names, the items that they prepare, and where they are.
+
+    Of those at the same place, only the first three have a line; the others are counted.
+    """
     from aioqueue.telemetry.explain.gather import items_in_progress
 
     items = items_in_progress()
-    found = (
-        worker.name
-        + (f" at {item}" if (item := items.get(worker.key)) else "")
-        + (f" in {place}" if (place := worker.where()) else "")
-        for worker in workers
-    )
-    return LogLines("".join(f"\n  {on_one_line(line)}" for line in found))
+    places: list[str] = []
+    lines: list[str] = []
+    for worker in workers:
+        item, place = items.get(worker.key), worker.where()
+        doing = f"{' at ' + item if item else ''}{' in ' + place if place else ''}"
+        places.append(f"{item is None} {place}")
+        lines.append(on_one_line(worker.name + doing))
+    shown = folded(range(len(lines)), places.__getitem__, lambda index: lines[index : index + 1])
+    return LogLines("".join(f"\n  {line}" for line in shown))
 
 
 def when_all_ended(

@@ -38,6 +38,14 @@ class Reordering(Generic[T]):
         self._next += 1
         return thing
 
+    def is_only(self, number: int) -> bool:
+        """Return whether the result with this number is the next, and no other one is there."""
+        return number == self._next and not (self._is_draining or self._held)
+
+    def skip(self) -> None:
+        """Note that the next result was passed on by itself, as `is_only` allows."""
+        self._next += 1
+
     def following(self) -> T | None:
         """Return the next result for the caller that has passed on the one before; ``None`` if it
         has not come yet: then the caller that brings it continues from there."""

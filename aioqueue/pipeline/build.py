@@ -27,7 +27,7 @@ from aioqueue.pipeline.queue_node import QueueNode
 from aioqueue.pipeline.source_node import SourceNode
 from aioqueue.pipeline.stage_input import StageInput
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage
-from aioqueue.pipeline.stages.chain import _built_stages, is_elastic, sources_of
+from aioqueue.pipeline.stages.chain import ElementSizes, _built_stages, is_elastic, sources_of
 from aioqueue.pipeline.stages.combining import CombiningNode
 from aioqueue.pipeline.stages.filter import FilterNode
 from aioqueue.pipeline.stages.lengths import length_behind
@@ -87,6 +87,7 @@ class Builder:
         self._is_async = is_async
         self._seed_counts: Counter[str] = Counter()
         self._stages = _built_stages(pipeline)
+        self._sizes = ElementSizes(pipeline.source, self._stages)
         self._rank = rank_of(self._stages)
         if item_records is None and is_elastic(pipeline):
             item_records = RunLedgers(rest)
@@ -181,10 +182,12 @@ class Builder:
     def build(self) -> Node:
         """Build the nodes without starting workers. Returns the last node."""
         node: Node = SourceNode(self._entries, self._span, self._ledger)
+        node.element = self._sizes.before(0)
         self._add_part(node, "source", "source", ("next_entries",))
         for place, stage in enumerate(self._stages):
             self._stage_index = place
             node = stage.node(node, self)
+            node.element = self._sizes.behind(place)
             if isinstance(node, CombiningNode):
                 node.stage = stage.describe()
                 if node.measured:
@@ -233,6 +236,10 @@ class Builder:
         before_workers = takewhile(lambda stage: stage.worker_function() is None, after)
         return prod(stage.rows_per_output() for stage in before_workers)
 
+    def buffer_size(self) -> int:
+        """How many rows may wait behind this stage, if it has workers."""
+        return self._sizes.buffer_size(self._stage_index)
+
     def workers(
         self,
         upstream: Node,
@@ -251,11 +258,14 @@ class Builder:
         of_whole_run = is_source and isinstance(self._entries.source, WholeRun)
         input_type = WholeRunInput if of_whole_run else StageInput
         node_type = WholeRunNode if of_whole_run else QueueNode
+        element = self._sizes.behind(self._stage_index)
         stage_input = input_type(upstream, seed, blocking=not is_source or self._entries.blocking)
         name = self._queue_name(stage)
         queue = sync.FIFOQueue(buffer_size, name=name)
         into = queue.aio if self._is_async else queue
-        runner = self._runner(stage_input, function, into, options)
+        runner = self._runner(
+            stage_input, function, into, {**options, "item_size": element.item_size}
+        )
         fed_by = self._fed_by()
         # A skipped item is done, as `task_done` counts. Loans do that, if there are some: they also
         # know whether an element goes back to its queue instead.
@@ -276,10 +286,12 @@ class Builder:
             items=self._items_of(self._stage_index),
             is_one_to_one=is_one_to_one,
             keeps_order=options["ordered"],
-            at_once=at_once,
+            # Of batches one at a time: others would wait in the node, besides those in the queue.
+            at_once=1 if element.is_batch else at_once,
             output_buffer=runner.output_buffer,
             is_traced=self._item_records is not None,
         )
+        node.element = element
         self._built_workers.append(WorkerStage(stage, runner, queue, node))
         if self._rank.ranks == 1 or self._rank.uneven == "allow" or stage.worker_function() is None:
             return node  # only user functions skip items, so no other stage needs padding

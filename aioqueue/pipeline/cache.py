@@ -53,6 +53,9 @@ _TAG: Final = int.from_bytes(b"cache", "little")
 _FAR: Final = 1024
 """Single examples that are further apart are read one by one, and not with those in between."""
 
+_BATCHES_AHEAD: Final = 2
+"""How many batches a thread may read ahead, for a coroutine."""
+
 _MISSING: Final = object()
 
 
@@ -106,6 +109,8 @@ class CachedSource(BaseSource[Any]):
             self._store = FileStore(pipeline, sink, code, on_stale, progress)
         self._batch_shape = Promised(self._store.shape)
         self._gives_batches = gives_batches(source, pipeline.stages)
+        if self._gives_batches:
+            self._ahead = _BATCHES_AHEAD
 
     def __repr__(self) -> str:
         return f"<aioqueue.inputs.{self._name}, of {self._pipeline!r}>"

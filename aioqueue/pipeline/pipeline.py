@@ -100,7 +100,7 @@ class Stages(RunMethods[T_co]):
             function: called with an item as its only argument (a tuple is not unpacked). A
                 coroutine function runs on tasks, and a generator function makes several examples.
             buffer_size: how many prepared examples may wait to be used. ``None`` is enough to have
-                the next batch ready while you use this one.
+                the next batch ready while you use this one; if the examples are batches, one.
             **options: those of `aioqueue.inputs.prepare`, which describes them:
 
                 - ``workers=4``: how many calls at a time;
@@ -111,7 +111,8 @@ class Stages(RunMethods[T_co]):
                   ``quarantine=``: what to do with an item that fails;
                 - ``item_timeout=``: seconds for an item; ``drop_none=False``: drop ``None``;
                 - ``max_in_flight=``, ``limit_bytes=``: how many items, and bytes of examples, may
-                  be in flight; ``concurrency_key=``, ``max_per_key=``: how many items of one key;
+                  be in flight; of batches, one for each worker and one more;
+                - ``concurrency_key=``, ``max_per_key=``: how many items of one key may be;
                 - ``rate=``, ``burst=``: how often it may be called, such as ``per_second(100)``;
                 - ``autotune=False``: adjust the number of workers during the run;
                 - ``seed=``: the seed of the generators; ``ray=``: options of Ray's actors.
@@ -183,7 +184,7 @@ class Stages(RunMethods[T_co]):
         Args:
             function: called with a batch, as `batch` makes it.
             size: how many examples make a batch, >= 1; ``None`` where a stage before makes batches.
-            buffer_size: how many batches may wait to be used; as for `prepare`.
+            buffer_size: how many batches may wait to be used, one by default; as for `prepare`.
             **options: as for `prepare`. A failure, a retry or a skip (``on_error=``) concerns the
                 whole batch.
 

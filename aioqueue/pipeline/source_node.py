@@ -51,6 +51,7 @@ class SourceNode(Node):
     ) -> None:
         super().__init__(span)
         self.source = source
+        self.never_waits: bool = source.is_addressed and source.source._is_in_memory
         self.ledger = ledger
         self._firsts: dict[int, EpochStart] = {}  # beginnings of epochs that reading fills in
         self._start = self._first(self._epoch)  # the last place at which reading can begin

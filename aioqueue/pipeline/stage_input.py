@@ -68,10 +68,13 @@ class StageInput(BaseSource[Any]):
 
     @property
     def _is_in_memory(self) -> bool:
+        return isinstance(self._node, SourceNode) and self._node.never_waits
+
+    @property
+    def _never_waits(self) -> bool:
+        # Only then `_aentries` takes the same way as `entries`.
         node = self._node
-        if not isinstance(node, SourceNode):
-            return False
-        return node.source.is_addressed and node.source.source._is_in_memory
+        return isinstance(node, SourceNode) and node.source.is_addressed and not self.blocking
 
     def skip_to(self, epoch: int) -> None:
         """Drop the rest of the epochs before this one. Any thread may call it."""
@@ -182,7 +185,8 @@ class StageInput(BaseSource[Any]):
         node = self._node
         try:
             while not self._is_over():
-                self._note_mark()  # before the row is taken, for a resume that needs this row
+                if self._marks.is_due:
+                    self._note_mark()  # before the row is taken, for a resume that needs this row
                 self._announce_quota()
                 entries = self._entries_of(drive(node.take(1)))
                 yield from self._counted(entries)
@@ -204,7 +208,8 @@ class StageInput(BaseSource[Any]):
                 return
         try:
             while not self._is_over():
-                self._note_mark()
+                if self._marks.is_due:
+                    self._note_mark()
                 self._announce_quota()
                 found = self._entries_of(await drive_async(node.take(1)))
                 for entry in self._counted(found):
@@ -365,8 +370,12 @@ class StageInput(BaseSource[Any]):
                 entries.append(Entry(value, epoch, derive_index(index, sub)))
                 self._yielded += 1
             self._number += 1
-        if not self.is_ordered:  # now, because a state may be taken before the next row is
+        # Now, because a state may be taken before the next row is. With order, a resume would make
+        # this row once more, which matters if it is a batch.
+        if not self.is_ordered:
             self._make_mark()
+        elif self._node.element.is_batch and self._marks.is_due:
+            self._note_mark()
         return entries
 
     @synchronized

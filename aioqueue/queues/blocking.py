@@ -8,7 +8,7 @@ There, a call raises only if tasks of that loop would have to wake it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import current_thread
 from time import perf_counter
 from typing import Any, Generic, NoReturn, Self, TypeVar, overload
@@ -28,7 +28,7 @@ from aioqueue.core.attempts import (
     UntilClosed,
     UntilDone,
 )
-from aioqueue.core.elements.spec import BatchT, ElementT, Typed
+from aioqueue.core.elements.spec import BatchT, ElementT, Row, Typed
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.meters import current_meter
 from aioqueue.errors import (
@@ -68,6 +68,18 @@ class BlockingMethods(QueueFace[ElementT]):
             except BaseException as error:
                 shorten(error)
                 raise
+
+    def _steps_of_enqueue(
+        self,
+    ) -> tuple[Callable[[Any], Row] | None, Callable[[Row], bool]] | None:
+        """Return the two steps of an `enqueue` that need not wait, for a caller of many.
+
+        They are the function that makes a row, ``None`` if an element is one already, and the try
+        to put it in. ``None``: a subclass has an `enqueue` of its own.
+        """
+        if type(self).enqueue is not BlockingMethods.enqueue or "enqueue" in vars(self):
+            return None
+        return self._core.quick_row_maker(), self._try_enqueue
 
     @overload
     def enqueue_many(

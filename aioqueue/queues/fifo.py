@@ -9,7 +9,6 @@ from aioqueue.base.public_names import public
 from aioqueue.core.elements.spec import (
     ArrayElements,
     DType,
-    ElementSpec,
     ElementT,
     ListedElements,
     NamedElements,
@@ -18,16 +17,13 @@ from aioqueue.core.elements.spec import (
     TreeElements,
     TupleElements,
     Typed,
-    element_spec,
-    spec_for,
 )
-from aioqueue.core.storage.blocks import BlockStorage
 from aioqueue.core.storage.objects import ObjectStorage
-from aioqueue.core.storage.padded import PaddedStorage
 from aioqueue.core.storage.protocol import Storage
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.base import AsyncQueue, BlockingQueue
+from aioqueue.queues.element_arguments import spec_for
 from aioqueue.queues.queue_core import QueueCore, QueueFace, checked_bytes, checked_capacity
 
 
@@ -35,8 +31,11 @@ def fifo_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None)
     """Make the FIFO that fits the elements: blocks of arrays if all rows have one fixed shape."""
     if max_bytes is not None and brings_sizes(spec):
         return WeighedStorage(ObjectStorage(), spec)
-    if not isinstance(spec, ElementSpec) or (spec.rows_private and not spec.ragged):
+    if spec.components is None or (spec.rows_private and not spec.ragged):
         return ObjectStorage()
+    from aioqueue.core.storage.blocks import BlockStorage
+    from aioqueue.core.storage.padded import PaddedStorage
+
     if spec.rows_private:
         return PaddedStorage(spec.components)
     return BlockStorage(spec.components, most_rows(spec, capacity, max_bytes))
@@ -300,6 +299,8 @@ class PaddingFIFOConstructor(QueueFace[ElementT]):
                 f"{'dtypes' if dtypes is None else 'shapes'}: got None; a PaddingFIFOQueue needs"
                 " a dtype and a shape per component, to know what to pad"
             )
+        from aioqueue.core.elements.element_spec import element_spec
+
         spec = element_spec(dtypes, shapes, names, ragged=True)
         storage = fifo_storage(spec, capacity, max_bytes)
         super().__init__(

@@ -21,8 +21,6 @@ from collections.abc import Hashable, Iterable
 from threading import current_thread
 from typing import Any
 
-import numpy as np
-
 from aioqueue.core.attempts import Borrower, Take
 from aioqueue.errors import CancelledError
 from aioqueue.system.forks import PROCESS
@@ -197,6 +195,8 @@ class QueueLeases:
     def _batch_from(self, take: Take) -> Any:
         spec, held = self._core.spec, take.held
         if spec.components is not None and all(one.fixed for one in spec.components):
+            import numpy as np  # loaded, for arrays are inside
+
             # Copies: these rows may go back, and must not be memory of the user's by then.
             held.out = [np.empty((held.count, *one.shape), one.dtype) for one in spec.components]
         return spec.batch(self._core.storage.columns(held))

@@ -14,13 +14,13 @@ from aioqueue.core.elements.spec import (
     Record,
     Spec,
     TupleElements,
-    priority_spec_for,
 )
 from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.protocol import Storage
-from aioqueue.core.storage.shelf import ObjectShelf, TypedShelf, shelf_for
+from aioqueue.core.storage.shelf import ObjectShelf, shelf_for
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.queues.base import AsyncQueue, BlockingQueue
+from aioqueue.queues.element_arguments import priority_spec_for
 from aioqueue.queues.queue_core import QueueCore, QueueFace, checked_bytes, checked_capacity
 
 
@@ -29,7 +29,7 @@ def heap_storage(spec: Spec, capacity: int | None, max_bytes: int | None = None)
     if max_bytes is not None and brings_sizes(spec):
         return WeighedStorage(HeapStorage(ObjectShelf(), typed=False), spec)
     shelf = shelf_for(spec, most_rows(spec, capacity, max_bytes))
-    return HeapStorage(shelf, typed=isinstance(shelf, TypedShelf))
+    return HeapStorage(shelf, typed=not spec.rows_private)
 
 
 class PriorityConstructor(QueueFace[ElementT]):

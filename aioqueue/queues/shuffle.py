@@ -19,7 +19,6 @@ from aioqueue.core.elements.spec import (
     TreeElements,
     TupleElements,
     Typed,
-    spec_for,
 )
 from aioqueue.core.storage.protocol import Storage
 from aioqueue.core.storage.shelf import ObjectShelf, shelf_for
@@ -27,6 +26,7 @@ from aioqueue.core.storage.shuffle import ShuffleStorage
 from aioqueue.core.storage.sized import WeighedStorage, brings_sizes, most_rows
 from aioqueue.errors import InvalidArgumentError
 from aioqueue.queues.base import AsyncQueue, BlockingQueue
+from aioqueue.queues.element_arguments import spec_for
 from aioqueue.queues.queue_core import QueueCore, QueueFace, checked_bytes, checked_capacity
 
 

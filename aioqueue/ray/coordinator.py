@@ -12,7 +12,7 @@ from aioqueue.base.arguments import checked_flag, checked_grace, checked_watchdo
 from aioqueue.coordination.coordinator_core import BLOCK_NAME, CoordinatorCore
 from aioqueue.coordination.shutdown import DEFAULT_GRACE
 from aioqueue.coordination.workers import as_worker, current_worker_name, when_all_ended
-from aioqueue.core.elements.spec import is_iterable
+from aioqueue.core.elements.values import is_iterable
 from aioqueue.errors import describe_exception
 from aioqueue.processes.failures import failure_of_message, message_of_failure
 from aioqueue.ray.coordinator_actor import ActiveWorker, Failure, News, ProgramReport, remote_class

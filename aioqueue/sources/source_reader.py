@@ -199,7 +199,7 @@ class AsyncReader:
     async def _read(self, items: AsyncIterator[Item]) -> None:
         while not self._is_drained:
             try:
-                item = await next_of(items)
+                item = await next_of(items, Call())
             except StopAsyncIteration:
                 return
             try:
@@ -294,14 +294,19 @@ async def _in_memory(items: Generator[Item, None, None]) -> AsyncGenerator[Item,
         items.close()
 
 
-async def next_of(iterator: AsyncIterator[T]) -> T:
+async def next_of(iterator: AsyncIterator[T], call: Call) -> T:
     """Return the next item of an async iterator. A cancellation that arose inside is a failure.
+
+    Args:
+        iterator: the iterator.
+        call: the call of the task, which this renews: earlier cancellations do not count.
 
     Raises:
         StopAsyncIteration: the iterator has ended.
         RuntimeError: the iterator awaited something that was cancelled or closed.
     """
-    call = Call()
+    if call.requests() != call.known:
+        call.renew()
     try:
         return await anext(iterator)
     except BaseException as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
+from types import AsyncGeneratorType
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +30,13 @@ _PLAIN: Final = FIXED | {tuple, list, dict, np.ndarray}
 """Types that need no check: testing an object's interfaces costs more than everything else."""
 
 
-_CALLERS: Final = frozenset({__name__, SamplingFinder.__module__})
+_IMMUTABLE: Final = FIXED - {type(None)}
+
+
+_CALLERS: Final = frozenset(
+    {__name__, f"{__package__}.executors.threads", SamplingFinder.__module__}
+)
+"""The modules that call the function."""
 
 
 class ItemCall:
@@ -39,15 +46,21 @@ class ItemCall:
         function: prepares an item.
         seed: the seed of the items' generators, for functions that take ``rng``.
         drop_none: whether ``None`` means to leave the item out.
+
+    Attributes:
+        takes_rng: whether the function also takes ``rng``.
+        complete_types: the types of results that need neither a check nor a copy: each is an
+            example.
+        call: the function, or what watches its calls.
     """
 
     def __init__(self, function: Callable[..., Any], seed: int, drop_none: bool) -> None:
         self.function = function
         self.seed = seed
         self.drop_none = drop_none
-        self._takes_rng = takes_rng(function)
-        self._copies = True  # whether to make private copies of examples
-        self._call: Callable[..., Any] = function
+        self.takes_rng: bool = takes_rng(function)
+        self.complete_types: frozenset[type] = _IMMUTABLE
+        self.call: Callable[..., Any] = function
         self._finder: DrawsFinder | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -59,15 +72,27 @@ class ItemCall:
         Returns:
             Its examples: a tuple of one or none, or an iterator that makes them.
         """
-        value = item.value
+        value = item[1]
         if type(value) is EpochEnd:
             return (value,)
-        made = self._made(item) if self._takes_rng else self._call(value)
-        kind = type(made)
-        if kind in _PLAIN and made is not None:
-            if self._copies and kind not in FIXED:
-                return (copy_if_shared(made, value),)
+        made = self._made(item) if self.takes_rng else self.call(value)
+        if type(made) in self.complete_types:
             return (made,)
+        results = [made]
+        del made  # see `examples_in`
+        return self.examples_in(results, value)
+
+    def examples_in(self, results: list[Any], value: Any) -> Iterable[Any]:
+        """Return the examples in a result whose type is not one of the ``complete_types``.
+
+        Args:
+            results: a list of the result, which is taken out. An example must have only one owner,
+                or it would be copied; so the caller keeps no reference to it.
+            value: the value for which the function was called.
+        """
+        made = results.pop()
+        if type(made) in _PLAIN and made is not None:
+            return (copy_if_shared(made, value),)
         examples = self.examples_of(made)
         if type(examples) is not tuple or not examples:
             return examples
@@ -82,19 +107,25 @@ class ItemCall:
         refuse_awaitable(function_name(self.function), made)
         return (made,)
 
-    async def examples_async(self, item: Item) -> Iterable[Any] | AsyncIterator[Any]:
-        """Prepare an item with a coroutine function or an async generator function."""
-        if isinstance(item.value, EpochEnd):
-            return (item.value,)
-        made = self._made(item)
-        if inspect.isasyncgen(made):
-            return self._many_async(made)
-        made = await made
-        return self._none() if made is None else (copy_if_shared(made, item.value),)
+    def begin_async(self, item: Item) -> Any:
+        """Call a coroutine function or an async generator function with an item.
+
+        Returns:
+            An async generator that makes its examples, or an awaitable; pass what that returns to
+            `single_example`.
+        """
+        made = self._made(item) if self.takes_rng else self.call(item.value)
+        return self._many_async(made) if type(made) is AsyncGeneratorType else made
+
+    def single_example(self, made: Any, item: Item) -> tuple[Any, ...]:
+        """Return what a coroutine function has returned as the examples of its item."""
+        if made is None:
+            return self._none()
+        return (made if type(made) in _IMMUTABLE else copy_if_shared(made, item.value),)
 
     def make_no_copies(self) -> None:
         """Return examples as they are: each caller enqueues one, and so copies it, at once."""
-        self._copies = False
+        self.complete_types = _PLAIN - {type(None)}
 
     def watch_draws(self) -> None:
         """Watch the next calls on threads for draws from the program's global generators."""
@@ -102,15 +133,15 @@ class ItemCall:
             if getattr(self.function, "finds_draws", False):
                 return  # it does so itself
             self._finder = DrawsFinder(function_name(self.function), _CURE)
-        self._call = SamplingFinder(self._finder, self)
+        self.call = SamplingFinder(self._finder, self)
 
     def remove_finder(self) -> None:
-        self._call = self.function
+        self.call = self.function
 
     def _made(self, item: Item) -> Any:
-        if not self._takes_rng:
-            return self._call(item.value)
-        return self._call(item.value, rng=rng(self.seed, item.epoch, item.index))
+        if not self.takes_rng:
+            return self.call(item.value)
+        return self.call(item.value, rng=rng(self.seed, item.epoch, item.index))
 
     def _many(self, made: Iterator[Any]) -> Iterator[Any]:
         for example in made:
@@ -119,7 +150,7 @@ class ItemCall:
             else:
                 self._none()
 
-    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncIterator[Any]:
+    async def _many_async(self, made: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, None]:
         async with aclosing(made):  # otherwise the garbage collector would close it, later
             async for example in made:
                 if example is not None:

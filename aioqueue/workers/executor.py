@@ -92,7 +92,7 @@ class Executor(ABC):
     """What one worker is called."""
     worker_plural: ClassVar[str]
     per_worker: ClassVar[int]
-    """The default of ``max_in_flight``, per worker."""
+    """The default of ``max_in_flight``, per worker, for items that become one example each."""
     limit_bytes: ClassVar[int | None]
     """The default of ``limit_bytes``."""
     most_workers: ClassVar[int | None]

@@ -3,8 +3,8 @@
 `InFlightWindow` bounds the items that were taken from the source and have not left yet. An
 `ItemQuota` bounds those of an epoch, where only the first rows are wanted. A `Tally`
 counts those that left through one thread, without a lock. `ReadPace`
-decides how many items to read ahead together. `OutputBuffer` collects prepared items, to enqueue
-several at once.
+decides how many items to read ahead together, and `RoundPace` when tasks pause. `OutputBuffer`
+collects prepared items, to enqueue several at once.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence, Sized
 from time import perf_counter
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from aioqueue import QueueClosedError, QueueFull, sync
-from aioqueue.items.item import Item, Prepared
+from aioqueue.items.item import Delivered, Item, Prepared
 from aioqueue.items.quota import ItemQuota
-from aioqueue.system.locks import call_with_lock, release_if_held, synchronized
+from aioqueue.system.locks import call_with_lock, synchronized
+from aioqueue.worlds.waker import is_free_threaded
 
 _WEIGHT = 1 / 16  # the weight of the latest size in the mean
 
@@ -45,6 +46,11 @@ class InFlightWindow:
         limit_bytes: the largest number of bytes; ``None`` for no bound (then `mark_ready` need not
             be called).
         at_once: the number of items that are prepared at the same time.
+
+    Attributes:
+        came: the items that the reader of the source has let in without the lock. Nobody else
+            changes it.
+        may_come: the value up to which it may do so; see `grant`.
     """
 
     __slots__ = (
@@ -57,12 +63,18 @@ class InFlightWindow:
         "_tallies",
         "_waiting",
         "ahead",
+        "came",
         "limit_bytes",
+        "may_come",
         "quota",
     )
 
     def __init__(self, max_in_flight: int, limit_bytes: int | None, at_once: int) -> None:
-        self._came = 0  # the items that came in, less those that left without a tally
+        self._came = (
+            0  # the items that came in under the lock, less those that left without a tally
+        )
+        self.came: int = 0
+        self.may_come: int = 0
         self._tallies: list[Tally] = []
         self._closed = 0  # the total of the tallies that were closed
         self.ahead: Sized = ()  # items that were read, but not yet taken by a worker
@@ -77,7 +89,7 @@ class InFlightWindow:
     def has_room(self) -> bool:
         if self.quota is not None and not self.quota.remaining:
             return False
-        items = self.items
+        items = self.items if self._tallies else self._came + self.came - self._closed
         if items == 0:
             return True
         if items >= self._max_in_flight:
@@ -91,7 +103,7 @@ class InFlightWindow:
 
     @property
     def items(self) -> int:
-        return self._came - self.singles
+        return self._came + self.came - self.singles
 
     @property
     def singles(self) -> int:
@@ -140,9 +152,31 @@ class InFlightWindow:
     def resize(self, max_in_flight: int, at_once: int) -> None:
         """Let in more items from now on, or fewer; those in flight stay."""
         self._max_in_flight, self._at_once = max_in_flight, at_once
+        self.may_come = 0  # the reader has to come back, and compare with the new number
 
     def enter(self) -> None:
         self._came += 1
+
+    def try_enter(self) -> bool:
+        """Let an item in if there is room; return whether there is."""
+        if (
+            self.limit_bytes is None
+            and self.quota is None
+            and not self._tallies
+            and self._came + self.came - self._closed < self._max_in_flight
+        ) or self.has_room():
+            self._came += 1
+            return True
+        return False
+
+    def grant(self) -> None:
+        """Let the only reader take as many items as there is room for, without the lock.
+
+        Items only leave meanwhile, so there is room for those to the end, unless the window is
+        resized. If more than their number counts, the reader has to ask for each.
+        """
+        if self.limit_bytes is None and self.quota is None:
+            self.may_come = self.came + self._max_in_flight - self.items
 
     def enter_some(self, wanted: int) -> int:
         """Let in several items, as far as there is room: at least one if `has_room`.
@@ -188,6 +222,29 @@ class InFlightWindow:
         self._came -= n
 
 
+class DefaultInFlight(NamedTuple):
+    """How many items may be in flight unless the user says it, by the number of workers."""
+
+    per_worker: int
+    spare: int
+    """Items besides those of the workers."""
+
+    @classmethod
+    def of(cls, per_worker: int, item_size: int) -> Self:
+        """Return the default for items of a size.
+
+        Args:
+            per_worker: how many items of one example each may be in flight per worker.
+            item_size: how many examples an item becomes.
+        """
+        # Each worker has one, however large. One more is read meanwhile, for the first that is
+        # done; or it waits for an earlier one whose place in the order comes first.
+        return cls(per_worker // item_size, 0) if item_size <= per_worker else cls(1, 1)
+
+    def items(self, workers: int) -> int:
+        return workers * self.per_worker + self.spare
+
+
 class Tally:
     """Counts the items that one thread delivers as single examples, in a ``with`` block.
 
@@ -215,7 +272,7 @@ class Tally:
 
 
 _QUICK_SECONDS: Final = 5e-5
-"""Items that take a worker longer than this many seconds are not read together."""
+"""Items whose function takes longer than this many seconds are not read together."""
 
 _READ_AHEAD_SECONDS: Final = 5e-4
 """The approximate seconds of work in the items that are read together."""
@@ -226,35 +283,90 @@ _MAX_READ_AHEAD: Final = 64
 class ReadPace:
     """Decides how many items to read together: one at first, and more and more while they are fast.
 
-    The time between two reads is the measure. It includes everything that may delay items: the
-    function, the queue, other threads. Not thread-safe.
+    The measure is one call of the function by the worker that reads. The time between two reads
+    would be no measure: the more workers share one interpreter lock, the longer it is, although
+    then reading together matters most. Not thread-safe.
     """
 
-    __slots__ = ("_n", "_since")
+    __slots__ = ("_n",)
 
     def __init__(self) -> None:
         self._n = 1
-        self._since = 0.0
 
     @property
     def is_quick(self) -> bool:
         """Return whether items are so fast that several were read together the last time."""
         return self._n > 1
 
-    def next(self, workers: int) -> int:
+    def next(self, seconds: float) -> int:
         """Return how many items to read now, when all earlier ones are in preparation.
 
         Args:
-            workers: the number of workers.
+            seconds: how long the latest call of the function has taken.
         """
-        now = perf_counter()
-        each = max(1e-9, now - self._since) / self._n
-        self._since = now
-        if each * workers > _QUICK_SECONDS:
+        if seconds > _QUICK_SECONDS:
             self._n = 1
         else:
-            self._n = max(1, min(2 * self._n, int(_READ_AHEAD_SECONDS / each), _MAX_READ_AHEAD))
+            by_time = int(_READ_AHEAD_SECONDS / max(seconds, 1e-9))
+            self._n = max(1, min(2 * self._n, by_time, _MAX_READ_AHEAD))
         return self._n
+
+
+_MOST_PER_ROUND: Final = 64
+"""The most items in one round of an event loop, if nothing in between waits."""
+
+_SLICE_SECONDS: Final = 5e-4
+"""The seconds after which other tasks of the loop run, if nothing waits."""
+
+
+class RoundPace:
+    """Decides when workers that are tasks pause, so that the other tasks of their loop run.
+
+    If nothing waits, neither source nor function nor queue, a worker could take all items in one
+    round of the loop. It pauses after some of them: after two for each worker, which is about what
+    they would take in a round if they waited, or after some time, if items are not quick. Not
+    thread-safe.
+
+    Attributes:
+        is_pause_due: whether the next worker that takes an item has to pause first.
+    """
+
+    __slots__ = ("_asked", "_items", "_latest", "_seconds", "is_pause_due")
+
+    def __init__(self) -> None:
+        self.is_pause_due: bool = False
+        self._items = 0  # the items since the latest pause
+        self._seconds = 0.0  # the seconds of those that may have come without a round in between
+        self._latest: object = None  # the worker that has asked for an item last
+        self._asked = 0.0  # when it did
+
+    def asked(self, worker: object, workers: int) -> None:
+        """Note that a worker asks for its next item.
+
+        Args:
+            worker: the worker.
+            workers: the number of workers.
+        """
+        if worker is self._latest:
+            self.dealt(workers)  # no other one has asked since: perhaps no round has passed
+        else:
+            # It runs again after a wait. If all wait, no pause is needed, however many they are.
+            self._items += 1
+            self._latest, self._asked = worker, perf_counter()
+
+    def dealt(self, workers: int) -> None:
+        """Note that a worker gets an item, and perhaps no round has passed since the last one."""
+        now = perf_counter()
+        self._seconds += now - self._asked
+        self._asked = now
+        self._items = items = self._items + 1
+        if items > _MOST_PER_ROUND or items > 2 * workers or self._seconds > _SLICE_SECONDS:
+            self.is_pause_due = True
+
+    def paused(self) -> None:
+        """Note that a round has passed, and that the worker which has paused takes an item."""
+        self._items, self._seconds = 1, 0.0
+        self.is_pause_due, self._asked = False, perf_counter()
 
 
 NOTE_OF_KEY: Final = "while getting its key for concurrency_key"
@@ -291,7 +403,7 @@ class Pending:
 _MAX_BUFFERED: Final = 32
 """The number of items at which the buffer is enqueued although no consumer wants them."""
 
-_NONE: Final[Sequence[Prepared]] = ()
+_NONE: Final[Sequence[Delivered]] = ()
 
 
 class DeliveryCounter(Protocol):
@@ -301,6 +413,9 @@ class DeliveryCounter(Protocol):
 
     def item_delivered(self, prepared: Prepared) -> None:
         """Count an item whose last example is in the queue. Called under the lock."""
+
+    def plain_items_delivered(self, items: Sequence[Delivered]) -> None:
+        """Count items of one example each that have never failed. Called under the lock."""
 
 
 class OutputBuffer:
@@ -318,6 +433,9 @@ class OutputBuffer:
     It holds less than half of what may be in flight, so that there is room for more items. So it
     suits windows that count only items. If everything in flight is here, it is enqueued.
 
+    A worker takes no lock to hand in an item: it appends the item to ``arrivals``. Only when there
+    are ``enough`` of them does it call `collect`, which takes the lock.
+
     Args:
         queue: a queue of whole items (`Delivered`), which nothing else fills, and one consumer
             reads.
@@ -328,6 +446,9 @@ class OutputBuffer:
 
     Attributes:
         on_room: called, with the lock held, when there may be room for more items.
+        arrivals: items that workers have added, in any order. Only a holder of the lock removes.
+        enough: the number of arrivals at which a worker must call `collect`. Below it, nothing
+            could be due.
     """
 
     on_room: Callable[[], None] | None = None
@@ -349,48 +470,54 @@ class OutputBuffer:
         self._is_ordered = ordered
         most = sys.maxsize if queue.capacity is None else queue.capacity // 2
         self._most = min(_MAX_BUFFERED, most)
-        self._ready: list[Prepared] = []  # the next to enqueue, in order
-        self._early: dict[int, Prepared] = {}  # items that wait for an earlier one
+        self.arrivals: list[Delivered] = []
+        self.enough: int = 1
+        # Items that are more than one example, by their numbers: how they are to be counted.
+        self._uncommon: dict[int, Prepared] = {}
+        self._ready: list[Delivered] = []  # the next to enqueue, in order
+        self._early: dict[int, Delivered] = {}  # items that wait for an earlier one
         self._next = 0  # the number after the ready ones
         self._is_busy = False  # a worker is enqueuing some
         self._entered = 0  # the total of items that were ever enqueued
         self._taken = 0  # the total of these that were taken out
         self._wanted = 0  # the total that the consumer waits for
+        # Without a GIL, a worker could read an old `enough` after its append. So each one collects.
+        self._always_collects = is_free_threaded()
 
     @property
     def early(self) -> int:
         """The number of prepared items that wait for an earlier one. Called under the lock."""
-        return len(self._early)
+        here = {item[1] for item in self.arrivals} | self._early.keys()
+        at = self._next
+        while at in here:
+            at += 1
+        return len(here) - (at - self._next) if self._is_ordered else 0
 
     # For workers.
 
-    def add(self, prepared: Prepared) -> Sequence[Prepared]:
-        """Hand in an item.
+    def add(self, prepared: Prepared) -> Sequence[Delivered]:
+        """Hand in any item, in the form for delivery.
 
         Returns:
             The items that the caller must enqueue now, followed by a call of `enqueued`.
         """
-        lock = self._lock
-        try:  # as `synchronized`, inlined for speed
-            lock.acquire()
-            number = prepared.item.number
-            if number != self._next and self._is_ordered:
-                self._early[number] = prepared
-                run = _NONE
-            else:
-                self._next = number + 1
-                self._ready.append(prepared)
-                if self._early:
-                    self._move_early()
-                run = self._take_ready() if self._is_due() else _NONE
-            lock.release()
-        except BaseException:
-            release_if_held(lock)
-            raise
-        return run
+        # First this: another worker may deliver, and count, the item as soon as it is appended.
+        self._uncommon[prepared.item.number] = prepared
+        arrivals = self.arrivals
+        arrivals += prepared.examples
+        return self.collect() if len(arrivals) >= self.enough else _NONE
 
     @synchronized
-    def enqueued(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
+    def collect(self) -> Sequence[Delivered]:
+        """Take in the arrivals, when there are `enough`.
+
+        Returns:
+            The items that the caller must enqueue now, followed by a call of `enqueued`.
+        """
+        return self._next_run()
+
+    @synchronized
+    def enqueued(self, run: Sequence[Delivered]) -> Sequence[Delivered]:
         """Note that items are in the queue.
 
         Returns:
@@ -399,17 +526,22 @@ class OutputBuffer:
         self._count(run)
         # What was added meanwhile was left to this worker, whatever number the consumer wants.
         self._is_busy = False
-        return self._take_ready() if self._is_due() else _NONE
+        return self._next_run()
 
     @synchronized
-    def take_rest(self) -> Sequence[Prepared]:
+    def take_rest(self) -> Sequence[Delivered]:
         """Let a worker end.
 
         Returns:
             The items that it must enqueue first: all that are here, unless another worker is
             enqueuing some and will continue.
         """
-        return self._take_ready() if self._ready and not self._is_busy else _NONE
+        is_due = self._has_due()  # whatever it returns, all that has arrived is ready now, or early
+        return self._take_ready() if is_due or (self._ready and not self._is_busy) else _NONE
+
+    def slow_down(self) -> None:
+        """Hold back no more than what is here. Called under the lock, when items are slow."""
+        self.enough = 1
 
     # For the consumer.
 
@@ -430,24 +562,68 @@ class OutputBuffer:
 
     @synchronized
     def _want(self, wanted: int) -> None:
-        # Under the lock, like `add`: either this finds the item there, or `add` finds the number.
+        # Under the lock, like `collect`: either this finds the item there, or `collect` finds the
+        # number.
         self._wanted = wanted
-        if not self._is_due():
+        if not self._has_due():
             return
         # Nobody else is enqueuing (see `_is_due`), and nobody can begin while the lock is held. So
         # the order is kept.
         n = 0
         try:
-            for prepared in self._ready:
-                self._queue.enqueue_nowait(prepared.examples[0])
+            for item in self._ready:
+                self._queue.enqueue_nowait(item)
                 n += 1
         except (QueueFull, QueueClosedError):
             pass  # there is enough, or the consumer learns of the stop
         run = self._ready[:n]
         del self._ready[:n]
         self._count(run)
+        self.enough = self._lacking()
 
     # All methods below need the lock.
+
+    def _next_run(self) -> Sequence[Delivered]:
+        return self._take_ready() if self._has_due() else _NONE
+
+    def _has_due(self) -> bool:
+        """Take in the arrivals; return whether the ready items should be enqueued now."""
+        while True:
+            self._take_in()
+            if self._is_due():
+                return True
+            self.enough = self._lacking()
+            # A worker appends without the lock, and then compares with `enough`. One that has done
+            # both since `_take_in` has compared with an older and larger number. Nobody would
+            # collect its item, so that is done here.
+            if len(self.arrivals) < self.enough:
+                return False
+
+    def _take_in(self) -> None:
+        """Move the arrivals to the ready items, or to the early ones."""
+        arrivals, ready, early, at = self.arrivals, self._ready, self._early, self._next
+        n = len(arrivals)
+        if not self._is_ordered:
+            ready += arrivals[:n]
+            del arrivals[:n]
+            return
+        in_order: list[Delivered] = []
+        for item in arrivals[:n]:
+            if item[1] == at:
+                in_order.append(item)
+                at += 1
+            else:
+                early[item[1]] = item
+        if early:
+            while (following := early.get(at)) is not None:
+                in_order.append(following)
+                at += 1
+            early = {number: item for number, item in early.items() if number >= at}
+        # These lines make no call, so no signal handler, which might raise, runs between them: each
+        # item is in one place. Until here, the loop could begin again.
+        ready += in_order
+        self._next, self._early = at, early
+        del arrivals[:n]
 
     def _is_due(self) -> bool:
         """Return whether the ready items should be enqueued now."""
@@ -461,23 +637,35 @@ class OutputBuffer:
         # slow that collecting them does not pay.
         return n >= self._most or 2 * n >= self._window.max_in_flight or not self._pace.is_quick
 
-    def _take_ready(self) -> Sequence[Prepared]:
+    def _lacking(self) -> int:
+        """Return how many more arrivals may make the ready items due, at the least."""
+        if self._always_collects or not self._pace.is_quick:
+            return 1
+        if self._is_busy:
+            return sys.maxsize  # the busy worker takes in what has arrived when it is done
+        due = min(self._most, (self._window.max_in_flight + 1) // 2)
+        if self._entered < self._wanted:
+            due = min(due, self._wanted - self._entered)
+        # One arrival may be the one for which all early ones wait.
+        return max(1, due - len(self._ready) - len(self._early))
+
+    def _take_ready(self) -> Sequence[Delivered]:
         """Return all ready items, for the worker that enqueues them."""
         self._is_busy = True
+        self.enough = self._lacking()
         run, self._ready = self._ready, []
         return run
 
-    def _move_early(self) -> None:
-        """Move items from early to ready, if their turn has come."""
-        early, at = self._early, self._next
-        while (following := early.pop(at, None)) is not None:
-            self._ready.append(following)
-            at += 1
-        self._next = at
-
-    def _count(self, run: Sequence[Prepared]) -> None:
-        for prepared in run:
-            self._progress.item_delivered(prepared)
+    def _count(self, run: Sequence[Delivered]) -> None:
+        uncommon = self._uncommon
+        plain = run
+        if uncommon:
+            plain = [item for item in run if item[1] not in uncommon]
+            for item in run:
+                prepared = uncommon.pop(item[1], None)
+                if prepared is not None:
+                    self._progress.item_delivered(prepared)
+        self._progress.plain_items_delivered(plain)
         self._entered += len(run)
         self._window.leave(len(run))
         if self.on_room is not None:

@@ -9,21 +9,34 @@ the others prepare.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
-from aioqueue import AsyncQueue, ItemTimeoutError, OutOfRangeError, QueueClosedError, sync
+from aioqueue import (
+    AsyncQueue,
+    ItemTimeoutError,
+    OutOfRangeError,
+    QueueClosedError,
+    QueueFull,
+    sync,
+)
 from aioqueue.coordination.cancellations import Call, is_cancellation
 from aioqueue.coordination.classify import Classification, as_failure, cause_of, classify, is_fatal
 from aioqueue.core.storage.sized import size_of
 from aioqueue.errors import add_note, describe_exception
-from aioqueue.items.item import EpochEnd, Item, Prepared
+from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
 from aioqueue.items.reordering import Reordering
 from aioqueue.sources.source_reader import SOURCE_NOTE, SourceReader, combine_errors
 from aioqueue.system.locks import release_if_held, synchronized
 from aioqueue.telemetry.explain.stacks import Stack, place_of
 from aioqueue.workers.calls import ItemCall
-from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer, ReadPace, Tally
+from aioqueue.workers.flow_control import (
+    DefaultInFlight,
+    InFlightWindow,
+    OutputBuffer,
+    ReadPace,
+    Tally,
+)
 from aioqueue.workers.key_limits import KeyLimit
 from aioqueue.workers.retries import PrepareProgress
 from aioqueue.workers.timing import Gauge, InProgressTable
@@ -68,18 +81,18 @@ class WorkerRoster:
 
     Args:
         launched: workers that were started, or will be.
-        per_worker: items in flight per worker; ``None`` if that does not depend on the workers.
+        in_flight: how many items may be in flight; ``None`` if that does not depend on the workers.
 
     Attributes:
         surplus: workers that should leave.
         leaving: workers that were dismissed, but have not left yet.
     """
 
-    __slots__ = ("launched", "leaving", "per_worker", "surplus")
+    __slots__ = ("in_flight", "launched", "leaving", "surplus")
 
-    def __init__(self, launched: int, per_worker: int | None) -> None:
+    def __init__(self, launched: int, in_flight: DefaultInFlight | None) -> None:
         self.launched: int = launched
-        self.per_worker: int | None = per_worker
+        self.in_flight: DefaultInFlight | None = in_flight
         self.surplus: int = 0
         self.leaving: int = 0
 
@@ -96,7 +109,7 @@ class Job:
         ordered: whether examples are enqueued in the order of the source.
         count: the number of workers.
         key_limit: limits the items of one key in preparation; ``None`` for no limit.
-        per_worker: items in flight per worker; ``None`` if that does not depend on the workers.
+        in_flight: how many items may be in flight; ``None`` if that does not depend on the workers.
         by_item: whether to deliver items as a whole (`Delivered`), even without examples.
         fit: converts or refuses each example, if items are delivered as a whole.
         item_timeout: seconds after which an item is cut short; ``None`` for no limit.
@@ -113,7 +126,7 @@ class Job:
         ordered: bool,
         count: int,
         key_limit: KeyLimit | None = None,
-        per_worker: int | None = None,
+        in_flight: DefaultInFlight | None = None,
         by_item: bool = False,
         fit: Callable[[Any], Any] | None = None,
         item_timeout: float | None = None,
@@ -125,15 +138,19 @@ class Job:
         self.progress = progress
         self.window = window
         self.count: int = count
-        self.roster: WorkerRoster = WorkerRoster(count, per_worker)
+        self.roster: WorkerRoster = WorkerRoster(count, in_flight)
         self.gauge: Gauge = Gauge()
         self.key_limit = key_limit
         is_counted = window.limit_bytes is not None
         self.is_ordered = ordered
-        self._by_item = by_item
+        self.by_item = by_item
         self._fit = fit
         # Whether a result must be registered before it is enqueued.
         self.records_prepared: bool = ordered or is_counted or by_item
+        # Whether nothing else is to be done for most items when they are delivered.
+        self.delivers_at_once: bool = by_item and not (
+            is_counted or fit is not None or feed.leases is not None
+        )
         # Whether examples of a generator may be enqueued before the last one is made. Not if the
         # item may be retried, because some examples would come twice; and not if their size must be
         # known first.
@@ -150,6 +167,7 @@ class Job:
         self._executor: JobExecutor | None = None
         self._run: RunOfJob | None = None
         self._order: Reordering[Prepared] = Reordering()
+        self.early: Sized = self._order  # prepared items that wait for an earlier one
         self.output_buffer: OutputBuffer | None = None
         """Holds a pipeline's examples that are to be enqueued together, if there are any."""
         self._inside = 0
@@ -171,7 +189,7 @@ class Job:
             The buffer that collects the items; ``None``: each is enqueued by itself.
         """
         is_plain = self.key_limit is None and self.item_timeout is None
-        if pace is not None and is_plain and self._by_item:
+        if pace is not None and is_plain and self.by_item:
             self.output_buffer = OutputBuffer(
                 self.into.sync,
                 self.window,
@@ -216,6 +234,11 @@ class Job:
         if self._has_ended:
             return "ended"
         return "running" if self._has_begun else "idle"
+
+    @property
+    def fits(self) -> bool:
+        """Whether each example is converted before it is delivered."""
+        return self._fit is not None
 
     @property
     def is_last_inside(self) -> bool:
@@ -287,8 +310,8 @@ class Job:
         if self.source_ended or self._has_ended:
             return 0  # all workers are about to leave
         change, self.count = count - self.count, count
-        if self.roster.per_worker is not None:
-            self.window.resize(count * self.roster.per_worker, at_once=count)
+        if self.roster.in_flight is not None:
+            self.window.resize(self.roster.in_flight.items(count), at_once=count)
         # More workers are wanted again before all surplus ones have noticed: these stay, and only
         # the rest is started.
         stay = max(0, min(change, self.roster.surplus))
@@ -580,18 +603,77 @@ class Job:
             The same item, if the caller is to enqueue it now. If the order is kept, another worker
             may have to do so, after the items before it.
         """
-        if self.window.limit_bytes is not None and not prepared.size:
+        is_counted = self.window.limit_bytes is not None
+        if is_counted and not prepared.size:
             prepared.size = size_of(prepared.examples)
-        if self._by_item:
+        if self.by_item:
             self.pack_whole(prepared)
-        return self._record_prepared(prepared)
+        if is_counted:
+            self._record_size(prepared)
+        if not self.is_ordered:
+            return prepared
+        lock = self.lock
+        try:  # as `synchronized`, inlined for speed
+            lock.acquire()
+            due = self._order.add(prepared.item.number, prepared)
+            lock.release()
+        except BaseException:
+            release_if_held(lock)
+            raise
+        return due
+
+    def deliver_at_once(
+        self, prepared: Prepared, enqueue_nowait: Callable[[Delivered], None]
+    ) -> bool:
+        """Deliver an item as a whole, if it is the next one and the queue has room for it.
+
+        It is the same as `item_prepared`, the enqueue and `item_delivered`, for the usual item, in
+        one step and with one lock. Only for workers that are tasks of one loop, and for jobs that
+        `delivers_at_once`.
+
+        Args:
+            prepared: the item, whose examples were all made.
+            enqueue_nowait: enqueues it.
+
+        Returns:
+            Whether that was done. If not, nothing has happened.
+        """
+        order = self._order
+        number, value, epoch, index = prepared.item
+        examples = prepared.examples
+        if (
+            prepared.failures
+            or prepared.is_skipped
+            or type(value) is EpochEnd
+            or (self.is_ordered and not order.is_only(number))
+        ):
+            return False
+        try:
+            enqueue_nowait((epoch, number, index, examples, None))
+        except (QueueFull, QueueClosedError):
+            return False  # the caller finds out which, as it enqueues in the usual way
+        prepared.count = len(examples)
+        lock = self.lock
+        try:  # as `synchronized`, inlined for speed
+            lock.acquire()
+            if self.is_ordered:
+                order.skip()
+            self.window.leave(1)
+            self.progress.item_delivered(prepared)
+            if self.is_room_awaited or self.source_ended:
+                self._notify_room()
+            lock.release()
+        except BaseException:
+            release_if_held(lock)
+            raise
+        return True
 
     def pack_whole(self, prepared: Prepared) -> None:
         """Convert an item to the form in which whole items are delivered."""
         if self._fit is not None and not isinstance(prepared.item.value, EpochEnd):
             self._make_fit(prepared, self._fit)
         number, value, epoch, index = prepared.item
-        if prepared.failures or prepared.is_skipped or isinstance(value, EpochEnd):
+        if prepared.failures or prepared.is_skipped or type(value) is EpochEnd:
             prepared.pack()
         else:  # the same, inlined for speed
             examples = prepared.examples
@@ -610,19 +692,15 @@ class Job:
             self.refused(prepared, failure)
 
     @synchronized
-    def _record_prepared(self, prepared: Prepared) -> Prepared | None:
-        window = self.window
+    def _record_size(self, prepared: Prepared) -> None:
         # Until the first size is known, only one item per worker was let in.
-        if window.limit_bytes is not None and window.mark_ready(prepared.size):
+        if self.window.mark_ready(prepared.size):
             self._notify_room()
-        if not self.is_ordered:
-            return prepared
-        return self._order.add(prepared.item.number, prepared)
 
     @synchronized
     def waiting_in_order(self) -> int:
         """The number of prepared items that wait for an earlier one."""
-        return len(self._order) if self.output_buffer is None else self.output_buffer.early
+        return len(self.early) if self.output_buffer is None else self.output_buffer.early
 
     def _commit_lease(self, prepared: Prepared) -> None:
         """Note that an item of a queue does not go back: its examples are enqueued, or it was
@@ -646,7 +724,8 @@ class Job:
             lock.acquire()
             self.window.release(prepared.size)
             self.progress.item_delivered(prepared)
-            self._notify_room_if_awaited()
+            if self.is_room_awaited or self.source_ended:
+                self._notify_room()
             following = self._order.following() if self.is_ordered else None
             lock.release()
         except BaseException:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_delay, is_int
 from aioqueue.coordination.classify import as_failure
 from aioqueue.errors import add_note, counted, describe_exception
-from aioqueue.items.item import EpochEnd, Item, ItemCounts, Prepared
+from aioqueue.items.item import Delivered, EpochEnd, Item, ItemCounts, Prepared
 from aioqueue.items.quarantined import Quarantined
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.calls import _TOO_FEW, _log, failure_of
@@ -167,7 +167,8 @@ class PrepareProgress:
         self._timed_out = 0
         self._abandoned = 0
         self.is_known: Callable[[Item], bool] | None = None
-        """Returns whether an earlier run has counted an item (and listed it if skipped)."""
+        """Returns whether an earlier run has counted an item (and listed it if skipped). It does
+        not need the item's value."""
         self.finish: Callable[[], object] | None = None
         """Tells a queue that feeds the job that an element is done with: that item was skipped, or
         has given no example, so nobody else could say so."""
@@ -214,7 +215,7 @@ class PrepareProgress:
         if self.is_known is not None and self.is_known(item):
             return  # the earlier run has counted it
         self._examples += examples
-        if isinstance(item.value, EpochEnd):
+        if type(item.value) is EpochEnd:
             return
         if prepared.is_skipped:
             self._report_finished()
@@ -223,6 +224,18 @@ class PrepareProgress:
         else:
             self._left_out += 1
             self._report_finished()
+
+    def plain_items_delivered(self, items: Sequence[Delivered]) -> None:
+        """Count items of one example each, none of which is the end of an epoch or has failed.
+
+        Called under the lock.
+        """
+        n = len(items)
+        if self.is_known is not None:  # an earlier run has counted some
+            is_known = self.is_known
+            n -= sum(is_known(Item(one[1], None, one[0], one[2])) for one in items)
+        self._prepared += n
+        self._examples += n
 
     def _report_finished(self) -> None:
         if self.finish is not None:

@@ -29,7 +29,7 @@ from aioqueue.system.processors import usable_processors
 from aioqueue.telemetry import Watch
 from aioqueue.workers.calls import ItemCall
 from aioqueue.workers.executor import Executor, find_executor
-from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer
+from aioqueue.workers.flow_control import DefaultInFlight, InFlightWindow, OutputBuffer
 from aioqueue.workers.job import Job
 from aioqueue.workers.key_limits import KeyLimit, TokenBuckets
 from aioqueue.workers.options import (
@@ -75,9 +75,10 @@ class _Preparing:
 
     # What a run calls.
 
-    def _explained(self, workers: Any) -> Any:
-        explained = super()._explained(workers)  # type: ignore[misc]  # of the runner, as below
-        return explained_stage(explained, self._job, self._description.removeprefix("of "))
+    def _explained(self, workers: Any, frames: Any) -> Any:
+        # Of the runner, as below.
+        explained = super()._explained(workers, frames)  # type: ignore[misc]
+        return explained_stage(explained, self._job, self._description.removeprefix("of "), frames)
 
     def _work_of(self, op: Any) -> str:
         name, does = self._job.progress.name, function_name(op)
@@ -459,6 +460,7 @@ def prepare_items(
     *,
     into: AsyncQueue | sync.BlockingQueue,
     fit: Callable[[Any], Any] | None = None,
+    item_size: int = 1,
     **options: Unpack[PrepareOptions],
 ) -> AsyncPrepareRunner | PrepareRunner:
     """Prepare for a pipeline: items are delivered as a whole, in a queue of `Delivered`.
@@ -469,12 +471,13 @@ def prepare_items(
         into: a queue of objects.
         fit: converts every example. If it raises, the item has failed as if the queue had refused
             it.
+        item_size: how many examples an item becomes: the more, the fewer are in flight by default.
         options: the other options of `prepare`.
 
     Raises:
         InvalidArgumentError: any option is not as described.
     """
-    return _runner(source, function, into, by_item=True, fit=fit, **options)
+    return _runner(source, function, into, by_item=True, fit=fit, item_size=item_size, **options)
 
 
 def _runner(
@@ -484,6 +487,7 @@ def _runner(
     *,
     by_item: bool = False,
     fit: Callable[[Any], Any] | None = None,
+    item_size: int = 1,
     workers: int = 4,
     where: Where = "auto",
     ordered: bool = False,
@@ -521,9 +525,10 @@ def _runner(
     seed = source.seed if seed is None and isinstance(source, BaseSource) else resolved_seed(seed)
     policy = FailurePolicy(on_error, max_failures, has_quarantine=quarantine is not None)
     records = QuarantineList() if quarantine is None else QuarantineFile(quarantine)
-    per_worker = executor_class.per_worker if max_in_flight is None else None
+    in_flight = None
     if max_in_flight is None:
-        max_in_flight = count * executor_class.per_worker
+        in_flight = DefaultInFlight.of(executor_class.per_worker, item_size)
+        max_in_flight = in_flight.items(count)
     if limit_bytes is None:
         limit_bytes = executor_class.limit_bytes
     window = InFlightWindow(
@@ -540,7 +545,7 @@ def _runner(
         ordered=ordered,
         count=count,
         key_limit=_checked_key_limit(concurrency_key, max_per_key, _checked_buckets(rate, burst)),
-        per_worker=per_worker,
+        in_flight=in_flight,
         by_item=by_item,
         fit=fit,
         item_timeout=None

@@ -7,12 +7,13 @@ of nodes are replaced by measuring ones. So a run without a monitor pays nothing
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import PurePath
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 from aioqueue.core.meters import Tracer
@@ -34,17 +35,22 @@ _READER = PurePath(source_reader.__file__).parts[-2:]
 """The file whose functions take items from the source."""
 
 
-def explained_stage(runner: ExplainedStage, job: Job, description: str) -> ExplainedStage:
+def explained_stage(
+    runner: ExplainedStage, job: Job, description: str, frames: Mapping[int, FrameType]
+) -> ExplainedStage:
     """Return the explanation of a runner, completed with its job's knowledge.
 
     Args:
         runner: the explanation that any runner has: its workers, and their stacks.
         job: the job of the workers.
         description: what it does, in words.
+        frames: the current frames of all threads.
     """
     in_progress = job.in_progress.all()
     deadline = monotonic() + _PATIENCE
-    workers = [_worker(worker, in_progress.get(worker.key), deadline) for worker in runner.workers]
+    workers = [
+        _worker(worker, in_progress.get(worker.key), deadline, frames) for worker in runner.workers
+    ]
     workers.sort(key=lambda one: 0.0 if one.item is None else -one.item.seconds)
     source = job.feed.queue
     return replace(
@@ -72,14 +78,19 @@ def _named(description: str) -> str:
     return f"{function} ({workers})"
 
 
-def _worker(worker: ExplainedWorker, entry: InProgress | None, deadline: float) -> ExplainedWorker:
+def _worker(
+    worker: ExplainedWorker,
+    entry: InProgress | None,
+    deadline: float,
+    frames: Mapping[int, FrameType],
+) -> ExplainedWorker:
     if entry is None or worker.state != "running":
         return replace(worker, is_at_source=_is_at_source(worker.stack))
     if entry.process is not None:
         explained: ExplainedWorker = entry.process.explained(max(0.02, deadline - monotonic()))
         return replace(explained, key=worker.key)
     if entry.thread is not None:
-        stack = stack_of(entry.thread)
+        stack = stack_of(entry.thread, frames)
         worker = replace(worker, stack=stack, key=id(entry.thread), registered=worker.key)
     item, failures, seconds = entry.item, entry.failures, entry.seconds
     if item is None or isinstance(item.value, EpochEnd):

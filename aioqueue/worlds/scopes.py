@@ -204,22 +204,25 @@ class StopScope(CancelScope):
 
     Args:
         worker: the thread or task.
+
+    Attributes:
+        key: the id of the worker.
     """
 
     def __init__(self, worker: object) -> None:
         super().__init__()
-        self._key = id(worker)
-        self._previous = _stops.get(self._key)  # of another coordinator with the same worker
-        _stops[self._key] = self
+        self.key: int = id(worker)
+        self._previous = _stops.get(self.key)  # of another coordinator with the same worker
+        _stops[self.key] = self
 
     def leave(self) -> None:
         """Exempt the calling worker: from now on it may wait, despite a stop."""
-        if _stops.get(self._key) is not self:
+        if _stops.get(self.key) is not self:
             return  # another coordinator has registered the same worker since
         if self._previous is None:
-            _stops.pop(self._key, None)
+            _stops.pop(self.key, None)
         else:
-            _stops[self._key] = self._previous
+            _stops[self.key] = self._previous
 
     def chain(self) -> tuple[CancelScope, ...]:
         """Return this scope, and those that were registered before it."""
@@ -283,9 +286,15 @@ def unregister_wait(attempt: Attempt) -> None:
     _registered.pop(attempt, None)
 
 
-def registered_waits(worker: object) -> list[Attempt]:
-    """Return what a thread or task waits for at no queue."""
-    return [attempt for attempt, (waiting, _) in list(_registered.items()) if waiting is worker]
+def all_waits() -> list[tuple[Attempt, object]]:
+    """Return what threads and tasks wait for in our calls: each attempt with who waits."""
+    found = [
+        (attempt, owner.thing)
+        for queue in living_queues()
+        for attempt in queue.machine.waiting()
+        if (owner := attempt.owner) is not None
+    ]
+    return found + [(attempt, waiting) for attempt, (waiting, _) in list(_registered.items())]
 
 
 def waits_of_workers() -> list[tuple[Attempt, object, Any]]:
@@ -310,8 +319,8 @@ def end_joins_of(owner: Owner) -> None:
     for queues that a stop closes. What it begins after the stop may wait: it can know of that.
     """
     thing = owner.thing
-    for attempt in () if thing is None else registered_waits(thing):
-        if isinstance(attempt, UntilDone):
+    for attempt, (waiting, _) in list(_registered.items()):
+        if waiting is thing and thing is not None and isinstance(attempt, UntilDone):
             apply_deferred(_Watched(attempt, attempt.began).end)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from tqdm import tqdm
 
 from proofs.oracle import kinds
+from proofs.oracle.comparing import LIMIT, Watched
 from proofs.oracle.libraries import MISSING
 from proofs.oracle.program import Program
-from proofs.oracle.watching import LIMIT, Watched
 
 SHRUNK = 3
 """How many programs of a kind are shown as scripts, made as short as they can be."""

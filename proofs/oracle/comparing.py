@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 from proofs.oracle.kinder import agree, allowed
 from proofs.oracle.libraries import ours, theirs
-from proofs.oracle.outcomes import Outcome
 from proofs.oracle.program import Program
-from proofs.oracle.stage import GUARD, Compiled, Sight, play
-
-__all__ = ("Difference", "Verdict", "compare", "shrunk")
+from proofs.oracle.stage import GUARD, Compiled, Outcome, Sight, play
 
 AGAIN = 2
 """How often a difference must show again: machines that are busy are late."""
@@ -25,14 +27,7 @@ HASTE = 400
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the two libraries did not do the same.
-
-    Attributes:
-        program: what was played.
-        line: which line was played when it showed; one more than there are: at the end.
-        theirs: what TensorFlow did then.
-        ours: what we did.
-    """
+    """Where the two libraries did not do the same."""
 
     program: Program
     line: int
@@ -55,14 +50,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of comparing a program.
-
-    Attributes:
-        difference: the first one, if there is any.
-        kinder: the name of what we did better on purpose, if they parted there.
-        unsteady: one that showed, and then did not show again.
-        lost: which library did not come back, and what became of it, if one did not.
-    """
+    """What came of comparing a program."""
 
     difference: Difference | None = None
     kinder: str | None = None
@@ -75,12 +63,7 @@ Notify = Callable[[str], None]
 
 
 def compare(program: Program, notify: Notify = lambda library: None) -> Verdict:
-    """Play a program on both libraries.
-
-    Args:
-        program: to be played; several times if a difference shows.
-        notify: called with the name of the library that runs next.
-    """
+    """Play a program on both libraries."""
     verdict = _once(program, notify)
     for _ in range(AGAIN):
         if verdict.difference is None:
@@ -93,12 +76,7 @@ def compare(program: Program, notify: Notify = lambda library: None) -> Verdict:
 
 
 def shrunk(difference: Difference, notify: Notify = lambda library: None) -> Difference:
-    """The same difference, or one like it, with as few lines as possible.
-
-    Args:
-        difference: found by `compare`.
-        notify: called with the name of the library that runs next.
-    """
+    """The same difference, or one like it, with as few lines as possible."""
     lines = difference.program.lines[: difference.line + 1]
     difference = replace(difference, program=replace(difference.program, lines=lines))
     size = max(1, len(lines) // 2)
@@ -151,3 +129,97 @@ def _shown(seen: list[Sight], line: int) -> str:
         for number, outcome in seen
     ]
     return "; ".join(parts) or "nothing is seen: it blocks"
+
+
+LIMIT = 60.0
+"""Seconds that one library may take for a program: many times what a run that waits is given."""
+
+START = 300.0
+"""Seconds that a process may take to import TensorFlow on a machine that is busy."""
+
+Work = Callable[[Connection, str], None]
+
+
+class Watched:
+    """What `comparing` does, done in a process of its own; a context manager.
+
+    A library that hangs or crashes takes that process with it and nothing else: the program is
+    reported as lost, and the next one gets a new process.
+    """
+
+    def __init__(self, limit: float = LIMIT, work: Work | None = None) -> None:
+        self._limit = limit
+        self._work = work or _work
+        self._worker: BaseProcess | None = None
+        self._pipe: Connection | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="oracle-")
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._give_up()
+        self._folder.cleanup()
+
+    def compare(self, program: Program) -> Verdict:
+        """The verdict on a program, in which `lost` is set if a library did not come back."""
+        answer = self._ask("compare", program)
+        return Verdict(lost=answer) if isinstance(answer, str) else answer
+
+    def shrunk(self, difference: Difference) -> Difference:
+        """The difference with fewer lines; as it is, if making it shorter makes a library hang."""
+        answer = self._ask("shrunk", difference)
+        return difference if isinstance(answer, str) else answer
+
+    def _ask(self, what: str, about: Any) -> Any:
+        """The worker's answer; if there is none, what became of whom."""
+        playing = "the start"
+        limit = self._limit if self._pipe is not None else START
+        pipe = self._pipe or self._start()
+        pipe.send((what, about))
+        try:
+            while pipe.poll(limit):
+                answer = pipe.recv()
+                if not isinstance(answer, str):
+                    return answer
+                playing, limit = answer, self._limit
+            became = f"{playing} hangs"
+        except (EOFError, ConnectionError):
+            became = f"{playing} crashes"
+        self._give_up()
+        return became
+
+    def _start(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, end = context.Pipe()
+        self._worker = context.Process(
+            target=self._work, args=(end, self._folder.name), daemon=True
+        )
+        self._worker.start()
+        end.close()
+        return self._pipe
+
+    def _give_up(self) -> None:
+        if self._worker is not None and self._pipe is not None:
+            self._worker.kill()
+            self._worker.join()
+            self._pipe.close()
+        self._worker = self._pipe = None
+
+
+def _work(pipe: Connection, folder: str) -> None:
+    """Answer until the other end is gone, telling which library plays before it does."""
+    tempfile.tempdir = folder
+    theirs(), ours()
+    tasks: dict[str, Any] = {"compare": compare, "shrunk": shrunk}
+    try:
+        while True:
+            what, about = pipe.recv()
+            pipe.send(tasks[what](about, pipe.send))
+    except (EOFError, BrokenPipeError):
+        return

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from proofs.oracle.program import Maker
 
-__all__ = ("DATASETS",)
-
 
 @dataclass
 class _Flow:
@@ -64,7 +62,7 @@ def _mapped(draw: random.Random, flow: _Flow) -> str:
             ("lambda n: n * 2 + 1", "number"),
             ("lambda n: (n, tf.as_string(n))", "pair"),
             ("lambda n: {'a': n, 'b': n * n}", "dict"),
-            ("lambda n: tf.fill([n % 4], n)", "vector"),
+            *[("lambda n: tf.fill([n % 4], n)", "vector")] * 2,
             ("lambda n: tf.as_string(n)", "text"),
             ("lambda n: tf.py_func(lambda v: v + 1, [n], tf.int64, stateful=False)", "unknown"),
         ),

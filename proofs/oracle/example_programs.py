@@ -7,8 +7,6 @@ import random
 from proofs.oracle.program import Maker
 from tests.compat.serialized import Slot, damaged, record
 
-__all__ = ("EXAMPLES",)
-
 KINDS = {"string": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
 DEFAULTS = {"string": b"d", "float": 1.5, "int64": 7}
 KEYS = ("a", "b", "key", "longer_key", "i", "é")

@@ -7,8 +7,6 @@ import random
 from proofs.oracle.program import Maker
 from proofs.oracle.spelling import Spell, tensor, written
 
-__all__ = ("GRAPHS",)
-
 
 def branching(draw: random.Random) -> str:
     """A choice that is made when it runs."""

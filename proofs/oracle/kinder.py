@@ -9,10 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from proofs.oracle.outcomes import Outcome, is_as_informative, nearly
-from proofs.oracle.stage import Sight
-
-__all__ = ("KINDER", "agree", "allowed")
+from proofs.oracle.stage import Outcome, Sight, is_as_informative, nearly
 
 KINDER: dict[str, str] = {
     "rows of a cancelled batch": (

@@ -22,8 +22,6 @@ from proofs.oracle.sparse_programs import SPARSE
 from proofs.oracle.text_programs import TEXTS
 from proofs.oracle.training_programs import TRAINING
 
-__all__ = ("KINDS", "chosen", "programs")
-
 KINDS: dict[str, Maker] = {
     **QUEUES,
     **BUILDING,

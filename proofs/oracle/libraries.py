@@ -9,8 +9,6 @@ import warnings
 from functools import cache
 from typing import Any
 
-__all__ = ("MISSING", "ours", "theirs")
-
 THREADS = "16"
 """How many ops TensorFlow may run at once. By default as many as there are CPUs: some ops of
 readers hold a thread while they wait, and with two of them on two CPUs nothing else would run."""

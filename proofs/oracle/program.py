@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from proofs.oracle.stage import PRELUDE
 
-__all__ = ("Maker", "Program", "made_from")
-
 Maker = Callable[[random.Random], list[str]]
 """Writes the lines of one random program."""
 
@@ -19,13 +17,7 @@ IDLE = ("session()", "session(timeout=40)", "settle()", "pause()")
 
 @dataclass(frozen=True)
 class Program:
-    """Lines of Python that build and run queues of a library called ``tf``.
-
-    Attributes:
-        kind: what it is about.
-        seed: what it was made from.
-        lines: one statement each.
-    """
+    """Lines of Python that build and run queues of a library called ``tf``."""
 
     kind: str
     seed: int

@@ -6,8 +6,6 @@ import random
 
 from proofs.oracle.program import Maker
 
-__all__ = ("READERS",)
-
 TEXTS = (
     b"",
     b"one\n",

@@ -6,8 +6,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
-__all__ = ("Shape", "Spell", "array", "given", "shown", "tensor", "written")
-
 Shape = tuple[int, ...]
 Spell = Callable[[random.Random], str]
 """Spells one random expression."""

@@ -220,25 +220,21 @@ def sequences(draw: random.Random) -> list[str]:
     """
     context = _kinds(draw)
     steps = {name: (draw.choice(list(KINDS)), draw.choice((1, 2, -1))) for name in ("p", "q")}
-    count = draw.randint(1, 3)
-    lines = []
-    for at in range(count):
-        lists = {}
-        for name, (dtype, size) in steps.items():
-            if draw.random() < 0.08:
-                continue
-            length = draw.randint(0, 3)
-            features = [
-                _feature(draw, dtype, size if size >= 0 else draw.randint(0, 3))
-                for _ in range(length)
-            ]
-            lists[name] = f"tf.train.FeatureList(feature=[{', '.join(features)}])"
-        spelled = ", ".join(f"{name!r}: {made}" for name, made in lists.items())
-        lines.append(
-            f"(e{at},) = (tf.train.SequenceExample(context={_feature_map(draw, context)},"
-            f" feature_lists=tf.train.FeatureLists(feature_list={{{spelled}}}))"
-            ".SerializeToString(),)"
-        )
+    lists = {}
+    for name, (dtype, size) in steps.items():
+        if draw.random() < 0.08:
+            continue
+        length = draw.randint(0, 3)
+        features = [
+            _feature(draw, dtype, size if size >= 0 else draw.randint(0, 3)) for _ in range(length)
+        ]
+        lists[name] = f"tf.train.FeatureList(feature=[{', '.join(features)}])"
+    spelled = ", ".join(f"{name!r}: {made}" for name, made in lists.items())
+    lines = [
+        f"(e0,) = (tf.train.SequenceExample(context={_feature_map(draw, context)},"
+        f" feature_lists=tf.train.FeatureLists(feature_list={{{spelled}}}))"
+        ".SerializeToString(),)"
+    ]
     wanted = {}
     for name, (dtype, size) in steps.items():
         missing = ", allow_missing=True" if draw.random() < 0.8 else ""
@@ -250,19 +246,16 @@ def sequences(draw: random.Random) -> list[str]:
         )
     spelled = ", ".join(f"{name!r}: {feature}" for name, feature in wanted.items())
     both = f"{_spec(draw, context, True)}, {{{spelled}}}"
-    together = ", ".join(f"e{at}" for at in range(count))
     lines += [
         f"(one,) = (tf.parse_single_sequence_example(tf.constant(e0), {both}),)",
-        f"(all,) = (tf.io.parse_sequence_example(tf.stack([{together}]), {both}),)",
         "form(one)",
-        "form(all)",
         "session()",
     ]
     about = [name for name in (*context, "s") if f"{name!r}: tf" in both]
     for part, names in ((0, about), (1, list(steps))):
         for name in names:
-            lines += [f"near(one[{part}][{name!r}])", f"near(all[{part}][{name!r}])"]
-    return [*lines, *(f"near(all[2][{name!r}])" for name in steps)]
+            lines.append(f"near(one[{part}][{name!r}])")
+    return lines
 
 
 def texts(draw: random.Random) -> list[str]:
@@ -274,6 +267,6 @@ def texts(draw: random.Random) -> list[str]:
 TEXTS: dict[str, Maker] = {
     "strings": texts,
     "parse_example": examples,
-    "parse_sequence_example": sequences,
+    "parse_single_sequence_example": sequences,
 }
 """The kinds of programs of this module by name."""

@@ -14,13 +14,11 @@ import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
 from aioqueue.compat.v1.absent import CHECKPOINTS, DEVICES, GRAPHS, LAYERS, TRAINING
 from aioqueue.compat.v1.checking import INERT, NEEDS, REFUSED, SUMMARIES, check
-from aioqueue.compat.v1.protos.examples import example_classes
-from aioqueue.compat.v1.protos.summaries import summary_classes
+from aioqueue.compat.v1.protos import example_classes, summary_classes
 from aioqueue.compat.v1.shim import find
-from aioqueue.compat.v1.summaries import backend as backends
+from aioqueue.compat.v1.summaries import writer as backends
 from aioqueue.readers.tfrecord import required_crc32c
 from tests.compat import op_cases, test_ops
-from tests.kit.children import ROOT
 
 assert test_ops.RECORD  # its module has imported all that registers cases
 
@@ -107,6 +105,7 @@ class TestNames:
             "from tensorflow.python.client import session\ndef f():\n session = 1\n session.zork",
             "import tensorflow as tf\nFLAGS = tf.app.flags.FLAGS\nprint(FLAGS.zork)",
             "import tensorflow as tf\ntf = object()\ntf.gradients",
+            "import tensorflow as tf\ntf.logging.set_verbosity(tf.logging.__dict__['INFO'])",
             "tf.gradients",
             "import numpy as tf\ntf.gradients",
         ],
@@ -266,10 +265,6 @@ class TestExtras:
         assert "0 absent, 6 without an extra that they need and 0 without effect" in told
         assert "tf.train.Example" not in told.split("Missing extras:")[0]
 
-    def test_one_that_is_there_is_not_told(self, tmp_path: Path) -> None:
-        pytest.importorskip("PIL")
-        assert lacking(tmp_path, "import tensorflow as tf\ntf.image.decode_png") == []
-
     @pytest.mark.usefixtures("bare")
     @pytest.mark.parametrize("name", NEEDS)
     def test_what_is_told_is_true(self, name: str, tmp_path: Path) -> None:
@@ -321,7 +316,6 @@ CALLS: dict[str, Any] = {
     "python_io.tf_record_iterator": lambda f, path: next(f(path)),
     "train.summary_iterator": lambda f, path: next(f(path)),
     "python.ops.data_flow_ops.RecordInput": lambda f, path: f(path).get_yield_op(),
-    "io.parse_sequence_example": lambda f, path: f([b""], sequence_features=FEATURES)[1]["x"],
     "io.parse_single_sequence_example": lambda f, path: f(b"", sequence_features=FEATURES)[1]["x"],
 }
 """How to use what does not take one string."""
@@ -346,11 +340,6 @@ class TestCommand:
         assert lines[1].startswith(f"  {script}:2: tf.gradients is not in aioqueue.compat.v1: ")
         assert lines[2] == "Without effect:"
         assert lines[-1] == "1 absent and 1 without effect, in 1 file"
-
-    def test_what_has_all_it_needs(self, capsys: pytest.CaptureFixture[str]) -> None:
-        path = ROOT / "examples" / "compat_v1" / "unmodified.py"
-        assert main(["--check", str(path)]) == 0
-        assert re.search(r"0 absent and \d+ without effect, in 1 file", capsys.readouterr().out)
 
     def test_one_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--check", "no_such_script.py"]) == 2

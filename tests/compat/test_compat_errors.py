@@ -11,7 +11,7 @@ import pytest
 
 import aioqueue
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.session.failures import from_aioqueue
+from aioqueue.compat.v1.session.execution import from_aioqueue
 
 CODES = {
     "CancelledError": 1,

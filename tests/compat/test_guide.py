@@ -1,51 +1,31 @@
-"""The guide's tables of names say what is true of the module."""
+"""The guide shows what `--check` prints, and the reference has the tables of names."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.__main__ import main
-from aioqueue.compat.v1.absent import REASONS
-from aioqueue.compat.v1.protos.examples import MESSAGES
+from tests.compat.record_names import PAGE, page, public_names, rows
 from tests.kit.children import ROOT
 
 GUIDE = ROOT / "docs" / "howto" / "tensorflow1.md"
 
 
-def public_names(space: ModuleType, path: str = "tf") -> Iterator[str]:
-    """Everything public below a namespace, by its full name; namespaces themselves left out."""
-    for name in space.__all__:
-        found = getattr(space, name)
-        if isinstance(found, ModuleType):
-            yield from public_names(found, f"{path}.{name}")
-        else:
-            yield f"{path}.{name}"
+def test_the_tables_have_every_name_once() -> None:
+    text = PAGE.read_text("utf-8")
+    assert page(text) == text, "run: python -m tests.compat.record_names"
+    different = [name for names, _ in rows(text, "Different") for name in names]
+    assert sorted(different) == sorted({*different} & {*public_names()}), "twice, or not there"
 
 
-def table(heading: str) -> list[tuple[set[str], str]]:
-    """The rows of the table below a heading: the names in the first column, and the second."""
-    text = GUIDE.read_text(encoding="utf-8").split(f"### {heading}\n")[1].split("\n### ")[0]
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
-    return [(set(re.findall(r"`([^`]+)`", first)), second.strip()) for first, second in rows]
-
-
-def listed(heading: str) -> list[str]:
-    return [name for names, _ in table(heading) for name in names]
-
-
-def test_every_public_name_is_in_the_tables_once() -> None:
-    names = {*public_names(tf), *(f"tf.train.{name}" for name in MESSAGES)} - {"tf.__version__"}
-    told = listed("Different") + listed("As in TensorFlow")
-    assert sorted(names - set(told)) == [], "not in the guide"
-    assert sorted(set(told) - names) == [], "in the guide, and not there"
-    assert sorted(told) == sorted(set(told)), "twice in the guide"
+def test_each_difference_is_explained() -> None:
+    listed = rows(PAGE.read_text("utf-8"), "Different")
+    assert len(listed) > 10
+    assert all(len(how) > 20 for _, how in listed)
 
 
 def test_a_check_says_what_the_guide_shows(
@@ -62,14 +42,3 @@ def test_a_check_says_what_the_guide_shows(
     Path("train.py").write_text(shown[1], encoding="utf-8")
     assert main(["--check", "train.py"]) == 1
     assert capsys.readouterr().out.split() == shown[2].split()
-
-
-def test_what_is_absent_is_told_with_the_reason_that_the_error_gives() -> None:
-    told = {(name, reason) for names, reason in table("Absent") for name in names}
-    assert told == {(f"tf.{name}", reason) for name, reason in REASONS.items()}
-
-
-def test_each_difference_is_explained() -> None:
-    rows = table("Different")
-    assert len(rows) > 10
-    assert all(len(how) > 20 for _, how in rows)

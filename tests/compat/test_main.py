@@ -82,10 +82,6 @@ class TestScripts:
         assert done.returncode == 1
         assert "ValueError: here" in done.stderr
 
-    @pytest.mark.slow
-    def test_a_syntax_error_is_the_scripts_own(self, tmp_path: Path) -> None:
-        assert under_both(tmp_path, "x = (\n").returncode == 1
-
     def test_the_exit_status(self, tmp_path: Path) -> None:
         for status in ("3", "'a message'"):
             (tmp_path / "script.py").write_text(f"import sys; sys.exit({status})")
@@ -205,12 +201,6 @@ class TestImports:
             "print(hasattr(tf, 'readers'), hasattr(tf.python_io, 'inputs'))\n",
         )
         assert done.stdout == "False False\n", done.stderr
-
-    def test_a_name_that_is_no_module(self, tmp_path: Path) -> None:
-        for name in ("no_such_module", "no_such.module"):
-            plain = python("-m", name, cwd=tmp_path)
-            done = ours("-m", name, cwd=tmp_path)
-            assert (done.returncode, done.stdout, done.stderr) == (1, "", plain.stderr)
 
     def test_modules_that_are_not_there_are_explained(self, tmp_path: Path) -> None:
         done = run(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import aioqueue
 import aioqueue.compat.v1 as tf
 from tests.compat.steps import calling
 
@@ -104,19 +104,6 @@ class TestLife:
         assert not graph.finalized
         assert hook.coord.joined
 
-    def test_epoch_counters_are_initialised_and_the_end_is_no_failure(self, kind: Any) -> None:
-        number, found = numbers(), []
-        with kind() as sess:
-            while not sess.should_stop():
-                found.append(int(sess.run(number)))
-        assert found == [0, 1, 2]
-
-    def test_variables_are_initialised(self, kind: Any) -> None:
-        variable = tf.Variable(3.0)
-        local = tf.Variable(4.0, collections=[tf.GraphKeys.LOCAL_VARIABLES])
-        with kind() as sess:
-            assert sess.run([variable, local]) == [3.0, 4.0]
-
     def test_a_graph_that_was_final_stays_so(self, kind: Any, graph: Any) -> None:
         tf.constant(1)
         scaffold = tf.train.Scaffold().finalize()
@@ -138,12 +125,6 @@ class TestLife:
         with pytest.raises(RuntimeError, match=r"Attempted to use a closed Session\."):
             sess.run(number)
 
-    def test_a_failure_in_the_block_goes_on_and_the_hooks_do_not_end(self, kind: Any) -> None:
-        hook = Recorder()
-        with pytest.raises(ValueError, match="mine"), kind(hooks=[hook]):
-            raise ValueError("mine")
-        assert "end" not in hook.calls
-
     @pytest.mark.parametrize("end", [tf.errors.OutOfRangeError(None, None, "x"), StopIteration()])
     def test_the_end_of_the_input_ends_the_block(self, kind: Any, end: Exception) -> None:
         hook = Recorder()
@@ -154,13 +135,6 @@ class TestLife:
 
         block()
         assert hook.calls[-1] == "end"
-
-    def test_a_subclass_of_it_does_not(self, kind: Any) -> None:
-        class OtherEndError(tf.errors.OutOfRangeError):
-            pass
-
-        with pytest.raises(OtherEndError), kind():
-            raise OtherEndError(None, None, "x")
 
     def test_the_failure_of_a_thread_comes_at_the_end(self, kind: Any) -> None:
         """Although the main thread has only seen the end of the input."""
@@ -210,6 +184,19 @@ class TestLife:
         with tf.train.MonitoredSession(creator) as sess:
             assert sess.run(variable) == 7
 
+    def test_a_failure_in_the_block_goes_on_and_the_hooks_do_not_end(self, kind: Any) -> None:
+        hook = Recorder()
+        with pytest.raises(ValueError, match="mine"), kind(hooks=[hook]):
+            raise ValueError("mine")
+        assert "end" not in hook.calls
+
+    def test_a_subclass_of_it_does_not(self, kind: Any) -> None:
+        class OtherEndError(tf.errors.OutOfRangeError):
+            pass
+
+        with pytest.raises(OtherEndError), kind():
+            raise OtherEndError(None, None, "x")
+
 
 class TestShouldStop:
     def test_a_monitored_session_says_yes_when_a_thread_has_failed(self) -> None:
@@ -220,27 +207,6 @@ class TestShouldStop:
         assert sess.should_stop() is True
         with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
             sess.close()
-
-    def test_a_singular_one_raises_the_failure(self) -> None:
-        element = failing_runner(ValueError("in a thread"))
-        sess = tf.train.SingularMonitoredSession()
-        with pytest.raises(tf.errors.OutOfRangeError):
-            sess.run(element)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
-            sess.should_stop()
-        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
-            sess.close()
-
-    def test_a_hook_can_ask_for_it(self) -> None:
-        number, hook = tf.constant(1), Recorder()
-        with tf.train.MonitoredSession(hooks=[hook]) as sess:
-            sess.run(number)
-            assert not sess.should_stop()
-            hook.stop_next = True
-            assert sess.run(number) == 1
-            assert sess.should_stop()
-            with pytest.raises(RuntimeError, match="Run called even after should_stop requested"):
-                sess.run(number)
 
     def test_a_failing_run_is_the_callers(self) -> None:
         """The coordinator does not hear of it, and the session goes on."""
@@ -256,6 +222,16 @@ class TestShouldStop:
             assert not sess.should_stop()
             assert sess.run(number) == 1
             hook.coord.raise_requested_exception()
+
+    def test_a_singular_one_raises_the_failure(self) -> None:
+        element = failing_runner(ValueError("in a thread"))
+        sess = tf.train.SingularMonitoredSession()
+        with pytest.raises(tf.errors.OutOfRangeError):
+            sess.run(element)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
+            sess.should_stop()
+        with pytest.raises(tf.errors.InvalidArgumentError, match="in a thread"):
+            sess.close()
 
 
 class TestPreemption:
@@ -286,14 +262,6 @@ class TestPreemption:
         assert [call.split(",")[0] for call in hook.calls] == [
             *("begin", "create", "before", "create", "before", "create", "before", "after", "end")
         ]
-
-    def test_a_singular_one_does_not(self) -> None:
-        number = tf.constant(1)
-        with (
-            pytest.raises(tf.errors.AbortedError, match="preempted"),
-            tf.train.SingularMonitoredSession(hooks=[self.aborting(1)]) as sess,
-        ):
-            sess.run(number)
 
     def test_the_raw_session_runs_without_hooks(self) -> None:
         number, hook = tf.constant(5), Recorder()
@@ -326,6 +294,14 @@ class TestPreemption:
 
         with tf.train.MonitoredSession(Creator()) as sess:
             assert sess.run(number) == 1
+
+    def test_a_singular_one_does_not(self) -> None:
+        number = tf.constant(1)
+        with (
+            pytest.raises(tf.errors.AbortedError, match="preempted"),
+            tf.train.SingularMonitoredSession(hooks=[self.aborting(1)]) as sess,
+        ):
+            sess.run(number)
 
 
 class TestRunStepFn:
@@ -375,30 +351,42 @@ class TestFeeds:
 
 
 class TestTraining:
-    def test_it_stops_at_a_step(self) -> None:
-        increment = tf.assign_add(tf.train.get_or_create_global_step(), 1)
-        steps = []
-        with tf.train.MonitoredTrainingSession(
-            hooks=[tf.train.StopAtStepHook(last_step=3)],
-            chief_only_hooks=[tf.train.StopAtStepHook(num_steps=5)],
-            save_checkpoint_secs=600,
-        ) as sess:
-            while not sess.should_stop():
-                steps.append(int(sess.run(increment)))
-        assert steps == [1, 2, 3]
-
-    def test_steps_are_counted_from_where_it_begins(self) -> None:
-        step = tf.Variable(10, name="global_step", trainable=False)
-        increment = tf.assign_add(step, 1)
-        with tf.train.MonitoredSession(hooks=[tf.train.StopAtStepHook(num_steps=2)]) as sess:
-            while not sess.should_stop():
-                last = sess.run(increment)
-        assert last == 12
-
-    def test_hooks_need_a_global_step(self) -> None:
+    def test_hooks_need_a_global_step(self, tmp_path: Path) -> None:
         tf.constant(1)
         with pytest.raises(RuntimeError, match="Global step should be created to use"):
             tf.train.MonitoredSession(hooks=[tf.train.StopAtStepHook(1)])
+        for steps, hook in ((100, "StepCounterHook"), (None, "SummarySaverHook")):
+            with pytest.raises(RuntimeError, match=f"should be created to use {hook}"):
+                tf.train.MonitoredTrainingSession(
+                    checkpoint_dir=str(tmp_path), log_step_count_steps=steps
+                )
+
+    @pytest.mark.parametrize(
+        ("count", "options", "steps"),
+        [
+            (13, {}, 12),
+            (250, {}, 247),
+            (20, {"save_summaries_steps": 3}, 15),
+            (20, {"save_summaries_steps": 0}, 20),
+            (20, {"save_summaries_steps": None}, 20),
+            (20, {"save_summaries_secs": 1000}, 19),
+        ],
+    )
+    def test_summaries_take_their_batches(
+        self, count: int, options: Any, steps: int, tmp_path: Path
+    ) -> None:
+        """As many steps as in TensorFlow, where summaries are run first, and then now and then."""
+        queue = tf.train.range_input_producer(count, num_epochs=1, shuffle=False)
+        number, other = queue.dequeue(), queue.dequeue()
+        increment = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        tf.summary.scalar("other", other)
+        found = []
+        with tf.train.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_checkpoint_secs=None, **options
+        ) as sess:
+            while not sess.should_stop():
+                found.append(sess.run([increment, number]))
+        assert len(found) == steps
 
     @pytest.mark.parametrize(
         ("make", "message"),
@@ -416,9 +404,25 @@ class TestTraining:
         with pytest.raises(ValueError, match=message):
             make()
 
+    def test_a_scaffold_takes_the_only_one_of_a_collection(self) -> None:
+        make = tf.train.Scaffold.get_or_default
+        made = make("summary_op", "key", lambda: tf.constant(1))
+        assert make("summary_op", "key", lambda: tf.constant(2)) is made
+        tf.add_to_collection("key", 3)
+        with pytest.raises(RuntimeError, match=r'in the collection "key".*Scaffold\(summary_op='):
+            make("summary_op", "key", lambda: None)
+
     def test_each_process_is_the_chief(self) -> None:
         with pytest.raises(NotImplementedError, match="is_chief: got False"):
             tf.train.MonitoredTrainingSession(is_chief=False)
+
+    def test_steps_are_counted_from_where_it_begins(self) -> None:
+        step = tf.Variable(10, name="global_step", trainable=False)
+        increment = tf.assign_add(step, 1)
+        with tf.train.MonitoredSession(hooks=[tf.train.StopAtStepHook(num_steps=2)]) as sess:
+            while not sess.should_stop():
+                last = sess.run(increment)
+        assert last == 12
 
 
 class TestHooks:
@@ -453,6 +457,30 @@ class TestHooks:
         ):
             sess.run(loss, {loss: float("nan")})
 
+    def test_summaries_go_to_a_writer(self) -> None:
+        written: list[Any] = []
+
+        class Writer:
+            def add_summary(self, summary: Any, step: int) -> None:
+                written.append((summary, step))
+
+            def flush(self) -> None:
+                written.append("flushed")
+
+        increment = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        hook = tf.train.SummarySaverHook(
+            2, summary_writer=Writer(), summary_op=[tf.constant(b"a"), tf.constant(b"b")]
+        )
+        with tf.train.MonitoredSession(hooks=[hook]) as sess:
+            for _ in range(4):
+                sess.run(increment)
+        assert written == [(b"a", 1), (b"b", 1), (b"a", 3), (b"b", 3), "flushed"]
+        silent = tf.train.SummarySaverHook(1, scaffold=tf.train.Scaffold())
+        with tf.train.MonitoredSession(hooks=[silent]) as sess:
+            sess.run(increment)
+        with pytest.raises(ValueError, match="Exactly one of scaffold or summary_op"):
+            tf.train.SummarySaverHook(save_steps=1)
+
     def test_final_ops(self) -> None:
         variable = tf.Variable(1)
         increment = tf.assign_add(variable, 1)
@@ -480,10 +508,3 @@ class TestHooks:
         eager.update_last_triggered_step(1)
         assert eager.should_trigger_for_step(2)
         assert not eager.should_trigger_for_step(1)
-
-
-def test_the_end_is_ours_too() -> None:
-    number = numbers()
-    with tf.train.MonitoredSession() as sess, pytest.raises(aioqueue.OutOfRangeError):
-        while True:
-            sess.run(number)

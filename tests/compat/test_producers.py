@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from tests.compat.steps import drained, waiting
-from tests.kit.worlds import spin_until
+from tests.compat.steps import drained
 
 
 def runners() -> list[Any]:
@@ -18,12 +17,6 @@ def runners() -> list[Any]:
 
 
 class TestLimitEpochs:
-    def test_it_gives_the_tensor_so_many_times(self, sess: Any) -> None:
-        limited = tf.train.limit_epochs(tf.constant(5), 3)
-        assert drained(sess, limited) == [5, 5, 5]
-        with pytest.raises(tf.errors.OutOfRangeError, match=r"^Reached limit of 3"):
-            sess.run(limited)
-
     def test_its_counter_is_a_local_variable(self, sess: Any) -> None:
         limited = tf.train.limit_epochs(tf.constant(5), 3)
         (counter,) = tf.local_variables()
@@ -37,37 +30,8 @@ class TestLimitEpochs:
         sess.run(limited)
         assert sess.run(counter) == 1
 
-    def test_without_a_limit_it_is_the_tensor_itself(self) -> None:
-        tensor = tf.constant(5)
-        assert tf.train.limit_epochs(tensor) is tensor
-        assert tf.local_variables() == []
-
-    @pytest.mark.parametrize("bad", [0, -1])
-    def test_the_limit_is_positive(self, bad: int) -> None:
-        with pytest.raises(ValueError, match=rf"num_epochs must be > 0 not {bad}\."):
-            tf.train.limit_epochs(tf.constant(5), bad)
-
 
 class TestInputProducer:
-    def test_epochs_follow_each_other(self, sess: Any) -> None:
-        queue = tf.train.input_producer([1, 2, 3], num_epochs=3, seed=1)
-        got = drained(sess, queue.dequeue())
-        assert [sorted(got[start : start + 3]) for start in (0, 3, 6)] == [[1, 2, 3]] * 3
-
-    def test_in_order(self, sess: Any) -> None:
-        queue = tf.train.input_producer([1, 2, 3], num_epochs=2, shuffle=False)
-        assert drained(sess, queue.dequeue()) == [1, 2, 3, 1, 2, 3]
-
-    def test_without_end(self, sess: Any) -> None:
-        queue = tf.train.input_producer([1, 2], shuffle=False, capacity=1)
-        assert drained(sess, queue.dequeue(), most=7) == [1, 2, 1, 2, 1, 2, 1]
-
-    def test_rows(self, sess: Any) -> None:
-        queue = tf.train.input_producer(np.arange(6).reshape(3, 2), num_epochs=1, shuffle=False)
-        assert [shape.as_list() for shape in queue.shapes] == [[2]]
-        assert sess.graph is not None
-        assert [one.tolist() for one in drained(sess, queue.dequeue())] == [[0, 1], [2, 3], [4, 5]]
-
     def test_one_runner_with_one_op_and_its_cancel_op(self) -> None:
         cancel = tf.no_op()
         queue = tf.train.input_producer([1, 2], cancel_op=cancel)
@@ -84,20 +48,6 @@ class TestInputProducer:
         assert queue.shapes[0].as_list() == [4]
         with pytest.raises(ValueError, match=r"Shapes \(2,\) and \(3,\) are not compatible"):
             tf.train.input_producer(np.zeros((4, 2)), element_shape=[3])
-
-    def test_a_scalar_has_no_rows(self) -> None:
-        with pytest.raises(ValueError, match="must have rank at least 1"):
-            tf.train.input_producer(5)
-
-    def test_a_full_queue_holds_the_epoch_back(self, sess: Any) -> None:
-        queue = tf.train.input_producer(np.arange(10), capacity=3, num_epochs=1, shuffle=False)
-        sess.run(tf.local_variables_initializer())
-        coord = tf.train.Coordinator()
-        tf.train.start_queue_runners(sess, coord)
-        spin_until(lambda: waiting(sess, queue) == 1)
-        assert sess.run(queue.size()) == 3
-        coord.request_stop()
-        coord.join()
 
     def test_without_its_counter_initialised(self, sess: Any) -> None:
         queue = tf.train.input_producer([1], num_epochs=1)
@@ -123,13 +73,6 @@ class TestInputProducer:
 
 
 class TestStringInputProducer:
-    def test_it_shuffles_unless_told_not_to(self, sess: Any) -> None:
-        names = [f"{number:02}" for number in range(50)]
-        queue = tf.train.string_input_producer(names, num_epochs=1)
-        got = [one.decode() for one in drained(sess, queue.dequeue())]
-        assert got != names
-        assert sorted(got) == names
-
     @pytest.mark.parametrize("empty", [[], (), None, "", np.array([], dtype=object)])
     def test_nothing_is_refused(self, empty: Any) -> None:
         with pytest.raises(ValueError, match="requires a non-null input tensor"):
@@ -149,25 +92,7 @@ class TestStringInputProducer:
             coord.join()
 
 
-class TestRangeInputProducer:
-    def test_an_empty_range_ends(self, sess: Any) -> None:
-        queue = tf.train.range_input_producer(0, num_epochs=2)
-        assert drained(sess, queue.dequeue()) == []
-
-    def test_the_limit_may_be_a_tensor(self, sess: Any) -> None:
-        queue = tf.train.range_input_producer(tf.constant(3), num_epochs=1, shuffle=False)
-        assert drained(sess, queue.dequeue()) == [0, 1, 2]
-
-
 class TestSliceInputProducer:
-    def test_slices_stay_together(self, sess: Any) -> None:
-        numbers, texts = np.arange(5), np.array(list("abcde"), dtype=object)
-        pair = tf.train.slice_input_producer([numbers, texts], num_epochs=2)
-        assert isinstance(pair, list)
-        got = drained(sess, pair)
-        assert all(texts[number].encode() == text for number, text in got)
-        assert sorted(int(number) for number, _ in got) == sorted([*range(5)] * 2)
-
     def test_a_short_one_fails_where_it_ends_and_the_row_is_gone(self, sess: Any) -> None:
         pair = tf.train.slice_input_producer([np.arange(4), np.arange(2)], shuffle=False)
         coord = tf.train.Coordinator()

@@ -79,11 +79,6 @@ class TestConstruction:
             ):
                 queue.enqueue_many([tf.expand_dims(one, 0) for one in row])
 
-    @pytest.mark.parametrize("shapes", [None, [], (), [None, 2], [3], tf.TensorShape([None])])
-    def test_padding_needs_a_list_of_shapes(self, shapes: Any) -> None:
-        with pytest.raises(ValueError, match="a list of shapes must be provided"):
-            tf.PaddingFIFOQueue(1, "int32", shapes)
-
     def test_padding_needs_one_shape_each_of_known_rank(self) -> None:
         with pytest.raises(ValueError, match="but received 1 dtypes and 2 shapes"):
             tf.PaddingFIFOQueue(1, "int32", [[None], [None]])
@@ -112,33 +107,12 @@ class TestConstruction:
 
 
 class TestBuilding:
-    @pytest.mark.parametrize(
-        ("value", "error", "words"),
-        [
-            (1.5, TypeError, r"Expected int32, but got 1\.5 of type 'float'"),
-            ("a", TypeError, "Expected int32, but got a of type 'str'"),
-            (None, ValueError, "None values not supported"),
-        ],
-    )
-    def test_values_of_another_type(self, value: Any, error: type[Exception], words: str) -> None:
-        with pytest.raises(error, match=words):
-            fifo().enqueue([value])
-
     def test_numbers_for_strings(self) -> None:
         queue = fifo("string")
         with pytest.raises(TypeError, match="Expected string, but got 1 of type 'int'"):
             queue.enqueue(1)
         with pytest.raises(TypeError, match=r"Expected binary or unicode string, got 1\.0"):
             queue.enqueue(np.ones(()))
-
-    def test_tensors_of_another_type(self) -> None:
-        with pytest.raises(ValueError, match="requested dtype int32 for Tensor with dtype float32"):
-            fifo().enqueue(tf.constant(1.0))
-        queue = tf.PriorityQueue(1, "int32", ())
-        with pytest.raises(ValueError, match="requested dtype int64 for Tensor with dtype int32"):
-            queue.enqueue([tf.constant(1), 1])
-        with pytest.raises(TypeError, match="Expected int64"):
-            queue.enqueue(["high", 1])
 
     def test_shapes(self) -> None:
         with pytest.raises(ValueError, match=r"Shapes \(2,\) and \(\) are incompatible"):
@@ -173,12 +147,6 @@ class TestBuilding:
             with pytest.raises(TypeError, match="Expected int32"):
                 take(2.5)
 
-    @pytest.mark.parametrize("given", [1, 0, "yes", np.True_])
-    def test_close_takes_a_real_bool(self, given: Any) -> None:
-        with pytest.raises(TypeError, match="Expected bool for argument 'cancel_pending_enqueues'"):
-            fifo().close(cancel_pending_enqueues=given)
-        fifo().close(None)  # stands for the default
-
     def test_there_are_components(self) -> None:
         for method, kind in (("enqueue", "QueueEnqueueV2"), ("enqueue_many", "QueueEnqueueManyV2")):
             with pytest.raises(ValueError, match=f"'{kind}' Op passed list of length 0 less than"):
@@ -186,67 +154,6 @@ class TestBuilding:
 
 
 class TestRunning:
-    def test_missing_components(self, sess: Any) -> None:
-        queue = fifo(["int32", "float32"], [(), ()])
-        pattern = "^Signature mismatch, have: resource, int32-> expected: resource, int32, float->"
-        for op in (queue.enqueue([1]), queue.enqueue_many([[1]])):
-            with pytest.raises(INVALID, match=pattern):
-                sess.run(op)
-
-    @pytest.mark.parametrize(
-        ("make", "given", "words"),
-        [
-            (lambda: fifo(shapes=[(3, 3)]), (3, 4), r"Expected \[3,3\], got \[3,4\]"),
-            (lambda: fifo(shapes=()), (2,), r"Expected \[\], got \[2\]"),
-            (
-                lambda: tf.PaddingFIFOQueue(9, "int32", [[None, 2]]),
-                (1, 3),
-                r"Expected \[\?,2\], got \[1,3\]",
-            ),
-            (
-                lambda: tf.PaddingFIFOQueue(9, "int32", [[None]]),
-                (1, 3),
-                r"Expected \[\?\], got \[1,3\]",
-            ),
-        ],
-    )
-    def test_shapes(self, sess: Any, make: Callable[[], Any], given: Any, words: str) -> None:
-        queue = make()
-        value = tf.placeholder(tf.int32)
-        with pytest.raises(INVALID, match=f"^Shape mismatch in tuple component 0. {words}"):
-            sess.run(queue.enqueue(value), {value: np.zeros(given)})
-        assert sess.run(queue.size()) == 0
-
-    def test_shapes_of_batches(self, sess: Any) -> None:
-        queue = fifo(["int32"] * 2, [(), (2,)])
-        one, two = tf.placeholder(tf.int32), tf.placeholder(tf.int32)
-        put = queue.enqueue_many([one, two])
-        pattern = r"^Shape mismatch in tuple component 1. Expected \[2,2\], got "
-        for bad in ((3, 2), (2, 3)):
-            with pytest.raises(INVALID, match=pattern):
-                sess.run(put, {one: [1, 2], two: np.zeros(bad)})
-        with pytest.raises(INVALID, match="Shape mismatch in tuple component 0"):
-            sess.run(put, {one: [[1], [2]], two: np.zeros((2, 2))})
-
-    def test_shapes_of_priorities(self, sess: Any) -> None:
-        queue = tf.PriorityQueue(9, "int32", ())
-        key = tf.placeholder(tf.int64)
-        with pytest.raises(INVALID, match=r"component 0. Expected \[\], got \[2\]"):
-            sess.run(queue.enqueue([key, 1]), {key: [1, 2]})
-        with pytest.raises(INVALID, match=r"component 0. Expected \[2\], got \[2,2\]"):
-            sess.run(queue.enqueue_many([key, [1, 2]]), {key: [[1, 2], [3, 4]]})
-
-    def test_batches_of_different_sizes_without_shapes(self, sess: Any) -> None:
-        queue = tf.FIFOQueue(9, ["int32"] * 2)
-        one, two = tf.placeholder(tf.int32), tf.placeholder(tf.int32)
-        put = queue.enqueue_many([one, two])
-        with pytest.raises(
-            INVALID,
-            match=r"^All input tensors must have the same size in the 0th dimension\. "
-            r"Component 1 has 3, and should have 2",
-        ):
-            sess.run(put, {one: [1, 2], two: [1, 2, 3]})
-
     @pytest.mark.parametrize("shapes", [None, ()])
     def test_a_fed_scalar_is_no_batch(self, sess: Any, shapes: Any) -> None:
         """TensorFlow read whatever lay in memory there."""
@@ -255,71 +162,11 @@ class TestRunning:
         with pytest.raises(INVALID):
             sess.run(queue.enqueue_many(value), {value: 1})
 
-    def test_a_wrong_shape_comes_before_a_closed_queue(self, sess: Any) -> None:
-        queue = fifo()
-        value = tf.placeholder(tf.int32)
-        sess.run(queue.close())
-        with pytest.raises(INVALID, match="Shape mismatch"):
-            sess.run(queue.enqueue(value), {value: [1, 2]})
-
-    @pytest.mark.parametrize(
-        ("make", "words"),
-        [
-            (
-                lambda: tf.FIFOQueue(9, "int32"),
-                "^FIFOQueue's DequeueMany and DequeueUpTo require the components to have specified"
-                " shapes",
-            ),
-            (
-                lambda: tf.RandomShuffleQueue(9, 0, "int32"),
-                "^RandomShuffleQueue's DequeueMany and DequeueUpTo require the components",
-            ),
-        ],
-    )
-    @pytest.mark.parametrize("n", [0, 1])
-    def test_batches_need_shapes(
-        self, sess: Any, make: Callable[[], Any], words: str, n: int
-    ) -> None:
-        queue = make()
-        for take in (queue.dequeue_many(n), queue.dequeue_up_to(n)):
-            with pytest.raises(INVALID, match=words):
-                sess.run(take)
-
-    def test_negative_numbers_of_rows(self, sess: Any) -> None:
-        n = tf.placeholder(tf.int32, [])
-        for queue in (fifo(), fifo(shapes=None)):
-            for take, name in ((queue.dequeue_many, "Many"), (queue.dequeue_up_to, "UpTo")):
-                with pytest.raises(INVALID, match=f"^Dequeue{name}Op requested -1 < 0 elements"):
-                    sess.run(take(n), {n: -1})
-
     def test_numbers_of_rows_that_are_no_scalar(self, sess: Any) -> None:
         queue = fifo()
         n = tf.placeholder(tf.int32)
         with pytest.raises(INVALID, match="expected a scalar"):
             sess.run(queue.dequeue_many(n), {n: [1, 2]})
-
-    def test_min_after_dequeue(self, sess: Any) -> None:
-        for keep, words in (
-            (-1, "^min_after_dequeue -1 must be >= 0"),
-            (10, "^min_after_dequeue 10 must be < capacity 10"),
-        ):
-            queue = tf.RandomShuffleQueue(10, keep, "int32")
-            with pytest.raises(INVALID, match=words):
-                sess.run(queue.size())
-        with pytest.raises(INVALID, match="must be < capacity 0"):
-            sess.run(tf.RandomShuffleQueue(0, 0, "int32").size())
-
-    def test_padding_calls_itself_fifo_but_for_batches(self, sess: Any) -> None:
-        queue = tf.PaddingFIFOQueue(9, "int32", [[]])
-        sess.run(queue.close())
-        for op, words in (
-            (queue.enqueue(1), "^FIFOQueue '"),
-            (queue.dequeue(), "^FIFOQueue '"),
-            (queue.dequeue_many(1), "^PaddingFIFOQueue '"),
-            (queue.dequeue_up_to(1), "^PaddingFIFOQueue '"),
-        ):
-            with pytest.raises(tf.errors.OpError, match=words):
-                sess.run(op)
 
     def test_errors_know_their_op(self, sess: Any) -> None:
         queue = fifo(name="q")
@@ -331,10 +178,6 @@ class TestRunning:
         assert caught.value.error_code == 11
         assert "take" in caught.value.message
 
-    def test_a_queue_is_no_fetch(self, sess: Any) -> None:
-        with pytest.raises(TypeError, match="has invalid type"):
-            sess.run(fifo())
-
 
 class TestSharedNames:
     def check(self, sess: Any, first: Any, second: Any, words: str) -> None:
@@ -343,40 +186,6 @@ class TestSharedNames:
         for op in (second.size(), second.close()):
             with pytest.raises(INVALID, match=words):
                 sess.run(op)
-
-    def test_one_name_is_one_queue(self, sess: Any) -> None:
-        one, two = fifo(shared_name="q"), fifo(shared_name="q")
-        sess.run(one.enqueue(1))
-        assert sess.run(two.dequeue()) == 1
-
-    def test_an_empty_name_is_none(self, sess: Any) -> None:
-        one, two = fifo(shared_name=""), fifo(shared_name="")
-        sess.run(one.enqueue(1))
-        assert sess.run(two.size()) == 0
-
-    def test_another_kind(self, sess: Any) -> None:
-        self.check(
-            sess,
-            fifo(shared_name="q"),
-            tf.RandomShuffleQueue(10, 0, "int32", (), shared_name="q"),
-            "^Expected FIFOQueue, found RandomShuffleQueueV2",
-        )
-
-    def test_another_capacity(self, sess: Any) -> None:
-        first = tf.FIFOQueue(5, "int32", (), shared_name="q")
-        second = tf.FIFOQueue(6, "int32", (), shared_name="q")
-        words = "^Shared queue 'q' has capacity 5 but requested capacity was 6"
-        self.check(sess, first, second, words)
-        unbounded = tf.FIFOQueue(-1, "int32", (), shared_name="q")
-        self.check(sess, first, unbounded, "requested capacity was 2147483647")
-
-    def test_other_types(self, sess: Any) -> None:
-        self.check(
-            sess,
-            fifo(shared_name="q"),
-            fifo("float32", shared_name="q"),
-            "has component types int32 but requested component types were float",
-        )
 
     def test_other_shapes(self, sess: Any) -> None:
         first = fifo(shared_name="q")
@@ -404,11 +213,3 @@ class TestSharedNames:
         other = tf.PaddingFIFOQueue(9, "int32", [[None, None]], shared_name="q")
         with pytest.raises(INVALID, match=r"has component shapes \[\[\?\]\]"):
             sess.run(other.size())
-
-    def test_of_priority_queues_the_priority_is_listed(self, sess: Any) -> None:
-        self.check(
-            sess,
-            tf.PriorityQueue(9, "int32", (), shared_name="q"),
-            tf.PriorityQueue(9, "float32", (), shared_name="q"),
-            "has component types int64, int32 but requested component types were int64, float",
-        )

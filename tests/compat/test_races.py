@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.session.workers import Workers
+from aioqueue.compat.v1.session.state import Workers
 from tests.compat.steps import Step, native, waiting
 from tests.kit.worlds import spin_until
 

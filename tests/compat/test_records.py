@@ -13,7 +13,6 @@ import aioqueue.compat.v1 as tf
 
 pytest.importorskip("google_crc32c", reason="the extra `tfrecord` is not installed")
 
-CompressionType = tf.python_io.TFRecordCompressionType
 Options = tf.python_io.TFRecordOptions
 VALUES = [b"one", b"", b"two" * 1000]
 
@@ -33,27 +32,11 @@ def reading(sess: Any, path: Path, options: Any = None) -> Any:
     return tf.TFRecordReader(options=options).read(queue)
 
 
-@pytest.mark.parametrize(
-    ("options", "start"),
-    [
-        (None, b"\x03\x00"),
-        (Options(CompressionType.NONE), b"\x03\x00"),
-        (Options(CompressionType.GZIP), b"\x1f\x8b"),
-        (Options(CompressionType.ZLIB), b"\x78"),
-        (Options("GZIP", compression_level=3), b"\x1f\x8b"),
-        ("ZLIB", b"\x78"),
-    ],
-)
-def test_what_is_written_is_read(sess: Any, tmp_path: Path, options: Any, start: bytes) -> None:
-    path = write(tmp_path / "r", options)
-    assert path.read_bytes().startswith(start)
-    assert list(tf.python_io.tf_record_iterator(str(path), options)) == VALUES
-    read = reading(sess, path, options)
-    found = [sess.run(read) for _ in VALUES]
-    assert [one.value for one in found] == VALUES
-    assert [one.key for one in found] == [f"{path}:{at}".encode() for at in (0, 19, 35)]
-    with pytest.raises(tf.errors.OutOfRangeError):
-        sess.run(read)
+def test_keys_are_offsets(sess: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "r", Options("GZIP", compression_level=3))
+    read = reading(sess, path, Options("GZIP"))
+    found = [sess.run(read).key for _ in VALUES]
+    assert found == [f"{path}:{at}".encode() for at in (0, 19, 35)]
 
 
 DAMAGED = [
@@ -126,18 +109,6 @@ def test_a_writer_that_is_closed(tmp_path: Path) -> None:
         writer.flush()
     (found,) = tf.python_io.tf_record_iterator(str(tmp_path / "r"))
     assert found.decode().endswith("ä")
-
-
-@pytest.mark.parametrize("wrong", ["x", 9, "gzip"])
-def test_there_are_three_kinds_of_compression(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=f'Not a valid compression_type: "{wrong}"'):
-        Options(wrong)
-    assert [Options.get_compression_type_string(Options(kind)) for kind in (0, 1, 2, None)] == [
-        "",
-        "ZLIB",
-        "GZIP",
-        "",
-    ]
 
 
 def test_options_know_their_arguments() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +219,120 @@ class TestFiles:
         saver.restore(sess, path)
         assert sess.run(one) == 1
 
+    def test_what_a_saver_is_and_counts(self, sess: Any, tmp_path: Path) -> None:
+        one = tf.Variable(0)
+        sess.run(one.initializer)
+        saver = tf.train.Saver(write_version=tf.train.SaverDef.V1, max_to_keep=1)
+        plain = saver.as_saver_def()
+        assert (plain.version, plain.max_to_keep, plain.sharded) == (1, 1, False)
+        assert plain.keep_checkpoint_every_n_hours == 10000.0
+        paths = [saver.save(sess, str(tmp_path / "m"), global_step=step) for step in range(2)]
+        times = tf.train.get_checkpoint_mtimes([*paths, str(FOLDER / "kinds"), "not there"])
+        assert len(times) == 2
+        saver.set_last_checkpoints(paths[1:])
+        saver.save(sess, str(tmp_path / "m"), global_step=2)
+        assert len(list(tmp_path.glob("*.npz"))) == 2, "what is counted so is never removed"
+        saver.set_last_checkpoints_with_time([(paths[1], 0.0)])
+        saver.save(sess, str(tmp_path / "m"), global_step=3)
+        assert not tf.train.checkpoint_exists(paths[1])
+        tf.train.remove_checkpoint(str(tmp_path / "m-2"))
+        assert sorted(os.listdir(tmp_path)) == ["checkpoint", "m-3.npz"]
+
+    def test_a_script_writes_which_one_is_the_latest(self, tmp_path: Path) -> None:
+        folder, latest = str(tmp_path), f"{tmp_path}/m-2"
+        tf.train.update_checkpoint_state(folder, latest, ["x/m-1"], "latest", [1.5, 2.0], 1.0)
+        assert (tmp_path / "latest").read_text() == (
+            f'model_checkpoint_path: "{latest}"\nall_model_checkpoint_paths: "x/m-1"\n'
+            f'all_model_checkpoint_paths: "{latest}"\nall_model_checkpoint_timestamps: 1.5\n'
+            "all_model_checkpoint_timestamps: 2.0\nlast_preserved_timestamp: 1.0\n"
+        )
+        with pytest.raises(ValueError, match="timestamps, if provided, must match"):
+            tf.train.update_checkpoint_state(folder, latest, all_model_checkpoint_timestamps=[1, 2])
+        with pytest.raises(RuntimeError, match="conflicts with path used for checkpoint state"):
+            tf.train.update_checkpoint_state(folder, f"{tmp_path}/checkpoint")
+
+    def test_another_checkpoint_is_noticed(
+        self, sess: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = tf.Variable(0)
+        sess.run(one.initializer)
+        saver = tf.train.Saver()
+        more = iter(range(2, 4))
+        monkeypatch.setattr(  # another program saves while the iterator sleeps
+            "time.sleep", lambda _: saver.save(sess, str(tmp_path / "m"), global_step=next(more))
+        )
+        saver.save(sess, str(tmp_path / "m"), global_step=1)
+        found = tf.train.checkpoints_iterator(str(tmp_path), timeout=1.5)
+        assert [Path(next(found)).name for _ in range(2)] == ["m-1", "m-2"]
+        ends = iter([False, True])
+        found = tf.train.checkpoints_iterator(str(tmp_path), 0, 0, lambda: next(ends))
+        assert [Path(path).name for path in found] == ["m-2"]
+        assert len(list(tf.train.checkpoints_iterator(str(tmp_path / "none"), timeout=0))) == 0
+
+
+class TestDamage:
+    """What is damaged is reported as that, or read as it was: never as something else."""
+
+    def test_of_a_checkpoint(self, sess: Any, tmp_path: Path) -> None:
+        made = variables()
+        saver = tf.train.Saver(made)
+        for variable, value in zip(made, VALUES.values(), strict=True):
+            variable.load(value, sess)
+        whole = Path(saver.save(sess, str(tmp_path / "m")) + ".npz").read_bytes()
+        draw = random.Random(4)
+        for number in range(2000):
+            (tmp_path / "m.npz").write_bytes(mutated(whole, draw))
+            try:
+                saver.restore(sess, str(tmp_path / "m"))
+            except tf.errors.DataLossError:
+                continue
+            pairs = zip(sess.run(made), VALUES.values(), strict=True)
+            assert all(the_same(one, wanted) for one, wanted in pairs), number
+
+    def test_of_lengths_and_shapes(self, sess: Any, tmp_path: Path) -> None:
+        made = tf.Variable(["a", "bc"], name="v")
+        path = str(tmp_path / "m.npz")
+        for lengths in ([1, 3], [1, 1], [4, -1]):
+            arrays: Any = {"v:lengths": lengths, "v:bytes": np.frombuffer(b"abc", np.uint8)}
+            np.savez(path, **arrays)
+            with pytest.raises(tf.errors.DataLossError, match="do not add up"):
+                tf.train.Saver().restore(sess, str(tmp_path / "m"))
+        np.savez_compressed(path, v=[1])
+        with pytest.raises(tf.errors.DataLossError, match=r"v\.npy is compressed"):
+            tf.train.Saver([made]).restore(sess, str(tmp_path / "m"))
+        with zipfile.ZipFile(path, "w") as archive, archive.open("v.npy", "w") as member:
+            np.lib.format.write_array(member, np.array([1]))
+            member.write(b"more")
+        with pytest.raises(tf.errors.DataLossError, match="longer than its shape"):
+            tf.train.Saver([made]).restore(sess, str(tmp_path / "m"))
+
+    def test_of_which_one_is_the_latest(self, tmp_path: Path) -> None:
+        whole = STATE.format("/somewhere/\\303\\251 and").encode()
+        draw = random.Random(4)
+        for _ in range(2000):
+            (tmp_path / "checkpoint").write_bytes(mutated(whole, draw))
+            try:
+                found = tf.train.get_checkpoint_state(str(tmp_path))
+            except ValueError as error:
+                assert "Invalid checkpoint state loaded" in str(error)
+            else:
+                assert found is None or found.model_checkpoint_path
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    place = draw.randrange(len(data))
+    match draw.randrange(4):
+        case 0:
+            return data[:place]
+        case 1:
+            return data[:place] + draw.randbytes(draw.randrange(1, 9)) + data[place:]
+        case 2:
+            return data[:place] + data[place + draw.randrange(1, 9) :]
+    changed = bytearray(data)
+    for _ in range(draw.randrange(1, 4)):
+        changed[draw.randrange(len(data))] = draw.randrange(256)
+    return bytes(changed)
+
 
 class TestErrors:
     def test_of_making_one(self) -> None:
@@ -228,6 +344,8 @@ class TestErrors:
             late.restore(None, "x")
         one = tf.Variable(1, name="one")
         late.build()
+        with pytest.raises(ValueError, match="then build cannot be deferred"):
+            tf.train.Saver([one], defer_build=True)
         with pytest.raises(TypeError, match=r"should be passed in a dict or a list\. Got 3"):
             tf.train.Saver(3)
         with pytest.raises(TypeError, match="Not a variable: "):

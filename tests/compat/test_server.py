@@ -27,30 +27,6 @@ class TestServer:
                 assert one.run(second.dequeue()) == 1
                 assert two.run(second.dequeue()) == 2
 
-    def test_queues_without_a_shared_name_are_each_sessions_own(self) -> None:
-        server = tf.train.Server.create_local_server()
-        own = queue()
-        with tf.Session(server.target) as one, tf.Session(server.target) as two:
-            one.run(own.enqueue(1))
-            assert (one.run(own.size()), two.run(own.size())) == (1, 0)
-        with tf.Session(server.target) as sess:
-            assert sess.run(own.size()) == 0
-
-    def test_servers_share_nothing(self) -> None:
-        shared = queue(shared_name="q")
-        targets = [tf.train.Server.create_local_server().target for _ in range(2)]
-        assert targets[0] != targets[1]
-        with tf.Session(targets[0]) as one, tf.Session(targets[1]) as two:
-            one.run(shared.enqueue(1))
-            assert two.run(shared.size()) == 0
-
-    def test_without_one_sessions_share_nothing(self) -> None:
-        shared = queue(shared_name="q")
-        with tf.Session() as sess:
-            sess.run(shared.enqueue(1))
-        with tf.Session() as sess:
-            assert sess.run(shared.size()) == 0
-
     def test_one_name_in_two_containers_means_two(self) -> None:
         server = tf.train.Server.create_local_server()
         plain = queue(shared_name="q")
@@ -174,6 +150,23 @@ class TestServer:
             with pytest.raises(ValueError, match="expected one of"):
                 tf.train.Server(cluster, job_name=job)
 
+    def test_servers_share_nothing(self) -> None:
+        shared = queue(shared_name="q")
+        targets = [tf.train.Server.create_local_server().target for _ in range(2)]
+        assert targets[0] != targets[1]
+        with tf.Session(targets[0]) as one, tf.Session(targets[1]) as two:
+            one.run(shared.enqueue(1))
+            assert two.run(shared.size()) == 0
+
+    def test_queues_without_a_shared_name_are_each_sessions_own(self) -> None:
+        server = tf.train.Server.create_local_server()
+        own = queue()
+        with tf.Session(server.target) as one, tf.Session(server.target) as two:
+            one.run(own.enqueue(1))
+            assert (one.run(own.size()), two.run(own.size())) == (1, 0)
+        with tf.Session(server.target) as sess:
+            assert sess.run(own.size()) == 0
+
 
 class TestClusterSpec:
     def test_lists_and_dicts(self) -> None:
@@ -197,3 +190,33 @@ class TestClusterSpec:
         for bad in (3, ["x:1"], {"a": "x:1"}):
             with pytest.raises(TypeError):
                 tf.train.ClusterSpec(bad)
+
+
+class TestDevices:
+    CLUSTER = {"ps": ["a:1", "b:2"], "worker": {1: "c:1", 3: "d:2"}}  # noqa: RUF012
+
+    def test_a_cluster_as_plain_data_and_back(self) -> None:
+        made = tf.train.ClusterSpec(self.CLUSTER)
+        plain = made.as_cluster_def()
+        assert [(job.name, job.tasks) for job in plain.job] == [
+            ("ps", {0: "a:1", 1: "b:2"}),
+            ("worker", {1: "c:1", 3: "d:2"}),
+        ]
+        assert tf.train.ClusterSpec(plain) == made
+        given = tf.train.ServerDef(cluster=plain, job_name="ps", task_index=1, protocol="grpc")
+        assert tf.train.Server(given).target == "grpc://b:2"
+        assert tf.train.ClusterDef(job=[tf.train.JobDef(name="w")]).job[0].tasks == {}
+
+    def test_a_setter_for_replicas_goes_into_a_device(self) -> None:
+        setter = tf.train.replica_device_setter
+        with tf.device(setter(cluster=tf.train.ClusterSpec(self.CLUSTER))), tf.Session() as sess:
+            value = tf.Variable(3)
+            sess.run(value.initializer)
+            assert sess.run(value) == 3
+        assert setter(2, worker_device="/job:worker/task:0")(value.op) == "/job:worker/task:0"
+        assert setter() is None
+        assert setter(cluster={"worker": ["c:1"]}) is None
+        with pytest.raises(TypeError, match="`cluster` must be a dictionary"):
+            setter(cluster=5)
+        with pytest.raises(TypeError, match="ps_strategy must be callable"):
+            setter(2, ps_strategy=5)

@@ -14,9 +14,9 @@ import pytest
 
 import aioqueue.compat.v1 as tf
 from aioqueue.compat.v1.session.fetches import register_session_run_conversion_functions
-from aioqueue.compat.v1.session.resources import ResourceContainer
+from aioqueue.compat.v1.session.state import ResourceContainer
 from tests.compat.steps import Step, blocked, waiting
-from tests.kit.worlds import spin_until, threads_of_work
+from tests.kit.worlds import spin_until
 
 Pair = namedtuple("Pair", ["first", "second"])  # as scripts have them
 
@@ -33,16 +33,6 @@ def counter() -> tuple[Any, Any]:
 
 
 class TestFetches:
-    def test_any_nesting(self, sess: Any) -> None:
-        x, y = tf.constant(1), tf.constant([2, 3])
-        got = sess.run({"a": [x, (y, Pair(x, "Const:0"))], "b": x.op})
-        assert got["b"] is None
-        first, (second, third) = got["a"]
-        assert first == 1
-        assert second.tolist() == [2, 3]
-        assert isinstance(third, Pair)
-        assert third == Pair(1, 1)
-
     def test_kinds_of_containers_are_kept(self, sess: Any) -> None:
         x = tf.constant(1)
         assert sess.run((x,)) == (1,)
@@ -60,19 +50,6 @@ class TestFetches:
         assert type(sess.run(Pair(x, x))) is Pair
         assert type(sess.run((Pair(x, x), x))[0]) is Pair
         assert type(sess.run(((x, x), x))[0]) is tuple
-
-    def test_nothing_of_something(self, sess: Any) -> None:
-        tf.constant(1)
-        assert sess.run([]) == []
-        assert sess.run(()) == ()
-        assert sess.run({}) == {}
-
-    def test_values(self, sess: Any) -> None:
-        number, text, rows = sess.run([tf.constant(3), tf.constant("é"), tf.constant(["a"])])
-        assert type(number) is np.int32
-        assert text == "é".encode()
-        assert rows.dtype == object
-        assert rows.tolist() == [b"a"]
 
     @pytest.mark.parametrize(
         ("fetch", "error", "message"),
@@ -102,10 +79,6 @@ class TestFetches:
         with pytest.raises(error) as caught:
             sess.run(fetch)
         assert str(caught.value).startswith(message)
-
-    def test_queues_cannot_be_fetched(self, sess: Any) -> None:
-        with pytest.raises(TypeError, match='has invalid type "FIFOQueue"'):
-            sess.run(tf.FIFOQueue(1, "int32"))
 
     def test_tensors_of_another_graph(self, sess: Any) -> None:
         tf.constant(1)
@@ -147,69 +120,37 @@ class TestFetches:
             assert sess.run(fetch, {x: mine}).tolist() == before
         assert mine.tolist() == [5, 6]
 
+    def test_any_nesting(self, sess: Any) -> None:
+        x, y = tf.constant(1), tf.constant([2, 3])
+        got = sess.run({"a": [x, (y, Pair(x, "Const:0"))], "b": x.op})
+        assert got["b"] is None
+        first, (second, third) = got["a"]
+        assert first == 1
+        assert second.tolist() == [2, 3]
+        assert isinstance(third, Pair)
+        assert third == Pair(1, 1)
+
+    def test_nothing_of_something(self, sess: Any) -> None:
+        tf.constant(1)
+        assert sess.run([]) == []
+        assert sess.run(()) == ()
+        assert sess.run({}) == {}
+
+    def test_values(self, sess: Any) -> None:
+        number, text, rows = sess.run([tf.constant(3), tf.constant("é"), tf.constant(["a"])])
+        assert type(number) is np.int32
+        assert text == "é".encode()
+        assert rows.dtype == object
+        assert rows.tolist() == [b"a"]
+
 
 class TestFeeds:
-    def test_replace_any_tensor_whose_operation_then_does_not_run(self, sess: Any) -> None:
-        counted, calls = counter()
-        y = tf.identity(counted)
-        assert sess.run([y, counted], {counted: 7}) == [7, 7]
-        assert calls == []
-        assert sess.run(y, {"PyFunc:0": 8}) == 8
-
-    def test_a_dequeued_element_too(self, sess: Any) -> None:
-        queue = tf.FIFOQueue(3, tf.int32, ())
-        x = queue.dequeue()
-        sess.run(queue.enqueue(1))
-        assert sess.run(x, {x: 5}) == 5
-        assert sess.run(queue.size()) == 1
-
-    def test_one_of_several_outputs(self, sess: Any) -> None:
-        queue = tf.FIFOQueue(3, [tf.int32, tf.int32], [(), ()])
-        x, y = queue.dequeue()
-        sess.run(queue.enqueue((1, 2)))
-        assert sess.run([x, y], {x: 5}) == [5, 2]
-
-    def test_constants_and_variables_too(self, sess: Any) -> None:
-        c, v = tf.constant(1), tf.Variable(1)
-        assert sess.run(c + v, {c: 10, v: 20}) in (11, 30)  # the read is another tensor
-        assert sess.run(c + v.value(), {c: 10, v.value(): 20}) == 30
-
     def test_placeholder_with_default(self, sess: Any) -> None:
         x = tf.placeholder_with_default([1, 2], [None])
         assert sess.run(x).tolist() == [1, 2]
         assert sess.run(x, {x: [3]}).tolist() == [3]
         with pytest.raises(ValueError, match="incompatible"):
             tf.placeholder_with_default([1, 2], [3])
-
-    def test_a_placeholder_that_is_not_fed(self, sess: Any) -> None:
-        x = tf.placeholder(tf.float32, [2, None], name="x")
-        message = r"You must feed a value for placeholder tensor 'x' with dtype float and shape \["
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message + r"2,\?\]") as caught:
-            sess.run(tf.identity(x))
-        assert caught.value.op is x.op
-        i = tf.placeholder(tf.int32, name="i")
-        with pytest.raises(tf.errors.InvalidArgumentError, match="'i' with dtype int32\n"):
-            sess.run(i)
-
-    def test_the_operation_of_a_fed_placeholder_can_be_fetched(self, sess: Any) -> None:
-        x = tf.placeholder(tf.int32)
-        with tf.control_dependencies([x]):
-            y = tf.constant(1)
-        assert sess.run([x, x.op, y], {x: 3}) == [3, None, 1]
-
-    def test_values_are_made_of_the_dtype(self, sess: Any) -> None:
-        i, s = tf.placeholder(tf.int32), tf.placeholder(tf.string)
-        assert sess.run(i, {i: 1.5}) == 1
-        assert sess.run(i, {i: np.array([1.7])}).tolist() == [1]
-        assert type(sess.run(i, {i: 3})) is np.int32
-        assert sess.run(s, {s: "é"}) == "é".encode()
-        assert sess.run(s, {s: np.array(["a", "b"])}).tolist() == [b"a", b"b"]
-
-    def test_shapes_must_fit(self, sess: Any) -> None:
-        x = tf.placeholder(tf.float32, [2, None], name="x")
-        message = r"Cannot feed value of shape \(2,\) for Tensor x:0, which has shape \(2, \?\)"
-        with pytest.raises(ValueError, match=message):
-            sess.run(x, {x: [1, 2]})
 
     def test_bad_values(self, sess: Any) -> None:
         i = tf.placeholder(tf.int32, name="i")
@@ -257,8 +198,81 @@ class TestFeeds:
             assert sess.run([total], {y: 10}) == [11]
             assert sess.run([total, y]) == [3, 2]
 
+    def test_one_of_several_outputs(self, sess: Any) -> None:
+        queue = tf.FIFOQueue(3, [tf.int32, tf.int32], [(), ()])
+        x, y = queue.dequeue()
+        sess.run(queue.enqueue((1, 2)))
+        assert sess.run([x, y], {x: 5}) == [5, 2]
+
+    def test_constants_and_variables_too(self, sess: Any) -> None:
+        c, v = tf.constant(1), tf.Variable(1)
+        assert sess.run(c + v, {c: 10, v: 20}) in (11, 30)  # the read is another tensor
+        assert sess.run(c + v.value(), {c: 10, v.value(): 20}) == 30
+
+    def test_a_placeholder_that_is_not_fed(self, sess: Any) -> None:
+        x = tf.placeholder(tf.float32, [2, None], name="x")
+        message = r"You must feed a value for placeholder tensor 'x' with dtype float and shape \["
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message + r"2,\?\]") as caught:
+            sess.run(tf.identity(x))
+        assert caught.value.op is x.op
+        i = tf.placeholder(tf.int32, name="i")
+        with pytest.raises(tf.errors.InvalidArgumentError, match="'i' with dtype int32\n"):
+            sess.run(i)
+
+    def test_the_operation_of_a_fed_placeholder_can_be_fetched(self, sess: Any) -> None:
+        x = tf.placeholder(tf.int32)
+        with tf.control_dependencies([x]):
+            y = tf.constant(1)
+        assert sess.run([x, x.op, y], {x: 3}) == [3, None, 1]
+
+    def test_values_are_made_of_the_dtype(self, sess: Any) -> None:
+        i, s = tf.placeholder(tf.int32), tf.placeholder(tf.string)
+        assert sess.run(i, {i: 1.5}) == 1
+        assert sess.run(i, {i: np.array([1.7])}).tolist() == [1]
+        assert type(sess.run(i, {i: 3})) is np.int32
+        assert sess.run(s, {s: "é"}) == "é".encode()
+        assert sess.run(s, {s: np.array(["a", "b"])}).tolist() == [b"a", b"b"]
+
+    def test_shapes_must_fit(self, sess: Any) -> None:
+        x = tf.placeholder(tf.float32, [2, None], name="x")
+        message = r"Cannot feed value of shape \(2,\) for Tensor x:0, which has shape \(2, \?\)"
+        with pytest.raises(ValueError, match=message):
+            sess.run(x, {x: [1, 2]})
+
+    def test_replace_any_tensor_whose_operation_then_does_not_run(self, sess: Any) -> None:
+        counted, calls = counter()
+        y = tf.identity(counted)
+        assert sess.run([y, counted], {counted: 7}) == [7, 7]
+        assert calls == []
+        assert sess.run(y, {"PyFunc:0": 8}) == 8
+
 
 class TestOneStep:
+    def test_constants_too_run_what_they_depend_on(self, sess: Any) -> None:
+        counted, calls = counter()
+        with tf.control_dependencies([counted]):
+            c = tf.constant(5)
+            y = tf.identity(tf.constant(6))
+        assert sess.run(c) == 5
+        assert sess.run(y) == 6
+        assert calls == [1, 2]
+
+    @pytest.mark.slow
+    def test_deep_graphs(self, sess: Any) -> None:
+        x = tf.constant(0)
+        for _ in range(5000):
+            x = tf.identity(x)
+        assert sess.run(x) == 0
+
+    def test_what_a_failed_step_has_done_stays(self, sess: Any) -> None:
+        v = tf.Variable(0)
+        sess.run(v.initializer)
+        with tf.control_dependencies([v.assign_add(1)]):
+            failing = tf.Assert(False, ["no"])
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            sess.run(failing)
+        assert sess.run(v) == 1
+
     def test_runs_each_operation_once(self, sess: Any) -> None:
         counted, calls = counter()
         assert sess.run([counted, tf.identity(counted), counted.op]) == [1, 1, None]
@@ -278,52 +292,14 @@ class TestOneStep:
                 size = queue.size()
         assert sess.run(size) == 1
 
-    def test_constants_too_run_what_they_depend_on(self, sess: Any) -> None:
-        counted, calls = counter()
-        with tf.control_dependencies([counted]):
-            c = tf.constant(5)
-            y = tf.identity(tf.constant(6))
-        assert sess.run(c) == 5
-        assert sess.run(y) == 6
-        assert calls == [1, 2]
-
-    @pytest.mark.slow
-    def test_deep_graphs(self, sess: Any) -> None:
-        x = tf.constant(0)
-        for _ in range(5000):
-            x = tf.identity(x)
-        assert sess.run(x) == 0
-
     def test_the_graph_may_grow_between_runs(self, sess: Any) -> None:
         x = tf.constant(1)
         assert sess.run(x) == 1
         assert sess.run(tf.identity(x) + x) == 2
 
-    def test_what_a_failed_step_has_done_stays(self, sess: Any) -> None:
-        v = tf.Variable(0)
-        sess.run(v.initializer)
-        with tf.control_dependencies([v.assign_add(1)]):
-            failing = tf.Assert(False, ["no"])
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            sess.run(failing)
-        assert sess.run(v) == 1
-
 
 class TestTogether:
     """Operations of one step that wait do so at the same time."""
-
-    def test_a_dequeue_and_the_enqueue_that_it_waits_for(self, sess: Any) -> None:
-        queue = tf.FIFOQueue(10, tf.int32, ())
-        before = threads_of_work()
-        for fetches in ([queue.dequeue(), queue.enqueue(5)], [queue.enqueue(5), queue.dequeue()]):
-            assert 5 in sess.run(fetches)
-        assert threads_of_work() <= before, "no thread was needed"
-
-    def test_through_a_chain(self, sess: Any) -> None:
-        first, second = (tf.FIFOQueue(10, tf.int32, (), name=name) for name in ("a", "b"))
-        x = second.dequeue()
-        move = second.enqueue(first.dequeue() + 1)
-        assert sess.run([x, move, first.enqueue(1)])[0] == 2
 
     def test_several_that_really_block(self, sess: Any) -> None:
         queue = tf.FIFOQueue(10, tf.int32, ())
@@ -418,9 +394,6 @@ class TestTimeouts:
             sess.run(queue.enqueue(1))
             assert step.result() == 1
 
-    def test_do_not_end_what_does_not_wait(self, sess: Any) -> None:
-        assert sess.run(tf.constant(1), options=tf.RunOptions(timeout_in_ms=1)) == 1
-
     def test_options_must_be_options(self, sess: Any) -> None:
         with pytest.raises(TypeError, match=r"options must be a tf\.RunOptions"):
             sess.run(tf.constant(1), options={"timeout_in_ms": 5})
@@ -428,6 +401,9 @@ class TestTimeouts:
     def test_config_must_be_config(self) -> None:
         with pytest.raises(TypeError, match=r"config must be a tf\.ConfigProto"):
             tf.Session(config={"operation_timeout_in_ms": 5})  # type: ignore[arg-type]
+
+    def test_do_not_end_what_does_not_wait(self, sess: Any) -> None:
+        assert sess.run(tf.constant(1), options=tf.RunOptions(timeout_in_ms=1)) == 1
 
 
 class TestClosing:
@@ -472,14 +448,6 @@ class TestClosing:
             with pytest.raises(tf.errors.FailedPreconditionError):
                 sess.run(v)
 
-    def test_sessions_do_not_share(self, sess: Any) -> None:
-        v = tf.Variable(1)
-        sess.run(v.initializer)
-        with tf.Session() as other:
-            assert other.run(tf.is_variable_initialized(v)) == np.False_
-            other.run(v.assign(5))
-        assert sess.run(v) == 1
-
     def test_a_forgotten_session_is_closed(self) -> None:
         queue = tf.FIFOQueue(1, tf.int32, ())
         sess = tf.Session()
@@ -522,14 +490,6 @@ class TestDefaults:
         with pytest.raises(ValueError, match=message):
             Step(x.op.run).result()
 
-    def test_explicit_sessions_and_feeds(self, graph: Any) -> None:
-        x = tf.placeholder(tf.int32, [])
-        with tf.Session() as sess:
-            pass
-        with tf.Session(graph=graph) as sess:
-            assert Step(lambda: x.eval({x: 3}, session=sess)).result() == 3
-            Step(lambda: x.op.run({x: 3}, session=sess)).result()
-
     def test_the_graph_must_be_the_sessions(self) -> None:
         x = tf.constant(1)
         with tf.Session(graph=tf.Graph()) as sess:
@@ -562,13 +522,16 @@ class TestDefaults:
         with pytest.raises(tf.errors.NotFoundError, match="No server has the target 'grpc://x'"):
             tf.Session("grpc://x")
 
+    def test_explicit_sessions_and_feeds(self, graph: Any) -> None:
+        x = tf.placeholder(tf.int32, [])
+        with tf.Session() as sess:
+            pass
+        with tf.Session(graph=graph) as sess:
+            assert Step(lambda: x.eval({x: 3}, session=sess)).result() == 3
+            Step(lambda: x.op.run({x: 3}, session=sess)).result()
+
 
 class TestCallables:
-    def test_without_feeds(self, sess: Any) -> None:
-        counted, _ = counter()
-        call = sess.make_callable([counted, counted.op])
-        assert [call(), call()] == [[1, None], [2, None]]
-
     def test_with_feeds(self, sess: Any) -> None:
         x, y = tf.placeholder(tf.int32), tf.placeholder(tf.int32)
         call = sess.make_callable(x - y, [y, x])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.contrib.staging import StagingArea
-from aioqueue.compat.v1.readers.record_input import RecordInput
+from aioqueue.compat.v1.queues.staging import StagingArea
+from aioqueue.compat.v1.readers.readers import RecordInput
 from tests.compat.steps import Step
 
 needs_crc = pytest.mark.skipif(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import aioqueue.compat.v1 as tf
-from aioqueue.compat.v1.summaries import backend as backends
+from aioqueue.compat.v1.summaries import writer as backends
 from aioqueue.compat.v1.summaries import writer as writers
 
 
@@ -65,17 +65,6 @@ class TestInert:
         assert sess.run(made) == [b""] * len(made)
         assert sess.run([merged, tf.merge_all_summaries(), tf.merge_summary(made)]) == [b""] * 3
 
-    def test_what_they_summarize_is_computed_all_the_same(self, sess: Any) -> None:
-        calls = []
-
-        def call() -> np.float32:
-            calls.append(1)
-            return np.float32(1)
-
-        summary = tf.summary.scalar("x", tf.py_func(call, [], tf.float32))
-        sess.run(summary)
-        assert len(calls) == 1
-
     def test_a_writer_writes_nothing_and_says_so_once(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -106,6 +95,17 @@ class TestInert:
         tf.summary.FileWriterCache.clear()
         assert list(tmp_path.iterdir()) == []
 
+    def test_what_they_summarize_is_computed_all_the_same(self, sess: Any) -> None:
+        calls = []
+
+        def call() -> np.float32:
+            calls.append(1)
+            return np.float32(1)
+
+        summary = tf.summary.scalar("x", tf.py_func(call, [], tf.float32))
+        sess.run(summary)
+        assert len(calls) == 1
+
 
 class TestFolders:
     """Scripts save into the folder of their writer, which TensorFlow's writer makes."""
@@ -126,6 +126,11 @@ class TestFolders:
         saver.save(sess, f"{tmp_path}/a/b/model")
         assert [one.name for one in tmp_path.iterdir()] == ["a"]
 
+    def test_a_folder_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(tf.errors.FailedPreconditionError, match="file is not a directory"):
+            tf.summary.FileWriter(str(tmp_path / "file"))
+
     def test_a_cache_and_a_training_session_make_theirs(self, tmp_path: Path) -> None:
         train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
         tf.summary.FileWriterCache.get(str(tmp_path / "cached"))
@@ -138,11 +143,6 @@ class TestFolders:
                 sess.run(train)
         assert (tmp_path / "cached").is_dir()
         assert sorted(one.name for one in (tmp_path / "s").iterdir()) == ["1", "2"]
-
-    def test_a_folder_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(tf.errors.FailedPreconditionError, match="file is not a directory"):
-            tf.summary.FileWriter(str(tmp_path / "file"))
 
 
 @pytest.mark.filterwarnings("ignore:Attempting to use a closed FileWriter")
@@ -210,6 +210,10 @@ class TestGraph:
         assert tf.get_collection("mine") == [three]
         assert tf.summary.merge_all("none") is None
 
+    def test_text_is_of_strings(self) -> None:
+        with pytest.raises(ValueError, match="to have dtype string"):
+            tf.summary.text("t", 1)
+
     def test_input_pipelines_summarize_how_full_they_are(self) -> None:
         names = tf.train.string_input_producer(["a", "b"])
         key = names.dequeue()
@@ -221,10 +225,6 @@ class TestGraph:
             "batch/fraction_of_32_full",
             "shuffle_batch/fraction_over_4_of_6_full",
         ]
-
-    def test_text_is_of_strings(self) -> None:
-        with pytest.raises(ValueError, match="to have dtype string"):
-            tf.summary.text("t", 1)
 
 
 class TestEventFiles:
@@ -261,7 +261,7 @@ class TestEventFiles:
 
     def test_the_buckets_of_a_histogram_are_those_of_tensorflow(self, sess: Any) -> None:
         pytest.importorskip("google.protobuf", reason="the extra `tfrecord` is not installed")
-        from aioqueue.compat.v1.summaries.encoding import encoded_histogram
+        from aioqueue.compat.v1.summaries.ops import encoded_histogram
 
         values = [1, 2, 3, -4, 1e-13, 0, 0.5, *[7] * 10]
         found = tf.Summary.FromString(encoded_histogram("h", np.array(values))).value[0].histo
@@ -314,7 +314,5 @@ class TestEventFiles:
             writer.add_event(tf.Event(wall_time=12.5, step=3, file_version="x"))
         (path,) = tmp_path.iterdir()
         found = list(tf.train.summary_iterator(str(path)))[1:]  # the file's version comes first
-        assert [(one.step, one.WhichOneof("what")) for one in found] == [
-            (3, "file_version"),
-        ]
+        assert [(one.step, one.WhichOneof("what")) for one in found] == [(3, "file_version")]
         assert found[0].wall_time == 12.5

@@ -150,5 +150,59 @@ def test_what_tensorflow_makes_can_be_left_out_or_be_the_scripts_own() -> None:
     assert (sv.saver, sv.global_step, sv.save_path, sv.summary_writer) == (None,) * 4
     assert tf.train.Supervisor.USE_DEFAULT == 0
     assert sv.ShouldStop() is False
-    with pytest.raises(NotImplementedError, match="session_manager"):
-        tf.train.Supervisor(session_manager=object())
+
+
+def test_a_session_manager_is_the_scripts_own_or_made() -> None:
+    value = tf.Variable(3)
+    sv = tf.train.Supervisor()
+    with sv.session_manager.prepare_session("", init_op=sv.init_op) as sess:
+        assert sess.run(value) == 3
+    with tf.Graph().as_default():
+        own = tf.train.SessionManager(ready_op=tf.no_op())
+        assert tf.train.Supervisor(session_manager=own).session_manager is own
+
+
+class TestSessionManager:
+    def test_it_initialises_the_model_or_says_what_is_missing(self) -> None:
+        value = tf.Variable(3, name="v")
+        manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables())
+        with pytest.raises(RuntimeError, match="no init_op or init_fn or local_init_op was given"):
+            manager.prepare_session("")
+        with pytest.raises(RuntimeError, match=r"model ready\.  Init op: nix, .* initialized: v"):
+            manager.prepare_session("", init_op=tf.no_op(name="nix"))
+        with manager.prepare_session("", init_fn=lambda sess: sess.run(value.initializer)) as sess:
+            assert sess.run(value) == 3
+        late = tf.train.SessionManager(tf.no_op(), None, tf.report_uninitialized_variables())
+        with pytest.raises(RuntimeError, match=r"ready for local_init\.  .* initialized: v"):
+            late.prepare_session("", init_op=tf.no_op())
+        with pytest.raises(ValueError, match="you must also pass a local_init_op"):
+            tf.train.SessionManager(ready_for_local_init_op=tf.no_op())
+
+    def test_it_recovers_what_was_saved(self, tmp_path: Path) -> None:
+        value = tf.Variable(3, name="v")
+        manager, saver = tf.train.SessionManager(), tf.train.Saver()
+        sess, is_restored = manager.recover_session("", saver, str(tmp_path))
+        assert not is_restored
+        value.load(5, sess)
+        path = saver.save(sess, str(tmp_path / "m"))
+        for where in ((str(tmp_path),), (None, path)):
+            sess, is_restored = manager.recover_session("", saver, *where)
+            assert (is_restored, sess.run(value)) == (True, 5)
+        unready = tf.train.SessionManager(ready_op=tf.constant([b"other"]))
+        assert unready.recover_session("", saver, str(tmp_path))[1] is False
+        with pytest.raises(ValueError, match="Can not provide both"):
+            manager.recover_session("", saver, str(tmp_path), path)
+
+    def test_a_check_that_fails_means_not_ready(self) -> None:
+        value = tf.Variable(3, name="v")
+        server = tf.train.Server.create_local_server()
+        with tf.control_dependencies([value.op]):
+            manager = tf.train.SessionManager(ready_op=tf.constant([], tf.string))
+        unready = tf.train.SessionManager(ready_op=value, recovery_wait_secs=5)
+        with pytest.raises(tf.errors.DeadlineExceededError, match="after waiting 0 secs"):
+            unready.wait_for_session(server.target, max_wait_secs=0.4)
+        manager.prepare_session(server.target, init_op=value.initializer)
+        assert unready.wait_for_session(server.target).run(value) == 3
+        wrong = tf.placeholder(tf.int32)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value"):
+            tf.train.SessionManager(ready_op=wrong).wait_for_session("")

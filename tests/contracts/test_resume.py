@@ -6,8 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from aioqueue import InvalidArgumentError
 from aioqueue.inputs import numbers
+from aioqueue.pipeline.stages.transform import HoldingTransform
 from tests.contracts.programs import Program, asked
 from tests.kit.exact import Exact
 from tests.kit.resuming import Batches, How, run, through_json
@@ -71,3 +74,20 @@ def test_refuses_a_position_of_another_pipeline(program: Program, folder: Path) 
     except InvalidArgumentError:
         return
     raise AssertionError(f"{program.kind}: its position fits another pipeline")
+
+
+@asked("resume", of="stage")
+def test_counts_what_its_state_names(
+    program: Program, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks are made as rarely as a state is large: a stage that counts less than it names makes
+    an epoch quadratic."""
+    state_of = HoldingTransform.state
+
+    def checked(node: HoldingTransform, held: Any = ()) -> Any:
+        names = len(node._held())
+        assert names <= node._held_count() + 1, f"{type(node).__name__} names {names} rows"
+        return state_of(node, held)
+
+    monkeypatch.setattr(HoldingTransform, "state", checked)
+    whole_and_states(program.pipeline(How(2), folder))

@@ -132,7 +132,7 @@ class TestLeaks:
 
         class Scope:
             def __init__(self, number: int) -> None:
-                self.number = number
+                self.number = self.key = number
 
             def cancel(self) -> None:
                 cancelled.append(self.number)

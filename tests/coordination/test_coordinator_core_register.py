@@ -6,12 +6,14 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import aioqueue
 from aioqueue import sync
-from aioqueue.errors import InvalidArgumentError, OutOfRangeError
+from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
+from aioqueue.system import forks
 from aioqueue.worlds.current import current_waker
 from aioqueue.worlds.scopes import Gate
 from tests.kit.coordinators import Make, Thread, group_of, has_begun_to_join, notes, same
@@ -109,6 +111,38 @@ class TestRegister:
             await asyncio.wait([task])
             assert task.exception() is failure
             assert same((await group_of(operation.result())).exceptions, [failure])
+
+        loop_world.run(body)
+
+    @pytest.mark.parametrize("by_join", [False, True], ids=["registered", "given to a join"])
+    def test_their_waits_are_looked_for_once(
+        self, loop_world: AsyncioWorld, monkeypatch: pytest.MonkeyPatch, by_join: bool
+    ) -> None:
+        """At the stop, for all workers: at each registration, it would cost their square."""
+        looks = 0
+        listed = forks._queues.listed
+
+        def counted() -> list[Any]:
+            nonlocal looks
+            looks += 1
+            return listed()
+
+        async def body() -> None:
+            coord, queue = aioqueue.Coordinator(), loop_world.fifo(1)
+            tasks = [asyncio.ensure_future(queue.dequeue()) for _ in range(20)]
+            await loop_world.until(lambda: queue.statistics().waiting_dequeues == 20)
+            monkeypatch.setattr(forks._queues, "listed", counted)
+            if not by_join:
+                for task in tasks:
+                    coord.register(task)
+            join = asyncio.ensure_future(coord.join(tasks if by_join else None))
+            await loop_world.until(has_begun_to_join(coord))
+            assert looks == 0
+            coord.request_stop()
+            await join
+            assert looks <= 2, "each worker that ends requests the stop again"
+            assert all(isinstance(task.exception(), CancelledError) for task in tasks)
+            assert queue.statistics().waiting_dequeues == 0
 
         loop_world.run(body)
 

@@ -25,8 +25,9 @@ from aioqueue.core.attempts import (
     UntilClosed,
     UntilDone,
 )
+from aioqueue.core.elements.element_spec import ElementSpec
 from aioqueue.core.elements.philox import PhiloxWords
-from aioqueue.core.elements.spec import Columns, ElementSpec, Row
+from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.machine import Machine
 from aioqueue.core.storage.blocks import BlockStorage

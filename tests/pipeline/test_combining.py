@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from aioqueue import InvalidArgumentError
-from aioqueue.inputs import items, merge_positions, numbers
+from aioqueue.inputs import from_iterable, items, merge_positions, numbers
+from aioqueue.pipeline.nodes.node import READ_TOGETHER
+from aioqueue.pipeline.source_node import SourceNode
 from tests.kit.going import epochs_of, first
 from tests.kit.resuming import through_json
 from tests.kit.worlds import PATIENCE, World
+
+
+@pytest.fixture
+def takes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many items each reading of a source gives."""
+    found: list[int] = []
+    read = SourceNode.next_entries
+
+    def counting(node: SourceNode, n: int) -> Any:
+        entries = read(node, n)
+        found.append(len(entries))
+        return entries
+
+    monkeypatch.setattr(SourceNode, "next_entries", counting)
+    return found
 
 
 async def test_every_epoch_restarts(world: World) -> None:
@@ -44,6 +63,64 @@ class TestZip:
             assert isinstance(failure, InvalidArgumentError)
             assert f"after 2 examples of each, number {ended} has ended" in str(failure)
             assert "in the stage `zip of 2 strict`" in "".join(failure.__notes__)
+
+    def test_it_waits_for_no_more_than_one_example_of_each(self) -> None:
+        """Who feeds both in turns waits with the next of one until that of the other was taken."""
+        left: queue.Queue[int] = queue.Queue(1)
+        right: queue.Queue[int] = queue.Queue(1)
+
+        def fed_by(one: queue.Queue[int]) -> Any:
+            return from_iterable(lambda: (one.get(timeout=PATIENCE) for _ in range(40)))
+
+        def feed() -> None:
+            for number in range(40):
+                left.put(number, timeout=PATIENCE)
+                right.put(-number, timeout=PATIENCE)
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        batches = list(fed_by(left).zip(fed_by(right)).batch(8, collate=list))
+        feeder.join()
+        assert [pair for batch in batches for pair in batch] == [(n, -n) for n in range(40)]
+
+    def test_what_cannot_be_read_again_is_read_one_by_one(self) -> None:
+        read = []
+
+        def once() -> Iterator[int]:
+            for number in range(100):
+                read.append(number)
+                yield number
+
+        (batch,) = from_iterable(once()).zip(numbers(5)).batch(50)
+        assert len(batch[0]) == 5
+        assert len(read) == 6  # the last one has no partner
+
+    def test_items_in_memory_are_taken_together(self, takes: list[int]) -> None:
+        assert len(list(numbers(1000).zip(numbers(1000)).batch(100))) == 10
+        assert len(takes) <= 2 * 12
+        takes.clear()
+        assert len(list(numbers(1000).zip(numbers(1000)))) == 1000
+        assert len(takes) <= 2 * (1000 / READ_TOGETHER + 2)
+
+    def test_no_more_than_wanted_are_taken_together(self, takes: list[int]) -> None:
+        assert len(list(numbers(1000).zip(numbers(1000)).take(5))) == 5
+        assert sum(takes) <= 2 * 5
+
+    def test_a_position_behind_each_pair(self) -> None:
+        """Of some pairs one example, of others both were fetched ahead."""
+
+        def pipeline() -> Any:
+            slow = numbers(50, seed=2).prepare(abs, workers=2).shuffle(5)
+            return numbers(60, seed=1).enumerate().zip(slow, numbers(50).shuffle(3))
+
+        with pipeline().epochs(1) as epochs:
+            whole, states = [], []
+            for pair in next(epochs):
+                whole.append(pair)
+                states.append(through_json(epochs.state_dict()))
+        assert len(whole) == 50
+        for at in range(0, 50, 7):
+            assert list(pipeline().resume(states[at])) == whole[at + 1 :]
 
     def test_a_state_between_two_examples_of_a_tuple(self) -> None:
         """Another thread asks for it while one example is there and the other is not."""
@@ -143,3 +220,11 @@ def test_drawn_beside_each_other() -> None:
         ["+", "numbers"],
     ]
     assert pipeline._repr_svg_().count("<rect") == 6
+
+
+def test_a_shuffle_takes_items_in_memory_together(takes: list[int]) -> None:
+    assert sorted(numbers(1000).shuffle(10)) == list(range(1000))
+    assert len(takes) <= 1000 / READ_TOGETHER + 3
+    takes.clear()
+    assert len(list(numbers(1000).shuffle(10).take(5))) == 5
+    assert sum(takes) <= 15

@@ -117,7 +117,7 @@ class TestOrderExact:
         self, stages: str, together: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As many as functions that do next to nothing are given: how many goes by the clock."""
-        monkeypatch.setattr(ReadPace, "next", lambda pace, workers: together)
+        monkeypatch.setattr(ReadPace, "next", lambda pace, seconds: together)
         monkeypatch.setattr(ReadPace, "is_quick", True)
         shapes: dict[str, Any] = {
             "plain": lambda how: how.prepare(shuffled(), noisy).shuffle(9).batch(4),
@@ -154,6 +154,25 @@ class TestOrderExact:
         rest, _ = run(pipeline(5), 1, None, state)
         found = [row for _, batch in head + rest for row in zip(*batch, strict=True)]
         assert found == rows
+
+    def test_smaller_batches_may_continue_what_an_epoch_has_left(self) -> None:
+        """Nine rows came back, and no position behind one of their batches drops the others."""
+
+        def batches(size: int) -> Any:
+            return numbers(9, seed=1).batch(size, across_epochs=True, collate=list)
+
+        with batches(10).epochs(4) as epochs:
+            assert not list(next(epochs))
+            state = through_json(epochs.state_dict())
+        found, states = [], []
+        with batches(2).epochs(4, resume=state) as epochs:
+            for epoch in epochs:
+                for batch in epoch:
+                    found.append((epoch.number, Exact(batch)))
+                    states.append(through_json(epochs.state_dict()))
+        assert [one for _, batch in found[:4] for one in batch.value] == list(range(8))
+        for at, one in enumerate(states, 1):
+            assert run(batches(2), 4, None, one)[0] == found[at:]
 
 
 def twenty(item: int) -> Any:

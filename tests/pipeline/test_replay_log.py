@@ -6,10 +6,15 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from aioqueue.inputs import items, numbers
+from aioqueue.pipeline.nodes.progress import StateMarks
 from aioqueue.pipeline.nodes.replay_log import Columns, KnownNames
 from aioqueue.pipeline.nodes.rows import Row
+from aioqueue.pipeline.stages.shuffle import ShuffleNode
+from aioqueue.pipeline.stages.transform import HoldingTransform
 from tests.kit.resuming import run, shuffled
 
 SIZE = 40
@@ -78,3 +83,61 @@ def test_a_state_behind_each_batch_is_that_of_a_single_one() -> None:
     assert len(states) == count
     for most in range(1, count + 1, 3):
         assert states[most - 1] == run(pipeline, 2, most)[1]
+
+
+class TestMarks:
+    """What a mark names is bounded by the rows since the last one, whatever a stage holds."""
+
+    N = 5_000
+
+    def skips(self, number: int) -> int:
+        if number % 10:
+            raise ValueError("not this one")
+        return number
+
+    @pytest.mark.parametrize("kind", ["shuffle", "window", "pack", "bucket", "padding"])
+    def test_the_names_are_linear(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        makes: dict[str, Callable[[], Any]] = {
+            # The whole epoch waits in the buffer, and leaves it at the end.
+            "shuffle": lambda: numbers(self.N).shuffle(self.N).batch(10),
+            "window": lambda: numbers(self.N).window(1000, drop_remainder=True).batch(10),
+            # One sequence becomes all rows.
+            "pack": lambda: items([np.zeros(4 * self.N)]).pack(4, on_too_long="split").batch(10),
+            "bucket": lambda: (
+                items([np.zeros(1)] * self.N).bucket([2], self.N).unbatch().batch(10, collate=list)
+            ),
+            # Nine of ten rows are repeated at the end.
+            "padding": lambda: (
+                numbers(2 * self.N).prepare(self.skips, on_error="skip").shard(0, 2).batch(10)
+            ),
+        }
+        named = 0
+        make = StateMarks.make
+
+        def counting(marks: StateMarks[Any], at: Any) -> None:
+            nonlocal named
+            node = marks._node
+            named += len(node._held()) if isinstance(node, HoldingTransform) else 0
+            make(marks, at)
+
+        monkeypatch.setattr(StateMarks, "make", counting)
+        batches: list[Any] = list(makes[kind]())
+        examples = sum([len(batch[0] if kind == "pack" else batch) for batch in batches])
+        assert examples >= self.N - 1000
+        assert named <= 2.5 * self.N
+
+    def test_a_node_is_not_asked_for_its_weight_behind_each_row(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = 0
+        weight = ShuffleNode.weight
+
+        def counting(node: ShuffleNode) -> int:
+            nonlocal asked
+            asked += 1
+            return weight(node)
+
+        monkeypatch.setattr(ShuffleNode, "weight", counting)
+        for _ in numbers(self.N).shuffle(self.N).batch(1):
+            pass
+        assert asked <= self.N / 100

@@ -9,11 +9,13 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import aioqueue
+import aioqueue.compat.v1 as tensorflow
 from aioqueue import sync
 from aioqueue.base.public_names import describe, text_for, with_sections
 from tests.kit.docstrings import entries, sections
@@ -155,6 +157,41 @@ def test_a_parameter_that_is_not_explained_is_found() -> None:
         """
 
     assert unexplained(function) == ["m"]
+
+
+OURS = ("aioqueue.compat.v1.shim.install", "aioqueue.compat.v1.absent.AbsentNameError")
+"""What TensorFlow does not have, so that only its docstring explains it."""
+
+IN_SHORT = ("session", "summaries", "queues", "coordination", "inputs", "errors", "logging")
+"""The rooms of `aioqueue.compat.v1` that leave a name's arguments to TensorFlow's pages."""
+
+
+def names_of_tensorflow(space: ModuleType = tensorflow) -> Iterator[tuple[str, Any]]:
+    """The functions and classes of TensorFlow's names, and the public methods of the classes."""
+    for name in space.__all__:
+        found = getattr(space, name)
+        if inspect.ismodule(found):
+            yield from names_of_tensorflow(found)
+        elif inspect.isfunction(found) or inspect.isclass(found):
+            path = f"{found.__module__}.{found.__qualname__}"
+            methods = (
+                inspect.getmembers(found, inspect.isfunction) if inspect.isclass(found) else []
+            )
+            yield path, found
+            yield from ((f"{path}.{method}", one) for method, one in methods if method[0] != "_")
+
+
+def test_a_name_of_tensorflow_has_one_sentence() -> None:
+    """One line says what it is; further paragraphs say what differs from TensorFlow."""
+    wrong = []
+    for path, found in names_of_tensorflow():
+        if not path.startswith("aioqueue.compat.") or not (text := inspect.getdoc(found)):
+            continue
+        is_explained = bool({"Args", "Raises"} & {*sections(text)})
+        may_explain = path in OURS or path.split(".")[3] not in IN_SHORT
+        if not text.partition("\n\n")[0].endswith((".", ":")) or (is_explained and not may_explain):
+            wrong.append(path)
+    assert not wrong, "no sentence, or arguments that TensorFlow's own page explains"
 
 
 @pytest.mark.parametrize("name", ["FIFOQueue", "RandomShuffleQueue", "Coordinator"])

@@ -81,6 +81,102 @@ def test_an_import_loads_what_it_needs() -> None:
     assert not {part.split(".")[0] for part in parts} & {"batcher", "processes", "torch", "ray"}
 
 
+IN_A_LOOP = """
+import asyncio, aioqueue
+async def main():
+    queue, source = aioqueue.FIFOQueue(10), iter(range(4))
+    async def fill():
+        for number in source:
+            await queue.enqueue(number)
+            return
+        raise aioqueue.OutOfRangeError("no more")
+    async with aioqueue.Coordinator(watchdog=60) as coord:
+        coord.start(aioqueue.QueueRunner(queue, [fill] * 2))
+        assert [await queue.dequeue(), *await queue.dequeue_many(3)] == [0, 1, 2, 3]
+    assert aioqueue.explain().waits == ()
+asyncio.run(main())
+"""
+IN_THREADS = """
+from aioqueue import OutOfRangeError, sync
+queue, source = sync.FIFOQueue(10, max_bytes=1000, name="numbers"), iter(range(4))
+def fill():
+    for number in source:
+        queue.enqueue(number)
+        return
+    raise OutOfRangeError("no more")
+with sync.Coordinator() as coord:
+    coord.start(sync.QueueRunner(queue, [fill]))
+    assert list(queue) == [0, 1, 2, 3]
+"""
+BY_PRIORITY = """
+import aioqueue
+queue = aioqueue.PriorityQueue(10)
+for element in ((2, {"a": 1}), (-(2**63), None)):
+    queue.enqueue_nowait(element)
+assert queue.dequeue_nowait() == (-(2**63), None)
+for wrong in ((2**63, 1), (1.5, 1), 7):
+    try:
+        queue.enqueue_nowait(wrong)
+    except aioqueue.InvalidArgumentError as error:
+        assert "got" in str(error)
+    else:
+        raise AssertionError(wrong)
+"""
+
+
+@pytest.mark.slow(but="IN_A_LOOP")
+@pytest.mark.parametrize("program", ["IN_A_LOOP", "IN_THREADS", "BY_PRIORITY"])
+def test_queues_of_objects_do_without_numpy(program: str) -> None:
+    loaded = f"{globals()[program]}\nimport sys\nprint('numpy' in sys.modules)"
+    assert run(loaded) == ["False"]
+
+
+@pytest.mark.slow
+def test_arrays_are_objects_of_a_queue_that_was_made_without_numpy() -> None:
+    program = """
+import sys
+from aioqueue import InvalidArgumentError, sync
+queue = sync.FIFOQueue(10)
+sized = sync.FIFOQueue(10, max_bytes=900)
+ordered = sync.PriorityQueue(10)
+assert "numpy" not in sys.modules
+import numpy as np
+
+array = np.arange(6).reshape(3, 2)
+queue.enqueue(array)
+assert queue.dequeue() is array
+queue.enqueue_many(array)
+array[...] = 0
+assert [row.tolist() for row in queue.dequeue_many(np.int64(3))] == [[0, 1], [2, 3], [4, 5]]
+sized.enqueue(np.zeros(100))
+try:
+    sized.enqueue(np.zeros(100), timeout=0)
+except TimeoutError:
+    pass
+else:
+    raise AssertionError("the size of an array was not counted")
+ordered.enqueue((np.int64(3), array))
+priority, back = ordered.dequeue()
+assert (type(priority), back is array) == (int, True)
+for wrong in (np.timedelta64(1), np.bool_(True), np.float64(1)):
+    try:
+        ordered.enqueue((wrong, None))
+    except InvalidArgumentError as error:
+        assert "expected an int of 64 bits" in str(error)
+    else:
+        raise AssertionError(wrong)
+try:
+    queue.enqueue_many(np.zeros(()))
+except InvalidArgumentError as error:
+    assert "got an array float64[]" in str(error)
+assert sync.FIFOQueue(np.int32(2)).capacity == 2
+typed = sync.FIFOQueue(2, "float32", ())
+typed.enqueue(1)
+assert typed.dequeue().dtype == np.float32
+"""
+    assert run(program) == []
+
+
 @pytest.mark.slow
 def test_what_an_import_keeps_in_memory() -> None:
     """As `tracemalloc` counts it, besides what NumPy, anyio and asyncio have."""

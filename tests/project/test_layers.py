@@ -308,7 +308,7 @@ def test_imports_point_one_way_in_the_compat_layer() -> None:
 def test_every_folder_of_the_compat_layer_has_a_place() -> None:
     folders = {path.name for path in MODULES[COMPAT].parent.iterdir() if path.is_dir()}
     named = {name for names in COMPAT_LAYERS for name in names}
-    assert folders - {"__pycache__"} - named == {"contrib", "data"}, "they are namespaces"
+    assert folders - {"__pycache__"} - named == {"contrib"}, "they are namespaces"
 
 
 PURE = [name for name in MODULES if room_of(name).split(".")[0] == "core"]
@@ -444,6 +444,7 @@ RULES = {
     "aioqueue.core.elements.trees",
     "aioqueue.core.storage.sized",
     "aioqueue.core.elements.structure",
+    "aioqueue.core.elements.values",
     "aioqueue.telemetry.explain.explanation",
     "aioqueue.telemetry.export.numbering",
     "aioqueue.telemetry.export.shared_collector",

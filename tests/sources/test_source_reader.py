@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from aioqueue import InvalidArgumentError, OutOfRangeError, sync
+from aioqueue.coordination.cancellations import Call
 from aioqueue.inputs import items as items_of
 from aioqueue.items.item import Entry, Item
 from aioqueue.sources.base import EntryScan
@@ -300,9 +301,9 @@ class TestInTasks:
 
             caught: list[BaseException] = []
             items = cancelled()
-            assert await next_of(items) == 1
+            assert await next_of(items, Call()) == 1
             with pytest.raises(RuntimeError, match=r"^what the source awaited was cancelled$"):
-                await next_of(items)
+                await next_of(items, Call())
 
         task_world.run(body)
 

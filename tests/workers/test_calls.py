@@ -142,19 +142,21 @@ def test_in_tasks(task_world: TaskWorld) -> None:
         yield None
         yield value + 1
 
+    async def example(function: Any, drop_none: bool = False) -> Any:
+        call = ItemCall(function, 0, drop_none)
+        return call.single_example(await call.begin_async(ITEM), ITEM)
+
     async def body() -> None:
-        assert await ItemCall(one, 0, False).examples_async(ITEM) == (5,)
-        assert await ItemCall(none, 0, True).examples_async(ITEM) == ()
+        assert await example(one) == (5,)
+        assert await example(none, drop_none=True) == ()
         with pytest.raises(TypeError, match="none returned None"):
-            await ItemCall(none, 0, False).examples_async(ITEM)
-        examples: Any = await ItemCall(many, 0, True).examples_async(ITEM)
+            await example(none)
+        examples = ItemCall(many, 0, True).begin_async(ITEM)
         assert [example async for example in examples] == [5, 6]
-        examples = await ItemCall(many, 0, False).examples_async(ITEM)
+        examples = ItemCall(many, 0, False).begin_async(ITEM)
         assert await anext(examples) == 5
         with pytest.raises(TypeError, match="many returned None"):
             await anext(examples)
-        end = EpochEnd(1, 9)
-        assert await ItemCall(one, 0, False).examples_async(Item(9, end, 1, 9)) == (end,)
 
     task_world.run(body)
 

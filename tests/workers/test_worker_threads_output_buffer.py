@@ -10,7 +10,7 @@ import pytest
 
 from aioqueue import sync
 from aioqueue.inputs import numbers
-from aioqueue.items.item import Item, Prepared
+from aioqueue.items.item import Delivered, Item, Prepared
 from aioqueue.system.locks import is_held_here
 from aioqueue.workers.flow_control import InFlightWindow, OutputBuffer
 from aioqueue.workers.retries import FailurePolicy, PrepareProgress, QuarantineList
@@ -22,7 +22,13 @@ class Pace:
 
 
 class BufferSetup:
-    """A buffer with a queue, a window and a pace."""
+    """A buffer with a queue, a window and a pace.
+
+    Attributes:
+        as_prepared: whether workers add items in the form that suits all of them.
+    """
+
+    as_prepared = False
 
     def __init__(
         self, *, capacity: int | None = None, max_in_flight: int = 100, ordered: bool = True
@@ -44,33 +50,44 @@ class BufferSetup:
 
     def add(self, *numbers: int) -> list[int]:
         """Add items. Returns the numbers of those that the last call says to enqueue."""
-        run: Sequence[Prepared] = ()
+        run: Sequence[Delivered] = ()
         for number in numbers:
             assert not run, "there was something to do before the last one"
             self.window.enter()
-            prepared = Prepared(Item(number, number, 0, number), (number,))
-            prepared.count = 1
-            run = self.buffer.add(prepared)
+            if self.as_prepared:
+                prepared = Prepared(Item(number, number, 0, number), (number,))
+                prepared.pack()
+                run = self.buffer.add(prepared)
+                continue
+            self.buffer.arrivals.append((0, number, number, (number,), None))
+            if len(self.buffer.arrivals) >= self.buffer.enough:
+                run = self.buffer.collect()
         self.run = run
         return self.numbers_in(run)
 
     def enqueue(self) -> list[int]:
         """Do what was said; returns what is to follow."""
-        for prepared in self.run:
-            self.queue.enqueue(*prepared.examples)
+        for item in self.run:
+            self.queue.enqueue(item)
         self.run = self.buffer.enqueued(self.run)
         return self.numbers_in(self.run)
 
-    def numbers_in(self, run: Sequence[Prepared]) -> list[int]:
+    def numbers_in(self, run: Sequence[Delivered]) -> list[int]:
         assert not is_held_here(self.progress.lock)
-        return [prepared.item.number for prepared in run]
+        return [number for _, number, _, _, _ in run]
 
     def out(self, n: int) -> list[int]:
         """Take so many out of the queue."""
         self.buffer.took(n)
-        return [self.queue.dequeue_nowait() for _ in range(n)]
+        return [self.queue.dequeue_nowait()[1] for _ in range(n)]
 
 
+@pytest.fixture(params=[False, True], ids=["plain", "prepared"])
+def as_prepared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BufferSetup, "as_prepared", request.param)
+
+
+@pytest.mark.usefixtures("as_prepared")
 class TestWhatIsTogether:
     def test_as_many_as_pay(self) -> None:
         setup = BufferSetup()
@@ -97,6 +114,7 @@ class TestWhatIsTogether:
         setup = BufferSetup()
         assert setup.add(0, 1) == []
         setup.pace.is_quick = False
+        setup.buffer.slow_down()
         assert setup.add(2) == [0, 1, 2]
         assert setup.enqueue() == []
         assert setup.add(3) == [3]
@@ -129,6 +147,7 @@ class TestWhatIsTogether:
         assert setup.out(4) == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("as_prepared")
 class TestSleepers:
     def test_is_given_what_is_there(self) -> None:
         setup = BufferSetup()
@@ -177,6 +196,23 @@ class TestSleepers:
         setup.buffer.want(3)
         assert setup.out(3) == [23, 24, 25]
 
+    def test_is_given_what_arrives_while_the_number_is_decided(self) -> None:
+        """A worker appends without the lock, and compares with the number of before."""
+        setup = BufferSetup()
+        setup.add(0)
+        buffer, late = setup.buffer, [(0, 1, 1, (1,), None)]
+        decide = buffer._lacking
+
+        def lacking() -> int:
+            setup.window.enter()
+            buffer.arrivals.extend(late)
+            late.clear()
+            return decide()
+
+        buffer._lacking = lacking  # type: ignore[method-assign]
+        buffer.want(2)
+        assert setup.out(2) == [0, 1]
+
     def test_is_ended_from_elsewhere(self) -> None:
         setup = BufferSetup()
         setup.add(0, 1)
@@ -194,6 +230,7 @@ class TestSleepers:
         assert setup.queue.size() == 2
 
 
+@pytest.mark.usefixtures("as_prepared")
 class TestAWorkerThatEnds:
     def test_has_all_enqueued(self) -> None:
         setup = BufferSetup()

@@ -35,7 +35,7 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]
     """Say how many items are wanted together."""
 
     def expect(wanted: Callable[[], int]) -> None:
-        monkeypatch.setattr(ReadPace, "next", lambda self, workers: wanted())
+        monkeypatch.setattr(ReadPace, "next", lambda self, seconds: wanted())
         monkeypatch.setattr(ReadPace, "is_quick", True)
 
     return expect

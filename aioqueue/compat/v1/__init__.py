@@ -40,11 +40,8 @@ from aioqueue.compat.v1 import (
 )
 from aioqueue.compat.v1 import core as _core
 from aioqueue.compat.v1 import ops as _ops
-from aioqueue.compat.v1 import queues as _queues
-from aioqueue.compat.v1 import readers as _readers
 from aioqueue.compat.v1 import session as _session
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.core.behavior import *
 from aioqueue.compat.v1.core.convert import (
     constant,
     convert_to_tensor,
@@ -180,10 +177,17 @@ from aioqueue.compat.v1.ops.variables import (
 )
 from aioqueue.compat.v1.parsing import parsing as _parsing
 from aioqueue.compat.v1.parsing.parsing import *
-from aioqueue.compat.v1.protos.summaries import MESSAGES as _MESSAGES
-from aioqueue.compat.v1.protos.summaries import summary_classes as _summary_classes
-from aioqueue.compat.v1.queues.queues import *
-from aioqueue.compat.v1.readers.readers import *
+from aioqueue.compat.v1.protos import SUMMARY_MESSAGES as _MESSAGES
+from aioqueue.compat.v1.protos import summary_classes as _summary_classes
+from aioqueue.compat.v1.queue import *
+from aioqueue.compat.v1.readers.readers import (
+    FixedLengthRecordReader,
+    IdentityReader,
+    ReaderBase,
+    TextLineReader,
+    TFRecordReader,
+    WholeFileReader,
+)
 from aioqueue.compat.v1.session.config import *
 from aioqueue.compat.v1.session.session import InteractiveSession, Session, get_default_session
 from aioqueue.compat.v1.summaries.ops import (
@@ -200,18 +204,24 @@ __all__: _builtins.tuple[str, ...] = (
     "VERSION",
     "Assert",
     "Dimension",
+    "FixedLengthRecordReader",
     "Graph",
+    "IdentityReader",
     "InteractiveSession",
     "OpError",
     "Operation",
     "Print",
+    "ReaderBase",
     "Session",
     "SparseTensor",
     "SparseTensorValue",
+    "TFRecordReader",
     "Tensor",
     "TensorShape",
+    "TextLineReader",
     "Variable",
     "VariableScope",
+    "WholeFileReader",
     "__version__",
     "all_variables",
     "app",
@@ -355,7 +365,6 @@ __all__: _builtins.tuple[str, ...] = (
     "write_file",
     "zeros_initializer",
 )
-__all__ += _core.behavior.__all__
 __all__ += _core.dtypes.__all__
 __all__ += _core.scopes.__all__
 __all__ += _ops.arrays.__all__
@@ -365,8 +374,7 @@ __all__ += _ops.math.__all__
 __all__ += _ops.products.__all__
 __all__ += _ops.reductions.__all__
 __all__ += _parsing.__all__
-__all__ += _queues.queues.__all__
-__all__ += _readers.readers.__all__
+__all__ += queue.__all__
 __all__ += _session.config.__all__
 
 __version__ = "1.15.0"

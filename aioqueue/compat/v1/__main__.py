@@ -21,8 +21,6 @@ from typing import Any
 from aioqueue.compat.v1.checking import check
 from aioqueue.compat.v1.shim import install
 
-__all__ = ("check_scripts", "main", "run_module", "run_script")
-
 USAGE = """\
 usage: python -m aioqueue.compat.v1 script.py [args ...]
        python -m aioqueue.compat.v1 -m module [args ...]
@@ -41,14 +39,6 @@ imports, gives aioqueue.compat.v1. TensorFlow itself is neither needed nor impor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: the command line without the program: the script, then its own arguments.
-
-    Returns:
-        The exit status, if the script did not choose one itself by `SystemExit`.
-    """
     first = arguments[0] if arguments else None
     if first in ("-h", "--help"):
         sys.stdout.write(USAGE)
@@ -66,15 +56,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_script(path: str, arguments: Sequence[str]) -> int:
-    """Run a file as ``python path arguments`` would.
-
-    Args:
-        path: the script.
-        arguments: its ``sys.argv[1:]``.
-
-    Returns:
-        0, or 2 if the file cannot be read.
-    """
     full = os.path.abspath(path)
     try:
         with io.open_code(full) as file:
@@ -95,14 +76,7 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
 
 
 def check_scripts(paths: Sequence[str]) -> int:
-    """Print what scripts will miss, and what has no effect in them, without running them.
-
-    Args:
-        paths: the scripts.
-
-    Returns:
-        0 if nothing is missing, 1 if a name or an extra is, 2 if a script cannot be read.
-    """
+    """Print what scripts will miss, and what has no effect in them, without running them."""
     status = 0
     for path in paths:
         try:
@@ -117,15 +91,6 @@ def check_scripts(paths: Sequence[str]) -> int:
 
 
 def run_module(name: str, arguments: Sequence[str]) -> int:
-    """Run a module as ``python -m name arguments`` would.
-
-    Args:
-        name: full name of a module, or of a package with a ``__main__``.
-        arguments: its ``sys.argv[1:]``.
-
-    Returns:
-        0, or 1 if there is no such module.
-    """
     sys.argv[:] = [name, *arguments]
     missing = _missing(name)
     if missing:
@@ -136,13 +101,11 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
 
 
 def _cannot_open(path: str, error: OSError) -> None:
-    """Print the message that Python prints for a script that it cannot read."""
     reason = f"[Errno {error.errno}] {error.strerror}"
     sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {reason}\n")
 
 
 def _missing(name: str) -> str:
-    """The message of Python for a module that it cannot find; empty if the module exists."""
     try:
         return "" if importlib.util.find_spec(name) else f"No module named {name}"
     except ImportError as error:
@@ -179,7 +142,6 @@ def _run(program: Callable[[], Any]) -> None:
 
 
 def _is_ours(trace: types.TracebackType) -> bool:
-    """Whether a frame is between the interpreter and the program."""
     names = (__file__, runpy.__file__, "<frozen runpy>")
     return trace.tb_frame.f_code.co_filename in names
 

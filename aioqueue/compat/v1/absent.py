@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ("REASONS", "AbsentNameError", "explain", "names_of", "reason_of")
+__all__ = ("REASONS", "AbsentNameError", "explain", "names_of", "namespace", "reason_of")
 
 PACKAGE = "aioqueue.compat.v1"
 MOST_NEAR = 3
@@ -62,6 +62,8 @@ DATASETS = (
     " take, skip, shard, enumerate, cache, padded_batch, flat_map, interleave, unbatch, prefetch;"
     " for the rest use Dataset.from_generator with a Python function"
 )
+LOOKUPS = "use tf.contrib.lookup.index_table_from_tensor, whose table is run like any other"
+SEQUENCES = "call tf.io.parse_single_sequence_example in Dataset.map, and pad with padded_batch"
 NEVER_NAMED = (
     "it is outside the scope (input pipelines, queues, coordination and variables), and no known"
     " script with queues uses it: compute it with NumPy in a tf.py_func"
@@ -106,9 +108,8 @@ REASONS: dict[str, str] = {
     **_named(
         CHECKPOINTS,
         "saved_model train.Checkpoint train.CheckpointManager train.NewCheckpointReader "
-        "train.checkpoints_iterator train.init_from_checkpoint train.list_variables "
-        "train.load_checkpoint train.load_variable train.remove_checkpoint "
-        "train.update_checkpoint_state train.warm_start",
+        "train.init_from_checkpoint train.list_variables train.load_checkpoint "
+        "train.load_variable train.warm_start",
     ),
     **_named(
         GRAPHS,
@@ -120,9 +121,7 @@ REASONS: dict[str, str] = {
     **_named(IMAGES, "contrib.image image"),
     **_named(LOOPS, "TensorArray foldr"),
     **_named(
-        DEVICES,
-        "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator "
-        "train.replica_device_setter",
+        DEVICES, "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator"
     ),
     **_named(
         NUMPY,
@@ -135,8 +134,10 @@ REASONS: dict[str, str] = {
     **_named(RAGGED, "ragged RaggedTensor"),
     **_named(TESTS, "test"),
     **_named(EAGER, "contrib.eager enable_eager_execution enable_v2_behavior"),
-    **_named(ESTIMATORS, "contrib.training.train estimator train.SessionManager"),
+    **_named(ESTIMATORS, "contrib.training.train estimator"),
     **_named(LMDB, "LMDBReader"),
+    **_named(LOOKUPS, "contrib.lookup.string_to_index contrib.lookup.index_to_string"),
+    **_named(SEQUENCES, "parse_sequence_example io.parse_sequence_example"),
     **_named(
         NEVER_NAMED,
         "NodeDef accumulate_n assert_integer assert_near assert_proper_iterable assert_rank_in "
@@ -153,7 +154,7 @@ REASONS: dict[str, str] = {
         "sparse_reduce_sum_sparse sparse_reset_shape sparse_slice sparse_split "
         "sparse_tensor_dense_matmul sparse_transpose string_to_hash_bucket "
         "string_to_hash_bucket_fast tensor_scatter_add tensor_scatter_sub "
-        "tensor_scatter_update train.SessionLog train.StepCounterHook train.SummarySaverHook "
+        "tensor_scatter_update train.SessionLog train.StepCounterHook "
         "unsorted_segment_max unsorted_segment_mean unsorted_segment_min "
         "unsorted_segment_prod unsorted_segment_sqrt_n unsorted_segment_sum",
     ),
@@ -167,19 +168,9 @@ class AbsentNameError(AttributeError, NotImplementedError):
 
 
 def names_of(
-    module: str,
-    deferred: Mapping[str, Callable[[], Any]] | None = None,
+    module: str, deferred: Mapping[str, Callable[[], Any]] | None = None
 ) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a namespace.
-
-    Args:
-        module: full name of the namespace, its ``__name__``.
-        deferred: names that are made at their first use, because they need an extra for instance,
-            each with the function that makes it.
-
-    Returns:
-        A function that makes the deferred names, and explains any other name.
-    """
+    """Make the ``__getattr__`` of a namespace."""
     makers = dict(deferred or {})
 
     def __getattr__(name: str) -> Any:  # noqa: N807  # the name that tracebacks know it by
@@ -192,16 +183,23 @@ def names_of(
     return __getattr__
 
 
-def explain(path: str, public: str | None = None) -> str:
-    """Say that a name is absent, why or what to do, and which names are similar.
+def namespace(path: str, text: str, *things: Any) -> ModuleType:
+    """A namespace without a file: a module of things under the names that they have.
 
     Args:
-        path: the name as after ``tf.``: ``"train.Saver"``.
-        public: for a private name, the public name that has the same reason.
-
-    Returns:
-        Some sentences, without a full stop at the end.
+        path: its full name; it can be imported by this.
+        text: its docstring.
+        things: functions, classes and modules.
     """
+    made = ModuleType(path, text)
+    names = {one.__name__.rpartition(".")[2]: one for one in things}
+    made.__dict__.update(names, __all__=tuple(sorted(names)), __getattr__=names_of(path))
+    sys.modules[path] = made
+    return made
+
+
+def explain(path: str, public: str | None = None) -> str:
+    """Say that a name is absent, why or what to do, and which names are similar."""
     reason = reason_of(public or path)
     near = _near(path)
     sentences = [f"tf.{path} is not in {PACKAGE}: {reason or _advice(public or path)}"]
@@ -211,11 +209,7 @@ def explain(path: str, public: str | None = None) -> str:
 
 
 def reason_of(path: str) -> str | None:
-    """Why a name is absent; ``None`` if there is no reason for this name.
-
-    Args:
-        path: the name as after ``tf.``.
-    """
+    """Why a name is absent; ``None`` if there is no reason for this name."""
     while path:
         if path in REASONS:
             return REASONS[path]
@@ -224,7 +218,6 @@ def reason_of(path: str) -> str | None:
 
 
 def _advice(path: str) -> str:
-    """The advice for a name without a reason of its own in `REASONS`."""
     return PRIVATE if path.split(".")[0] in ("python", "core") else ADVICE
 
 

@@ -15,16 +15,7 @@ __all__ = ("flags", "run")
 def run(
     main: Callable[[list[str]], Any] | None = None, argv: Sequence[str] | None = None
 ) -> NoReturn:
-    """Parse the flags, call ``main`` with what is left of the command line, and exit.
-
-    Args:
-        main: called with the program's name and the arguments that are no flags; None for the
-            ``main`` of the script.
-        argv: the command line; None for that of the process.
-
-    Raises:
-        SystemExit: always, with what ``main`` returns.
-    """
+    """Parse the flags, call ``main`` with what is left of the command line, and exit."""
     rest = flags.FLAGS(list(sys.argv if argv is None else argv), known_only=True)
     sys.exit((main or sys.modules["__main__"].__dict__["main"])(rest))
 

@@ -11,24 +11,15 @@ import importlib.util
 import inspect
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aioqueue.base import extras
-from aioqueue.compat.v1.absent import (
-    DATASETS,
-    DEVICES,
-    ESTIMATORS,
-    GRAPHS,
-    PACKAGE,
-    AbsentNameError,
-)
+from aioqueue.compat.v1.absent import DATASETS, DEVICES, GRAPHS, PACKAGE, AbsentNameError
 from aioqueue.compat.v1.private import ABSENT
 from aioqueue.compat.v1.shim import ROOT, find
-from aioqueue.compat.v1.summaries.backend import can_write
-
-__all__ = ("Finding", "Report", "check")
+from aioqueue.compat.v1.summaries.writer import can_write
 
 TIMEOUTS_ONLY = "only timeouts have an effect"
 NOT_AHEAD = "elements are made on demand"
@@ -42,6 +33,7 @@ INERT: dict[str, str] = {
     "GraphOptions": TIMEOUTS_ONLY,
     "RunMetadata": "nothing is traced",
     "RunOptions": TIMEOUTS_ONLY,
+    "train.replica_device_setter": DEVICES,
 }
 """Names that are accepted and have no effect, or almost none."""
 
@@ -52,12 +44,12 @@ SUMMARIES = (
 )
 """Names, or prefixes of names, that have no effect unless event files can be written."""
 
-REFUSED: dict[str, dict[str, str]] = {
-    "train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS},
-    "train.Supervisor": {"session_manager": ESTIMATORS},
-}
+REFUSED: dict[str, dict[str, str]] = {"train.Saver": {"builder": GRAPHS, "saver_def": GRAPHS}}
 """Arguments that exist, and raise NotImplementedError unless they are None."""
 
+
+NOTEBOOK = "this is a notebook: `jupyter nbconvert --to script` makes a script of it"
+PYTHON_2 = "this is not Python 3: {}; 2to3 and python-modernize convert Python 2"
 
 NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(
@@ -80,7 +72,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("google_crc32c", "google-crc32c", "tfrecord"),
     ),
     **dict.fromkeys(
-        ("io.parse_sequence_example", "io.parse_single_sequence_example"),
+        ("io.parse_single_sequence_example",),
         ("google.protobuf", "protobuf", "tfrecord"),
     ),
 }
@@ -122,70 +114,45 @@ class Report(NamedTuple):
     """Names, and paths, that need an extra that is not installed."""
 
     def __str__(self) -> str:
-        sections = []
-        if self.absent:
-            sections.append("Absent:\n" + _indented(self.absent))
-        if self.lacking:
-            sections.append("Missing extras:\n" + _indented(self.lacking))
-        if self.inert:
-            sections.append("Without effect:\n" + _indented(self.inert))
-        every = (self.absent, self.lacking, self.inert)
-        absent, lacking, inert = (len({one.name for one in part}) for part in every)
+        parts = {
+            "Absent": self.absent,
+            "Missing extras": self.lacking,
+            "Without effect": self.inert,
+        }
+        sections = [
+            "\n  ".join([f"{title}:", *map(str, part)]) for title, part in parts.items() if part
+        ]
+        absent, lacking, inert = (len({one.name for one in part}) for part in parts.values())
         counts = [f"{absent} absent"]
         if lacking:
-            counts.append(
-                f"{lacking} without an extra that {'it needs' if lacking == 1 else 'they need'}"
-            )
-        count = len(self.files)
-        sections.append(
-            f"{', '.join(counts)} and {inert} without effect, in {count}"
-            f" file{'s' if count != 1 else ''}"
-        )
-        return "\n".join(sections)
-
-
-def _indented(findings: Iterable[Finding]) -> str:
-    return "\n".join(f"  {one}" for one in findings)
+            them = "it needs" if lacking == 1 else "they need"
+            counts.append(f"{lacking} without an extra that {them}")
+        files = f"{len(self.files)} file{'s' if len(self.files) != 1 else ''}"
+        return "\n".join([*sections, f"{', '.join(counts)} and {inert} without effect, in {files}"])
 
 
 def check(script: str) -> Report:
-    """Check a script, and the files beside it that it imports.
-
-    Args:
-        script: its path.
-
-    Returns:
-        The names that are absent, those that need an extra that is not installed, and those without
-        effect. A file that is not Python 3, or is a notebook, counts as absent.
-
-    Raises:
-        OSError: the script cannot be read.
-    """
     first = Path(script)
     root = first.parent
     pending, seen = [first], {first.resolve()}
     report = Report([], [], [], [])
     while pending:
         path = pending.pop(0)
-        source = path.read_bytes()
         report.files.append(os.fspath(path))
-        if path.suffix == ".ipynb":  # a notebook is valid Python, too: one large expression
-            why = "this is a notebook: `jupyter nbconvert --to script` makes a script of it"
-            report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (1,)))
-            continue
         try:
-            tree = ast.parse(source, os.fspath(path))
+            if path.suffix == ".ipynb":  # a notebook is valid Python, too: one large expression
+                raise SyntaxError(NOTEBOOK)
+            tree = ast.parse(path.read_bytes(), os.fspath(path))
         except (SyntaxError, ValueError) as error:
-            line = getattr(error, "lineno", None) or 1
             reason = getattr(error, "msg", None) or str(error)
-            why = f"this is not Python 3: {reason}; 2to3 and python-modernize convert Python 2"
+            why = reason if reason == NOTEBOOK else PYTHON_2.format(reason)
+            line = getattr(error, "lineno", None) or 1
             report.absent.append(Finding(os.fspath(path), os.fspath(path), why, (line,)))
             continue
         names = _Names()
         names.visit(tree)
-        for one, found in zip(
-            (report.absent, report.inert, report.lacking), _judged(names), strict=True
-        ):
+        lists = (report.absent, report.inert, report.lacking)
+        for one, found in zip(lists, _judged(names), strict=True):
             one.extend(_findings(path, found))
         for beside in _local(tree, path, root):
             if beside.resolve() not in seen:
@@ -204,11 +171,7 @@ class _Use(NamedTuple):
 
 
 class _Names(ast.NodeVisitor):
-    """The names that a file takes from TensorFlow, each with its line.
-
-    Attributes:
-        uses: what is used.
-    """
+    """The names that a file takes from TensorFlow, each with its line."""
 
     def __init__(self) -> None:
         self.uses: list[_Use] = []
@@ -239,7 +202,6 @@ class _Names(ast.NodeVisitor):
             self._bound[alias.asname or alias.name] = full
 
     def _bind_all(self, below: str) -> None:
-        """Note what ``from tensorflow.module import *`` binds."""
         try:
             names = find(below).__all__
         except (AttributeError, ModuleNotFoundError):
@@ -280,21 +242,13 @@ class _Names(ast.NodeVisitor):
 
     def visit_Try(self, node: ast.Try) -> None:
         expected = any(_expects_absence(handler) for handler in node.handlers)
-        for part in node.body:
-            if expected:
-                self._bind_only(part)
-            else:
-                self.visit(part)
-        for handler in node.handlers:
-            self.visit(handler)
-        for part in (*node.orelse, *node.finalbody):
-            self.visit(part)
-
-    def _bind_only(self, node: ast.stmt) -> None:
-        """Note the names that a statement binds, and ignore the names that it uses."""
         before = list(self.uses)
-        self.visit(node)
-        self.uses = before
+        for part in node.body:
+            self.visit(part)
+        if expected:  # what the body binds counts, but not what it uses
+            self.uses = before
+        for other in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(other)
 
     def visit_Call(self, node: ast.Call) -> None:
         full = self._full_name(node.func)
@@ -373,7 +327,6 @@ def _below(module: str) -> str | None:
 
 
 def _expects_absence(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches the errors of missing names."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {getattr(kind, "id", "") for kind in kinds}
     return handler.type is None or bool(
@@ -458,7 +411,6 @@ def _lacking(use: _Use) -> Iterator[tuple[str, str]]:
 
 
 def _is_of_an_extra(error: Exception) -> bool:
-    """Whether a module is missing that is neither ours nor TensorFlow's."""
     missing = getattr(error, "name", None) or ROOT
     return isinstance(error, ModuleNotFoundError) and not missing.startswith((ROOT, PACKAGE))
 
@@ -471,7 +423,6 @@ def _is_installed(module: str) -> bool:
 
 
 def _urls(call: ast.Call) -> Iterator[str]:
-    """The arguments of a call that are URLs of other machines."""
     for argument in (*call.args, *(one.value for one in call.keywords)):
         for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
             text = part.value if isinstance(part, ast.Constant) else None
@@ -500,7 +451,6 @@ def _findings(path: Path, judgements: Judgements) -> Iterator[Finding]:
 
 
 def _local(tree: ast.AST, path: Path, root: Path) -> Iterator[Path]:
-    """The files beside the script that a file imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -518,7 +468,6 @@ def _local(tree: ast.AST, path: Path, root: Path) -> Iterator[Path]:
 
 
 def _files(base: Path, module: str) -> Iterator[Path]:
-    """The existing files of a module, and of the packages around it."""
     parts = [part for part in module.split(".") if part and part != "*"]
     for count in range(1, len(parts) + 1):
         place = base.joinpath(*parts[:count])

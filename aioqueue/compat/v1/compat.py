@@ -33,15 +33,7 @@ bytes_or_text_types: tuple[type[bytes], type[str]] = (bytes, str)
 
 
 def as_bytes(bytes_or_text: bytes | str, encoding: str = "utf-8") -> bytes:
-    """The same as bytes.
-
-    Args:
-        bytes_or_text: what to convert.
-        encoding: how text is encoded.
-
-    Raises:
-        TypeError: it is neither bytes nor text.
-    """
+    """The same as bytes."""
     if isinstance(bytes_or_text, str):
         return bytes_or_text.encode(encoding)
     if isinstance(bytes_or_text, bytes | bytearray):
@@ -58,17 +50,11 @@ def as_text(bytes_or_text: bytes | str, encoding: str = "utf-8") -> str:
     raise TypeError(f"Expected binary or unicode string, got {bytes_or_text!r}")
 
 
-def as_str(bytes_or_text: bytes | str, encoding: str = "utf-8") -> str:
-    """The same as `as_text`."""
-    return as_text(bytes_or_text, encoding)
+as_str = as_text
 
 
 def as_str_any(value: Any) -> str:
-    """Any value as text: bytes are decoded, others printed.
-
-    Args:
-        value: what to convert.
-    """
+    """Any value as text: bytes are decoded, others printed."""
     return as_text(value) if isinstance(value, bytes) else str(value)
 
 

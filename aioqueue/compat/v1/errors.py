@@ -82,20 +82,7 @@ UNAUTHENTICATED: Final = 16
 
 
 class OpError(Exception):
-    """An operation failed while a session ran it.
-
-    Args:
-        node_def: the operation as a record; None if no operation is to blame.
-        op: the operation itself; None if that is not known.
-        message: what went wrong, as text or bytes.
-        error_code: the status code.
-
-    Attributes:
-        message: what went wrong, always text; ``str(error)`` adds where the operation was made.
-        op: the `Operation`; None if no operation is to blame, or after unpickling.
-        node_def: the operation as a record, or None.
-        error_code: the status code, one of the constants of this module.
-    """
+    """An operation failed while a session ran it."""
 
     def __init__(
         self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int
@@ -153,7 +140,6 @@ class OpError(Exception):
 
 
 def _text(message: object) -> str:
-    """A message as text: file names and values that it is made of may be bytes."""
     return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 
@@ -168,14 +154,7 @@ def _unpickled(kind: type[OpError], message: str, error_code: int) -> OpError:
 
 
 class UnknownError(OpError):
-    """Something else went wrong, such as an exception in a `py_func`.
-
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-        error_code: the status code.
-    """
+    """Something else went wrong, such as an exception in a `py_func`."""
 
     def __init__(
         self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int = UNKNOWN
@@ -184,13 +163,7 @@ class UnknownError(OpError):
 
 
 class _StatusError(OpError):
-    """The other classes: each has a status code of its own, and is made of the rest.
-
-    Args:
-        node_def: the operation as a record, or None.
-        op: the operation itself, or None.
-        message: what went wrong.
-    """
+    """The other classes: each has a status code of its own, and is made of the rest."""
 
     _code: ClassVar[int]
 
@@ -301,11 +274,7 @@ _CODES = {kind: code for code, kind in _CLASSES.items()}
 
 
 def exception_type_from_error_code(error_code: int) -> type[OpError]:
-    """The class for a status code.
-
-    Raises:
-        KeyError: there is no such code.
-    """
+    """The class for a status code."""
     return _CLASSES[error_code]
 
 

@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from aioqueue.compat.v1.absent import names_of
 
@@ -58,14 +58,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class Flag(NamedTuple):
-    """A flag with its value at the moment, as ``FLAGS["name"]`` has it.
-
-    Attributes:
-        name: of the flag.
-        default: its value if it is not given.
-        help: what ``--help`` says of it.
-        value: what it is now.
-    """
+    """A flag with its value at the moment, as ``FLAGS["name"]`` has it."""
 
     name: str
     default: Any
@@ -84,15 +77,7 @@ class FlagValues:
         self._is_parsed = False
 
     def __call__(self, argv: Sequence[str], known_only: bool = False) -> list[str]:
-        """Parse a command line.
-
-        Args:
-            argv: the program's name and its arguments.
-            known_only: whether to leave flags that are not defined, instead of refusing them.
-
-        Returns:
-            The program's name and the arguments that are no flags.
-        """
+        """Parse a command line."""
         self._parser.prog = os.path.basename(argv[0])
         found, rest = self._parser.parse_known_args(list(argv[1:]))
         unknown = [one for one in rest if one.startswith("-") and one != "-"]
@@ -147,112 +132,49 @@ class FlagValues:
         self._values[name] = default
         self._defined[name] = Flag(name, default, help, default)
 
-    def _define_boolean(self, name: str, default: bool | None, help: str) -> None:
-        self._define(name, default, help, nargs="?", const=True, type=_boolean)
-        self._parser.add_argument(
-            f"--no{name}", f"-no{name}", dest=name, action="store_false", help=argparse.SUPPRESS
-        )
-
 
 FLAGS = FlagValues()
 
 
-def DEFINE_string(name: str, default: str | None, help: str) -> None:  # noqa: N802
-    """Define a flag whose value is a string.
+class _Definer(Protocol):
+    def __call__(self, name: str, default: Any, help: str) -> None: ...
+
+
+def _definer(
+    kind: str, text: str, convert: Callable[[str], Any] | None = None, *, is_multi: bool = False
+) -> _Definer:
+    """A function that defines flags.
 
     Args:
-        name: of the flag, and of the attribute of `FLAGS`.
-        default: its value if it is not given.
-        help: what ``--help`` says of it.
+        kind: of the value; the end of the function's name.
+        text: what the value is, for the docstring.
+        convert: makes the value of what was given; None for strings.
+        is_multi: whether the value is a list of what was given each time.
     """
-    FLAGS._define(name, default, help)
+    options: dict[str, Any] = {"action": "append"} if is_multi else {}
+    if convert is not None:
+        convert.__name__ = kind.removeprefix("multi_")  # which messages show
+        options["type"] = convert
+
+    def define(name: str, default: Any, help: str) -> None:
+        FLAGS._define(name, _listed(default) if is_multi else default, help, **options)
+
+    define.__name__ = define.__qualname__ = f"DEFINE_{kind}"
+    define.__doc__ = f"Define a flag whose value is {text}."
+    return define
 
 
-def DEFINE_integer(name: str, default: int | None, help: str) -> None:  # noqa: N802
-    """Define a flag whose value is an int; arguments as for `DEFINE_string`."""
-    FLAGS._define(name, default, help, type=_named("integer", lambda text: int(text, 0)))
+def _listed(default: Any) -> list[Any] | None:
+    is_one = isinstance(default, str) or not isinstance(default, Sequence | None)
+    return [default] if is_one else None if default is None else list(default)
 
 
-def DEFINE_float(name: str, default: float | None, help: str) -> None:  # noqa: N802
-    """Define a flag whose value is a float; arguments as for `DEFINE_string`."""
-    FLAGS._define(name, default, help, type=_named("float", float))
+def _integer(text: str) -> int:
+    return int(text, 0)
 
 
-def DEFINE_boolean(name: str, default: bool | None, help: str) -> None:  # noqa: N802
-    """Define a flag that is on or off; arguments as for `DEFINE_string`."""
-    FLAGS._define_boolean(name, default, help)
-
-
-DEFINE_bool = DEFINE_boolean
-
-
-def DEFINE_list(name: str, default: Sequence[str] | str | None, help: str) -> None:  # noqa: N802
-    """Define a flag whose value is a list, with commas; arguments as for `DEFINE_string`."""
-    value = _items(default) if isinstance(default, str) else default
-    FLAGS._define(name, None if value is None else list(value), help, type=_items)
-
-
-def DEFINE_enum(  # noqa: N802
-    name: str, default: str | None, enum_values: Sequence[str], help: str
-) -> None:
-    """Define a flag whose value is one of `enum_values`; arguments as for `DEFINE_string`."""
-    FLAGS._define(name, default, help, choices=list(enum_values))
-
-
-def DEFINE_multi_string(  # noqa: N802
-    name: str, default: Sequence[str] | str | None, help: str
-) -> None:
-    """Define a flag that may be given several times, whose value is the list of its values.
-
-    The arguments are those of `DEFINE_string`; the default may be one value.
-    """
-    _define_several(name, default, help)
-
-
-def DEFINE_multi_integer(  # noqa: N802
-    name: str, default: Sequence[int] | int | None, help: str
-) -> None:
-    """The same of ints; arguments as for `DEFINE_multi_string`."""
-    _define_several(name, default, help, type=_named("integer", lambda text: int(text, 0)))
-
-
-def DEFINE_multi_float(  # noqa: N802
-    name: str, default: Sequence[float] | float | None, help: str
-) -> None:
-    """The same of floats; arguments as for `DEFINE_multi_string`."""
-    _define_several(name, default, help, type=_named("float", float))
-
-
-def DEFINE_multi_enum(  # noqa: N802
-    name: str, default: Sequence[str] | str | None, enum_values: Sequence[str], help: str
-) -> None:
-    """The same of strings among `enum_values`; arguments as for `DEFINE_multi_string`."""
-    _define_several(name, default, help, choices=list(enum_values))
-
-
-def _define_several(name: str, default: Any, help: str, **options: Any) -> None:
-    one = isinstance(default, str) or not isinstance(default, Sequence | None)
-    FLAGS._define(
-        name,
-        [default] if one else None if default is None else list(default),
-        help,
-        action="append",
-        **options,
-    )
-
-
-def mark_flag_as_required(flag_name: str) -> None:
-    """Refuse command lines without a flag whose default is None.
-
-    Args:
-        flag_name: of the flag.
-    """
-    FLAGS._required.add(flag_name)
-
-
-def mark_flags_as_required(flag_names: Sequence[str]) -> None:
-    """The same for several flags."""
-    FLAGS._required.update(flag_names)
+def _float(text: str) -> float:
+    return float(text)
 
 
 def _boolean(text: str) -> bool:
@@ -267,14 +189,53 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")] if text else []
 
 
-def _named(name: str, convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A converter whose name messages can show."""
+DEFINE_string = _definer("string", "a string")
+DEFINE_integer = _definer("integer", "an int", _integer)
+DEFINE_float = _definer("float", "a float", _float)
+DEFINE_multi_string = _definer("multi_string", "a list: it may be given again", is_multi=True)
+DEFINE_multi_integer = _definer("multi_integer", "a list of ints", _integer, is_multi=True)
+DEFINE_multi_float = _definer("multi_float", "a list of floats", _float, is_multi=True)
 
-    def converter(text: str) -> Any:
-        return convert(text)
 
-    converter.__name__ = name
-    return converter
+def DEFINE_boolean(name: str, default: bool | None, help: str) -> None:  # noqa: N802
+    """Define a flag that is on or off: ``--name``, ``--noname`` or ``--name=false``."""
+    FLAGS._define(name, default, help, nargs="?", const=True, type=_boolean)
+    FLAGS._parser.add_argument(
+        f"--no{name}", f"-no{name}", dest=name, action="store_false", help=argparse.SUPPRESS
+    )
+
+
+DEFINE_bool = DEFINE_boolean
+
+
+def DEFINE_list(name: str, default: Sequence[str] | str | None, help: str) -> None:  # noqa: N802
+    """Define a flag whose value is a list, with commas."""
+    value = _items(default) if isinstance(default, str) else default
+    FLAGS._define(name, None if value is None else list(value), help, type=_items)
+
+
+def DEFINE_enum(  # noqa: N802
+    name: str, default: str | None, enum_values: Sequence[str], help: str
+) -> None:
+    """Define a flag whose value is one of `enum_values`."""
+    FLAGS._define(name, default, help, choices=list(enum_values))
+
+
+def DEFINE_multi_enum(  # noqa: N802
+    name: str, default: Sequence[str] | str | None, enum_values: Sequence[str], help: str
+) -> None:
+    """Define a flag whose value is a list of some of `enum_values`: it may be given again."""
+    FLAGS._define(name, _listed(default), help, choices=list(enum_values), action="append")
+
+
+def mark_flag_as_required(flag_name: str) -> None:
+    """Refuse command lines without a flag whose default is None."""
+    FLAGS._required.add(flag_name)
+
+
+def mark_flags_as_required(flag_names: Sequence[str]) -> None:
+    """The same for several flags."""
+    FLAGS._required.update(flag_names)
 
 
 __getattr__ = names_of(__name__)

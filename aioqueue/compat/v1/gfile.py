@@ -57,67 +57,47 @@ _MODES = ("r", "w", "a", "r+", "w+", "a+")
 
 
 class GFile:
-    """A file, opened when it is first read or written.
-
-    Args:
-        name: a path, or a URL.
-        mode: ``"r"``, ``"w"`` or ``"a"``, with ``"+"`` for both ways; with ``"b"`` what is read is
-            `bytes`, else `str` in UTF-8.
-
-    Raises:
-        InvalidArgumentError: `mode` is not one of these.
-    """
+    """A file, opened when it is first read or written."""
 
     def __init__(self, name: Any, mode: str = "r") -> None:
         if mode.replace("b", "") not in _MODES:
             raise errors.InvalidArgumentError(
                 None, None, f"mode: got {mode!r}; expected one of {', '.join(_MODES)}, and b"
             )
-        self._name = name
-        self._mode = mode
+        self.name = name
+        self.mode = mode
         self._file: Any = None
 
-    @property
-    def name(self) -> Any:
-        """The path, as it was given."""
-        return self._name
-
-    @property
-    def mode(self) -> str:
-        """How it is opened."""
-        return self._mode
-
     def _opened(self, to: str) -> Any:
-        plain = self._mode.replace("b", "")
+        plain = self.mode.replace("b", "")
         allowed = plain[-1] == "+" or (plain == "r") == (to == "read")
         if not allowed:
             raise errors.PermissionDeniedError(
                 None, None, f"File isn't open for {'reading' if to == 'read' else 'writing'}"
             )
         if self._file is None:
-            system, place = filesystem(self._name)
-            with file_errors(self._name):
+            system, place = filesystem(self.name)
+            with file_errors(self.name):
                 self._file = system.open(place, f"{plain[0]}b{plain[1:]}")
         return self._file
 
-    def _given(self, data: bytes) -> Any:
-        return data if "b" in self._mode else data.decode()
+    def _read(self, method: str, *arguments: int) -> Any:
+        file = self._opened("read")
+        with file_errors(self.name):
+            data: bytes = getattr(file, method)(*arguments)
+        return data if "b" in self.mode else data.decode()
 
     def size(self) -> int:
         """Bytes in the file."""
-        return Stat(self._name).length
+        return Stat(self.name).length
 
     def read(self, n: int = -1) -> Any:
         """The next `n` bytes, or all that are left."""
-        file = self._opened("read")
-        with file_errors(self._name):
-            return self._given(file.read(n))
+        return self._read("read", n)
 
     def readline(self) -> Any:
         """The next line with its end; empty at the end of the file."""
-        file = self._opened("read")
-        with file_errors(self._name):
-            return self._given(file.readline())
+        return self._read("readline")
 
     def readlines(self) -> list[Any]:
         """The lines that are left."""
@@ -126,15 +106,11 @@ class GFile:
     def write(self, file_content: str | bytes) -> None:
         """Write text, in UTF-8, or bytes."""
         file = self._opened("write")
-        with file_errors(self._name):
+        with file_errors(self.name):
             file.write(as_bytes(file_content))
 
     def seek(self, offset: int | None = None, whence: int = 0, position: int | None = None) -> None:
-        """Go to a byte: from the beginning (`whence` 0), from here (1), from the end (2).
-
-        Raises:
-            TypeError: no offset is given.
-        """
+        """Go to a byte: from the beginning (`whence` 0), from here (1), from the end (2)."""
         place = position if offset is None else offset
         if place is None:
             raise TypeError("seek(): offset argument required")
@@ -152,7 +128,7 @@ class GFile:
     def close(self) -> None:
         """Close the file, if it was opened."""
         if self._file is not None:
-            with file_errors(self._name):
+            with file_errors(self.name):
                 self._file.close()
             self._file = None
 
@@ -184,7 +160,7 @@ class GFile:
         return line
 
     def __repr__(self) -> str:
-        return f"GFile({self._name!r}, mode={self._mode!r})"
+        return f"GFile({self.name!r}, mode={self.mode!r})"
 
 
 Open = GFile
@@ -222,11 +198,7 @@ def Glob(filename: Any) -> list[str]:  # noqa: N802
 
 
 def ListDirectory(dirname: Any) -> list[str]:  # noqa: N802
-    """The names of what is in a directory.
-
-    Raises:
-        NotFoundError: there is no such directory.
-    """
+    """The names of what is in a directory."""
     if not IsDirectory(dirname):
         message = f"Could not find directory {path_text(dirname)}"
         raise errors.NotFoundError(None, None, message)
@@ -236,12 +208,7 @@ def ListDirectory(dirname: Any) -> list[str]:  # noqa: N802
 
 
 def MkDir(dirname: Any) -> None:  # noqa: N802
-    """Make a directory; one that is there already is left as it is.
-
-    Raises:
-        AlreadyExistsError: a file has that name.
-        NotFoundError: its parent is not there.
-    """
+    """Make a directory; one that is there already is left as it is."""
     system, place = filesystem(dirname)
     try:
         with file_errors(dirname):
@@ -257,22 +224,14 @@ def MakeDirs(dirname: Any) -> None:  # noqa: N802
 
 
 def Remove(filename: Any) -> None:  # noqa: N802
-    """Remove a file.
-
-    Raises:
-        NotFoundError: there is no such file.
-    """
+    """Remove a file."""
     system, place = filesystem(filename)
     with file_errors(filename):
         system.rm(place)
 
 
 def DeleteRecursively(dirname: Any) -> None:  # noqa: N802
-    """Remove a directory and all that is in it.
-
-    Raises:
-        NotFoundError: there is no such directory.
-    """
+    """Remove a directory and all that is in it."""
     if not Exists(dirname):
         raise errors.NotFoundError(None, None, f"{path_text(dirname)} not found")
     system, place = filesystem(dirname)
@@ -281,27 +240,12 @@ def DeleteRecursively(dirname: Any) -> None:  # noqa: N802
 
 
 def Rename(oldname: Any, newname: Any, overwrite: bool = False) -> None:  # noqa: N802
-    """Give a file another name.
-
-    Args:
-        oldname: its path.
-        newname: its new path, in the same file system.
-        overwrite: whether it may replace a file of that name.
-
-    Raises:
-        AlreadyExistsError: there is one, and it may not.
-        NotFoundError: there is no such file.
-    """
+    """Give a file another name."""
     _transfer(oldname, newname, overwrite, "mv")
 
 
 def Copy(oldpath: Any, newpath: Any, overwrite: bool = False) -> None:  # noqa: N802
-    """Copy a file; the arguments are those of `Rename`.
-
-    Raises:
-        AlreadyExistsError: the copy is there already, and may not be replaced.
-        NotFoundError: there is no such file.
-    """
+    """Copy a file; the arguments are those of `Rename`."""
     _transfer(oldpath, newpath, overwrite, "cp_file")
 
 
@@ -321,11 +265,7 @@ def _transfer(source: Any, target: Any, overwrite: bool, how: str) -> None:
 
 
 def Stat(filename: Any) -> FileStatistics:  # noqa: N802
-    """The size, in bytes, and age of a file.
-
-    Raises:
-        NotFoundError: there is no such file.
-    """
+    """The size, in bytes, and age of a file."""
     system, place = filesystem(filename)
     with file_errors(filename):
         is_directory = bool(system.isdir(place))
@@ -341,14 +281,7 @@ def Walk(  # noqa: N802
     topdown: bool | None = None,
     onerror: Callable[[Any], Any] | None = None,
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """A directory and those below it: path, names of directories, names of files.
-
-    Args:
-        top: the directory.
-        in_order: whether a directory comes before those in it, rather than after them.
-        topdown: another name of `in_order`.
-        onerror: called with the error if a directory cannot be listed.
-    """
+    """A directory and those below it: path, names of directories, names of files."""
     first = in_order if topdown is None else topdown
     here = path_text(top)
     try:

@@ -14,7 +14,7 @@ from logging import DEBUG, ERROR, FATAL, INFO, WARN
 from typing import Any
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import named
 
 __all__ = (
     "DEBUG",
@@ -39,8 +39,6 @@ __all__ = (
 
 
 class _StandardError(_logging.StreamHandler[Any]):
-    """Writes to what `sys.stderr` is at the time."""
-
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(_logging.Formatter(_logging.BASIC_FORMAT))
@@ -59,7 +57,6 @@ _counts: Counter[str] = Counter()
 
 
 def _logger() -> _logging.Logger:
-    """The logger; it gets a handler if nobody else would print its lines."""
     logger = _logging.getLogger("tensorflow")
     with _lock:
         if not logger.hasHandlers():
@@ -113,16 +110,11 @@ def get_verbosity() -> int:
 
 
 def set_verbosity(v: int) -> None:
-    """Show messages from a level on.
-
-    Args:
-        v: `DEBUG`, `INFO`, `WARN`, `ERROR` or `FATAL`.
-    """
+    """Show messages from a level on."""
     _logger().setLevel(v)
 
 
 def _count(message: Any) -> int:
-    """How many times it was counted before."""
     with _lock:
         _counts[str(message)] += 1
         return _counts[str(message)] - 1

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aioqueue.compat.v1 import gfile
 from aioqueue.compat.v1.core import nest
-from aioqueue.compat.v1.core.behavior import executing_eagerly
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import executing_eagerly
 from aioqueue.compat.v1.core.shapes import TensorShape, as_dimension, as_shape, unknown_shape
 from aioqueue.compat.v1.ops.control import merge, switch, with_dependencies
 from aioqueue.compat.v1.ops.sparse import (
@@ -25,30 +24,13 @@ from aioqueue.compat.v1.ops.sparse import (
     convert_to_tensor_or_sparse_tensor,
     is_tensor,
 )
-from aioqueue.compat.v1.ops.static import constant_value, shape_value
+from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.ops.text import decode_raw
 from aioqueue.compat.v1.queues.staging import StagingArea
-from aioqueue.compat.v1.readers.record_input import RecordInput
-
-__all__ = (
-    "ABSENT",
-    "MODULES",
-    "NAMES",
-    "constant_value_as_shape",
-    "convert_n_to_tensor",
-    "deprecated_alias",
-    "deprecated_argument_lookup",
-    "is_sparse",
-    "make_decorator",
-    "read_file_to_string",
-    "remove_undocumented",
-    "same_function",
-    "write_string_to_file",
-)
+from aioqueue.compat.v1.readers.readers import RecordInput
 
 
 def _listed(package: str, modules: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Entries of `MODULES`: the names of modules, each with the namespaces after it."""
     for names, spaces in modules.items():
         for name in names.split():
             yield f"{package}.{name}", tuple("" if one == "tf" else one for one in spaces.split())
@@ -103,7 +85,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
             {
                 "basic_session_run_hooks coordinator input monitored_session queue_runner": "train",
                 "queue_runner_impl server_lib session_run_hook training training_util": "train",
-                "checkpoint_management saver supervisor": "train",
+                "checkpoint_management device_setter saver session_manager supervisor": "train",
                 "summary_io": "train summary",
             },
         ),
@@ -118,12 +100,13 @@ MODULES: dict[str, tuple[str, ...]] = dict(
         ),
         *_listed("core.example", {"example_pb2 feature_pb2": "train"}),
         *_listed("core.framework", {"summary_pb2": "tf", "types_pb2": "tf"}),
-        *_listed("core.protobuf", {"cluster_pb2 queue_runner_pb2": "train", "config_pb2": "tf"}),
+        *_listed(
+            "core.protobuf", {"cluster_pb2 queue_runner_pb2 saver_pb2": "train", "config_pb2": "tf"}
+        ),
         *_listed("core.util", {"event_pb2": "tf"}),
         *_listed("contrib.data.python.ops", {"batching grouping shuffle_ops": "contrib.data"}),
         *_listed(
-            "contrib.framework.python",
-            {"framework.tensor_util ops.variables": "contrib.framework"},
+            "contrib.framework.python", {"framework.tensor_util ops.variables": "contrib.framework"}
         ),
         *_listed("contrib.lookup", {"lookup_ops": "contrib.lookup"}),
         *_listed("contrib.staging", {"staging_area": "contrib.staging"}),
@@ -134,10 +117,7 @@ MODULES: dict[str, tuple[str, ...]] = dict(
                 "parallel_reader prefetch_queue tfexample_decoder": "contrib.slim",
             },
         ),
-        *_listed(
-            "contrib.training.python.training",
-            {"bucket_ops hparam": "contrib.training"},
-        ),
+        *_listed("contrib.training.python.training", {"bucket_ops hparam": "contrib.training"}),
     )
 )
 """Modules below ``tensorflow``, each with our namespaces for it."""
@@ -183,14 +163,12 @@ ABSENT: dict[str, str] = {
     "python.tools": "train.NewCheckpointReader",
     "python.training.adam": "train.AdamOptimizer",
     "python.training.checkpoint_utils": "train.Checkpoint",
-    "python.training.device_setter": "train.replica_device_setter",
     "python.training.gradient_descent": "train.GradientDescentOptimizer",
     "python.training.learning_rate_decay": "train.exponential_decay",
     "python.training.momentum": "train.MomentumOptimizer",
     "python.training.moving_averages": "train.ExponentialMovingAverage",
     "python.training.optimizer": "train.Optimizer",
     "python.training.rmsprop": "train.RMSPropOptimizer",
-    "python.training.session_manager": "train.SessionManager",
     "python.training.sync_replicas_optimizer": "train.SyncReplicasOptimizer",
 }
 """Modules that nothing stands for, each with the public name whose reason is theirs.
@@ -202,81 +180,21 @@ They can be imported, since many a script imports what it never uses; and have n
 # Names that never were public.
 
 
-def constant_value_as_shape(tensor: Tensor) -> TensorShape:
-    """What is known of the shape that a vector stands for."""
-    return as_shape(shape_value(tensor))
-
-
-def is_sparse(x: Any) -> bool:
-    """Whether something is a sparse tensor, or the value of one."""
-    return isinstance(x, SparseTensor | SparseTensorValue)
-
-
-def convert_n_to_tensor(values: Iterable[Any], dtype: Any = None, name: Any = None) -> list[Tensor]:
-    """Tensors for several values."""
-    return [
-        convert_to_tensor(one, dtype, name=None if name is None else f"{name}_{number}")
-        for number, one in enumerate(values)
-    ]
-
-
-def same_function(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
+def _same_function(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
     """A decorator that changes nothing: for what marks functions as exported or deprecated."""
     del arguments, options
     return lambda decorated: decorated
 
 
-def deprecated_alias(
-    deprecated_name: str, name: str, func_or_class: Any, warn_once: bool = True
-) -> Any:
-    """A function under its old name."""
-    del deprecated_name, name, warn_once
-    return func_or_class
-
-
-def deprecated_argument_lookup(new_name: str, new_value: Any, old_name: str, old_value: Any) -> Any:
-    """The one of an argument's two names that was used."""
-    if old_value is None:
-        return new_value
-    if new_value is not None:
-        raise ValueError(f"Cannot specify both '{old_name}' and '{new_name}'")
-    return old_value
-
-
-def make_decorator(target: Any, decorator_func: Any, *arguments: Any, **options: Any) -> Any:
-    """A decorated function with what its target says of itself."""
-    del arguments, options
-    decorator_func.__wrapped__ = target
-    for name in ("__name__", "__module__", "__doc__"):
-        setattr(decorator_func, name, getattr(target, name, None))
-    return decorator_func
-
-
-def remove_undocumented(module_name: str, *arguments: Any, **options: Any) -> None:
-    """Accepted and without effect: nothing is taken out of a module."""
-    del module_name, arguments, options
-
-
-def read_file_to_string(filename: Any, binary_mode: bool = False) -> Any:
-    """The contents of a file."""
+def _read_file_to_string(filename: Any, binary_mode: bool = False) -> Any:
     with gfile.GFile(filename, "rb" if binary_mode else "r") as file:
         return file.read()
 
 
-def write_string_to_file(filename: Any, file_content: str | bytes) -> None:
-    """Write a file."""
+def _write_string_to_file(filename: Any, file_content: str | bytes) -> None:
     with gfile.GFile(filename, "w") as file:
         file.write(file_content)
 
-
-_DEPRECATION = {
-    "deprecated": same_function,
-    "deprecated_alias": deprecated_alias,
-    "deprecated_arg_values": same_function,
-    "deprecated_args": same_function,
-    "deprecated_argument_lookup": deprecated_argument_lookup,
-    "deprecated_endpoints": same_function,
-}
 
 NAMES: dict[str, dict[str, Any]] = {
     "python.eager.context": {
@@ -285,13 +203,12 @@ NAMES: dict[str, dict[str, Any]] = {
         "in_eager_mode": lambda: False,
     },
     "python.framework.ops": {
-        "convert_n_to_tensor": convert_n_to_tensor,
         "internal_convert_to_tensor": convert_to_tensor,
         "get_name_scope": lambda: convert_to_tensor(0).graph.get_name_scope(),
     },
     "python.framework.sparse_tensor": {
         "convert_to_tensor_or_sparse_tensor": convert_to_tensor_or_sparse_tensor,
-        "is_sparse": is_sparse,
+        "is_sparse": lambda x: isinstance(x, SparseTensor | SparseTensorValue),
     },
     "python.framework.tensor_shape": {
         "as_dimension": as_dimension,
@@ -301,11 +218,7 @@ NAMES: dict[str, dict[str, Any]] = {
         "unknown_shape": lambda rank=None, **ndims: unknown_shape(ndims.get("ndims", rank)),
         "vector": lambda length: TensorShape([length]),
     },
-    "python.framework.tensor_util": {
-        "constant_value": constant_value,
-        "constant_value_as_shape": constant_value_as_shape,
-        "is_tensor": is_tensor,
-    },
+    "python.framework.tensor_util": {"constant_value": constant_value, "is_tensor": is_tensor},
     "python.lib.io.file_io": {
         "FileIO": gfile.GFile,
         "copy": gfile.Copy,
@@ -316,12 +229,12 @@ NAMES: dict[str, dict[str, Any]] = {
         "get_matching_files": gfile.Glob,
         "is_directory": gfile.IsDirectory,
         "list_directory": gfile.ListDirectory,
-        "read_file_to_string": read_file_to_string,
+        "read_file_to_string": _read_file_to_string,
         "recursive_create_dir": gfile.MakeDirs,
         "rename": gfile.Rename,
         "stat": gfile.Stat,
         "walk": gfile.Walk,
-        "write_string_to_file": write_string_to_file,
+        "write_string_to_file": _write_string_to_file,
     },
     "python.ops.data_flow_ops": {"RecordInput": RecordInput, "StagingArea": StagingArea},
     "python.ops.parsing_ops": {"decode_raw_v1": decode_raw},
@@ -331,23 +244,15 @@ NAMES: dict[str, dict[str, Any]] = {
         "with_dependencies": with_dependencies,
     },
     "python.data.util.nest": {"is_sequence": nest.is_nested},
-    "python.util.all_util": {"remove_undocumented": remove_undocumented},
-    "python.util.deprecation": _DEPRECATION,
+    "python.util.all_util": {"remove_undocumented": _same_function},
+    "python.util.deprecation": dict.fromkeys(
+        ("deprecated", "deprecated_arg_values", "deprecated_args", "deprecated_endpoints"),
+        _same_function,
+    ),
     "python.util.nest": {"is_sequence": nest.is_nested},
     "python.util.tf_contextlib": {"contextmanager": contextlib.contextmanager},
-    "python.util.tf_decorator": {"make_decorator": make_decorator},
-    "python.util.tf_export": {"keras_export": same_function, "tf_export": same_function},
-    "python.util.tf_inspect": {
-        name: getattr(inspect, name)
-        for name in (
-            "getfullargspec",
-            "getsource",
-            "isclass",
-            "isfunction",
-            "ismethod",
-            "signature",
-        )
-    },
+    "python.util.tf_export": dict.fromkeys(("keras_export", "tf_export"), _same_function),
+    "python.util.tf_inspect": {k: v for k, v in vars(inspect).items() if k[0] != "_"},
     "python.util.tf_should_use": {"should_use_result": lambda function: function},
 }
 """Names of private modules that no namespace of ours has."""

@@ -11,12 +11,6 @@ from aioqueue.compat.v1.queues.queues import (
     RandomShuffleQueue,
 )
 
-__all__ = (
-    "FIFOQueue",
-    "PaddingFIFOQueue",
-    "PriorityQueue",
-    "QueueBase",
-    "RandomShuffleQueue",
-)
+__all__ = ("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueBase", "RandomShuffleQueue")
 
 __getattr__ = names_of(__name__)

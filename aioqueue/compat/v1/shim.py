@@ -44,16 +44,7 @@ def install() -> None:
 
 
 def find(path: str) -> Any:
-    """What a script gets for a name of TensorFlow. Nothing is imported under that name.
-
-    Args:
-        path: the name below ``tensorflow``; empty for the package itself.
-
-    Raises:
-        AbsentNameError: the name is absent.
-        AttributeError: a class exists, and lacks the name.
-        ModuleNotFoundError: the name needs an extra that is not installed.
-    """
+    """What a script gets for a name of TensorFlow. Nothing is imported under that name."""
     parts = path.removeprefix("compat.v1").lstrip(".").split(".") if path else []
     found: Any = v1
     for count in range(len(parts), 0, -1):
@@ -77,6 +68,8 @@ def _name_in(module: ModuleType, name: str) -> Any:
     """A name of a namespace, and not one of our own modules that has the same name."""
     if isinstance(module, _Private) or name in getattr(module, "__all__", ()):
         return getattr(module, name)
+    if name == "__dict__":  # tf.logging.__dict__[FLAGS.level]
+        return vars(module)
     added = vars(module).get(name)
     if added is not None and not isinstance(added, ModuleType):
         return added  # the program that runs the script has added it
@@ -87,12 +80,8 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and loads ``tensorflow`` and its modules, and explains absent ones."""
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Answer for every name that begins with ``tensorflow``."""
         below = _below(fullname)
         if below is None:
             return None
@@ -102,7 +91,6 @@ class TensorFlowFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, origin=PACKAGE, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Make a module with the names of its namespaces."""
         below = _below(spec.name) or ""
         if below in ABSENT:
             return _Absent(spec.name, below)
@@ -192,7 +180,6 @@ class _Absent(ModuleType):
 
 
 def _loaded(fullname: str) -> ModuleType:
-    """Load a module below ``tensorflow`` that a script uses as an attribute, without an import."""
     if fullname not in sys.modules:
         finder = TensorFlowFinder()
         spec = finder.find_spec(fullname)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
-from aioqueue.compat.v1.protos.summaries import MESSAGES, summary_classes
+from aioqueue.compat.v1.protos import SUMMARY_MESSAGES, summary_classes
 from aioqueue.compat.v1.summaries.ops import (
     audio,
     histogram,
@@ -32,5 +32,5 @@ __all__ = (
 # They need protobuf, an extra, and are made when they are asked for.
 __getattr__ = names_of(
     __name__,
-    deferred={name: lambda name=name: summary_classes()[name] for name in MESSAGES},  # type: ignore[misc]
+    deferred={name: lambda name=name: summary_classes()[name] for name in SUMMARY_MESSAGES},  # type: ignore[misc]
 )

@@ -31,19 +31,23 @@ from aioqueue.compat.v1.ops.variables import (
     get_or_create_global_step,
     global_step,
 )
-from aioqueue.compat.v1.protos.examples import MESSAGES, example_classes
+from aioqueue.compat.v1.protos import EXAMPLE_MESSAGES, example_classes
 from aioqueue.compat.v1.queues import servers as _servers
 from aioqueue.compat.v1.queues.servers import *
 from aioqueue.compat.v1.readers.records import summary_iterator
-from aioqueue.compat.v1.session import checkpoint_hooks as _checkpoint_hooks
-from aioqueue.compat.v1.session.checkpoint_hooks import *
 from aioqueue.compat.v1.session.checkpoints import (
     CheckpointState,
     checkpoint_exists,
+    checkpoints_iterator,
+    get_checkpoint_mtimes,
     get_checkpoint_state,
     latest_checkpoint,
+    remove_checkpoint,
+    update_checkpoint_state,
 )
 from aioqueue.compat.v1.session.hooks import (
+    CheckpointSaverHook,
+    CheckpointSaverListener,
     FeedFnHook,
     FinalOpsHook,
     LoggingTensorHook,
@@ -55,22 +59,25 @@ from aioqueue.compat.v1.session.hooks import (
     SessionRunHook,
     SessionRunValues,
     StopAtStepHook,
+    SummarySaverHook,
 )
+from aioqueue.compat.v1.session.messages import SaverDef
 from aioqueue.compat.v1.session.monitored import (
+    ChiefSessionCreator,
     MonitoredSession,
     MonitoredTrainingSession,
+    Scaffold,
+    SessionCreator,
+    SessionManager,
     SingularMonitoredSession,
 )
 from aioqueue.compat.v1.session.saver import Saver
-from aioqueue.compat.v1.session.scaffold import (
-    ChiefSessionCreator,
-    Scaffold,
-    SessionCreator,
-)
 from aioqueue.compat.v1.session.supervisor import Supervisor
 from aioqueue.compat.v1.summaries.writer import SummaryWriter
 
 __all__: tuple[str, ...] = (
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
     "CheckpointState",
     "ChiefSessionCreator",
     "FeedFnHook",
@@ -81,22 +88,27 @@ __all__: tuple[str, ...] = (
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "Saver",
+    "SaverDef",
     "Scaffold",
     "SecondOrStepTimer",
     "SessionCreator",
+    "SessionManager",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",
     "SessionRunValues",
     "SingularMonitoredSession",
     "StopAtStepHook",
+    "SummarySaverHook",
     "SummaryWriter",
     "Supervisor",
     "assert_global_step",
     "batch",
     "batch_join",
     "checkpoint_exists",
+    "checkpoints_iterator",
     "create_global_step",
+    "get_checkpoint_mtimes",
     "get_checkpoint_state",
     "get_global_step",
     "get_or_create_global_step",
@@ -107,11 +119,12 @@ __all__: tuple[str, ...] = (
     "maybe_shuffle_batch",
     "maybe_shuffle_batch_join",
     "queue_runner",
+    "remove_checkpoint",
     "shuffle_batch",
     "shuffle_batch_join",
     "summary_iterator",
+    "update_checkpoint_state",
 )
-__all__ += _checkpoint_hooks.__all__
 __all__ += _coordinator.__all__
 __all__ += _producers.__all__
 __all__ += _servers.__all__
@@ -120,7 +133,7 @@ __all__ += queue_runner.__all__
 # They need protobuf, an extra, and are made when they are asked for.
 _DEFERRED: dict[str, Callable[[], Any]] = {
     name: lambda name=name: example_classes()[name]  # type: ignore[misc]
-    for name in MESSAGES
+    for name in EXAMPLE_MESSAGES
 }
 
 __getattr__ = names_of(__name__, deferred=_DEFERRED)

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from functools import lru_cache
 from math import inf, isfinite, nextafter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from aioqueue.core.elements.values import is_table, separate_rows, short_repr
 from aioqueue.errors import InvalidArgumentError, exception_text, with_article
 
 if TYPE_CHECKING:
@@ -149,6 +151,36 @@ class Component:
         if self.scalar and self.dtype.kind == "O":
             return array[()]
         return array
+
+    def needs_no_conversion(self, value: str) -> tuple[str, dict[str, Any]]:
+        """Return the source of a test for usual values, which `convert` returns as they are.
+
+        Args:
+            value: the name of the value.
+
+        Returns:
+            The test, which is false for some of these values, and what its names refer to.
+        """
+        names = {
+            f"{value}_type": self._scalar_type if self.scalar else _ndarray,
+            f"{value}_dtype": self.dtype,
+            f"{value}_shape": self.shape,
+            f"{value}_low": self._low,
+            f"{value}_high": self._high,
+        }
+        if self.text or names[f"{value}_type"] is None:
+            return "False", {}
+        if not self.scalar:
+            return (
+                f"type({value}) is {value}_type and {value}.dtype is {value}_dtype"
+                f" and {value}.shape == {value}_shape"
+            ), names
+        test = f"type({value}) is {value}_type"
+        if self.dtype.kind in "iu":
+            test = f"(type({value}) is int and {value}_low <= {value} <= {value}_high) or {test}"
+        elif self._is_float and self.dtype.kind == "f":
+            test = f"(type({value}) is float and {value}_low <= {value} <= {value}_high) or {test}"
+        return test, names
 
     def convert_copy(self, value: Any) -> Any:
         """Do the same as `convert`; the result shares no memory with the value."""
@@ -435,29 +467,6 @@ def as_objects(value: Any) -> NDArray[Any]:
     return objects
 
 
-def separate_rows(batch: Any) -> list[Any]:
-    """Return the rows of a batch of objects. Rows of an array are copied: its memory is not kept.
-
-    Raises:
-        TypeError: the batch is not iterable.
-    """
-    rows = list(batch)
-    has_views = isinstance(batch, np.ndarray) and (batch.ndim > 1 or batch.dtype.kind == "V")
-    return [row.copy() for row in rows] if has_views else rows
-
-
-def is_table(given: Any) -> bool:
-    """Return whether it is a data frame or table, which iterates over columns or their names."""
-    return (
-        hasattr(given, "columns")
-        and any(hasattr(given, name) for name in _TABLES)
-        and not isinstance(given, type)
-    )
-
-
-_TABLES: Final = ("iloc", "__dataframe__", "__arrow_c_stream__", "__arrow_c_array__")
-
-
 _ORDINARY = frozenset({np.ndarray, int, float, complex, bool, str, bytes, *np.sctypeDict.values()})
 
 
@@ -576,6 +585,7 @@ def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
     )
 
 
+@lru_cache(64)
 def _bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
     """Return the range of Python numbers that a component accepts; empty if it accepts none."""
     if dtype.kind in "iu":
@@ -601,13 +611,3 @@ def _has_numpy(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_has_numpy, value))
     return not _is_python(value)
-
-
-def short_repr(value: Any, limit: int = 60) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array {value.dtype}{list(value.shape)}"
-    try:
-        text = repr(value)
-    except Exception:
-        return with_article(type(value).__name__)
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -15,7 +15,6 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
-from aioqueue.core.elements.component import short_repr
 from aioqueue.core.elements.trees import (
     MAX_DEPTH,
     Kind,
@@ -26,6 +25,7 @@ from aioqueue.core.elements.trees import (
     path_text,
     record_of,
 )
+from aioqueue.core.elements.values import short_repr
 from aioqueue.errors import InvalidArgumentError, counted, with_article
 
 

@@ -26,8 +26,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 NAMESPACE: Final = "aioqueue"
 """The namespace of optree where the types for this library are registered."""
 
@@ -141,9 +139,8 @@ class Branch(NamedTuple):
     """What a value of a registered type holds besides its parts; its type, of a dataclass."""
 
 
-_LEAVES: Final = frozenset(
-    {np.ndarray, int, float, complex, bool, str, bytes, type(None), *np.sctypeDict.values()}
-)
+_LEAVES: Final[set[type[Any]]] = {int, float, complex, bool, str, bytes, type(None)}
+"""Types whose values are leaves, so that most are told at once; NumPy's when one was met."""
 
 
 def branch_of(value: Any) -> Branch | None:
@@ -155,7 +152,11 @@ def branch_of(value: Any) -> Branch | None:
         return _branch_of_mapping(value)
     if kind is tuple or kind is list:
         return _branch_of_sequence(value)
-    if isinstance(value, str | bytes | type) or is_array_like(value):
+    if isinstance(value, str | bytes | type):
+        return None
+    if is_array_like(value):
+        if kind.__module__ == "numpy":
+            _LEAVES.add(kind)
         return None
     names = fields_of_tuple(value)
     if names is not None:
@@ -187,8 +188,6 @@ def _branch_of_sequence(value: tuple[Any, ...] | list[Any]) -> Branch:
 
 def is_array_like(value: Any) -> bool:
     """Return whether a value is an array or a tensor, of NumPy or another library."""
-    if isinstance(value, np.ndarray | np.generic):
-        return True
     if isinstance(value, dict):  # its attributes may be keys, and any name another error
         return hasattr(type(value), "__array__")
     return hasattr(value, "__array__")

@@ -85,10 +85,11 @@ class _Segment:
     All rows that ever went in are numbered; ``origin + start`` is the number of its first row.
     """
 
-    __slots__ = ("block", "limit", "origin", "start", "stop")
+    __slots__ = ("block", "columns", "limit", "origin", "start", "stop")
 
     def __init__(self, block: Block, start: int, stop: int, origin: int) -> None:
         self.block = block
+        self.columns = tuple(block)  # CPython unpacks it faster than a list of a class of our own
         self.start = start
         self.stop = stop
         self.origin = origin
@@ -146,7 +147,7 @@ class BlockStorage(Storage):
             tail = self._open_segment()
             slot = tail.stop
         write_row = self._write_row
-        write_row(tail.block, slot, row)
+        write_row(tail.columns, slot, row)
         # Up to here the row is not inside: a handler that has raised leaves a slot that is written
         # again. No call follows, so no handler runs between the two counts.
         tail.stop = slot + 1
@@ -340,7 +341,7 @@ class BlockStorage(Storage):
             return
         start = last.start
         compact.uses = 1
-        last.block, last.origin = compact, last.origin + start
+        last.block, last.columns, last.origin = compact, tuple(compact), last.origin + start
         last.start, last.stop, last.limit = 0, n, n
         self._clear_references(block, start, start + n)
         self._release_use(block)

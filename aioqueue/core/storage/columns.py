@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +39,7 @@ def as_dtypes(components: tuple[Component, ...], columns: Columns) -> Columns:
 
 
 def row_bytes(components: tuple[Component, ...]) -> int:
-    return sum(c.dtype.itemsize * int(np.prod(_fixed(c), dtype=np.int64)) for c in components)
+    return sum(c.dtype.itemsize * prod(_fixed(c)) for c in components)
 
 
 def common_bytes(components: tuple[Component, ...]) -> int | None:
@@ -79,10 +80,15 @@ class RowReader:
         return [self.row(columns, index) for index in range(len(columns[0]))]
 
 
-def row_writer(n: int) -> Callable[[Columns, int, Row], object]:
+def row_writer(n: int) -> Callable[[Sequence[Any], int, Row], object]:
     """Return a function that writes a row of n values to an index of columns."""
-    lines = [f"columns[{i}][index] = row[{i}]" for i in range(n)]
-    write: Callable[[Columns, int, Row], object] = make_function("columns, index, row", *lines)
+    columns, values = ([f"{name}{i}" for i in range(n)] for name in ("column", "value"))
+    write: Callable[[Sequence[Any], int, Row], object] = make_function(
+        "columns, index, row",
+        f"{', '.join(columns)}, = columns",
+        f"{', '.join(values)}, = row",
+        *(f"{column}[index] = {value}" for column, value in zip(columns, values, strict=True)),
+    )
     return write
 
 

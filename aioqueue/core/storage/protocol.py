@@ -55,6 +55,9 @@ from typing import Any, Final
 from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.system.locks import OwnedLock, not_reentrant, synchronized
 
+Slot = Any
+"""What a storage keeps in its order instead of a row."""
+
 _BY_TICKET: Final = itemgetter(0)
 
 

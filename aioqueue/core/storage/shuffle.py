@@ -14,13 +14,15 @@ stay drawn, and the last batch does not depend on that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, MutableSequence
 from itertools import chain
+from typing import ClassVar
 
 from aioqueue.core.elements.philox import PhiloxWords, Seed
 from aioqueue.core.elements.spec import Columns, Row
-from aioqueue.core.storage.protocol import Held
-from aioqueue.core.storage.shelf import Shelf, ShelvedStorage, Slot
+from aioqueue.core.storage.protocol import Held, Slot
+from aioqueue.core.storage.shelf import Shelf, ShelvedStorage
 
 
 class ShuffleStorage(ShelvedStorage):
@@ -33,12 +35,15 @@ class ShuffleStorage(ShelvedStorage):
     """
 
     eager = True
+    most_listed: ClassVar[int] = 2**14
+    """Up to so many numbers of slots are in a list, which is faster as long as its ints fit into
+    the processor's caches. Of more than that, an array is faster, with a fifth of the memory."""
 
     def __init__(self, shelf: Shelf, seed: Seed, *, redraws: bool = True) -> None:
         super().__init__(shelf)
         self._redraws = redraws
         self._words = PhiloxWords(seed)
-        self._order: list[Slot] = []
+        self._order: MutableSequence[Slot] = []
         self._drawn: list[Slot] = []
 
     def __len__(self) -> int:
@@ -48,9 +53,12 @@ class ShuffleStorage(ShelvedStorage):
         return chain(self._drawn, self._order)
 
     def put(self, row: Row, /) -> None:
+        if len(self._order) == self.most_listed:
+            self._fit_order(1)
         self._order.append(self._shelf.place(row))
 
     def put_many(self, columns: Columns, start: int, stop: int) -> None:
+        self._fit_order(stop - start)
         self._order.extend(self._entries(columns, start, stop))
 
     def take(self) -> Row:
@@ -83,7 +91,7 @@ class ShuffleStorage(ShelvedStorage):
             super().release(held)
             return
         entries = [*reversed(self._drawn), *reversed(held.parts)]
-        self._order += entries
+        self._order.extend(entries)
         self._drawn, held.parts, held.count = [], [], 0
         held.clear()
 
@@ -92,6 +100,18 @@ class ShuffleStorage(ShelvedStorage):
             self._draw(n - len(self._drawn))
         removed += self._drawn[:n]
         del self._drawn[:n]
+
+    def _fit_order(self, n: int) -> None:
+        """Let the order be of the type that suits it when n more rows are inside.
+
+        Before these are added, so that the change comes last: see *Interruptions* in `protocol`.
+        """
+        shelf, order = self._shelf, self._order
+        if type(order) is not list:
+            if shelf.has_wrapped:
+                self._order = list(order)
+        elif len(order) + n > self.most_listed and shelf.has_numbers and not shelf.has_wrapped:
+            self._order = array("q", order)
 
     def _draw(self, n: int) -> None:
         # A drawn row is swapped with the last one, and leaves the list once all have been drawn:

@@ -15,18 +15,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from aioqueue.core.elements.spec import Columns, ElementSpec, PriorityObjectSpec, Row, Spec
+from aioqueue.base.arguments import numpy_class
+from aioqueue.base.public_names import DeferredModule
+from aioqueue.core.elements.object_spec import PriorityObjectSpec
+from aioqueue.core.elements.spec import Columns, Row, Spec
 from aioqueue.core.elements.trees import branch_of
-from aioqueue.core.storage.columns import RowReader, as_dtypes, common_bytes, row_bytes
-from aioqueue.core.storage.heap import HeapStorage
-from aioqueue.core.storage.objects import ObjectStorage
-from aioqueue.core.storage.padded import padded
 from aioqueue.core.storage.protocol import Held, Storage
-from aioqueue.core.storage.shuffle import ShuffleStorage
+
+if TYPE_CHECKING:
+    from aioqueue.core.storage import columns as typed_columns
+    from aioqueue.core.storage import padded
+    from aioqueue.core.storage.heap import HeapStorage
+    from aioqueue.core.storage.objects import ObjectStorage
+    from aioqueue.core.storage.shuffle import ShuffleStorage
+else:
+    # Only rows with dtypes need them, and they load NumPy.
+    typed_columns = DeferredModule("aioqueue.core.storage.columns")
+    padded = DeferredModule("aioqueue.core.storage.padded")
 
 
 def rows_within(max_bytes: int, row_bytes: int) -> int | None:
@@ -47,7 +54,7 @@ def most_rows(spec: Spec, capacity: int | None, max_bytes: int | None) -> int | 
 
 
 def _row_bytes(spec: Spec) -> int | None:
-    return common_bytes(spec.components) if isinstance(spec, ElementSpec) else None
+    return None if spec.components is None else typed_columns.common_bytes(spec.components)
 
 
 def size_of(examples: Iterable[Any]) -> int:
@@ -57,11 +64,12 @@ def size_of(examples: Iterable[Any]) -> int:
     size in bytes as ``nbytes`` counts only itself, without what it refers to.
     """
     total = 0
+    array = numpy_class("ndarray")
     pending = list(examples)
     containers: dict[int, Any] = {}  # the containers seen so far, by identity
     while pending:
         thing = pending.pop()
-        if isinstance(thing, np.ndarray):
+        if isinstance(thing, array):
             total += thing.nbytes
             if thing.dtype == object and id(thing) not in containers:
                 containers[id(thing)] = thing
@@ -82,7 +90,7 @@ def size_of(examples: Iterable[Any]) -> int:
     return total
 
 
-Entries: TypeAlias = ObjectStorage | ShuffleStorage | HeapStorage
+Entries: TypeAlias = "ObjectStorage | ShuffleStorage | HeapStorage"
 
 _PRIORITY_BYTES = 8
 
@@ -119,9 +127,9 @@ class WeighedStorage(Storage):
         self.progressive: bool = entries.progressive
         self.eager: bool = entries.eager
         self._components = spec.components
-        self._reader: RowReader | None = None
-        if isinstance(spec, ElementSpec) and not spec.rows_private:
-            self._reader = RowReader(spec.components)
+        self._reader: typed_columns.RowReader | None = None
+        if spec.components is not None and not spec.rows_private:
+            self._reader = typed_columns.RowReader(spec.components)
         self._size = _sizer(spec)
         self._has_priorities = isinstance(spec, PriorityObjectSpec)
         self._weight: int | None = 0
@@ -174,7 +182,7 @@ class WeighedStorage(Storage):
         rows = columns
         if self._reader is not None:
             assert self._components is not None
-            rows = self._reader.rows(as_dtypes(self._components, columns))
+            rows = self._reader.rows(typed_columns.as_dtypes(self._components, columns))
         return [Weighed(row, self._size(row)) for row in rows]
 
     def wrap(self, columns: Columns, n: int) -> Columns:
@@ -243,7 +251,7 @@ class WeighedStorage(Storage):
         rows = [entry.row for entry in held.parts]
         if self._components is None:
             return rows
-        columns = padded(self._components, rows)
+        columns = padded.padded(self._components, rows)
         if held.out is None:
             return columns
         for target, column in zip(held.out, columns, strict=True):
@@ -251,7 +259,7 @@ class WeighedStorage(Storage):
         return held.out
 
     def empty(self) -> Columns:
-        return [] if self._components is None else padded(self._components, ())
+        return [] if self._components is None else padded.padded(self._components, ())
 
 
 def _sum(held: Held) -> int:
@@ -262,10 +270,10 @@ def _sizer(spec: Spec) -> Callable[[Row], int]:
     """Return a function that measures a row: exactly, except for strings and other objects."""
     if isinstance(spec, PriorityObjectSpec):
         return lambda row: _PRIORITY_BYTES + size_of(row[1:])
-    if not isinstance(spec, ElementSpec):
+    if spec.components is None:
         return lambda row: size_of((row,))
     is_fixed = [c.fixed and not c.dtype.hasobject for c in spec.components]
     fixed = tuple(c for c, known in zip(spec.components, is_fixed, strict=True) if known)
     varying = [index for index, known in enumerate(is_fixed) if not known]
-    base = row_bytes(fixed)
+    base = typed_columns.row_bytes(fixed)
     return lambda row: base + size_of([row[index] for index in varying])

@@ -154,6 +154,11 @@ class Buckets:
     def skipped(self) -> int:
         return self._skipped
 
+    @property
+    def held(self) -> int:
+        """How many examples are in the buckets."""
+        return sum([len(group.tags) for group in self._groups])
+
     def tags(self) -> list[Any]:
         """Return the tags of the examples in the buckets, in order of arrival within a bucket."""
         return [tag for group in self._groups for tag in group.tags]

@@ -48,9 +48,9 @@ from numpy.typing import NDArray
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import function_name, is_coroutine_function
 from aioqueue.core.elements import component as component_checks
-from aioqueue.core.elements.component import is_table, short_repr
 from aioqueue.core.elements.structure import Structure, Wording, structure_of
 from aioqueue.core.elements.trees import Path, is_array_like, leaves_of
+from aioqueue.core.elements.values import is_table, short_repr
 from aioqueue.errors import with_article
 from aioqueue.pipeline.batches.layout import (
     PYTHON_NUMBERS,

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from aioqueue import InvalidArgumentError
 from aioqueue.core.elements import component
-from aioqueue.core.elements.component import short_repr
 from aioqueue.core.elements.structure import (
     Structure,
     Wording,
@@ -32,6 +31,7 @@ from aioqueue.core.elements.structure import (
     structure_of,
 )
 from aioqueue.core.elements.trees import Path, branch_of, is_array_like, leaves_of, path_text
+from aioqueue.core.elements.values import short_repr
 from aioqueue.errors import exception_text
 
 _ONE: Final = "one"

@@ -21,14 +21,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.batches.batch_shape import BatchShape
 from aioqueue.pipeline.nodes.flow import Flow
-from aioqueue.pipeline.nodes.rows import EpochRange, Id, Row, State, WantedRows
+from aioqueue.pipeline.nodes.rows import Element, EpochRange, Id, Row, State, WantedRows
 
 Taken: TypeAlias = Sequence[Row] | EpochEnd
+
+READ_TOGETHER: Final = 32
+"""How many rows to take at a time from a node that never waits, also if fewer are needed."""
 
 
 class Node(ABC):
@@ -47,11 +50,18 @@ class Node(ABC):
     part: Any = None
     """What monitors see of the node."""
 
+    element: Element = Element()
+    """What the value of each row is."""
+
     is_limited: bool = False
     """Whether the nodes behind want only a part of each epoch; see `limit`."""
 
     _wanted_upto: int = 0
     """How many rows of the epoch the nodes behind want in all, by their latest request."""
+
+    never_waits: bool = False
+    """Whether taking rows waits for nothing, calls no function of the user's, and can be repeated:
+    then a node may take more rows than it needs now."""
 
     is_ordered: bool = True
     """Whether every run gives the same rows in the same order, with growing numbers."""
@@ -90,7 +100,11 @@ class Node(ABC):
         return self._epoch, self._given
 
     def weight(self) -> int:
-        """About how many rows its state names: a measure of what a state costs."""
+        """About how many rows its state names: a measure of what a state costs.
+
+        Marks are made the more rarely, the more a state costs. So a node that counts less than it
+        names makes an epoch quadratic.
+        """
         return 1
 
     def limit(self, rows: int) -> None:

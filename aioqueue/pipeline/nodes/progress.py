@@ -32,7 +32,7 @@ import numpy as np
 from aioqueue.items.item import Delivered, ItemCounts
 from aioqueue.items.provenance import items_of
 from aioqueue.pipeline.nodes.node import Node, NoPositionError
-from aioqueue.pipeline.nodes.rows import END, ROW_ORIGIN, Id, Row, State, WantedRows
+from aioqueue.pipeline.nodes.rows import END, ROW_NUMBER, ROW_ORIGIN, Id, Row, State, WantedRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 from aioqueue.pipeline.nodes.deferred import DeferredState, settled
 
 _EVERY: Final = 256
-"""The least number of rows between two marks."""
+"""The least number of examples between two marks."""
 
 
 NUMBER: Final = np.dtype("<i8")
@@ -177,23 +177,28 @@ class StateMarks(Generic[KeyT]):
 
     Args:
         node: the node.
+        of_batches: the least number of examples between two marks, if the rows are batches.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, of_batches: int = 1) -> None:
         self._node = node
         self._kept: deque[_Mark[KeyT]] = deque()
-        self._since = 0
+        # What lies between a mark and the row that a resume needs is made once more. Of batches,
+        # that is the work of all their examples, so that each of them may have a mark.
+        self._every = of_batches if node.element.is_batch else _EVERY
+        self._since = 0  # how many examples were taken since the last mark
+        self._ask_at = self._every  # how many of them until the node is asked for its weight
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def count(self, rows: int) -> None:
-        self._since += rows
+        self._since += rows * self._node.element.step
 
     def note(self, at: KeyT, *, is_due: bool = False) -> None:
-        """Make a mark if enough rows were taken since the last one.
+        """Make a mark if enough examples were taken since the last one.
 
-        The larger the state of the node is, the more rows it takes. So the marks cost at most a
+        The larger the state of the node is, the more it takes. So the marks cost at most a
         fixed share of the work.
 
         Args:
@@ -202,13 +207,22 @@ class StateMarks(Generic[KeyT]):
         """
         if is_due and self._kept and self._kept[-1].at == at:
             return  # an interrupted call is repeated, and its mark exists already
-        if is_due or not self._kept or self._since >= max(_EVERY, self._node.weight()):
+        if is_due or (self.is_due and self._is_worth_it()):
             self.make(at)
 
     @property
     def is_due(self) -> bool:
         """Whether a call of `note` may make a mark; otherwise you can omit the call."""
-        return self._since >= _EVERY or not self._kept
+        return self._since >= self._ask_at or not self._kept
+
+    def _is_worth_it(self) -> bool:
+        """Whether as many examples were taken as the state of the node names rows."""
+        if not self._kept or self._since >= (weight := self._node.weight()):
+            return True
+        # A buffer may run dry meanwhile, so the node is asked again before so many are taken. But
+        # not for each row: the nodes of a long chain would be asked one after another each time.
+        self._ask_at = min(weight, self._since + self._every)
+        return False
 
     def make(self, at: KeyT) -> None:
         try:
@@ -217,7 +231,7 @@ class StateMarks(Generic[KeyT]):
         except NoPositionError as error:  # raised later, and only if a position is asked for
             state = _refused(error)
         self._kept.append(_Mark(at, state))
-        self._since = 0
+        self._since, self._ask_at = 0, self._every
 
     def copied(self) -> list[_Mark[KeyT]]:
         """All marks, the last one first."""
@@ -362,22 +376,27 @@ class FinishedItems:
             is_cut: whether an earlier run may have given out others.
         """
         if not examples:
-            self._finish(number)
+            self._finish((number,))
             return
         self._left[number] = examples
         if is_cut:
             self._cut.add(number)
 
     def give(self, rows: Iterable[Row]) -> None:
-        left = self._left
-        for _, number, *_ in rows:
-            left[number] -= 1
-            if left[number]:
-                self._cut.add(number)
-            else:
+        left, cut = self._left, self._cut
+        finished = []
+        for row in rows:
+            number = row[ROW_NUMBER]
+            examples = left[number]
+            if examples == 1:
                 del left[number]
-                self._cut.discard(number)
-                self._finish(number)
+                finished.append(number)
+            else:
+                left[number] = examples - 1
+                cut.add(number)
+        if cut:
+            cut.difference_update(finished)
+        self._finish(finished)
 
     def cut(self) -> Iterator[int]:
         """Return the items that have arrived and were given out only in part."""
@@ -394,12 +413,16 @@ class FinishedItems:
             ArrivedItems(epoch, self._low, frozenset(self._above | self._left.keys()))
         )
 
-    def _finish(self, number: int) -> None:
-        above = self._above
-        above.add(number)
-        while self._low in above:  # keep the set small: it is sorted and packed for each state
-            above.remove(self._low)
-            self._low += 1
+    def _finish(self, numbers: Iterable[int]) -> None:
+        above, low = self._above, self._low
+        above.update(numbers)
+        while low in above:
+            low += 1
+        # Keep the set small: it is sorted and packed for each state. First the number, so that an
+        # interruption in between leaves no item out.
+        finished = range(self._low, low)
+        self._low = low
+        above.difference_update(finished)
 
 
 class DeliveredRows:

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 _REPLAY_CHUNK: Final = 256
 """How many rows to take again together. With more, Python's garbage collector would scan them."""
 
+_MARKED_TOGETHER: Final = 32
+"""The least number of examples in batches between two marks."""
+
 _MOST_CHANGED: Final = 256
 """Up to so many changed rows of a buffer are looked up one by one; with more, all rows are."""
 
@@ -310,7 +313,9 @@ class ReplayLog:
     def __init__(self, node: Node, holder: HoldingNode) -> None:
         self.node = node
         self._holder = ref(holder)
-        self._marks: StateMarks[Id] = StateMarks(node)
+        # Rows come here without a hop from thread to thread, so that a mark for each tiny batch
+        # would be half of all work.
+        self._marks: StateMarks[Id] = StateMarks(node, of_batches=_MARKED_TOGETHER)
         self._last: Id = (node.span.start - 1, END, 0)  # the last row that was taken
         self._restored: State | None = None  # the restored state, until `replay` has run
         self._finder: _RowFinder | None = None  # the held rows that `replay` has to find
@@ -332,6 +337,14 @@ class ReplayLog:
             self._last = id_in(self.epoch, taken[-1])
             self._marks.count(len(taken))
         return taken
+
+    def take_ready(self, n: int) -> list[Row]:
+        """Take up to n rows more that are ready, in the step of a `take` that has given some."""
+        rows = self.node.take_ready(n)
+        if rows:
+            self._last = id_in(self.epoch, rows[-1])
+            self._marks.count(len(rows))
+        return rows
 
     @property
     def epoch(self) -> int:

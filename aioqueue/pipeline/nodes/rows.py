@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -71,6 +72,21 @@ END: Final = 2**62
 
 State: TypeAlias = dict[str, Any]
 """The position of a node, in plain JSON types."""
+
+
+class Element(NamedTuple):
+    """What the value of each row of a node is."""
+
+    examples: int = 1
+    """How many examples it has, as far as that is known."""
+    step: int = 1
+    """How many examples behind its beginning the next one begins: windows may overlap."""
+    is_batch: bool = False
+
+    @property
+    def item_size(self) -> int:
+        """As how many examples it counts among those that are ahead: a batch as more than any."""
+        return sys.maxsize if self.is_batch else self.examples
 
 
 class WantedRows(NamedTuple):

@@ -74,8 +74,8 @@ class BuildContext(Protocol):
     def branch(self, pipeline: BasePipeline[Any]) -> Node:
         """Build a pipeline that is mixed into this one. Returns its last node."""
 
-    def largest_batch(self) -> int:
-        """How many rows of this stage the later stages may need for one row."""
+    def buffer_size(self) -> int:
+        """How many rows may wait behind this stage, if it has workers."""
 
 
 _classes: Final[dict[str, type[BaseStage]]] = {}
@@ -116,6 +116,8 @@ class BaseStage(ABC):
     """Whether it mixes in other pipelines: only such a stage has `branches`."""
     needs_batches: ClassVar[bool] = False
     """Whether a stage before it, or the source, has to make batches."""
+    takes_apart: ClassVar[bool] = False
+    """Whether it makes several rows of each."""
     is_on_device: ClassVar[bool] = False
     """Whether its output is in the memory of a device."""
     may_follow_device: ClassVar[bool] = False
@@ -209,6 +211,10 @@ class BaseStage(ABC):
     def rows_per_output(self) -> int:
         """How many rows it may need to make one row."""
         return 1
+
+    def rows_for(self, outputs: int) -> int:
+        """How many rows it needs to make this many, as far as that is known."""
+        return outputs * self.rows_per_output()
 
     def spans_epochs(self) -> bool:
         """Whether it keeps rows of one epoch for the next one."""

@@ -194,6 +194,9 @@ class BatchNode(MakingTransform):
     def _held(self) -> list[Id]:
         return [id_in(epoch, row) for epoch, row in zip(self._epochs, self._rows, strict=True)]
 
+    def _held_count(self) -> int:
+        return len(self._rows)
+
     def _buffer_state(self) -> State:
         epochs: State = {"epochs": packed(self._epochs)} if self._epochs else {}
         return {"made": self._made, **epochs}
@@ -204,8 +207,11 @@ class BatchNode(MakingTransform):
 
     def _put_back(self, rows: list[Row]) -> None:
         self._rows, self._epochs = rows, self._restored_epochs
-        while len(self._rows) >= self._size:  # a resumed run may have a smaller batch size
-            self._ready.append(self._batch(self._size))
+
+    def more(self) -> Row | None:
+        # A resumed run may have a smaller batch size: then the rows that came back are several
+        # batches. One at a time, because a state names the rows of the others, and no batches.
+        return self._batch(self._size) if len(self._rows) >= self._size else None
 
     def _need(self, n: int) -> int:
         return self._size - len(self._rows)

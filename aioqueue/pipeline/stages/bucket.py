@@ -78,12 +78,12 @@ class BucketNode(MakingTransform):
     def clear(self) -> None:
         self._buckets.clear()
 
-    def weight(self) -> int:
-        return len(self._buckets.tags()) + super().weight()
-
     def _held(self) -> list[Id]:
         alone = [self._pending] if self._ready and self._pending is not None else []
         return self._ids([*self._buckets.tags(), *alone])
+
+    def _held_count(self) -> int:
+        return self._buckets.held
 
     def _buffer_state(self) -> State:
         return {"made": self._made - len(self._ready), "counts": self._buckets.counts()}

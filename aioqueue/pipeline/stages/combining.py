@@ -15,7 +15,7 @@ from aioqueue.items.item import EpochEnd
 from aioqueue.pipeline.batches.batch_shape import AnyOf, BatchShape
 from aioqueue.pipeline.nodes.deferred import made
 from aioqueue.pipeline.nodes.flow import Flow
-from aioqueue.pipeline.nodes.node import Node, NoPositionError
+from aioqueue.pipeline.nodes.node import READ_TOGETHER, Node, NoPositionError
 from aioqueue.pipeline.nodes.rows import Id, Row, State, WantedRows
 from aioqueue.pipeline.nodes.state_fields import COMMON, own_fields, write_fields
 from aioqueue.pipeline.stages.base import BasePipeline, BaseStage, BuildContext
@@ -130,16 +130,29 @@ class _Lookahead(HoldingTransform):
     between two of them.
     """
 
-    def fill(self) -> Flow[bool]:
-        """Fetch the next row of the epoch unless it is there; return whether there is one."""
+    @property
+    def ready(self) -> int:
+        """How many rows were fetched, and not taken yet."""
+        return len(self._ready)
+
+    def fill(self, n: int) -> Flow[bool]:
+        """Fetch the next row of the epoch unless it is there, and up to n without a further wait;
+        return whether there is one."""
         if self._log.needs_replay:
             self._put_back((yield from self._log.replay()))
+        # One at a time, if that may wait: whoever feeds the branches may give each its next row
+        # only when it has taken the one before, so that nobody must wait for more of one branch.
+        together = 1
+        if self._upstream.never_waits:
+            together = n if self.is_limited else max(n, READ_TOGETHER)
         while not self._ready and not self._has_ended:
             if self.is_limited:
-                self._upstream.expect(max(1, self._still_wanted))
-            taken = yield from self._pull(1)
+                self._upstream.expect(max(together, self._still_wanted))
+            taken = yield from self._pull(together)
             self._has_begun = True
             self._take_in(taken)
+            if n > 1 and self._ready:
+                self._ready.extend(self._log.take_ready(n - 1))
         return bool(self._ready)
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
@@ -147,6 +160,9 @@ class _Lookahead(HoldingTransform):
 
     def _held(self) -> list[Id]:
         return self._ids(self._ready)
+
+    def _held_count(self) -> int:
+        return len(self._ready)
 
     def _put_back(self, rows: list[Row]) -> None:
         self._ready = deque(rows)

@@ -24,6 +24,7 @@ class EnumerateNode(Transform):
 
     def __init__(self, upstream: Node, start: int) -> None:
         super().__init__(upstream)
+        self.never_waits: bool = upstream.never_waits
         self._start = start
 
     @property

@@ -133,9 +133,6 @@ class PackNode(MakingTransform):
         self._waiting.clear()
         self._wanted_pieces.clear()
 
-    def weight(self) -> int:
-        return sum(len(row.pieces) for row in self._open) + super().weight()
-
     def _place(self) -> _OpenRow | None:
         """Put the next piece into a row; return a row that is full, or that has to make room."""
         piece = self._waiting[0]
@@ -153,6 +150,9 @@ class PackNode(MakingTransform):
 
     def _held(self) -> list[Id]:
         return [piece.row for piece in self._all_pieces()]
+
+    def _held_count(self) -> int:
+        return sum([len(row.pieces) for row in self._open]) + len(self._waiting)
 
     def _buffer_state(self) -> State:
         state: State = {"made": self._made - len(self._ready)}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from aioqueue import sync
 from aioqueue.base.arguments import checked_count, function_name, is_async, makes_several
@@ -16,9 +15,6 @@ from aioqueue.pipeline.stages.base import BaseStage, BuildContext
 from aioqueue.workers.calls import takes_rng
 from aioqueue.workers.options import PrepareOptions
 from aioqueue.workers.runner import prepare_items
-
-LEAST_AHEAD: Final = 64
-"""The least number of prepared examples that may wait behind a stage."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +61,7 @@ class Prepare(BaseStage):
         options = {"ordered": True, "seed": building.seed("prepare"), **self.options}
         if options["seed"] is None:
             del options["seed"]
-        buffer_size = self.buffer_size or max(
-            LEAST_AHEAD, min(2 * building.largest_batch(), sys.maxsize)
-        )
+        buffer_size = self.buffer_size or building.buffer_size()
         return building.workers(upstream, self.function, buffer_size=buffer_size, options=options)
 
     def fingerprint(self) -> dict[str, Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from aioqueue.pipeline.nodes.node import Node
 from aioqueue.pipeline.nodes.state_fields import WORKERS, Fields
 from aioqueue.pipeline.stages.base import BaseStage, BuildContext
-from aioqueue.pipeline.stages.prepare import LEAST_AHEAD
+
+_MOST_AHEAD: Final = 64
+"""The most items that may wait. What is read ahead of an iterable may be lost, if the loop is
+left."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class Read(BaseStage):
 
     def node(self, upstream: Node, building: BuildContext) -> Node:
         options = {"workers": 1, "ordered": True, "max_in_flight": 1}
-        return building.workers(upstream, _itself, buffer_size=LEAST_AHEAD, options=options)
+        buffer_size = min(_MOST_AHEAD, building.buffer_size())
+        return building.workers(upstream, _itself, buffer_size=buffer_size, options=options)
 
 
 async def _itself(row: Any) -> Any:

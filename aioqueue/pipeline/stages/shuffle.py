@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from aioqueue.base.arguments import checked_count
 from aioqueue.core.elements.philox import PhiloxWords
-from aioqueue.pipeline.nodes.node import Node
+from aioqueue.pipeline.nodes.node import READ_TOGETHER, Node
 from aioqueue.pipeline.nodes.replay_log import KnownNames, NameColumns
 from aioqueue.pipeline.nodes.rows import Id, Row, State
 from aioqueue.pipeline.nodes.state_fields import HELD, NUMBER, Fields
@@ -81,6 +81,7 @@ class ShuffleNode(HoldingTransform):
         super().__init__(upstream)
         # Without order, rows keep the names by which the node before can give them again.
         self.keeps_row_ids: bool = not upstream.is_ordered
+        self.never_waits: bool = upstream.never_waits
         self._size = size
         self._seed = seed
         self._buffer: list[Row] = []
@@ -96,9 +97,6 @@ class ShuffleNode(HoldingTransform):
     def _words_of(self, epoch: int) -> PhiloxWords:
         # The seed is the key and the epoch the upper half of the counter: no two epochs share one.
         return PhiloxWords((self._seed, epoch + 1))
-
-    def weight(self) -> int:
-        return len(self._buffer) + super().weight()
 
     def accept(self, rows: Sequence[Row]) -> Iterable[Row]:
         buffer, size = self._buffer, self._size
@@ -145,6 +143,9 @@ class ShuffleNode(HoldingTransform):
     def _held(self) -> list[Id]:
         return self._ids([*self._buffer, *self._ready])
 
+    def _held_count(self) -> int:
+        return len(self._buffer) + len(self._ready)
+
     def _copied(self) -> Callable[[], NameColumns] | None:
         if not (self._buffer or self._ready):
             return None
@@ -164,6 +165,8 @@ class ShuffleNode(HoldingTransform):
         self._buffer[:], self._ready = rows[: self._buffered], deque(rows[self._buffered :])
 
     def _need(self, n: int) -> int:
+        if self._upstream.never_waits and not self.is_limited:
+            n = max(n, READ_TOGETHER)
         return max(n, min(_FILL_CHUNK, self._rows_for(n)))
 
     def _rows_for(self, rows: int) -> int:

@@ -27,6 +27,7 @@ class SkipNode(Transform):
 
     def __init__(self, upstream: Node, count: int) -> None:
         super().__init__(upstream)
+        self.never_waits: bool = upstream.never_waits
         self._count = count
         self._left = count  # to be left out
 

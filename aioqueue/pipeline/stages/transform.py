@@ -205,9 +205,16 @@ class HoldingTransform(Transform):
             self._put_back((yield from self._log.replay()))
         return (yield from super().take(n))
 
+    def weight(self) -> int:
+        return self._held_count() + super().weight()
+
     @abstractmethod
     def _held(self) -> list[Id]:
         """The names of the rows that it holds."""
+
+    @abstractmethod
+    def _held_count(self) -> int:
+        """About how many names `_held` returns, without making them."""
 
     def _copied(self) -> Callable[[], NameColumns] | None:
         """A function that makes these names later; ``None`` if it holds no rows. Nodes that hold

@@ -22,6 +22,7 @@ class Unbatch(BaseStage):
     """Splits batches into their rows."""
 
     name: ClassVar[str] = "unbatch"
+    takes_apart: ClassVar[bool] = True
     state_fields: ClassVar[Fields] = {"left": NUMBER, **HELD}
 
     def details(self) -> str:
@@ -71,6 +72,9 @@ class UnbatchNode(HoldingTransform):
 
     def _held(self) -> list[Id]:
         return self._ids([self._batch]) if self._batch is not None and self._ready else []
+
+    def _held_count(self) -> int:
+        return 1
 
     def _buffer_state(self) -> State:
         return {"left": len(self._ready)}

@@ -182,6 +182,9 @@ class Window(BaseStage):
     def rows_per_output(self) -> int:
         return int(self.size)
 
+    def rows_for(self, outputs: int) -> int:
+        return int(self.size) + (outputs - 1) * int(self.stride)
+
     @classmethod
     def why_inelastic(cls, arguments: Mapping[str, Any]) -> str | None:
         return "whose windows overlap on one rank"

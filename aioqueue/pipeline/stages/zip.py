@@ -50,26 +50,38 @@ class ZipNode(CombiningNode):
         return Beside(shapes)
 
     def take(self, n: int) -> Flow[Taken]:
-        self._expect(1, *self._lookaheads)
+        self._expect(n, *self._lookaheads)
         filled = []
         for branch in self._lookaheads:
-            filled.append((yield from branch.fill()))
+            filled.append((yield from branch.fill(n)))
             if not filled[-1] and not self._strict:
                 break
         if all(filled):
-            return [self._tuple([branch.take_ready(1)[0] for branch in self._lookaheads])]
+            return self.take_ready(n)
         if any(filled) and self._strict:
             raise self._refused(filled)
         end = EpochEnd(self._epoch, self._given)
         self._skip_to(self._epoch + 1)
         return end
 
-    def _tuple(self, rows: list[Row]) -> Row:
-        number = self._given
-        self._given += 1
-        first = rows[0]
-        origin = joined(map(origin_of, rows))
-        return tuple(map(value_of, rows)), number, first[ROW_INDEX], first[ROW_SUB], origin
+    def take_ready(self, n: int) -> list[Row]:
+        # The tuples are made only now: until then a state names the rows of each branch.
+        count = min(n, min([branch.ready for branch in self._lookaheads]))
+        if not count:
+            return []
+        tuples = zip(*[branch.take_ready(count) for branch in self._lookaheads], strict=True)
+        first = self._given
+        self._given += count
+        return [
+            (
+                tuple(map(value_of, rows)),
+                number,
+                rows[0][ROW_INDEX],
+                rows[0][ROW_SUB],
+                joined(map(origin_of, rows)),
+            )
+            for number, rows in enumerate(tuples, first)
+        ]
 
     def _refused(self, filled: list[bool]) -> BaseException:
         error = InvalidArgumentError(

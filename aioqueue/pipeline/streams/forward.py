@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
 import aioqueue
 from aioqueue import AsyncQueue, InvalidArgumentError, OutOfRangeError, QueueClosedError, sync
+from aioqueue.coordination.cancellations import Call
 from aioqueue.coordination.classify import Classification, as_failure, cause_of, classify
 from aioqueue.core.elements.ownership import copy_if_shared
 from aioqueue.errors import describe_exception
@@ -354,7 +355,7 @@ def _from_async_iterable(
             if stop_flag.is_set:
                 raise OutOfRangeError("the source is drained")
             try:
-                example = await next_of(iterator)
+                example = await next_of(iterator, Call())
                 return copy_if_shared(example)
             except StopAsyncIteration:
                 raise OutOfRangeError("the source has ended") from None

@@ -28,8 +28,8 @@ import numpy as np
 
 from aioqueue import AsyncQueue, InvalidArgumentError, sync
 from aioqueue.base.arguments import checked_flag, function_name
-from aioqueue.core.elements.component import is_table
 from aioqueue.core.elements.ownership import copy_if_shared
+from aioqueue.core.elements.values import is_table
 from aioqueue.errors import with_article
 from aioqueue.fingerprints.contents import digest_of_items
 from aioqueue.items.item import Entry, PlacedEntry, closing_run

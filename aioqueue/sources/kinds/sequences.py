@@ -14,8 +14,8 @@ import numpy as np
 from aioqueue import InvalidArgumentError
 from aioqueue.base.arguments import checked_count, checked_flag, is_int
 from aioqueue.base.hints import hint_methods
-from aioqueue.core.elements.component import is_table
 from aioqueue.core.elements.ownership import FIXED, copy_if_shared, copy_shared
+from aioqueue.core.elements.values import is_table
 from aioqueue.items.item import Entry, PlacedEntry
 from aioqueue.items.positions import Place, checked_numbers, misplaced
 from aioqueue.sources.base import Determined, Scan

@@ -2,16 +2,20 @@
 
 They describe one moment, and render themselves as text. `aioqueue.telemetry.explain.wait_graph`
 fills them. Names are for people; ``key`` identifies a thing whose name is not unique.
+
+The records name everything, however many callers wait. The text is for people: of those that wait
+alike it shows the three longest waits and counts the others, so its length has a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from aioqueue.base.display_text import in_safe_lines, on_one_line
+from aioqueue.base.folded_lines import folded
 from aioqueue.base.public_names import public
 from aioqueue.errors import counted
 from aioqueue.telemetry.explain.stacks import Stack, format_stack, name_and_key, place_of, stack_of
@@ -72,6 +76,15 @@ class ExplainedCaller(_SingleLineTexts):
     is_granted: bool
     stack: Stack
     key: int = field(repr=False, compare=False)
+
+    def lines(self) -> Iterator[str]:
+        """Yield lines that say for what it waits, and where."""
+        what = "to put in" if self.side == "enqueue" else "for"
+        waits = "was served but has not run" if self.is_granted else "waits"
+        yield (
+            f"{self.name} {waits} {what} {counted(self.elements, 'element')},"
+            f" for {format_seconds(self.seconds)}{format_stack(self.stack, '    ')}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +156,9 @@ class ExplainedQueue(_SingleLineTexts):
             f"{self.kind} '{self.name}': {self.fill}{state}{least},"
             f" {self.enqueued} in, {self.dequeued} out"
         )
-        for caller in self.callers:
-            what = "to put in" if caller.side == "enqueue" else "for"
-            waits = "was served but has not run" if caller.is_granted else "waits"
-            yield (
-                f"  {caller.name} {waits} {what} {counted(caller.elements, 'element')},"
-                f" for {format_seconds(caller.seconds)}{format_stack(caller.stack, '      ')}"
-            )
+        yield from indented(
+            folded(self.callers, _alike_caller, ExplainedCaller.lines, _caller_seconds), "  "
+        )
         if not self.callers and self.last_end is not None:
             yield f"  the last runner that filled it has ended: {self.last_end}"
 
@@ -218,9 +227,9 @@ class ExplainedWorker(_SingleLineTexts):
             words += " waits for the source"
         return words + (f": {self.note}" if self.note else "")
 
-    def lines(self, indent: str = "    ") -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Yield lines that say what it does, and where."""
-        yield f"{self.name}{self.doing}{format_stack(self.stack, indent)}"
+        yield f"{self.name}{self.doing}{format_stack(self.stack, '    ')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +274,14 @@ class ExplainedStage(_SingleLineTexts):
             flight = f", {self.in_flight} of {self.max_in_flight} items in flight"
         source = "" if self.source is None else f" from '{self.source}'"
         yield f"{self.name}{source} into '{self.into}'{flight}"
-        for note in self.notes:
-            yield f"  {note}"
-        ended = [worker for worker in self.workers if worker.state == "ended" and not worker.note]
-        for worker in self.workers:
-            if worker not in ended:
-                for line in worker.lines("      "):
-                    yield f"  {line}"
+        yield from indented(folded(self.notes, str, _one_line), "  ")
+        shown = [worker for worker in self.workers if worker.state != "ended" or worker.note]
+        yield from indented(
+            folded(shown, _alike_worker, ExplainedWorker.lines, _item_seconds), "  "
+        )
+        ended = len(self.workers) - len(shown)
         if ended:
-            yield f"  {counted(len(ended), 'worker')} ended"
+            yield f"  {counted(ended, 'worker')} ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +311,10 @@ class ExplainedCoordinator:
                 f", stop requested by {self.stopped_by} {format_seconds(self.stopped_seconds)} ago"
             )
         yield f"{self.state}, {failures}{stop}"
-        for failure in self.failures:
-            yield f"  {failure}"
-        for worker in self.workers:
-            for line in worker.lines("      "):
-                yield f"  {line}"
+        yield from indented(folded(self.failures, str, _one_line), "  ")
+        yield from indented(
+            folded(self.workers, _alike_worker, ExplainedWorker.lines, _item_seconds), "  "
+        )
 
 
 @public("aioqueue")
@@ -338,8 +345,8 @@ class Culprit:
     def lines(self) -> Iterator[str]:
         """Yield lines with the sentence and the path."""
         yield self.sentence
-        for step in self.chain:
-            yield f"  {step}"
+        if self.kind != "cycle":  # whose sentence is the path
+            yield from indented(shown_steps(self.chain), "  ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,20 +411,82 @@ class Explanation:
         yield f"aioqueue: why process {self.pid} waits"
         if not (self.culprits or self.waits or self.hints):
             yield "  nobody waits"
-        for culprit in self.culprits:
-            yield from indented(culprit.lines(), "  ")
-        for hint in self.hints:
-            yield from indented(hint.lines(), "  ")
-        for title, parts in (
-            ("other waits", self.waits),
-            ("queues", self.queues),
-            ("stages", self.stages),
-            ("coordinators", self.coordinators),
-        ):
-            if parts:
-                yield title
-            for part in parts:
-                yield from indented(part.lines(), "  ")
+        for found in (self.culprits, self.hints):
+            yield from indented(folded(found, _alike_culprit, Culprit.lines), "  ")
+        parts: tuple[tuple[str, Iterator[str]], ...] = (
+            ("other waits", folded(self.waits, _alike_wait, ExplainedWait.lines, _wait_seconds)),
+            ("queues", folded(self.queues, id, ExplainedQueue.lines, _call_seconds)),
+            ("stages", folded(self.stages, id, ExplainedStage.lines)),
+            (
+                "coordinators",
+                folded(self.coordinators, _alike_coordinator, ExplainedCoordinator.lines),
+            ),
+        )
+        for title, lines in parts:
+            for number, line in enumerate(indented(lines, "  ")):
+                if number == 0:
+                    yield title
+                yield line
+
+
+# How the text stays short.
+
+_MOST_STEPS: Final = 12
+"""The text shows so many steps of a path."""
+
+
+def shown_steps(steps: Sequence[str]) -> Iterator[str]:
+    """Yield the first and the last steps of a path, and how many are between them."""
+    half = _MOST_STEPS // 2
+    if len(steps) <= _MOST_STEPS:
+        yield from steps
+        return
+    yield from steps[:half]
+    yield f"... {len(steps) - 2 * half:,} more ..."
+    yield from steps[-half:]
+
+
+def _one_line(text: str) -> tuple[str]:
+    return (text,)
+
+
+def _alike_caller(caller: ExplainedCaller) -> Hashable:
+    return caller.side, caller.is_granted, caller.stack
+
+
+def _caller_seconds(caller: ExplainedCaller) -> float:
+    return caller.seconds
+
+
+def _alike_worker(worker: ExplainedWorker) -> Hashable:
+    has_item = worker.item is not None
+    return worker.state, worker.note, has_item, worker.is_at_source, worker.stack
+
+
+def _item_seconds(worker: ExplainedWorker) -> float:
+    return 0.0 if worker.item is None else worker.item.seconds
+
+
+def _alike_culprit(culprit: Culprit) -> Hashable:
+    return culprit.kind, culprit.queue, culprit.stage
+
+
+def _alike_wait(wait: ExplainedWait) -> Hashable:
+    return wait.what, wait.stack
+
+
+def _wait_seconds(wait: ExplainedWait) -> float:
+    return wait.seconds
+
+
+def _call_seconds(queue: ExplainedQueue) -> float:
+    return max(map(_caller_seconds, queue.callers), default=0.0)
+
+
+def _alike_coordinator(coordinator: ExplainedCoordinator) -> Hashable:
+    if coordinator.workers:
+        return id(coordinator)
+    return coordinator.state, coordinator.stopped_by, coordinator.failures
 
 
 def loop_wait(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from types import FrameType
 from typing import Any, Literal
@@ -33,9 +34,10 @@ from aioqueue.telemetry.explain.registry import (
     known_coordinators,
     known_runs,
     known_waits,
+    known_workers,
 )
 from aioqueue.telemetry.explain.stacks import stack_of
-from aioqueue.telemetry.explain.wait_graph import culprits_of, hints_of
+from aioqueue.telemetry.explain.wait_graph import culprits_of, split_hints
 from aioqueue.worlds.waker import Owner
 
 
@@ -68,22 +70,36 @@ def explain_for(coordinators: Sequence[Coordinating]) -> Explanation:
     """Like `explain`, for the given coordinators."""
     with current_frames() as frames:
         stages = tuple(run.explained(frames) for run in known_runs())
-        known = {key for stage in stages for key in (stage.into_key, stage.source_key)}
-        queues = tuple(_queues(known, frames))
+        filled = {key for stage in stages for key in (stage.into_key, stage.source_key)}
+        queues = tuple(_queues(filled, frames))
         waits = tuple(wait for one in known_waits() for wait in one.waits(frames))
         waits += tuple(_join_waits(frames))
         could_fill = _could_anybody_fill(queues, waits, frames)
-    workers = [worker for stage in stages for worker in stage.workers]
-    belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
+        workers = [worker for stage in stages for worker in stage.workers]
+        belonging = frozenset(key for worker in workers for key in (worker.key, worker.registered))
+        explained = tuple(one.explained(belonging, frames) for one in coordinators)
+    known = known_workers()
+    waits = tuple(_without_known(wait, known) for wait in waits)
+    culprits, hints = culprits_of(queues, stages, waits), tuple[Culprit, ...]()
+    if could_fill:
+        culprits, hints = split_hints(culprits, queues)
     return Explanation(
-        culprits_of(queues, stages, waits, could_fill=could_fill),
+        culprits,
         queues,
         stages,
-        tuple(one.explained(belonging) for one in coordinators),
+        explained,
         os.getpid(),
         waits,
-        hints_of(queues, stages, waits) if could_fill else (),
+        hints,
     )
+
+
+def _without_known(wait: ExplainedWait, known: frozenset[int]) -> ExplainedWait:
+    """Leave out of a join's root causes the workers whose waits, or work, have root causes of their
+    own."""
+    if known.isdisjoint(one.key for one in wait.culprits):
+        return wait
+    return replace(wait, culprits=tuple(one for one in wait.culprits if one.key not in known))
 
 
 def _join_waits(frames: Mapping[int, FrameType]) -> Iterator[ExplainedWait]:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from aioqueue.system.forks import LivingObjects
+from aioqueue.system.forks import LivingObjects, living_queues
 
 if TYPE_CHECKING:
     from aioqueue.telemetry.explain.explanation import ExplainedCoordinator, ExplainedWait
@@ -55,7 +55,9 @@ def known_waits() -> list[WaitPoint]:
 class Coordinating(Protocol):
     """The part of a coordinator that an explanation needs."""
 
-    def explained(self, belonging: frozenset[int]) -> ExplainedCoordinator:
+    def explained(
+        self, belonging: frozenset[int], frames: Mapping[int, FrameType]
+    ) -> ExplainedCoordinator:
         """Return its state, with the workers that belong to no stage (by their keys)."""
 
 
@@ -86,3 +88,11 @@ def forget_run(run: object) -> None:
 def known_runs() -> list[Any]:
     """Return the runs in this process that have begun and not ended, of all queues."""
     return _runs.listed()
+
+
+def known_workers() -> frozenset[int]:
+    """Return the keys of the threads and tasks that belong to a run or wait at a queue."""
+    known = {key for run in known_runs() for key in run.worker_keys()}
+    for core in living_queues():
+        known.update(one.owner.key for one in core.machine.waiting() if one.owner)
+    return frozenset(known - {0})

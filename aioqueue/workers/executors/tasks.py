@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from time import perf_counter
-from typing import Any, ClassVar
+from types import AsyncGeneratorType
+from typing import Any, ClassVar, Final
 
 import anyio
 import anyio.lowlevel
@@ -21,8 +23,8 @@ from aioqueue.coordination.cancellations import (
 )
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.coordination.tasks import mark_ending, threadsafe_caller
-from aioqueue.errors import add_note
-from aioqueue.items.item import Item, Prepared
+from aioqueue.errors import QueueFull, add_note
+from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.sources.source_reader import (
     close_items,
     combine_errors,
@@ -31,11 +33,14 @@ from aioqueue.sources.source_reader import (
 )
 from aioqueue.telemetry.explain.stacks import Stack, stack_of_traceback
 from aioqueue.workers.executor import Executor
-from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending
+from aioqueue.workers.flow_control import NOTE_OF_KEY, Pending, RoundPace
 from aioqueue.workers.job import Dismissed, Job
 from aioqueue.workers.key_limits import Inbox
 from aioqueue.workers.timing import Clocked, InProgress, WorkerGauge
 from aioqueue.worlds.waker import current_worker
+
+_MOST_AT_ONCE: Final = 64
+"""The most items that a worker enqueues in order before it pauses."""
 
 
 class TaskExecutor(Executor):
@@ -157,19 +162,29 @@ class TaskExecutor(Executor):
         return None
 
     async def _work(self, worker: WorkerGauge, owner: Call) -> None:
-        take, deliver, gauge = self._source.take, self._delivery.deliver, self._job.gauge
-        in_progress = worker.in_progress
+        turn, gauge, in_progress = self._turn, self._job.gauge, worker.in_progress
         while True:
             while not gauge.is_on:
-                await deliver(await self._prepare(await take(owner), in_progress, owner), owner)
-                in_progress.clear()  # if a generator was still making it
+                await turn(in_progress, owner)
             worker.start_measuring()
             while gauge.is_on:
                 skipped = 0
                 for skipped in worker.skipped_turns():  # noqa: B007  # the last value is used
-                    await deliver(await self._prepare(await take(owner), in_progress, owner), owner)
-                    in_progress.clear()
+                    await turn(in_progress, owner)
                 await self._work_measured(worker, owner, skipped)
+
+    async def _turn(self, in_progress: InProgress, owner: Call) -> None:
+        """Take, prepare and deliver an item. What needs no wait is done without a coroutine."""
+        source = self._source
+        item = source.take_nowait(owner)
+        if item is None:
+            item = await source.take_waiting(owner)
+        prepared = await self._prepare(item, in_progress, owner)
+        rest = self._delivery.deliver_nowait(prepared, owner)
+        if rest is not None:
+            del item, prepared  # keep nothing that is in the queue
+            await rest
+            in_progress.clear()  # if a generator was still making it
 
     async def _work_measured(self, worker: WorkerGauge, owner: Call, skipped: int) -> None:
         gauge = self._job.gauge
@@ -178,26 +193,29 @@ class TaskExecutor(Executor):
         worker.item_received(item, gauge.seconds_full)
         clocked = Clocked(self._prepare(item, worker.in_progress, owner))
         prepared = await clocked
-        as_made = isinstance(prepared.examples, AsyncGenerator)
+        as_made = type(prepared.examples) is AsyncGeneratorType
         worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
         began, blocked = perf_counter(), worker.waits.enqueues
-        await self._delivery.deliver(prepared, owner)
+        rest = self._delivery.deliver_nowait(prepared, owner)
+        del item, prepared, clocked
+        if rest is not None:
+            await rest
         worker.in_progress.clear()
         worker.delivery_finished(as_made=as_made, began=began, blocked=blocked)
 
     async def _prepare(self, item: Item, in_progress: InProgress, owner: Call) -> Prepared:
         """Prepare an item, with all its retries."""
-        job = self._job
-        failures = 0
+        job, failures = self._job, 0
+        make = self._make_untimed if job.item_timeout is None else self._make_in_time
         while True:
             # If the function has swallowed a cancellation in an earlier item, that one must not
             # count for this item: its failure would be taken for the stop.
             if owner.requests() != owner.known:
                 owner.renew()
             try:
-                examples = await self._examples(item, in_progress, failures)
-                return Prepared(item, examples, failures=failures)
+                examples = await make(item, in_progress, failures)
+                return Prepared(item, examples, failures)
             except BaseException as raised:
                 failures += 1
                 # Give the exception's result no name here: its traceback refers to this frame.
@@ -206,22 +224,19 @@ class TaskExecutor(Executor):
                 return Prepared(item, failures=failures - 1, is_skipped=True)
             await anyio.sleep(delay)
 
-    async def _examples(self, item: Item, in_progress: InProgress, failures: int) -> Any:
-        """Return the examples of an item, or their generator if it may run while they are enqueued.
+    async def _make_in_time(self, item: Item, in_progress: InProgress, failures: int) -> Any:
+        """Do the same as `_make_untimed` with the time limit.
 
         Raises:
             ItemTimeoutError: it has taken too long.
         """
-        timeout = self._job.item_timeout
-        if timeout is None:
-            return await self._made(item, in_progress, failures)
         # The stack must be read inside the scope, which takes the cancellation and its traceback.
         # If the function turns the cancellation into an exception of its own, that one leaves the
         # scope, and fails the item instead.
         stack: Stack = ()
-        with anyio.move_on_after(timeout) as scope:
+        with anyio.move_on_after(self._job.item_timeout) as scope:
             try:
-                return await self._made(item, in_progress, failures)
+                return await self._make_untimed(item, in_progress, failures)
             except BaseException as error:
                 if scope.cancel_called:
                     stack = stack_of_traceback(error.__traceback__)
@@ -229,20 +244,26 @@ class TaskExecutor(Executor):
         self._job.progress.timed_out()
         raise self._job.timeout_error(item, stack)
 
-    async def _made(self, item: Item, in_progress: InProgress, failures: int) -> Any:
-        """Make the examples of an item, without a time limit."""
+    async def _make_untimed(self, item: Item, in_progress: InProgress, failures: int) -> Any:
+        """Return the examples of an item, or their generator if it may run while they are
+        enqueued."""
+        if type(item.value) is EpochEnd:
+            return (item.value,)
         in_progress.begin(item, failures)
         try:
-            examples = await self._job.call.examples_async(item)
-            if isinstance(examples, AsyncGenerator):
-                if self._job.streams:
-                    return examples  # the item stays in progress until the generator has ended
-                async with aclosing(examples):
-                    examples = [example async for example in examples]
+            call = self._job.call
+            made = call.begin_async(item)
+            if type(made) is not AsyncGeneratorType:
+                examples = call.single_example(await made, item)
+            elif self._job.streams:
+                return made  # the item stays in progress until the generator has ended
+            else:
+                async with aclosing(made):
+                    examples = tuple([example async for example in made])
         except BaseException:
             in_progress.clear()
             raise
-        in_progress.clear()
+        in_progress.item = None  # `clear`, inlined for speed
         return examples
 
     async def _work_by_key(self, worker: WorkerGauge, owner: Call) -> None:
@@ -267,7 +288,8 @@ class TaskExecutor(Executor):
         """
         in_progress = worker.in_progress
         owner.renew()
-        clocked = Clocked(self._examples(pending.item, in_progress, pending.failures))
+        make = self._make_untimed if self._job.item_timeout is None else self._make_in_time
+        clocked = Clocked(make(pending.item, in_progress, pending.failures))
         try:
             examples = await clocked
         except BaseException as raised:
@@ -276,7 +298,7 @@ class TaskExecutor(Executor):
             inbox.release_place(pending)
             await inbox.failed(pending, self._job.failure_of_item(raised, owner), owner)
             return False
-        as_made = isinstance(examples, AsyncGenerator)
+        as_made = type(examples) is AsyncGeneratorType
         worker.call_finished(None if as_made else clocked.cpu)
         worker.item = None
         # As for threads: a generator keeps its place until its last example is in the queue.
@@ -289,17 +311,85 @@ class TaskExecutor(Executor):
         return as_made
 
 
+class _Waiter:
+    """A worker that waits while another one reads the source.
+
+    Attributes:
+        woken: set when it has an item, or when it is to try again.
+        item: its item; ``None`` without one.
+        seconds: how long the source took for the item, if that is measured.
+    """
+
+    __slots__ = ("item", "seconds", "woken")
+
+    def __init__(self) -> None:
+        self.woken: anyio.Event = anyio.Event()
+        self.item: Item | None = None
+        self.seconds = 0.0
+
+
 class _TaskSource:
-    """The source of a job, which one task reads at a time."""
+    """The source of a job, which one task reads at a time.
+
+    A worker that needs an item reads it itself. If the source has no item ready, or no more may be
+    in flight, that worker is the reader from then on, and others wait. The reader deals: as items
+    come, it gives them to the workers that wait, and it takes one for itself when none waits. So
+    items that are ready reach any number of workers in one round of the event loop, and no item
+    waits for a worker that waits for the source.
+
+    **Pauses.** If neither the source, the function nor the queue ever waits, a worker comes back
+    for its next item in the same round, and the program's other tasks do not run. So after some
+    items (`RoundPace`), it lets a round pass as the reader: the other workers have to wait, too,
+    and cannot use up a round one after another. Then it continues by itself, because other workers
+    are of no use to a function that never waits. But perhaps its function waits now, and nobody
+    reads for them. So it wakes one of them as its successor for the next round, who reads then if
+    nobody else does.
+
+    **Order.** Functions begin in the order of their items: a reader that has dealt some begins its
+    own only when the others have begun theirs. (trio runs the tasks of a round in any order.)
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self.is_for_workers = True  # workers read it themselves, and may be dismissed
-        self._read_lock: anyio.Lock | None = None  # made in the loop
+        self._has_reader = False
+        # If any wait, there is a reader, or one of them was woken as the successor.
+        self._waiters: deque[_Waiter] = deque()
+        self._successor: _Waiter | None = None
+        self._seconds_of_item = 0.0  # how long the source took for the last one, if measured
+        self._unbegun = 0  # workers that were given an item, and have not run since
         self._room: anyio.Event | None = None
+        self._pace = RoundPace()
         self._without_waiting = job.feed.items_without_waiting()
         self._waited_for = None if self._without_waiting is not None else job.feed.items_async()
-        self._latest: Call | None = None  # of the last worker that took an item without a wait
+
+    def take_nowait(self, owner: Call) -> Item | None:
+        """Return the next item, if no wait and no pause comes before it; otherwise ``None``.
+
+        It counts as in flight from now on. If there is none, the caller awaits `take_waiting`.
+
+        Args:
+            owner: the call of the worker.
+
+        Raises:
+            BaseException: as for `take`.
+        """
+        job, pace = self._job, self._pace
+        pace.asked(owner, job.count)
+        if (
+            self._without_waiting is None
+            or pace.is_pause_due
+            # The reader waits for room, or pauses: it was first, so nobody may overtake it.
+            or self._has_reader
+            or job.source_ended
+            or job.roster.surplus
+            or not job.window.try_enter()
+        ):
+            return None
+        try:
+            return next_without_waiting(self._without_waiting)
+        except BaseException as error:
+            raise job.source_raised(error, owner)  # noqa: B904  # as for threads
 
     async def take(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
         """Return the next item, which counts as in flight from now on.
@@ -312,59 +402,110 @@ class _TaskSource:
             NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source, or the cancellation of the task.
         """
-        job = self._job
-        if self._without_waiting is not None:
-            # If the function and the queue never wait either, one worker would take all items, and
-            # the loop would run nothing else.
-            if owner is self._latest:
-                await anyio.lowlevel.checkpoint()
-            self._latest = owner
-            if self._is_free():
-                return self._next_ready(owner, worker)
-        if self._read_lock is None:
-            self._read_lock = anyio.Lock()
-        async with self._read_lock:
-            await self._wait_for_room()
+        item = None
+        if worker is None:
+            item = self.take_nowait(owner)
+        else:
+            self._pace.asked(owner, self._job.count)
+        return await self.take_waiting(owner, worker) if item is None else item
+
+    async def take_waiting(self, owner: Call, worker: WorkerGauge | None = None) -> Item:
+        """Do the same, after `take_nowait` has returned ``None``."""
+        job, waiters = self._job, self._waiters
+        has_waited = was_successor = False
+        while self._has_reader:
+            has_waited = True
             if job.source_ended:
                 raise job.nothing_more()
+            # Before it waits: a worker that leaves must hold no item.
             if job.roster.surplus and self.is_for_workers:
                 job.dismiss()
-            if self._waited_for is None:
-                return self._next_ready(owner, worker)
-            job.window.enter()
-            began = 0.0 if worker is None else perf_counter()
-            try:
-                item = await next_of(self._waited_for)
+            waiter = _Waiter()
+            if was_successor:
+                waiters.appendleft(waiter)  # it was first, and got nothing
+            else:
+                waiters.append(waiter)
+            # A cancelled worker ends the job in this very step (`Job.leave`), and the others with
+            # it. So nothing has to be put right here, even if it has an item.
+            await waiter.woken.wait()
+            was_successor = waiter is self._successor
+            if was_successor:
+                self._successor = None
+            if waiter.item is not None:
+                self._unbegun -= 1
                 if worker is not None:
-                    job.gauge.source_waits.add(perf_counter() - began, worker.weight)
-                return item
-            except BaseException as error:
-                raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+                    job.gauge.source_waits.add(waiter.seconds, worker.weight)
+                return waiter.item
+        return await self._read(owner, worker, own_first=not has_waited)
 
-    def _is_free(self) -> bool:
-        """Return whether an item can be taken without the lock: the source never waits, and no
-        other task holds the lock."""
-        # There is no await between this check and the item, so no other task can come in between.
-        # A task that holds the lock waits for room: it was first, so nobody may overtake it.
-        job, lock = self._job, self._read_lock
-        return (
-            (lock is None or not lock.locked())
-            and not job.source_ended
-            and not job.roster.surplus
-            and job.window.has_room()
-        )
+    async def _read(self, owner: Call, worker: WorkerGauge | None, *, own_first: bool) -> Item:
+        """Read items for the workers that wait, and then one for the caller.
 
-    def _next_ready(self, owner: Call, worker: WorkerGauge | None) -> Item:
-        job = self._job
-        job.window.enter()
-        began = 0.0 if worker is None else perf_counter()
+        Args:
+            owner: the call of the caller.
+            worker: its gauge, if it measures this turn.
+            own_first: whether the first item is the caller's. It has not waited: perhaps because
+                its function never does.
+        """
+        job, pace = self._job, self._pace
+        self._has_reader = True
         try:
-            item = next_without_waiting(self._without_waiting)  # type: ignore[arg-type]
-            if worker is not None:
-                job.gauge.source_waits.add(perf_counter() - began, worker.weight)
-            return item
+            while True:
+                if pace.is_pause_due:
+                    await anyio.lowlevel.checkpoint()
+                    pace.paused()
+                item = await self._next(owner)
+                if own_first or not self._waiters:
+                    break
+                waiter = self._waiters.popleft()
+                waiter.item, waiter.seconds = item, self._seconds_of_item
+                self._unbegun += 1
+                waiter.woken.set()
+                pace.dealt(job.count)
+            while self._unbegun:
+                await anyio.lowlevel.checkpoint()  # their items come first
+        finally:
+            self._resign()
+        if worker is not None:
+            job.gauge.source_waits.add(self._seconds_of_item, worker.weight)
+        return item
+
+    async def _next(self, owner: Call) -> Item:
+        """Return the next item, as the reader."""
+        job = self._job
+        await self._wait_for_room()
+        # Room is not the only end of that wait: the stop, a drain and a resize end it, too.
+        if job.source_ended:
+            raise job.nothing_more()
+        if job.roster.surplus and self.is_for_workers:
+            job.dismiss()
+        job.window.enter()
+        began = perf_counter() if job.gauge.is_on else 0.0
+        try:
+            if self._waited_for is not None:
+                item = await next_of(self._waited_for, owner)
+            else:
+                assert self._without_waiting is not None
+                item = next_without_waiting(self._without_waiting)
         except BaseException as error:
             raise job.source_raised(error, owner)  # noqa: B904  # as for threads
+        self._seconds_of_item = perf_counter() - began if began else 0.0
+        return item
+
+    def _resign(self) -> None:
+        """Let another worker read; if no item is left, let all end."""
+        self._has_reader = False
+        if self._job.source_ended:
+            self._wake_all()
+        elif self._waiters and self._successor is None:  # otherwise one was woken already
+            self._successor = self._waiters.popleft()
+            self._successor.woken.set()
+
+    def _wake_all(self) -> None:
+        """Wake all workers that wait, so that each finds out what to do."""
+        waiters = self._waiters
+        while waiters:
+            waiters.popleft().woken.set()
 
     async def _wait_for_room(self) -> None:
         """Wait until another item may come in, or none will."""
@@ -375,14 +516,14 @@ class _TaskSource:
         try:
             while not (job.source_ended or job.window.has_room() or self._is_to_dismiss()):
                 # No await between the check for room and the wait, and all that gives room runs in
-                # this loop (see `Job.call_soon`). So no notification is lost. Only one task waits,
-                # as it holds the lock.
+                # this loop (see `Job.call_soon`). So no notification is lost. Only the reader waits
+                # here.
                 self._room = anyio.Event()
                 job.is_room_awaited = True
                 await self._room.wait()
         finally:
             job.gauge.has_room()
-        job.is_room_awaited = False
+            job.is_room_awaited = False
 
     def _is_to_dismiss(self) -> bool:
         return self.is_for_workers and self._job.is_to_dismiss
@@ -391,10 +532,18 @@ class _TaskSource:
         """See `Executor.notify_resize`. Called in the loop."""
         if self._room is not None:
             self._room.set()
+        if self.is_for_workers:
+            # Those that came last: if they are not to leave after all, they wait again.
+            for _ in range(min(self._job.roster.surplus, len(self._waiters))):
+                self._waiters.pop().woken.set()
 
     def notify_room(self) -> None:
         if self._room is not None:
             self._room.set()
+            # Until the reader has looked: not every item that leaves meanwhile has to call this.
+            self._job.is_room_awaited = False
+        if self._job.source_ended:
+            self._wake_all()  # the reader may be inside the source for any time
 
     async def close(self) -> BaseException | None:
         """Close the source; return what fails in that."""
@@ -407,6 +556,16 @@ class _TaskDelivery:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._enqueue = job.into.aio.enqueue
+        self._enqueue_nowait = job.into.aio.enqueue_nowait
+        self._records_prepared = job.records_prepared
+        self._delivers_at_once = job.delivers_at_once
+        # Items of a pipeline without order, which others have left to a worker that waits for room
+        # in the queue. As with an order, they are bounded by what may be in flight. One attempt to
+        # enqueue that waits costs more than all else that is done for an item.
+        is_shared = job.delivers_at_once and not job.is_ordered
+        self._left: deque[Prepared] | None = deque() if is_shared else None
+        self._blocked = 0  # workers that are in an enqueue, which nobody may overtake
+        self._is_pause_due = False  # whether the worker has enqueued many items without a wait
 
     async def deliver(self, prepared: Prepared, owner: Call) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
@@ -414,16 +573,79 @@ class _TaskDelivery:
         Raises:
             BaseException: what ends the worker.
         """
-        due = self._job.item_prepared(prepared) if self._job.records_prepared else prepared
+        rest = self.deliver_nowait(prepared, owner)
         del prepared  # keep nothing that is in the queue
-        while due is not None:  # with a kept order, the next items too: see `ThreadDelivery`
-            due = await self._put(due, owner)
+        if rest is not None:
+            await rest
+
+    def deliver_nowait(self, prepared: Prepared, owner: Call) -> Awaitable[None] | None:
+        """Do the same as far as no wait is needed.
+
+        Returns:
+            What the caller awaits for the rest; ``None``: all is done.
+        """
+        job = self._job
+        is_full = self._blocked > 0
+        if (
+            self._delivers_at_once
+            and not is_full
+            and type(prepared.examples) is tuple
+            and job.deliver_at_once(prepared, self._enqueue_nowait)
+        ):
+            return None
+        due = job.item_prepared(prepared) if self._records_prepared else prepared
+        if due is not None and is_full and self._left is not None:
+            self._left.append(due)
+            return None
+        if due is not None and not is_full:
+            due = self._deliver_due(due, owner)
+        return None if due is None else self._deliver_waiting(due, owner)
+
+    def _deliver_due(self, due: Prepared | None, owner: Call) -> Prepared | None:
+        """Deliver an item, and with a kept order those that follow, as far as no wait is needed.
+
+        Meanwhile other workers leave theirs to this one (see `ThreadDelivery`).
+
+        Returns:
+            The item that has to be delivered next.
+        """
+        job, enqueue_nowait = self._job, self._enqueue_nowait
+        for _ in range(_MOST_AT_ONCE):
+            if due is None or type(due.examples) is not tuple:
+                return due
+            try:
+                for example in due.examples[due.entered :] if due.entered else due.examples:
+                    enqueue_nowait(example)
+                    due.entered += 1
+            except QueueFull:
+                return due
+            except BaseException as error:
+                self._refuse(due, error, owner)
+            due = job.item_delivered(due) or (self._left.popleft() if self._left else None)
+        self._is_pause_due = due is not None
+        return due
+
+    async def _deliver_waiting(self, prepared: Prepared, owner: Call) -> None:
+        due: Prepared | None = prepared
+        del prepared  # keep nothing that is in the queue
+        while due is not None:
+            if self._is_pause_due:
+                # Items that follow each other could keep the loop busy as long as the queue has
+                # room. It is noted in this step, so no other worker's items are meant.
+                self._is_pause_due = False
+                await anyio.lowlevel.checkpoint()
+            else:
+                due = await self._put(due, owner)
+                if self._left:
+                    due = self._left.popleft()  # there is no order, so nothing followed
+            due = self._deliver_due(due, owner)
 
     async def _put(self, prepared: Prepared, owner: Call) -> Prepared | None:
-        """Enqueue the examples of an item; return the item to enqueue next."""
+        """Enqueue the examples of an item that are not in the queue; return the item to enqueue
+        next."""
         try:
             examples = prepared.examples
-            if isinstance(examples, AsyncGenerator):
+            if type(examples) is AsyncGeneratorType:
                 async with aclosing(examples):
                     await self._put_as_made(prepared, examples, owner)
             else:
@@ -433,14 +655,27 @@ class _TaskDelivery:
             raise
         return self._job.item_delivered(prepared)
 
+    def _refuse(self, prepared: Prepared, error: BaseException, owner: Call) -> None:
+        """Handle an example that was not enqueued; raise what ends the worker, if it ends."""
+        try:
+            self._job.not_enqueued(prepared, error, owner)
+        except BaseException:
+            self._job.progress.entered(prepared.entered)
+            raise
+        finally:
+            del error  # its traceback contains the caller's frame
+
     async def _put_each(self, prepared: Prepared, owner: Call) -> None:
         enqueue = self._enqueue
-        for example in prepared.examples:
+        for example in prepared.examples[prepared.entered :]:
+            self._blocked += 1
             try:
                 await enqueue(example)
             except BaseException as error:
                 self._job.not_enqueued(prepared, error, owner)
                 return
+            finally:
+                self._blocked -= 1
             prepared.entered += 1
 
     async def _put_as_made(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from time import perf_counter, thread_time
 from typing import Any, ClassVar
 
 from aioqueue.base.arguments import EnqueueOp
-from aioqueue.items.item import Item, Prepared
+from aioqueue.items.item import EpochEnd, Item, Prepared
 from aioqueue.sources.source_reader import combine_errors
 from aioqueue.workers.executor import Executor
 from aioqueue.workers.executors.worker_threads import (
     BufferedDelivery,
+    OrderedDelivery,
+    SimpleDelivery,
     ThreadDelivery,
     ThreadInbox,
     ThreadSource,
@@ -56,20 +59,22 @@ class ThreadExecutor(Executor):
         self._examples = job.call.examples if examples is None else examples
         self._source = ThreadSource(job)
         buffer = job.open_output_buffer(self._source.pace)
-        self._delivery = ThreadDelivery(job) if buffer is None else BufferedDelivery(job, buffer)
+        # Whether examples enter the queue one by one, and only their number counts.
+        is_simple = buffer is None and job.window.limit_bytes is None and job.feed.leases is None
+        self._delivery = ThreadDelivery(job)
+        if buffer is not None:
+            self._delivery = BufferedDelivery(job, buffer)
+        elif is_simple and not is_free_threaded():
+            self._delivery = OrderedDelivery(job) if job.is_ordered else SimpleDelivery(job)
         self._inbox: ThreadInbox | None = None
         self._is_buffered = buffer is not None
-        is_simple = buffer is None and not job.records_prepared and job.feed.leases is None
-        # Whether to count examples by a `Tally`. Without a GIL, the thread that waits for room
-        # could miss a count: see `ThreadSource._sleep`.
-        self._is_plain = is_simple and not is_free_threaded()
         if buffer is None and job.key_limit is not None:
             self._inbox = ThreadInbox(job, self._source, self._delivery)
         dtypes = job.into.dtypes
         copies = dtypes is not None and not any(dtype.hasobject for dtype in dtypes)
-        # A queue of typed components copies the example into its own memory, and a worker of a
-        # simple job enqueues it at once. So nothing can change it before it is copied.
-        if copies and is_simple:
+        # A queue of typed components copies the example into its own memory, and without an order
+        # the worker enqueues it at once. So nothing can change it before it is copied.
+        if copies and is_simple and not job.is_ordered:
             job.call.make_no_copies()
         self._threads = WorkerThreads(job, self._source)
 
@@ -113,26 +118,108 @@ class ThreadExecutor(Executor):
             self._take_turns(worker, tally)
 
     def _take_turns(self, worker: WorkerGauge, tally: Tally) -> None:
-        take, turn = self._source.take, self._prepare_and_deliver
-        gauge, in_progress = self._job.gauge, worker.in_progress
+        gauge, source, in_progress = self._job.gauge, self._source, worker.in_progress
+        take_unmeasured = (
+            self._take_quick_turns if self._delivery.takes_singles else self._take_plain_turns
+        )
         while True:
-            while not gauge.is_on:  # without a monitor, a turn costs no more than this
-                turn(take(None), in_progress, tally)
+            while not gauge.is_on:  # without a monitor
+                take_unmeasured(in_progress, tally)
             worker.start_measuring()
+            seconds = inf
             while gauge.is_on:
                 skipped = 0
                 for skipped in worker.skipped_turns():  # noqa: B007  # the last value is used
-                    turn(take(None), in_progress, tally)
-                self._work_measured(worker, in_progress, skipped)
+                    item = source.take(None, seconds)
+                    seconds = self._prepare_and_deliver(item, in_progress)
+                    del item
+                seconds = self._work_measured(worker, in_progress, skipped, seconds)
 
-    def _prepare_and_deliver(self, item: Item, in_progress: InProgress, tally: Tally) -> None:
-        made = self._prepare(item, in_progress, 0, self._is_plain)
-        if type(made) is tuple and len(made) == 1:
-            self._delivery.deliver_single(item, made[0], tally)
-        else:
-            self._delivery.deliver(made if type(made) is Prepared else Prepared(item, made))
-            # A generator has made the examples during the delivery, so the item was in progress.
-            in_progress.item = None
+    def _take_plain_turns(self, in_progress: InProgress, tally: Tally) -> None:
+        """Take turns until a monitor needs measured ones."""
+        gauge, take = self._job.gauge, self._source.take
+        seconds = inf
+        while not gauge.is_on:
+            seconds = self._prepare_and_deliver(take(None, seconds), in_progress)
+
+    def _take_quick_turns(self, in_progress: InProgress, tally: Tally) -> None:
+        """Do the same at less than half the cost, if items of one example can be delivered as such.
+
+        It repeats the code of several methods, because their calls would cost more than the work.
+        """
+        job, call, take, ahead = self._job, self._job.call, self._source.take, self._source.ahead
+        gauge, roster, deliver_single = job.gauge, job.roster, self._delivery.deliver_single
+        take_ahead, now = ahead.popleft, perf_counter
+        # Otherwise `ItemCall.examples`, or what stands for it, makes the call.
+        is_direct = self._is_here and not call.takes_rng
+        has_ends, complete_types = job.by_item, call.complete_types
+        seconds = inf
+        in_progress.failures = 0
+        while not gauge.is_on:
+            # Without a lock: `popleft` is atomic, so each item goes to one worker. A worker that
+            # has to leave must not take this way: `take` dismisses it.
+            if ahead and not job.is_halted and not roster.surplus:
+                try:
+                    item = take_ahead()
+                except IndexError:  # other workers were faster
+                    item = take(None, seconds)
+            else:
+                item = take(None, seconds)
+            value = item[1]
+            in_progress.began = now()  # as `InProgress.begin`
+            in_progress.item = item
+            is_end = has_ends and type(value) is EpochEnd
+            try:
+                if is_direct and not is_end:
+                    made = call.call(value)
+                    is_example = type(made) in complete_types
+                    if not is_example:
+                        results = [made]
+                        del made  # an example must have only one owner, or it would be copied
+                        made = call.examples_in(results, value)
+                else:
+                    made, is_example = self._examples(item), False
+                if not is_example:
+                    if type(made) is not tuple:
+                        if not self._streams:
+                            made = tuple(made)  # see `_prepare`
+                    elif len(made) == 1 and not is_end:
+                        (made,), is_example = made, True
+            except BaseException as raised:
+                in_progress.item = None
+                # Give the exception's result no name here: its traceback refers to this frame.
+                delay = job.item_failed(item, raised, 1)
+            else:
+                if not ahead:  # then this worker may read next, and needs the measure
+                    seconds = now() - in_progress.began
+                if is_example:
+                    in_progress.item = None
+                    deliver_single(item, made, tally)
+                elif type(made) is tuple:
+                    in_progress.item = None
+                    self._delivery.deliver(Prepared(item, made))
+                else:  # a generator, which works only in the delivery
+                    self._deliver(Prepared(item, made), in_progress)
+                    seconds = now() - in_progress.began
+                # Keep nothing of the item while waiting for the next one.
+                del item, value, made
+                continue
+            prepared, seconds = self._prepare_again(item, in_progress, 1, delay)
+            in_progress.failures = 0
+            self._deliver(prepared, in_progress)
+            del item, value, prepared
+
+    def _prepare_and_deliver(self, item: Item, in_progress: InProgress) -> float:
+        """Take an unmeasured turn; return how long the function has taken."""
+        prepared, seconds = self._prepare(item, in_progress)
+        as_made = type(prepared.examples) is not tuple
+        self._deliver(prepared, in_progress)
+        return perf_counter() - in_progress.began if as_made else seconds
+
+    def _deliver(self, prepared: Prepared, in_progress: InProgress) -> None:
+        self._delivery.deliver(prepared)
+        # A generator has made the examples during the delivery, so the item was in progress.
+        in_progress.item = None
 
     def _work_buffered(self, worker: WorkerGauge) -> None:
         """Do the same with an output buffer, which the worker may have to flush at its end."""
@@ -160,13 +247,26 @@ class ThreadExecutor(Executor):
         is_failure = not isinstance(ended, NothingMore)
         return not is_failure or (self._job.is_ordered and isinstance(ended, Exception))
 
-    def _work_measured(self, worker: WorkerGauge, in_progress: InProgress, skipped: int) -> None:
+    def _work_measured(
+        self, worker: WorkerGauge, in_progress: InProgress, skipped: int, seconds: float
+    ) -> float:
+        """Take a measured turn.
+
+        Args:
+            worker: the worker's gauge.
+            in_progress: the same as the gauge's.
+            skipped: the number of turns before that were not measured.
+            seconds: how long the latest call of the function has taken.
+
+        Returns:
+            How long this one has taken.
+        """
         gauge = self._job.gauge
         worker.item_wait_started(skipped, gauge.seconds_full)
-        item = self._source.take(worker)
+        item = self._source.take(worker, seconds)
         worker.item_received(item, gauge.seconds_full)
         cpu = thread_time()
-        prepared = self._prepare(item, in_progress)
+        prepared, seconds = self._prepare(item, in_progress)
         as_made = type(prepared.examples) is not tuple
         worker.call_finished(thread_time() - cpu if self._is_here and not as_made else None)
         worker.item = None
@@ -174,14 +274,15 @@ class ThreadExecutor(Executor):
         self._delivery.deliver(prepared)
         in_progress.item = None
         worker.delivery_finished(as_made=as_made, began=began, blocked=blocked)
+        return perf_counter() - in_progress.began if as_made else seconds
 
     def _prepare(
-        self, item: Item, in_progress: InProgress, failures: int = 0, is_plain: bool = False
-    ) -> Any:
+        self, item: Item, in_progress: InProgress, failures: int = 0
+    ) -> tuple[Prepared, float]:
         """Prepare an item, with all its retries, after this many earlier failures.
 
         Returns:
-            A `Prepared`; if ``is_plain``, only the examples of an item that has never failed.
+            The item, and the seconds that the last call has taken.
         """
         make = self._examples
         while True:
@@ -197,15 +298,31 @@ class ThreadExecutor(Executor):
                     # retried, say. See `Job.streams`.
                     examples = tuple(examples)
                     in_progress.item = None
-                return examples if is_plain and not failures else Prepared(item, examples, failures)
+                return Prepared(item, examples, failures), perf_counter() - in_progress.began
             except BaseException as raised:
                 in_progress.clear()
                 failures += 1
                 # Give the exception's result no name here: its traceback refers to this frame.
                 delay = self._job.item_failed(item, raised, failures)
             if delay is None:
-                return Prepared(item, failures=failures - 1, is_skipped=True)
+                return Prepared(item, failures=failures - 1, is_skipped=True), inf
             self._threads.pause(delay)
+
+    def _prepare_again(
+        self, item: Item, in_progress: InProgress, failures: int, delay: float | None
+    ) -> tuple[Prepared, float]:
+        """Do the same with an item that has just failed.
+
+        Args:
+            item: the item.
+            in_progress: the worker's.
+            failures: how often it has failed.
+            delay: the seconds to wait before; ``None`` if it is skipped.
+        """
+        if delay is None:
+            return Prepared(item, failures=failures - 1, is_skipped=True), inf
+        self._threads.pause(delay)
+        return self._prepare(item, in_progress, failures)
 
     def _work_by_key(self, worker: WorkerGauge) -> None:
         """Do the same with a key limit: each attempt takes a place, and retries come back later."""

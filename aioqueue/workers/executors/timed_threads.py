@@ -103,7 +103,9 @@ class TimedThreadExecutor(ThreadExecutor):
             if retry is not None:
                 # Not in the worker, which has to watch that the retry is in time, too.
                 self._threads.pause(retry.delay)
-                self._delivery.deliver(self._prepare(retry.item, in_progress, retry.failures))
+                prepared, _ = self._prepare(retry.item, in_progress, retry.failures)
+                self._delivery.deliver(prepared)
+                del prepared
             super()._run_worker(gauge)
 
     def _attempt(self, pending: Pending, inbox: Any, worker: WorkerGauge) -> bool:

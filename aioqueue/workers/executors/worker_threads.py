@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +20,7 @@ from aioqueue import QueueClosedError, sync
 from aioqueue.base.arguments import EnqueueOp
 from aioqueue.coordination.classify import Classification, classify
 from aioqueue.errors import add_note
-from aioqueue.items.item import EpochEnd, Item, Prepared
+from aioqueue.items.item import Delivered, EpochEnd, Item, Prepared
 from aioqueue.sources.source_reader import combine_errors, failure_of_clean_up
 from aioqueue.system.locks import synchronized
 from aioqueue.workers.flow_control import (
@@ -68,28 +69,27 @@ class ThreadSource:
         self._next_watch = 1  # the next number at which calls are watched for draws
         self._watch_draws = job.call.watch_draws
 
+    @property
+    def ahead(self) -> deque[Item]:
+        """The items that were read and belong to no worker yet. Any worker may take the first."""
+        return self._ahead
+
     def enqueue_ops(self) -> list[EnqueueOp]:
         """Return the ops that are needed besides the readers."""
         return [] if self._reader is None else [self._reader.read_source]
 
-    def take(self, worker: WorkerGauge | None = None) -> Item:
+    def take(self, worker: WorkerGauge | None = None, seconds: float = inf) -> Item:
         """Return the next item, which counts as in flight from now on.
 
         Args:
             worker: the caller's gauge, if it measures this turn.
+            seconds: how long the caller's latest call of the function has taken.
 
         Raises:
             NothingMore: no item is left, or the run wants no more.
             BaseException: the failure of the source.
         """
-        job, ahead = self._job, self._ahead
-        # Without the lock: `popleft` is atomic, so each item goes to one worker. A worker that has
-        # to leave must not take this way: it is dismissed below.
-        if worker is None and ahead and not (job.is_halted or job.roster.surplus):
-            try:  # as `_read_already`, inlined for speed
-                return ahead.popleft()
-            except IndexError:
-                pass  # other workers were faster
+        job, ahead, window = self._job, self._ahead, self._window
         while True:
             with self._read_lock:
                 # While this worker waited for the lock, the one that held it may have read ahead.
@@ -98,7 +98,11 @@ class ThreadSource:
                     if worker is not None:
                         job.gauge.source_waits.add(self._seconds_each, worker.weight)
                     return item
-                n = self._admit()
+                n = 1
+                if window.came < window.may_come and not (job.source_ended or job.roster.surplus):
+                    window.came += 1
+                else:
+                    n = self._admit(seconds)
                 self._read = read = self._read + n
                 if read >= self._next_watch:
                     self._next_watch = 4 * read
@@ -128,7 +132,7 @@ class ThreadSource:
         except IndexError:
             return None  # other workers were faster
 
-    def _admit(self) -> int:
+    def _admit(self, seconds: float) -> int:
         """Wait until an item may come in; return how many may."""
         job, pace = self._job, self._pace
         with self._lock:
@@ -141,8 +145,15 @@ class ThreadSource:
                 job.dismiss()
             if pace is None:
                 self._window.enter()
+                # Not with an inbox. Its workers end when the source has ended and nothing is in
+                # flight, so the reader must not count an item after they have looked.
+                if self.is_for_workers:
+                    self._window.grant()
                 return 1
-            return self._window.enter_some(pace.next(job.count))
+            n = pace.next(seconds)
+            if n == 1 and job.output_buffer is not None:
+                job.output_buffer.slow_down()
+            return self._window.enter_some(n)
 
     def _read_ahead(self, n: int) -> None:
         """Read items that were let in. Keep the source's exception until all items are taken.
@@ -288,6 +299,11 @@ class ThreadDelivery:
         self._enqueue = job.into.sync.enqueue
         self._records_prepared = job.records_prepared
 
+    @property
+    def takes_singles(self) -> bool:
+        """Whether `deliver_single` may be used, in this run."""
+        return False
+
     def deliver(self, prepared: Prepared) -> None:
         """Enqueue the examples of an item: now, or later if the order or a buffer requires it.
 
@@ -302,28 +318,18 @@ class ThreadDelivery:
             due = self._put(due)
 
     def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
-        """Do the same with the only example of an item that has never failed, if no order, bytes or
-        buffer matter. This costs a fifth of `deliver`, beside the enqueue itself.
+        """Do the same with the only example of an item that has never failed, at a small part of
+        the cost.
 
         Args:
-            item: the item.
+            item: the item. It is not the end of an epoch.
             example: the example.
             tally: the caller's.
 
         Raises:
             BaseException: what ends the worker.
         """
-        try:
-            self._enqueue(example)
-        except BaseException as error:
-            prepared = Prepared(item)
-            self._job.not_enqueued(prepared, error)
-            self._job.item_delivered(prepared)
-        else:
-            # First the count, then the check: see `ThreadSource._sleep`.
-            tally.count += 1
-            if self._job.is_room_awaited:
-                self._job.notify_room()
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Do nothing at the end of a worker: there is no buffer to flush."""
@@ -360,6 +366,104 @@ class ThreadDelivery:
             yield example  # outside the `try`: closing this generator is not a failure of that one
 
 
+class SimpleDelivery(ThreadDelivery):
+    """Enqueues each example at once, where neither order, bytes nor leases matter.
+
+    It counts by a `Tally`, so it needs a GIL: otherwise the thread that waits for room could miss
+    a count (see `ThreadSource._sleep`).
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._to_row, self._try_enqueue = job.into.sync._steps_of_enqueue() or (None, _never)
+        self._by_item = job.by_item
+
+    @property
+    def takes_singles(self) -> bool:
+        # A resumed pipeline must not count what an earlier run has counted, as a tally would.
+        return not self._job.fits and self._job.progress.is_known is None
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        try:
+            to_row, try_enqueue = self._to_row, self._try_enqueue
+            if self._by_item:
+                number, _, epoch, index = item
+                example = (epoch, number, index, (example,), None)  # a `Delivered`
+            if not try_enqueue(example if to_row is None else to_row(example)):
+                self._enqueue(example)
+        except BaseException as error:
+            prepared = Prepared(item)
+            self._job.not_enqueued(prepared, error)
+            self._job.item_delivered(prepared)
+        else:
+            # First the count, then the check: see `ThreadSource._sleep`.
+            tally.count += 1
+            if self._job.is_room_awaited:
+                self._job.notify_room()
+
+
+def _never(row: Any) -> bool:
+    return False
+
+
+class OrderedDelivery(SimpleDelivery):
+    """Does the same in the order of the source, as `Reordering` does, but without the job's lock.
+
+    A worker hands in its item and continues. One worker at a time has the turn: it enqueues the
+    next item in order, and all that follow it.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._held: dict[int, Prepared | tuple[Item, Any]] = {}
+        self._next = 0  # the number of the next item to enqueue; of who has the turn
+        self._turn = threading.Lock()
+        job.early = self._held
+
+    def deliver(self, prepared: Prepared) -> None:
+        if self._by_item:
+            self._job.pack_whole(prepared)
+        self._held[prepared.item.number] = prepared
+        del prepared  # keep nothing that is in the queue
+        self._enqueue_following(None)
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        self._held[item[0]] = (item, example)
+        del item, example
+        self._enqueue_following(tally)
+
+    def _enqueue_following(self, tally: Tally | None) -> None:
+        """Enqueue the items whose turn has come, unless another worker does.
+
+        Args:
+            tally: the caller's; ``None`` counts under the job's lock.
+        """
+        held, turn = self._held, self._turn
+        # If this raises, the worker ends with a failure or the stop. Then nothing must follow, so
+        # the turn stays taken.
+        while turn.acquire(False):
+            at = self._next
+            while (one := held.pop(at, None)) is not None:
+                self._next = at = at + 1
+                if isinstance(one, Prepared):
+                    self._put(one)
+                elif tally is not None:
+                    SimpleDelivery.deliver_single(self, one[0], one[1], tally)
+                else:
+                    self._put_counted(*one)
+            turn.release()
+            # A worker that hands in the next item after the last look finds the turn taken, and
+            # continues. So look again after the release.
+            if at not in held:
+                return
+
+    def _put_counted(self, item: Item, example: Any) -> None:
+        prepared = Prepared(item, (example,))
+        if self._by_item:
+            self._job.pack_whole(prepared)
+        self._put(prepared)
+
+
 class BufferedDelivery(ThreadDelivery):
     """Enqueues several items at once, from an `OutputBuffer`."""
 
@@ -367,6 +471,10 @@ class BufferedDelivery(ThreadDelivery):
         super().__init__(job)
         self._output_buffer = output_buffer
         self._enqueue_many = job.into.sync.enqueue_many
+
+    @property
+    def takes_singles(self) -> bool:
+        return not self._job.fits
 
     def deliver(self, prepared: Prepared) -> None:
         """Hand in an item, and enqueue the items that are due.
@@ -377,8 +485,19 @@ class BufferedDelivery(ThreadDelivery):
         self._job.pack_whole(prepared)
         run = self._output_buffer.add(prepared)
         del prepared  # keep nothing that is in the queue
-        while run:
-            run = self._put_run(run)
+        if run:
+            self._put_runs(run)
+
+    def deliver_single(self, item: Item, example: Any, tally: Tally) -> None:
+        buffer = self._output_buffer
+        number, _, epoch, index = item
+        arrivals = buffer.arrivals
+        arrivals.append((epoch, number, index, (example,), None))  # a `Delivered`
+        if len(arrivals) >= buffer.enough:  # only now: see `OutputBuffer._has_due`
+            del item, example  # keep nothing that is in the queue
+            run = buffer.collect()
+            if run:
+                self._put_runs(run)
 
     def flush(self) -> None:
         """Enqueue the rest of the buffer, at the end of a worker.
@@ -388,19 +507,18 @@ class BufferedDelivery(ThreadDelivery):
         """
         run = self._output_buffer.take_rest()
         while run:
+            self._put_runs(run)
             # Other workers may have added items meanwhile, and have left already.
-            run = self._put_run(run) or self._output_buffer.take_rest()
+            run = self._output_buffer.take_rest()
 
-    def _put_run(self, run: Sequence[Prepared]) -> Sequence[Prepared]:
-        """Enqueue items; return the items to enqueue next."""
-        try:
-            if len(run) == 1:
-                self._enqueue(run[0].examples[0])
-            else:
-                self._enqueue_many([prepared.examples[0] for prepared in run], copy=False)
-        except QueueClosedError:
-            raise self._job.nothing_more() from None
-        return self._output_buffer.enqueued(run)
+    def _put_runs(self, run: Sequence[Delivered]) -> None:
+        """Enqueue items, and those that are due next."""
+        while run:
+            try:
+                self._enqueue_many(run, copy=False)
+            except QueueClosedError:
+                raise self._job.nothing_more() from None
+            run = self._output_buffer.enqueued(run)
 
 
 class WorkerThreads:

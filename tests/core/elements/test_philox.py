@@ -17,8 +17,9 @@ from aioqueue.core.elements.philox import (
     resolve_seed,
 )
 from aioqueue.core.storage.protocol import Held
-from aioqueue.core.storage.shelf import ObjectShelf, Shelf, TypedShelf
+from aioqueue.core.storage.shelf import ObjectShelf, Shelf
 from aioqueue.core.storage.shuffle import ShuffleStorage
+from aioqueue.core.storage.typed_shelf import TypedShelf
 from aioqueue.errors import InvalidArgumentError
 
 ONES = 0xFFFFFFFF

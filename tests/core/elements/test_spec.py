@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from aioqueue.core.elements.component import Component
-from aioqueue.core.elements.spec import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
+from aioqueue.core.elements.element_spec import ElementSpec
+from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
+from aioqueue.core.elements.spec import Spec
 from aioqueue.errors import InvalidArgumentError
 
 

@@ -26,8 +26,9 @@ from aioqueue.core.storage import blocks
 from aioqueue.core.storage.blocks import BlockStorage
 from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.protocol import Held, Storage
-from aioqueue.core.storage.shelf import HeldBatch, TypedShelf
+from aioqueue.core.storage.shelf import HeldBatch
 from aioqueue.core.storage.shuffle import ShuffleStorage
+from aioqueue.core.storage.typed_shelf import TypedShelf
 from aioqueue.errors import OutOfRangeError
 from aioqueue.system.locks import OwnedLock
 from tests.kit.invariants import violations

@@ -16,7 +16,8 @@ import pytest
 
 from aioqueue import InvalidArgumentError, sync
 from aioqueue.core.elements.component import Component
-from aioqueue.core.elements.spec import Columns, ElementSpec
+from aioqueue.core.elements.element_spec import ElementSpec
+from aioqueue.core.elements.spec import Columns
 from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.protocol import Held, Storage
 from aioqueue.core.storage.shelf import shelf_for

@@ -18,15 +18,18 @@ import numpy as np
 import pytest
 
 from aioqueue.core.elements.component import Component
-from aioqueue.core.elements.spec import Columns, ElementSpec, ObjectSpec, PriorityObjectSpec, Row
+from aioqueue.core.elements.element_spec import ElementSpec
+from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
+from aioqueue.core.elements.spec import Columns, Row
 from aioqueue.core.storage import blocks
 from aioqueue.core.storage.blocks import BlockStorage
 from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.core.storage.padded import PaddedStorage
 from aioqueue.core.storage.protocol import Held, Storage
-from aioqueue.core.storage.shelf import ObjectShelf, TypedShelf, shelf_for
+from aioqueue.core.storage.shelf import ObjectShelf, shelf_for
 from aioqueue.core.storage.shuffle import ShuffleStorage
+from aioqueue.core.storage.typed_shelf import TypedShelf
 from aioqueue.queues.fifo import fifo_storage
 from aioqueue.queues.priority import heap_storage
 
@@ -87,6 +90,12 @@ def number_of(row: Row) -> int:
     return int(number)
 
 
+class LargeShuffle(ShuffleStorage):
+    """One that is as large as others become, from its first row on."""
+
+    most_listed = 0
+
+
 KINDS = [
     Kind("objects", lambda capacity: ObjectStorage(), typed=False),
     Kind("padded", lambda capacity: PaddedStorage(RAGGED), typed=False),
@@ -94,6 +103,12 @@ KINDS = [
     Kind(
         "shuffle-typed",
         lambda capacity: ShuffleStorage(TypedShelf(COMPONENTS, capacity), SEED),
+        typed=True,
+        in_order=False,
+    ),
+    Kind(
+        "shuffle-array",
+        lambda capacity: LargeShuffle(TypedShelf(COMPONENTS, capacity), SEED),
         typed=True,
         in_order=False,
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,16 +13,18 @@ import pytest
 
 from aioqueue.core.elements import philox
 from aioqueue.core.elements.component import Component
+from aioqueue.core.elements.element_spec import ElementSpec
 from aioqueue.core.elements.philox import PhiloxWords, philox_blocks, resolve_seed
-from aioqueue.core.elements.spec import Columns, ElementSpec
-from aioqueue.core.storage import blocks, shelf
+from aioqueue.core.elements.spec import Columns
+from aioqueue.core.storage import blocks, typed_shelf
 from aioqueue.core.storage.blocks import BlockStorage, block_rows
 from aioqueue.core.storage.columns import allocate
 from aioqueue.core.storage.heap import HeapStorage
 from aioqueue.core.storage.objects import ObjectStorage
 from aioqueue.core.storage.protocol import Held, Storage
-from aioqueue.core.storage.shelf import ObjectShelf, TypedShelf, shelf_for
+from aioqueue.core.storage.shelf import ObjectShelf, shelf_for
 from aioqueue.core.storage.shuffle import ShuffleStorage
+from aioqueue.core.storage.typed_shelf import TypedShelf
 from aioqueue.queues.fifo import fifo_storage
 from tests.core.storage.test_protocol import ready
 
@@ -63,7 +67,7 @@ class Allocated:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        for module in (blocks, shelf):
+        for module in (blocks, typed_shelf):
             monkeypatch.setattr(module, "allocate", self.allocate)
 
     def allocate(self, components: tuple[Component, ...], n: int) -> Columns:
@@ -477,3 +481,81 @@ def test_a_batch_of_which_nothing_is_in_is_forgotten() -> None:
     storage.discard(batch, 0)
     assert batch.uses == 0
     assert pulled(storage, 1) == [7]
+
+
+class TestOrderOfAShuffle:
+    """Its entries are in a list, or in an array where they are many; what leaves is the same."""
+
+    @pytest.mark.parametrize("most_listed", [0, 5, 10**6])
+    def test_what_leaves_is_the_same(self, most_listed: int) -> None:
+        class Small(ShuffleStorage):
+            pass
+
+        Small.most_listed = most_listed
+        storage, usual = Small(TypedShelf(NUMBER, 8), SEED), shuffle(8)
+        for first in range(0, 60, 6):
+            for one in (storage, usual):
+                put_singly(one, first % 4)
+                batch = numbers(*range(first, first + 6))
+                # Rows of a batch that was given away have no number.
+                way = "wrapped" if first == 30 else "filled" if first == 42 else "copied"
+                one.put_many(ready(one, batch, way), 1, 6)
+            assert pulled(storage, 3) == pulled(usual, 3)
+            assert storage.take() == usual.take()
+        assert pulled(storage, storage.size) == pulled(usual, usual.size)
+
+    def test_a_number_of_a_slot_takes_eight_bytes_if_there_are_many(self) -> None:
+        n = 2 * ShuffleStorage.most_listed
+        tracemalloc.start()
+        try:
+            storage = shuffle(n)
+            put_at_once(storage, n)
+            assert tracemalloc.get_traced_memory()[0] <= 20 * n  # 8 of them are the row itself
+        finally:
+            tracemalloc.stop()
+
+
+class TestItemsOfAHeap:
+    """The heap of numbers of slots has one int for each row, of its priority, arrival and slot."""
+
+    PAIR = (Component("priority", "int64", ()), Component("number", "int64", ()))
+
+    def heap(self, capacity: int) -> Storage:
+        return HeapStorage(TypedShelf(self.PAIR, capacity), typed=True)
+
+    @pytest.mark.parametrize("way", ["copied", "filled", "wrapped"])
+    def test_all_priorities_keep_their_order(self, way: str) -> None:
+        priorities = [0, -1, 2**63 - 1, -(2**63), 1, -1, 0, -(2**63), 2**40, -(2**40)]
+        n = len(priorities)
+        storage = self.heap(n)
+        columns = [np.array(priorities, np.int64), np.arange(n)]
+        storage.put_many(ready(storage, columns, way), 0, n)
+        storage.put((-1, n))
+        expected = sorted(range(n + 1), key=lambda number: ([*priorities, -1][number], number))
+        held = Held()
+        storage.hold(held, 4)
+        assert storage.columns(held)[1].tolist() == expected[:4]
+        storage.restore(held)
+        assert [storage.take()[1] for _ in range(2)] == expected[:2]
+        assert storage.pull(n - 1)[1].tolist() == expected[2:]
+        assert len(storage) == 0
+
+    def test_rows_that_were_given_away_are_not_kept(self) -> None:
+        storage = self.heap(4)
+        columns = [np.arange(4), np.arange(4)]
+        storage.put_many(ready(storage, columns, "wrapped"), 0, 4)
+        watched = weakref.ref(columns[1])
+        del columns
+        storage.take()
+        storage.pull(3)
+        assert watched() is None
+
+    def test_a_row_takes_sixty_bytes_besides_its_own(self) -> None:
+        n = 10_000
+        tracemalloc.start()
+        try:
+            storage = self.heap(n)
+            storage.put_many([np.arange(n), np.arange(n)], 0, n)
+            assert tracemalloc.get_traced_memory()[0] <= (16 + 60) * n
+        finally:
+            tracemalloc.stop()

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aioqueue.core.elements.spec import ElementSpec, ObjectSpec, PriorityObjectSpec, Spec
+from aioqueue.core.elements.element_spec import ElementSpec
+from aioqueue.core.elements.object_spec import ObjectSpec, PriorityObjectSpec
+from aioqueue.core.elements.spec import Spec
 from aioqueue.core.storage.protocol import Held
 from aioqueue.core.storage.sized import WeighedStorage
 from aioqueue.queues.fifo import fifo_storage

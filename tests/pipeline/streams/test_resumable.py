@@ -66,7 +66,7 @@ class TestItemsTakenTogether:
 
     @pytest.fixture(autouse=True)
     def _eight(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ReadPace, "next", lambda pace, workers: 8)
+        monkeypatch.setattr(ReadPace, "next", lambda pace, seconds: 8)
         monkeypatch.setattr(ReadPace, "is_quick", True)
 
     @pytest.mark.slow(every=3)
@@ -84,10 +84,10 @@ class TestItemsTakenTogether:
         self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Else what is ready would wait for what has to be read."""
-        asked: list[int] = []
+        asked: list[float] = []
 
-        def eight(pace: ReadPace, workers: int) -> int:
-            asked.append(workers)
+        def eight(pace: ReadPace, seconds: float) -> int:
+            asked.append(seconds)
             return 8
 
         monkeypatch.setattr(ReadPace, "next", eight)

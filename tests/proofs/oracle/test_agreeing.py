@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from proofs.oracle.kinder import agree
-from proofs.oracle.outcomes import Outcome, about, described
+from proofs.oracle.stage import Outcome, about, described
 
 ERROR = ("raises", "InvalidArgumentError", "wrong size", "resize/ResizeBilinear")
 

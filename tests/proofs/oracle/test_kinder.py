@@ -14,8 +14,7 @@ import pytest
 
 from proofs.oracle.kinder import KINDER
 from proofs.oracle.libraries import MISSING, ours, theirs
-from proofs.oracle.outcomes import described, failed
-from proofs.oracle.quiet import settle
+from proofs.oracle.stage import described, failed, settle
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

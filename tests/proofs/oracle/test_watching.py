@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proofs.oracle.comparing import Difference, Verdict
+from proofs.oracle.comparing import Difference, Verdict, Watched
 from proofs.oracle.program import Program
-from proofs.oracle.watching import Watched
 
 
 def play(pipe: Connection, folder: str) -> None:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ("HParams",)
-
 _ASSIGNMENT = re.compile(
     r"""\s*(?P<name>[a-zA-Z][\w.]*)\s*
         (?:\[\s*(?P<index>\d+)\s*\])?\s*=\s*
@@ -22,30 +20,18 @@ _TRUE, _FALSE = ("true", "1"), ("false", "0")
 class HParams:
     """Values by name, as attributes: numbers, strings, booleans and lists of them.
 
-    Args:
-        hparam_def: accepted if None; nothing is serialized.
-        model_structure: accepted and without effect.
-        values: the values by name.
-
-    Raises:
-        ValueError: a list is empty, or a name is one of the methods'.
+    ``hparam_def`` must be None: nothing is serialized. ``model_structure`` has no effect.
     """
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
         if hparam_def is not None:
             raise NotImplementedError("hparam_def: serialized parameters are out of scope")
-        self.__dict__["_types"] = {}
+        self._types: dict[str, tuple[type, bool]] = {}
         for name, value in values.items():
             self.add_hparam(name, value)
 
-    _types: dict[str, tuple[type, bool]]
-
     def add_hparam(self, name: str, value: Any) -> None:
-        """Add a value.
-
-        Raises:
-            ValueError: the name is taken, or the value is an empty list.
-        """
+        """Add a value."""
         if getattr(self, name, None) is not None:
             raise ValueError(f"Hyperparameter name is reserved: {name}")
         if isinstance(value, list | tuple):
@@ -57,12 +43,7 @@ class HParams:
         self.__dict__[name] = value
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Set a value that is there to one of its type.
-
-        Raises:
-            KeyError: no hyperparameter has this name.
-            ValueError: only one of the two values is a list, or their types differ.
-        """
+        """Set a value that is there to one of its type."""
         kind, is_list = self._types[name]
         if isinstance(value, list):
             if not is_list:
@@ -73,16 +54,8 @@ class HParams:
                 raise ValueError(f"Must pass a list for multi-valued parameter: {name}.")
             self.__dict__[name] = _as(kind, name, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # As with any object: nobody looks at the type.
-        self.__dict__[name] = value
-
     def parse(self, values: str) -> HParams:
-        """Set values from a text such as ``"rate=0.1,layers=[4,2],name=net,layers[1]=3"``.
-
-        Raises:
-            ValueError: a name is not there, or a text is no value of its type.
-        """
+        """Set values from a text such as ``"rate=0.1,layers=[4,2],name=net,layers[1]=3"``."""
         place = 0
         while place < len(values):
             found = _ASSIGNMENT.match(values, place)
@@ -110,12 +83,7 @@ class HParams:
             self.__dict__[name] = _parsed(kind, name, text.strip())
 
     def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
-        """Set values that are there.
-
-        Raises:
-            KeyError: a name is not there.
-            ValueError: a value is of another type.
-        """
+        """Set values that are there."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
@@ -155,11 +123,7 @@ class HParams:
 
 
 def _as(kind: type, name: str, value: Any) -> Any:
-    """A value of the type of the one before it; whole numbers are floats too, but not the reverse.
-
-    Raises:
-        ValueError: it is of another type.
-    """
+    """A value of the type of the one before it; a whole number may be a float."""
     refusal = ValueError(f"Could not cast hparam '{name}' of type '{kind}' from value {value!r}")
     if kind is type(None) or value is None or not issubclass(kind, bool | int | float | str):
         return value
@@ -174,11 +138,7 @@ def _as(kind: type, name: str, value: Any) -> Any:
 
 
 def _parsed(kind: type, name: str, text: str) -> Any:
-    """What a text means, as a value of a type.
-
-    Raises:
-        ValueError: it means none.
-    """
+    """What a text means, as a value of a type."""
     refusal = ValueError(
         f"Could not parse hparam '{name}' of type '{kind.__name__}' with value: {text!r}"
     )

@@ -1,5 +1,1 @@
 """Stopping together, and keeping queues filled, with TensorFlow 1's names."""
-
-from __future__ import annotations
-
-__all__ = ()

@@ -26,12 +26,7 @@ _Report = BaseException | tuple[Any, BaseException | None, TracebackType | None]
 
 
 class Coordinator:
-    """Stops a set of threads together, waits for them, and raises the first failure.
-
-    Args:
-        clean_stop_exception_types: exceptions that end a run normally; ``None`` for
-            ``(tf.errors.OutOfRangeError,)``.
-    """
+    """Stops a set of threads together, waits for them, and raises the first failure."""
 
     def __init__(
         self, clean_stop_exception_types: Iterable[type[BaseException]] | None = None
@@ -42,41 +37,27 @@ class Coordinator:
         # This class keeps the failures, so the native coordinator needs no clean stop exceptions.
         self._stopping = sync.Coordinator(clean_stop_exception_types=())
         self._lock = threading.RLock()  # guards all below; a signal handler may request a stop
-        self._joined = False
+        self.joined: bool = False
         self._stop_time = 0.0
         self._registered_threads = _Threads(self._stopping)
         self._failures: list[BaseException] = []
         self._first_cause: BaseException | None = None
 
     def __repr__(self) -> str:
-        state = "joined" if self._joined else "stopped" if self.should_stop() else "running"
+        state = "joined" if self.joined else "stopped" if self.should_stop() else "running"
         return f"<{type(self).__name__} {state}, {len(self._failures)} failures>"
-
-    @property
-    def joined(self) -> bool:
-        """Whether a `join` has ended, also if it raised."""
-        return self._joined
 
     def request_stop(self, ex: _Report = None) -> None:
         """Ask all threads to stop, because of an exception if one is given.
 
         `join` raises the first exception. Its ``__cause__`` lists the exceptions that are reported
         after it. Exceptions that are reported after a stop without an exception are dropped.
-
-        Args:
-            ex: an exception, or what `sys.exc_info` returns. A clean stop exception counts as a
-                stop without an exception.
-
-        Raises:
-            BaseException: the exception itself, if the coordinator has been joined already: there
-                is no `join` left that could raise it.
-            TypeError: it is neither.
         """
         error = _exception_of(ex)
         if isinstance(error, self._clean_types):
             error = None
         with self._lock:
-            if error is not None and self._joined:
+            if error is not None and self.joined:
                 raise error
             stopped = self._stopping.should_stop()
             if error is not None and (not stopped or self._adds(error)):
@@ -98,7 +79,7 @@ class Coordinator:
     def clear_stop(self) -> None:
         """Forget the stop and the failures, so that the coordinator can be used again."""
         with self._lock:
-            self._joined = False
+            self.joined = False
             self._failures = []
             self._stopping.clear_stop()
 
@@ -108,33 +89,18 @@ class Coordinator:
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """A context in which any exception requests a stop, and is not raised further.
-
-        Yields:
-            Nothing.
-        """
+        """A context in which any exception requests a stop, and is not raised further."""
         try:
             yield
         except BaseException as error:  # SystemExit too: as in TensorFlow, `join` raises it
             self.request_stop(error)
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Wait until a stop is requested.
-
-        Args:
-            timeout: seconds to wait at most; ``None`` waits for ever.
-
-        Returns:
-            Whether a stop was requested.
-        """
+        """Wait until a stop is requested."""
         return self._stopping.wait_for_stop(None if timeout is None else max(0.0, timeout))
 
     def register_thread(self, thread: threading.Thread) -> None:
-        """Let `join` wait for a thread.
-
-        Args:
-            thread: any thread; one that was never started counts as ended.
-        """
+        """Let `join` wait for a thread."""
         with self._lock:
             self._registered_threads.add(thread)
 
@@ -147,17 +113,6 @@ class Coordinator:
         """Wait until the threads have ended, and raise the first failure.
 
         It does not request a stop: without a stop it waits until all threads end by themselves.
-
-        Args:
-            threads: threads in addition to the registered ones.
-            stop_grace_period_secs: seconds that they have to end after a stop, counted from the
-                call if the stop came before it.
-            ignore_live_threads: whether to ignore threads that still run after that.
-
-        Raises:
-            BaseException: the first exception reported, itself; if there were others, its
-                ``__cause__`` is the `ExceptionGroup` of all of them.
-            RuntimeError: threads still run after the grace period, and no exception was reported.
         """
         still_running: tuple[str, ...] = ()
         found: aioqueue.StillRunningError | None = None  # which says where they are
@@ -173,7 +128,7 @@ class Coordinator:
                 still_running += error.workers
                 found = error
         with self._lock:
-            self._joined = True
+            self.joined = True
             self._registered_threads.clear()
         self.raise_requested_exception()
         if still_running:
@@ -234,9 +189,6 @@ class _Joined(threading.Thread):
 
     The native stop ends the waits of its workers. TensorFlow's does not: a consumer still takes
     the elements that arrive, and a queue is closed after the waiting producers have enqueued.
-
-    Args:
-        thread: the thread.
     """
 
     def __init__(self, thread: threading.Thread) -> None:
@@ -269,16 +221,6 @@ class LooperThread(threading.Thread):
     Calls follow a fixed grid of times that begins with the first call, made at once. The thread
     catches up on missed calls without a pause. Subclasses may override `start_loop`, `run_loop`
     and `stop_loop`.
-
-    Args:
-        coord: says when to stop, and receives exceptions; its `join` waits for the thread.
-        timer_interval_secs: seconds between two calls; ``None`` calls without a pause.
-        target: what `run_loop` calls.
-        args: what to call it with.
-        kwargs: the same, by name.
-
-    Raises:
-        ValueError: ``coord`` is not a `Coordinator`, or you pass arguments without a target.
     """
 
     def __init__(
@@ -315,7 +257,6 @@ class LooperThread(threading.Thread):
         return looper
 
     def run(self) -> None:
-        """The body of the thread."""
         with self._coord.stop_on_exception():
             self.start_loop()
             if self._timer_interval_secs is None:

@@ -20,16 +20,6 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 
-__all__ = (
-    "as_bytes",
-    "as_value",
-    "constant",
-    "convert_to_tensor",
-    "freeze",
-    "plain_value",
-    "register_tensor_conversion_function",
-)
-
 Converter = Callable[..., Any]
 
 
@@ -55,17 +45,7 @@ def freeze(value: Any) -> Any:
 
 
 def as_value(value: Any, dtype: DType | None = None, *, check: bool = True) -> Any:
-    """A Python or NumPy value as kernels get them: array, NumPy scalar, or ``bytes``.
-
-    Args:
-        value: anything that NumPy makes an array of.
-        dtype: the type to make it; None for the one that the value suggests.
-        check: whether Python values must be of the dtype's kind.
-
-    Raises:
-        TypeError: the value is not of the dtype's kind.
-        ValueError: it is None, or its rows differ in length.
-    """
+    """A Python or NumPy value as kernels get them: array, NumPy scalar, or ``bytes``."""
     return plain_value(_as_array(value, dtype, check))
 
 
@@ -166,19 +146,7 @@ def constant(
     name: str = "Const",
     verify_shape: bool = False,
 ) -> Tensor:
-    """A tensor that always has this value.
-
-    Args:
-        value: a number, a string, an array, or nested lists of them.
-        dtype: the type to make it; None for the one that the value suggests.
-        shape: the shape to give it; if `value` has too few elements the last one is repeated.
-        name: of the operation.
-        verify_shape: whether `value` must have `shape` already.
-
-    Raises:
-        TypeError: the value is not of the dtype's kind, or is a tensor.
-        ValueError: it has too many elements, or is None.
-    """
+    """A tensor that always has this value."""
     if isinstance(value, Tensor | Operation):
         raise TypeError("Expected any non-tensor type, but got a tensor instead.")
     array = _as_array(value, None if dtype is None else as_dtype(dtype), check=True)
@@ -239,14 +207,8 @@ def register_tensor_conversion_function(
 ) -> None:
     """Let `convert_to_tensor` take objects of another type.
 
-    Args:
-        base_type: the type, or several.
-        conversion_func: ``conversion_func(value, dtype=None, name=None, as_ref=False)``, which
-            returns a tensor, or ``NotImplemented`` to leave it to the next one.
-        priority: smaller ones are asked first; those of equal priority in order of registration.
-
-    Raises:
-        TypeError: the arguments are not types and a function.
+    Functions of smaller ``priority`` are asked first. One that returns ``NotImplemented`` leaves
+    the object to the next.
     """
     types = base_type if isinstance(base_type, tuple) else (base_type,)
     if not types or not all(isinstance(one, type) for one in types):
@@ -262,18 +224,7 @@ def register_tensor_conversion_function(
 def convert_to_tensor(
     value: Any, dtype: Any = None, name: str | None = None, preferred_dtype: Any = None
 ) -> Tensor:
-    """A tensor for `value`: itself if it is one, else whatever stands for it, else a constant.
-
-    Args:
-        value: a tensor, a variable, a Python or NumPy value, or nested lists of all of them.
-        dtype: the type that it must have.
-        name: of the operation, if one is made.
-        preferred_dtype: the type to give it if that is possible and `dtype` is None.
-
-    Raises:
-        TypeError: a Python value is not of the dtype's kind.
-        ValueError: a tensor has another dtype.
-    """
+    """A tensor for `value`: itself if it is one, else whatever stands for it, else a constant."""
     wanted = None if dtype is None else as_dtype(dtype)
     if isinstance(value, Tensor):
         return _checked(value, wanted, f"{name}: " if name else "")

@@ -6,13 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aioqueue.compat.v1.core.defaults import default_graphs
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
-from aioqueue.compat.v1.core.kernels import Kernel
+from aioqueue.compat.v1.core.graph import Graph, Kernel, Operation, Tensor, default_graphs
 from aioqueue.compat.v1.core.shapes import TensorShape
-
-__all__ = ("get_default_graph", "graph_of", "op", "reset_default_graph")
 
 
 class _Bottom(threading.local):
@@ -39,11 +35,7 @@ def get_default_graph() -> Graph:
 
 
 def reset_default_graph() -> None:
-    """Begin the thread's default graph anew.
-
-    Raises:
-        AssertionError: within a ``with graph.as_default():`` block.
-    """
+    """Begin the thread's default graph anew."""
     if len(default_graphs):
         raise AssertionError(
             "Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared "
@@ -53,11 +45,7 @@ def reset_default_graph() -> None:
 
 
 def graph_of(inputs: Sequence[Tensor]) -> Graph:
-    """The graph that an operation with these inputs belongs to.
-
-    Raises:
-        ValueError: they are of several graphs.
-    """
+    """The graph that an operation with these inputs belongs to."""
     if not inputs:
         return get_default_graph()
     first = inputs[0]

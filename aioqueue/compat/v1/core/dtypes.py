@@ -42,39 +42,20 @@ class DType:
 
     Equal to whatever `as_dtype` makes the same of: ``tf.float32 == np.float32 == "float32"``.
 
-    Args:
-        name: TensorFlow's name.
-        enum: TensorFlow's number, which serialized records carry.
-        numpy_type: the NumPy type that holds such values.
+    Attributes:
+        name: TensorFlow's name, such as ``"float32"``.
+        as_datatype_enum: TensorFlow's number of this type, which serialized records carry.
+        as_numpy_dtype: the NumPy type, such as `numpy.float32`; `numpy.object_` for strings.
+        numpy: the same as a `numpy.dtype` instance.
     """
 
-    __slots__ = ("_enum", "_name", "_numpy", "_numpy_type")
+    __slots__ = ("as_datatype_enum", "as_numpy_dtype", "name", "numpy")
 
     def __init__(self, name: str, enum: int, numpy_type: type[Any]) -> None:
-        self._name = name
-        self._enum = enum
-        self._numpy_type = numpy_type
-        self._numpy = np.dtype(numpy_type)
-
-    @property
-    def name(self) -> str:
-        """TensorFlow's name, such as ``"float32"``."""
-        return self._name
-
-    @property
-    def as_numpy_dtype(self) -> type[Any]:
-        """The NumPy type, such as `numpy.float32`; `numpy.object_` for strings."""
-        return self._numpy_type
-
-    @property
-    def numpy(self) -> np.dtype[Any]:
-        """The same as a `numpy.dtype` instance."""
-        return self._numpy
-
-    @property
-    def as_datatype_enum(self) -> int:
-        """TensorFlow's number of this type."""
-        return self._enum
+        self.name: str = name
+        self.as_datatype_enum: int = enum
+        self.as_numpy_dtype: type[Any] = numpy_type
+        self.numpy: np.dtype[Any] = np.dtype(numpy_type)
 
     @property
     def base_dtype(self) -> DType:
@@ -84,49 +65,41 @@ class DType:
     @property
     def real_dtype(self) -> DType:
         """The type of the real part."""
-        return {"complex64": float32, "complex128": float64}.get(self._name, self)
+        return {"complex64": float32, "complex128": float64}.get(self.name, self)
 
     @property
     def is_bool(self) -> _Bool:
         """Whether this is `bool`."""
-        return self._numpy.kind == "b"
+        return self.numpy.kind == "b"
 
     @property
     def is_integer(self) -> _Bool:
         """Whether these are integers, signed or not."""
-        return self._numpy.kind in "iu"
+        return self.numpy.kind in "iu"
 
     @property
     def is_floating(self) -> _Bool:
         """Whether these are real floating-point numbers."""
-        return self._numpy.kind == "f"
+        return self.numpy.kind == "f"
 
     @property
     def is_complex(self) -> _Bool:
         """Whether these are complex numbers."""
-        return self._numpy.kind == "c"
+        return self.numpy.kind == "c"
 
     @property
     def size(self) -> int:
         """Bytes per element; 1 for strings and handles, as in TensorFlow."""
-        return 1 if self._numpy.kind == "O" else self._numpy.itemsize
+        return 1 if self.numpy.kind == "O" else self.numpy.itemsize
 
     @property
     def min(self) -> Any:
-        """The smallest value.
-
-        Raises:
-            TypeError: strings, handles and complex numbers have none.
-        """
+        """The smallest value."""
         return self._limits("minimum")[0]
 
     @property
     def max(self) -> Any:
-        """The largest value.
-
-        Raises:
-            TypeError: strings, handles and complex numbers have none.
-        """
+        """The largest value."""
         return self._limits("maximum")[1]
 
     @property
@@ -140,10 +113,10 @@ class DType:
         if self.is_bool:
             return False, True
         if self.is_integer:
-            integers = np.iinfo(self._numpy)
+            integers = np.iinfo(self.numpy)
             return integers.min, integers.max
         if self.is_floating:
-            floats = np.finfo(self._numpy)
+            floats = np.finfo(self.numpy)
             return floats.min, floats.max
         raise TypeError(f"Cannot find {what} value of {self}.")
 
@@ -162,19 +135,19 @@ class DType:
             return False
 
     def __hash__(self) -> int:
-        return self._enum
+        return self.as_datatype_enum
 
     def __int__(self) -> int:
-        return self._enum
+        return self.as_datatype_enum
 
     def __repr__(self) -> str:
-        return f"tf.{self._name}"
+        return f"tf.{self.name}"
 
     def __str__(self) -> str:
-        return f"<dtype: '{self._name}'>"
+        return f"<dtype: '{self.name}'>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return as_dtype, (self._name,)
+        return as_dtype, (self.name,)
 
 
 float32: DType = DType("float32", 1, np.float32)
@@ -221,15 +194,7 @@ _BY_KEY: dict[Any, DType] = {
 
 
 def as_dtype(type_value: Any) -> DType:
-    """The `DType` that `type_value` means.
-
-    Args:
-        type_value: a `DType`, its name or number, a NumPy dtype or type, or a Python type
-            (``float`` is float32 and ``int`` is int32, as in TensorFlow).
-
-    Raises:
-        TypeError: it means none.
-    """
+    """The `DType` that `type_value` means."""
     if isinstance(type_value, DType):
         return type_value
     try:

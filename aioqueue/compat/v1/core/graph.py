@@ -8,23 +8,304 @@ a fetch needs, each once, in an order that inputs and control inputs allow.
 
 from __future__ import annotations
 
+import re
+import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
-from aioqueue.compat.v1.core.blocks import Blocks
-from aioqueue.compat.v1.core.collections import Collections
-from aioqueue.compat.v1.core.defaults import default_graphs, session_for
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.kernels import Kernel
-from aioqueue.compat.v1.core.names import NameScopes, check_operation_name
-from aioqueue.compat.v1.core.node_def import NodeDef, calling_line
-from aioqueue.compat.v1.core.operators import Operators
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims
 
-__all__ = ("Body", "Graph", "Operation", "Tensor")
+Kernel = Callable[..., Any]
+"""``kernel(step, *values)``; returns nothing, a bare value or a tuple, as the op has outputs."""
+
+WOULD_WAIT: Any = type("WouldWait", (), {"__repr__": lambda self: "WOULD_WAIT"})()
+"""What ``attrs["try_now"]`` answers instead of blocking; nothing has happened then."""
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Unary(Protocol[T_co]):
+    def __call__(self) -> T_co: ...
+
+
+class _Binary(Protocol[T_co]):
+    def __call__(self, other: Any, /) -> T_co: ...
+
+
+class Operators(Generic[T_co]):
+    """Arithmetic, comparison, logic, indexing and NumPy's functions: each makes an op.
+
+    ``==`` and ``!=`` make none. They compare tensors as objects, so that tensors can be keys of a
+    ``feed_dict``. `equal` and `not_equal` compare their values.
+    """
+
+    __slots__ = ()
+
+    __array_priority__ = 100
+
+    __add__: _Binary[T_co]
+    __radd__: _Binary[T_co]
+    __sub__: _Binary[T_co]
+    __rsub__: _Binary[T_co]
+    __mul__: _Binary[T_co]
+    __rmul__: _Binary[T_co]
+    __truediv__: _Binary[T_co]
+    __rtruediv__: _Binary[T_co]
+    __floordiv__: _Binary[T_co]
+    __rfloordiv__: _Binary[T_co]
+    __mod__: _Binary[T_co]
+    __rmod__: _Binary[T_co]
+    __pow__: _Binary[T_co]
+    __rpow__: _Binary[T_co]
+    __matmul__: _Binary[T_co]
+    __rmatmul__: _Binary[T_co]
+    __and__: _Binary[T_co]
+    __rand__: _Binary[T_co]
+    __or__: _Binary[T_co]
+    __ror__: _Binary[T_co]
+    __xor__: _Binary[T_co]
+    __rxor__: _Binary[T_co]
+    __lt__: _Binary[T_co]
+    __le__: _Binary[T_co]
+    __gt__: _Binary[T_co]
+    __ge__: _Binary[T_co]
+    __getitem__: _Binary[T_co]
+    __neg__: _Unary[T_co]
+    __abs__: _Unary[T_co]
+    __invert__: _Unary[T_co]
+    __array_ufunc__: Callable[..., Any]
+    __array_function__: Callable[..., Any]
+
+    OVERLOADABLE_OPERATORS: ClassVar[frozenset[str]]
+    """Those declared above, and no others, can be given a function."""
+
+    @classmethod
+    def _override_operator(cls, operator: str, function: Callable[..., Any]) -> None:
+        """Define what an operator does with tensors. You can define each operator once."""
+        if operator not in cls.OVERLOADABLE_OPERATORS:
+            raise ValueError(f"Overriding {operator} is disallowed")
+        # Not `getattr`: it finds what every object has, such as `object.__lt__`, and what every
+        # class has, such as `type.__or__`.
+        if any(operator in vars(one) for one in cls.__mro__ if one is not object):
+            raise ValueError(f"operator {operator} cannot be overwritten again on class {cls}.")
+        setattr(cls, operator, function)
+
+    def __pos__(self) -> Operators[T_co]:
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        name = getattr(self, "name", "")
+        raise NotImplementedError(
+            f"Cannot convert a symbolic tf.Tensor ({name}) to a numpy array: it has no value until"
+            " a session runs it. NumPy's functions take tensors, and make ops."
+        )
+
+
+Operators.OVERLOADABLE_OPERATORS = frozenset(
+    name for name in Operators.__annotations__ if name.startswith("__")
+)
+
+_LIBRARY = str(Path(__file__).parents[1])
+
+
+class NodeDef:
+    """What an operation is, as a record: its name, its type, its inputs' names, its attributes."""
+
+    __slots__ = ("attr", "input", "name", "op")
+
+    def __init__(self, name: str, op: str, inputs: Sequence[str], attr: Mapping[str, Any]) -> None:
+        self.name: str = name
+        self.op: str = op
+        self.input: list[str] = list(inputs)
+        self.attr: dict[str, Any] = dict(attr)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NodeDef, (self.name, self.op, self.input, {})  # attributes may be functions
+
+    def __repr__(self) -> str:
+        lines = [f'name: "{self.name}"', f'op: "{self.op}"']
+        return "\n".join([*lines, *(f'input: "{one}"' for one in self.input)])
+
+
+def calling_line() -> tuple[str, int] | None:
+    """File and line of the innermost frame outside this package; None if all frames are inside."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+T = TypeVar("T")
+
+
+class DefaultStack(threading.local, Generic[T]):
+    """The things that ``with thing.as_default():`` has made the default in the calling thread.
+
+    A new thread starts with none, whatever the thread that started it had.
+    """
+
+    def __init__(self) -> None:
+        self._stack: list[T] = []
+
+    def top(self) -> T | None:
+        """The innermost default, or None."""
+        return self._stack[-1] if self._stack else None
+
+    def __len__(self) -> int:
+        return len(self._stack)
+
+    def push(self, thing: T) -> None:
+        """Make `thing` the default until it is removed."""
+        self._stack.append(thing)
+
+    def remove(self, thing: T) -> None:
+        """Take `thing`'s innermost place away, wherever it is."""
+        for index in reversed(range(len(self._stack))):
+            if self._stack[index] is thing:
+                del self._stack[index]
+                return
+
+    @contextmanager
+    def using(self, thing: T) -> Iterator[T]:
+        """`thing` is the default within the block."""
+        self.push(thing)
+        try:
+            yield thing
+        finally:
+            self.remove(thing)
+
+
+default_graphs: DefaultStack[Any] = DefaultStack()
+"""Graphs: here, so that a graph can make itself the default."""
+
+default_sessions: DefaultStack[Any] = DefaultStack()
+"""Sessions: here, so that `Tensor.eval` finds one without knowing what a session is."""
+
+
+def session_for(session: Any, graph: object, doing: str, method: str, whose: str) -> Any:
+    """The session given, or else the default one, if it is one of this graph."""
+    if session is not None:
+        if session.graph is not graph:
+            raise ValueError(
+                f"Cannot use the given session to {doing}: {whose} is different from the session's "
+                "graph."
+            )
+        return session
+    session = default_sessions.top()
+    if session is None:
+        colon = ":" if method == "run" else ""
+        raise ValueError(
+            f"Cannot {doing} using `{method}()`: No default session is registered. Use `with "
+            f"sess.as_default(){colon}` or pass an explicit session to `{method}(session=sess)`"
+        )
+    if session.graph is not graph:
+        raise ValueError(
+            f"Cannot use the default session to {doing}: {whose} is different from the session's "
+            f"graph. Pass an explicit session to `{method}(session=sess)`."
+        )
+    return session
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
+
+_SCOPE_NAME = re.compile(r"^[A-Za-z0-9_.\\/>-]*$")
+
+
+def named(function: F, name: str, doc: str) -> F:
+    """A function that was made by another one, as if it had been defined by itself."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+def check_operation_name(name: str) -> None:
+    """Raise ValueError if no operation can have this name."""
+    if not _NAME.match(name):
+        raise ValueError(
+            f"`{name}` is not a valid node name. Accepted names conform to Regex /{_NAME.pattern}/"
+        )
+
+
+class _Scope(threading.local):
+    """The name scope that the calling thread is in."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+
+class _Controller:
+    """One ``with control_dependencies(...)``: its operations, and who depends on them already."""
+
+    __slots__ = ("clears", "operations", "seen")
+
+    def __init__(self, operations: Collection[Operation] | None) -> None:
+        self.clears = operations is None
+        self.operations = tuple(operations or ())
+        self.seen: set[Operation] = set()
+
+
+class _Blocks(threading.local):
+    """What applies to new operations: their control dependencies, function body and container.
+
+    Each thread has blocks of its own.
+    """
+
+    def __init__(self, beginning: list[_Controller]) -> None:
+        self.body: Body | None = None
+        self.container = ""
+        self.controllers = list(beginning)
+
+    @contextmanager
+    def after(self, operations: Collection[Operation] | None) -> Iterator[None]:
+        """Operations made within the block run after these; None frees them of those around."""
+        controller = _Controller(operations)
+        around = [] if controller.clears else self.controllers
+        with self._replaced("controllers", [*around, controller]):
+            yield
+
+    @contextmanager
+    def inside(self, body: Body | None) -> Iterator[None]:
+        """Operations made within the block are part of `body`, free of order from outside."""
+        with self._replaced("body", body), self._replaced("controllers", []):
+            yield
+
+    @contextmanager
+    def within(self, container: str) -> Iterator[None]:
+        """Operations made within the block keep what outlives a run in this container."""
+        with self._replaced("container", container):
+            yield
+
+    def controls(self, makers: Collection[Operation]) -> list[Operation]:
+        """What must come before a new operation, less what its inputs imply."""
+        found: dict[Operation, None] = {}
+        for controller in self.controllers:
+            if controller.seen.isdisjoint(makers):
+                found.update(
+                    dict.fromkeys(one for one in controller.operations if one not in makers)
+                )
+        return list(found)
+
+    def note(self, made: Operation) -> None:
+        """A new operation comes after all that it has to come after."""
+        for controller in self.controllers:
+            controller.seen.add(made)
+
+    @contextmanager
+    def _replaced(self, attribute: str, value: Any) -> Iterator[None]:
+        before = getattr(self, attribute)
+        setattr(self, attribute, value)
+        try:
+            yield
+        finally:
+            setattr(self, attribute, before)
+
 
 _NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
@@ -33,74 +314,50 @@ class Tensor(Operators["Tensor"]):
     """A handle on one output of an operation: no value, but a name, a dtype and a static shape.
 
     Made by operations only. Two tensors are equal if they are the same one.
+
+    Attributes:
+        op: the operation that makes the value.
+        value_index: which of its operation's outputs this is.
+        dtype: the type of the elements.
+        shape: what is known of the shape before anything runs.
+        device: always empty: there is one device.
     """
 
+    device: str = ""
+
     def __init__(self, op: Operation, value_index: int, dtype: DType, shape: TensorShape) -> None:
-        self._op = op
-        self._value_index = value_index
-        self._dtype = dtype
-        self._shape = shape
+        self.op: Operation = op
+        self.value_index: int = value_index
+        self.dtype: DType = dtype
+        self.shape: TensorShape = shape
         self._consumers: list[Operation] = []
-
-    @property
-    def op(self) -> Operation:
-        """The operation that makes the value."""
-        return self._op
-
-    @property
-    def value_index(self) -> int:
-        """Which of its operation's outputs this is."""
-        return self._value_index
 
     @property
     def name(self) -> str:
         """``"<operation>:<index>"``."""
-        return f"{self._op.name}:{self._value_index}"
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the elements."""
-        return self._dtype
-
-    @property
-    def shape(self) -> TensorShape:
-        """What is known of the shape before anything runs."""
-        return self._shape
+        return f"{self.op.name}:{self.value_index}"
 
     @property
     def graph(self) -> Graph:
         """The graph that the operation is part of."""
-        return self._op.graph
-
-    @property
-    def device(self) -> str:
-        """Always empty: there is one device."""
-        return ""
+        return self.op.graph
 
     def get_shape(self) -> TensorShape:
         """The same as `shape`."""
-        return self._shape
+        return self.shape
 
     def set_shape(self, shape: Any) -> None:
-        """Add to what is known of the shape.
-
-        Raises:
-            ValueError: it contradicts what is known.
-        """
+        """Add to what is known of the shape."""
         shape = as_shape(shape)
-        check_equal_dims(self._shape, shape)
-        self._shape = self._shape.merge_with(shape)
+        check_equal_dims(self.shape, shape)
+        self.shape = self.shape.merge_with(shape)
 
     def consumers(self) -> list[Operation]:
         """The operations that have this tensor as an input."""
         return list(self._consumers)
 
     def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
-        """The value, computed by `session` or else by the default session.
-
-        Raises:
-            ValueError: there is no session, or its graph is another one.
-        """
+        """The value, computed by `session` or else by the default session."""
         return session_for(
             session, self.graph, "evaluate tensor", "eval", "the tensor's graph"
         ).run(self, feed_dict)
@@ -133,11 +390,11 @@ class Tensor(Operators["Tensor"]):
         )
 
     def __str__(self) -> str:
-        shape = "" if self._shape.ndims is None else f", shape={self._shape}"
-        return f'Tensor("{self.name}"{shape}, dtype={self._dtype.name})'
+        shape = "" if self.shape.ndims is None else f", shape={self.shape}"
+        return f'Tensor("{self.name}"{shape}, dtype={self.dtype.name})'
 
     def __repr__(self) -> str:
-        return f"<tf.Tensor '{self.name}' shape={self._shape} dtype={self._dtype.name}>"
+        return f"<tf.Tensor '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
 
 
 class Operation:
@@ -146,12 +403,19 @@ class Operation:
     Made by `Graph.create_op`. A session that needs it calls its kernel once per run.
 
     Attributes:
+        graph: the graph that it is part of.
+        name: its full name, unique in the graph.
+        type: what it does, such as ``"Identity"``.
+        inputs: the tensors whose values the kernel gets.
+        device: always empty: there is one device.
         kernel: ``kernel(step, *input values)``, which computes the outputs' values.
         waits: whether the kernel may block until another thread acts.
         attrs: what the operation's type says besides inputs; never changed.
         body: the function body that it is part of, if it runs zero or many times per run.
         defined_at: file and line of the script that made it; None if that is not known.
     """
+
+    device: str = ""
 
     def __init__(
         self,
@@ -166,41 +430,21 @@ class Operation:
         attrs: Mapping[str, Any],
         body: Body | None,
     ) -> None:
-        self._graph = graph
-        self._name = name
-        self._type = op_type
-        self._inputs = tuple(inputs)
+        self.graph: Graph = graph
+        self.name: str = name
+        self.type: str = op_type
+        self.inputs: tuple[Tensor, ...] = tuple(inputs)
         self._control_inputs = tuple(control_inputs)
         self._outputs = tuple(
             Tensor(self, index, dtype, shape) for index, (dtype, shape) in enumerate(outputs)
         )
-        self.kernel = kernel
-        self.waits = waits
-        self.attrs = attrs
-        self.body = body
+        self.kernel: Kernel = kernel
+        self.waits: bool = waits
+        self.attrs: Mapping[str, Any] = attrs
+        self.body: Body | None = body
         self.defined_at: tuple[str, int] | None = calling_line()
-        for one in self._inputs:
+        for one in self.inputs:
             one._consumers.append(self)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that it is part of."""
-        return self._graph
-
-    @property
-    def name(self) -> str:
-        """Its full name, unique in the graph."""
-        return self._name
-
-    @property
-    def type(self) -> str:
-        """What it does, such as ``"Identity"``."""
-        return self._type
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The tensors whose values the kernel gets."""
-        return self._inputs
 
     @property
     def control_inputs(self) -> list[Operation]:
@@ -213,42 +457,29 @@ class Operation:
         return list(self._outputs)
 
     @property
-    def device(self) -> str:
-        """Always empty: there is one device."""
-        return ""
-
-    @property
     def node_def(self) -> NodeDef:
         """What it is, as a record."""
-        inputs = [_input_name(one) for one in self._inputs]
+        inputs = [_input_name(one) for one in self.inputs]
         inputs += [f"^{one.name}" for one in self._control_inputs]
-        return NodeDef(self._name, self._type, inputs, self.attrs)
+        return NodeDef(self.name, self.type, inputs, self.attrs)
 
     def values(self) -> tuple[Tensor, ...]:
         """The same as `outputs`, as a tuple."""
         return self._outputs
 
     def get_attr(self, name: str) -> Any:
-        """One of `attrs`; text as bytes.
-
-        Raises:
-            ValueError: it has none of that name.
-        """
+        """One of `attrs`; text as bytes."""
         try:
             found = self.attrs[name]
         except KeyError:
             raise ValueError(
-                f"Operation '{self._name}' has no attr named '{name}'. It has: {sorted(self.attrs)}"
+                f"Operation '{self.name}' has no attr named '{name}'. It has: {sorted(self.attrs)}"
             ) from None
         return found.encode() if isinstance(found, str) else found
 
     def run(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> None:
-        """Run it, in `session` or else in the default session.
-
-        Raises:
-            ValueError: there is no session, or its graph is another one.
-        """
-        session_for(session, self._graph, "execute operation", "run", "the operation's graph").run(
+        """Run it, in `session` or else in the default session."""
+        session_for(session, self.graph, "execute operation", "run", "the operation's graph").run(
             self, feed_dict
         )
 
@@ -256,7 +487,7 @@ class Operation:
         return repr(self.node_def)
 
     def __repr__(self) -> str:
-        return f"<tf.Operation '{self._name}' type={self._type}>"
+        return f"<tf.Operation '{self.name}' type={self.type}>"
 
 
 class Body:
@@ -285,11 +516,7 @@ class Body:
         return any(one.waits for one in self.operations)
 
     def admit(self, inputs: Sequence[Tensor], controls: Sequence[Operation]) -> list[Operation]:
-        """Note what a new operation of this body takes from outside.
-
-        Returns:
-            Those of its control inputs that are part of the body.
-        """
+        """Note what a new operation takes from outside: its control inputs that are inside."""
         for one in inputs:
             self.capture(one)
         inside = []
@@ -318,7 +545,7 @@ class Body:
             )
 
 
-class Graph(NameScopes, Collections):
+class Graph:
     """Operations and the tensors between them, by name.
 
     Any number of sessions may run one graph, from any threads. Several threads may add to it; each
@@ -326,13 +553,12 @@ class Graph(NameScopes, Collections):
     """
 
     def __init__(self) -> None:
-        NameScopes.__init__(self)
-        Collections.__init__(self)
         self._lock = threading.RLock()
         self._thread_begins_with: list[Any] = []
-        self._blocks: Blocks[Operation, Body] = Blocks(self._thread_begins_with)
+        self._blocks: _Blocks = _Blocks(self._thread_begins_with)
         self._operations: dict[str, Operation] = {}
         self._names_in_use: dict[str, int] = {}
+        self._scope = _Scope()
         self._collections: dict[Any, list[Any]] = {}
         self._last_id = 0
         self._finalized = False
@@ -370,10 +596,6 @@ class Graph(NameScopes, Collections):
                 ``attrs["try_now"]``, a kernel that answers `WOULD_WAIT` instead of blocking.
             attrs: what else is to be known of it. An operation that keeps something from run to run
                 has a ``"container"`` among them, which is filled in here.
-
-        Raises:
-            RuntimeError: the graph is finalized.
-            ValueError: the name is not valid, or an input belongs to another graph.
         """
         self.check_not_finalized()
         for one in inputs:
@@ -409,12 +631,7 @@ class Graph(NameScopes, Collections):
         return list(self._operations.values())
 
     def get_operation_by_name(self, name: str) -> Operation:
-        """The operation of that name.
-
-        Raises:
-            KeyError: the graph has nothing of this name.
-            TypeError: `name` is not a string.
-        """
+        """The operation of that name."""
         if not isinstance(name, str):
             raise TypeError(f"Operation names are strings (or similar), not {_kind(name)}.")
         found = self.as_graph_element(name, allow_tensor=False)
@@ -422,12 +639,7 @@ class Graph(NameScopes, Collections):
         return found
 
     def get_tensor_by_name(self, name: str) -> Tensor:
-        """The tensor of that name, ``"<operation>:<index>"``.
-
-        Raises:
-            KeyError: the graph has nothing of this name.
-            TypeError: `name` is not a string.
-        """
+        """The tensor of that name, ``"<operation>:<index>"``."""
         if not isinstance(name, str):
             raise TypeError(f"Tensor names are strings (or similar), not {_kind(name)}.")
         found = self.as_graph_element(name, allow_operation=False)
@@ -437,19 +649,7 @@ class Graph(NameScopes, Collections):
     def as_graph_element(
         self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True
     ) -> Tensor | Operation:
-        """The tensor or operation that `obj` is, names, or stands for.
-
-        Args:
-            obj: a `Tensor`, an `Operation`, a name, or anything with ``_as_graph_element()``,
-                such as a variable.
-            allow_tensor: whether it may be a tensor.
-            allow_operation: whether it may be an operation.
-
-        Raises:
-            KeyError: nothing has that name.
-            TypeError: it stands for nothing of the kind allowed.
-            ValueError: it is of another graph, or a name of the wrong form.
-        """
+        """The tensor or operation that `obj` is, names, or stands for."""
         if type(obj) is Tensor and allow_tensor and obj.graph is self:
             return obj  # nearly always
         wanted = " or ".join(
@@ -510,16 +710,109 @@ class Graph(NameScopes, Collections):
         """Whether a session may be given its value: not if it is part of a function body."""
         return tensor.op.body is None
 
+    # Names, collections.
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """`name` in the current name scope, with ``_1``, ``_2``, ... if it is taken."""
+        with self._lock:
+            full = f"{self._scope.name}/{name}" if self._scope.name else name
+            key = full.lower()  # names differ by more than case: some file systems need it
+            used = self._names_in_use.get(key, 0)
+            if mark_as_used:
+                self._names_in_use[key] = used + 1
+            if used == 0:
+                return full
+            base, number = key, used
+            while key in self._names_in_use:
+                key = f"{base}_{number}"
+                number += 1
+            if mark_as_used:
+                self._names_in_use[key] = 1
+            return f"{full}_{number - 1}"
+
+    @contextmanager
+    def name_scope(self, name: str | None) -> Iterator[str]:
+        """Names made within the block begin with this one, made unique, and ``/``."""
+        outer = self._scope.name
+        if name:
+            pattern = _SCOPE_NAME if outer else _NAME
+            if not pattern.match(name):
+                where = "" if outer else "root "
+                raise ValueError(
+                    f"'{name}' is not a valid {where}scope name. A {where}scope name has to match "
+                    f"the following pattern: {pattern.pattern}"
+                )
+            self._scope.name = name[:-1] if name.endswith("/") else self.unique_name(name)
+        else:
+            self._scope.name = ""
+        try:
+            yield f"{self._scope.name}/" if self._scope.name else ""
+        finally:
+            self._scope.name = outer
+
+    def get_name_scope(self) -> str:
+        """The current name scope, without a ``/`` at its end."""
+        return self._scope.name
+
+    @property
+    def finalized(self) -> bool:
+        """Whether operations can no longer be added."""
+        return self._finalized
+
+    def finalize(self) -> None:
+        """Let nothing be added from now on."""
+        self._finalized = True
+
+    def unfinalize(self) -> None:
+        """Let operations be added again."""
+        self._finalized = False
+
+    def check_not_finalized(self) -> None:
+        """Raise RuntimeError if operations can no longer be added."""
+        if self._finalized:
+            raise RuntimeError("Graph is finalized and cannot be modified.")
+
+    def add_to_collection(self, name: Any, value: Any) -> None:
+        """Append `value` to the collection of that name."""
+        self.check_not_finalized()
+        with self._lock:
+            self._collections.setdefault(name, []).append(value)
+
+    def add_to_collections(self, names: Any, value: Any) -> None:
+        """Append `value` to several collections, each once."""
+        for name in (names,) if isinstance(names, str) else dict.fromkeys(names):
+            self.add_to_collection(name, value)
+
+    def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
+        """A copy of a collection."""
+        with self._lock:
+            items = list(self._collections.get(name, ()))
+        if scope is None:
+            return items
+        matches = re.compile(scope).match
+        return [one for one in items if hasattr(one, "name") and matches(one.name)]
+
+    def get_collection_ref(self, name: Any) -> list[Any]:
+        """The collection itself, made if need be: changing it changes the graph's."""
+        with self._lock:
+            return self._collections.setdefault(name, [])
+
+    def get_all_collection_keys(self) -> list[Any]:
+        """The names of all collections that have something in them."""
+        with self._lock:
+            return [name for name, items in self._collections.items() if items]
+
+    def clear_collection(self, name: Any) -> None:
+        """Empty a collection."""
+        self.check_not_finalized()
+        with self._lock:
+            self._collections.pop(name, None)
+
     # Order, places, function bodies.
 
     @contextmanager
     def control_dependencies(self, control_inputs: Iterable[Any] | None) -> Iterator[None]:
-        """Operations made within the block run after these.
-
-        Args:
-            control_inputs: operations, tensors, variables or names; None to be free of those that
-                the blocks around it name.
-        """
+        """Operations made within the block run after these."""
         if control_inputs is not None and not isinstance(control_inputs, Iterable):
             raise TypeError(
                 f"control_inputs: got {control_inputs!r}; expected a list of operations and "
@@ -550,9 +843,6 @@ class Graph(NameScopes, Collections):
 
         Those of one shared name in two containers are two, and `Session.reset` can release the
         containers of a server one by one.
-
-        Args:
-            container_name: any string; ``""`` for the default.
         """
         with self._blocks.within(container_name):
             yield container_name
@@ -589,3 +879,10 @@ def _operation(element: Tensor | Operation) -> Operation:
 
 def _kind(thing: Any) -> str:
     return type(thing).__name__
+
+
+def trace(graph: Graph, function: Callable[[], Any]) -> tuple[Body, Any]:
+    """Call `function` so that the operations that it makes are part of a new body."""
+    body = Body(graph)
+    with graph.as_default(), graph.building_in(body):
+        return body, function()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ("assert_same_structure", "flatten", "is_nested", "map_structure", "pack_sequence_as")
-
 
 def is_nested(structure: Any) -> bool:
     """Whether it has parts: a list, a tuple, a named tuple or a dict."""
@@ -33,11 +31,7 @@ def _parts(structure: Any) -> list[Any]:
 
 
 def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
-    """The parts in `flat_sequence`, put together like `structure`.
-
-    Raises:
-        ValueError: their number is not that of the structure's parts.
-    """
+    """The parts in `flat_sequence`, put together like `structure`."""
     flat = list(flat_sequence)
     wanted = len(flatten(structure))
     if wanted != len(flat):
@@ -68,17 +62,7 @@ def map_structure(function: Callable[..., Any], *structures: Any) -> Any:
 
 
 def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
-    """Raise unless two structures have the same nesting.
-
-    Args:
-        nest1: one of them.
-        nest2: the other one.
-        check_types: whether lists and tuples count as different.
-
-    Raises:
-        TypeError: a list is where the other has a tuple, or the like.
-        ValueError: the nesting differs.
-    """
+    """Raise unless two structures have the same nesting."""
     problem = _difference(nest1, nest2, check_types)
     if problem is not None:
         kind, text = problem

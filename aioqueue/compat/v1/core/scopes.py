@@ -1,10 +1,9 @@
-"""Scopes and collections of the default graph, and the rule by which random ops get seeds."""
+"""Scopes and collections of the default graph, seeds, and switches between ways of working."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 from typing import Any
 
 from aioqueue.compat.v1.core.default_graph import get_default_graph
@@ -19,6 +18,14 @@ __all__ = (
     "container",
     "control_dependencies",
     "device",
+    "disable_control_flow_v2",
+    "disable_eager_execution",
+    "disable_resource_variables",
+    "disable_tensor_equality",
+    "disable_v2_behavior",
+    "disable_v2_tensorshape",
+    "enable_resource_variables",
+    "executing_eagerly",
     "get_collection",
     "get_collection_ref",
     "get_seed",
@@ -27,6 +34,23 @@ __all__ = (
     "op_scope",
     "set_random_seed",
 )
+
+
+def executing_eagerly() -> bool:
+    """False: operations are deferred until a session runs them."""
+    return False
+
+
+def disable_v2_behavior() -> None:
+    """Accepted and without effect: there is one way of working here, that of version 1."""
+
+
+disable_control_flow_v2 = disable_v2_behavior
+disable_eager_execution = disable_v2_behavior
+disable_resource_variables = disable_v2_behavior
+disable_tensor_equality = disable_v2_behavior
+disable_v2_tensorshape = disable_v2_behavior
+enable_resource_variables = disable_v2_behavior
 
 
 class GraphKeys:
@@ -70,14 +94,6 @@ class name_scope:  # noqa: N801  # TensorFlow's name
     """Names of operations made within ``with tf.name_scope(name) as scope:`` begin with `name`.
 
     The block's graph, that of the tensors in `values`, is the default graph within the block.
-
-    Args:
-        name: of the scope; made unique, unless it ends in ``/``.
-        default_name: used if `name` is None.
-        values: tensors that are passed to the function whose scope it is.
-
-    Raises:
-        TypeError: neither a name nor a default name is a string, and `values` are given.
     """
 
     def __init__(
@@ -116,13 +132,8 @@ class name_scope:  # noqa: N801  # TensorFlow's name
         self._entered.append(stack)
         return scope
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._entered.pop().__exit__(kind, error, traceback)
+    def __exit__(self, *details: Any) -> None:
+        self._entered.pop().__exit__(*details)
 
 
 def op_scope(
@@ -133,12 +144,7 @@ def op_scope(
 
 
 def control_dependencies(control_inputs: Iterable[Any] | None) -> AbstractContextManager[None]:
-    """Operations of the default graph made within the block run after these.
-
-    Args:
-        control_inputs: operations, tensors, variables or names; None to be free of those that the
-            blocks around it name.
-    """
+    """Operations of the default graph made within the block run after these."""
     return get_default_graph().control_dependencies(control_inputs)
 
 
@@ -192,13 +198,6 @@ def get_seed(op_seed: int | None, graph: Graph | None = None) -> tuple[int | Non
 
     An op without a seed of its own, in a graph that has one, gets the number of operations made so
     far. Neither: no seeds, and other numbers each time.
-
-    Args:
-        op_seed: what the op was given.
-        graph: where the op will be; the default graph if None.
-
-    Returns:
-        The graph's seed and the op's seed, each modulo ``2**31 - 1``; both None for none.
     """
     graph = get_default_graph() if graph is None else graph
     if graph.seed is None and op_seed is None:

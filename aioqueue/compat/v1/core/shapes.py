@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, SupportsIndex, overload
+from typing import Any, Protocol, SupportsIndex, overload
 
-__all__ = (
-    "Dimension",
-    "TensorShape",
-    "as_dimension",
-    "as_shape",
-    "check_equal_dims",
-    "dimension_at_index",
-    "dimension_value",
-    "unknown_shape",
-)
+
+class _Arithmetic(Protocol):
+    def __call__(self, other: Any, /) -> Dimension: ...
+
+
+def _arithmetic(function: Callable[[int, int], int]) -> Any:
+    def calculate(self: Dimension, other: Any) -> Dimension:
+        try:
+            value = as_dimension(other).value
+        except (TypeError, ValueError):
+            return NotImplemented  # type: ignore[no-any-return]
+        if self.value is None or value is None:
+            return Dimension(None)
+        return Dimension(function(self.value, value))
+
+    return calculate
 
 
 class Dimension:
     """One dimension of a static shape: a number of elements, or unknown.
 
     Arithmetic and comparison with an unknown dimension give an unknown one and ``None``.
-
-    Args:
-        value: an integer >= 0, another `Dimension`, or None for unknown.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: negative.
     """
 
     __slots__ = ("_value",)
@@ -71,53 +70,21 @@ class Dimension:
             raise ValueError(f"Dimensions {self} and {as_dimension(other)} are not compatible")
 
     def merge_with(self, other: Any) -> Dimension:
-        """What is known from both.
-
-        Raises:
-            ValueError: they contradict each other.
-        """
+        """What is known from both."""
         known = as_dimension(other)
         self.assert_is_compatible_with(known)
         return known if self._value is None else self
 
-    def _calculate(self, other: Any, function: Callable[[int, int], int]) -> Dimension:
-        try:
-            value = as_dimension(other).value
-        except (TypeError, ValueError):
-            return NotImplemented  # type: ignore[no-any-return]
-        if self._value is None or value is None:
-            return Dimension(None)
-        return Dimension(function(self._value, value))
-
-    def __add__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.add)
-
-    def __sub__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.sub)
-
-    def __mul__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.mul)
-
-    def __floordiv__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.floordiv)
-
-    def __mod__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.mod)
-
-    def __radd__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.add)
-
-    def __rmul__(self, other: Any) -> Dimension:
-        return self._calculate(other, operator.mul)
-
-    def __rsub__(self, other: Any) -> Dimension:
-        return self._calculate(other, lambda mine, theirs: theirs - mine)
-
-    def __rfloordiv__(self, other: Any) -> Dimension:
-        return self._calculate(other, lambda mine, theirs: theirs // mine)
-
-    def __rmod__(self, other: Any) -> Dimension:
-        return self._calculate(other, lambda mine, theirs: theirs % mine)
+    __add__: _Arithmetic = _arithmetic(operator.add)
+    __radd__: _Arithmetic = _arithmetic(operator.add)
+    __mul__: _Arithmetic = _arithmetic(operator.mul)
+    __rmul__: _Arithmetic = _arithmetic(operator.mul)
+    __sub__: _Arithmetic = _arithmetic(operator.sub)
+    __rsub__: _Arithmetic = _arithmetic(lambda mine, theirs: theirs - mine)
+    __floordiv__: _Arithmetic = _arithmetic(operator.floordiv)
+    __rfloordiv__: _Arithmetic = _arithmetic(lambda mine, theirs: theirs // mine)
+    __mod__: _Arithmetic = _arithmetic(operator.mod)
+    __rmod__: _Arithmetic = _arithmetic(lambda mine, theirs: theirs % mine)
 
     def _compare(self, other: Any, function: Callable[[int, int], bool]) -> Any:
         try:
@@ -173,12 +140,7 @@ def as_dimension(value: Any) -> Dimension:
 
 
 class TensorShape:
-    """The static shape of a tensor: dimensions, some of them unknown, or nothing known at all.
-
-    Args:
-        dims: a list of integers, `Dimension` or None; a `TensorShape`; an integer for one
-            dimension; None if not even the number of dimensions is known.
-    """
+    """The static shape of a tensor: dimensions, some of them unknown, or nothing known at all."""
 
     __slots__ = ("_dims",)
 
@@ -210,11 +172,7 @@ class TensorShape:
     rank = ndims
 
     def as_list(self) -> list[int | None]:
-        """The dimensions as integers or None.
-
-        Raises:
-            ValueError: their number is unknown.
-        """
+        """The dimensions as integers or None."""
         if self._dims is None:
             raise ValueError("as_list() is not defined on an unknown TensorShape.")
         return list(self._dims)
@@ -259,11 +217,7 @@ class TensorShape:
             raise ValueError(f"Shapes {self} and {as_shape(other)} are incompatible")
 
     def merge_with(self, other: Any) -> TensorShape:
-        """What is known from both.
-
-        Raises:
-            ValueError: they contradict each other.
-        """
+        """What is known from both."""
         known = as_shape(other)
         if self._dims is None:
             return known
@@ -290,11 +244,7 @@ class TensorShape:
         return TensorShape(self._dims + other._dims)
 
     def with_rank(self, rank: int) -> TensorShape:
-        """This shape, known to have `rank` dimensions.
-
-        Raises:
-            ValueError: it has another number of them.
-        """
+        """This shape, known to have `rank` dimensions."""
         if self._dims is None:
             return unknown_shape(rank)
         if len(self._dims) != rank:
@@ -302,11 +252,7 @@ class TensorShape:
         return self
 
     def with_rank_at_least(self, rank: int) -> TensorShape:
-        """This shape.
-
-        Raises:
-            ValueError: it has fewer than `rank` dimensions.
-        """
+        """This shape."""
         if self._dims is not None and len(self._dims) < rank:
             raise ValueError(f"Shape {self} must have rank at least {rank}")
         return self

@@ -1,5 +1,1 @@
 """``tf.data`` as far as scripts with queues use it: datasets, their stages, their iterators."""
-
-from __future__ import annotations
-
-__all__ = ()

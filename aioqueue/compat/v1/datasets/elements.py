@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.convert import convert_to_tensor, freeze
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype, variant
 from aioqueue.compat.v1.core.graph import Body, Tensor
@@ -15,27 +16,12 @@ from aioqueue.compat.v1.datasets import nest
 from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.sparse import SparseTensor, pack_sparse, unpack_one
 
-__all__ = (
-    "DatasetRun",
-    "Elements",
-    "InnerRun",
-    "Start",
-    "TensorInfo",
-    "as_leaf",
-)
-
 Start = Callable[[], Rows]
 """What begins to go through a dataset; once for each repetition of it."""
 
 
 class TensorInfo:
-    """What is known of one tensor of the elements.
-
-    Args:
-        dtype: of its elements.
-        shape: what all of them have in common.
-        is_sparse: whether it is a sparse tensor; in rows it is one object, a `SparseRow`.
-    """
+    """What is known of one tensor of the elements."""
 
     def __init__(self, dtype: Any, shape: Any, is_sparse: bool = False) -> None:
         self.dtype: DType = as_dtype(dtype)
@@ -61,15 +47,7 @@ def as_leaf(value: Any) -> tuple[TensorInfo, Tensor]:
 
 
 class DatasetRun:
-    """An iterator's way through a dataset, from its initialisation on.
-
-    Args:
-        values: the values of the tensors that the dataset was made from.
-        step: of the run of the session that initialises it.
-
-    Attributes:
-        step: of the run that asks for an element now.
-    """
+    """An iterator's way through a dataset, from its initialisation on."""
 
     def __init__(self, values: Mapping[Tensor, Any], step: Any) -> None:
         # Copies, for who feeds an array may change it afterwards.
@@ -79,25 +57,14 @@ class DatasetRun:
         self.step = step
 
     def call(self, body: Body, given: Sequence[Tensor], row: Row) -> Row:
-        """The value of a traced function.
-
-        Args:
-            body: its operations.
-            given: its arguments.
-            row: their values.
-        """
+        """The value of a traced function."""
         captures = [self.values[one] for one in body.captures]
         outputs = self.step.run_body(body.outputs, [*given, *body.captures], [*row, *captures])
         return tuple(freeze(value) for value in outputs)
 
 
 class InnerRun(DatasetRun):
-    """A way through a dataset that a function has made of an element, within another way.
-
-    Args:
-        values: as for `DatasetRun`.
-        outer: the way around it, whose step it has.
-    """
+    """A way through a dataset that a function has made of an element, within another way."""
 
     def __init__(self, values: Mapping[Tensor, Any], outer: DatasetRun) -> None:
         self._outer = outer
@@ -113,7 +80,29 @@ class InnerRun(DatasetRun):
         """It is the outer one's to set."""
 
 
-class Elements:
+class Described:
+    """The form of elements."""
+
+    _spec: Any
+    """What is known of the tensors of an element, in its nesting."""
+
+    @property
+    def output_types(self) -> Any:
+        """The dtypes of an element, in its nesting."""
+        return nest.mapped(lambda info: info.dtype, self._spec)
+
+    @property
+    def output_shapes(self) -> Any:
+        """The static shapes of an element, in its nesting."""
+        return nest.mapped(lambda info: info.shape, self._spec)
+
+    @property
+    def output_classes(self) -> Any:
+        """`Tensor` or `SparseTensor` for each tensor of an element, in its nesting."""
+        return nest.mapped(lambda info: SparseTensor if info.is_sparse else Tensor, self._spec)
+
+
+class Elements(Described):
     """The form of elements, the tensors they depend on, and what begins to make them.
 
     Args:
@@ -135,21 +124,24 @@ class Elements:
         needed = [*tensors, *(one for dataset in inputs for one in dataset._sources)]
         self._sources: tuple[Tensor, ...] = tuple(dict.fromkeys(needed))
 
-    @property
-    def output_types(self) -> Any:
-        """The dtypes of an element, in its nesting."""
-        return nest.mapped(lambda info: info.dtype, self._spec)
-
-    @property
-    def output_shapes(self) -> Any:
-        """The static shapes of an element, in its nesting."""
-        return nest.mapped(lambda info: info.shape, self._spec)
-
-    @property
-    def output_classes(self) -> Any:
-        """`Tensor` or `SparseTensor` for each tensor of an element, in its nesting."""
-        return nest.mapped(lambda info: SparseTensor if info.is_sparse else Tensor, self._spec)
-
 
 def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def check_shard(count: int, index: int) -> None:
+    """Refuse a shard that is not there."""
+    at_least_one(
+        count, f"Number of shards must be greater than zero (currently num_shards = {count})."
+    )
+    if not 0 <= index < count:
+        raise errors.InvalidArgumentError(
+            None, None, f"Index must be between 0 and {count - 1} (currently index = {index})."
+        )
+
+
+def at_least_one(value: Any, message: str) -> int:
+    """A number that must be positive."""
+    if value < 1:
+        raise errors.InvalidArgumentError(None, None, message)
+    return int(value)

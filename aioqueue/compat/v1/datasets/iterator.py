@@ -13,32 +13,18 @@ from aioqueue.compat.v1.core.dtypes import resource, string
 from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.datasets import nest
-from aioqueue.compat.v1.datasets.elements import DatasetRun, Elements, TensorInfo
+from aioqueue.compat.v1.datasets.elements import DatasetRun, Described, Elements, TensorInfo
 from aioqueue.compat.v1.datasets.stages import Rows
 from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.queues.resources import type_names
-
-__all__ = (
-    "Iterator",
-    "get_output_classes",
-    "get_output_shapes",
-    "get_output_types",
-    "make_initializable_iterator",
-    "make_one_shot_iterator",
-)
 
 SCALAR = TensorShape([])
 _HANDLE = b"iterator-"
 
 
 class _Place:
-    """Where an iterator stands in a session. One thread at a time makes an element.
-
-    Attributes:
-        leaves: what is known of the tensors of an element.
-        handle: what `Iterator.string_handle` gives: another one for each place.
-    """
+    """Where an iterator stands in a session. One thread at a time makes an element."""
 
     def __init__(self, leaves: list[TensorInfo]) -> None:
         self.leaves = leaves
@@ -50,6 +36,7 @@ class _Place:
     def begin(self, dataset: Elements, values: tuple[Any, ...], step: Any) -> None:
         """Stand before the first element."""
         run = DatasetRun(dict(zip(dataset._sources, values, strict=True)), step)
+        # Before the lock: if this fails, the iterator stays where it is, and others may go on.
         rows = dataset._begin(run)()
         with self._lock:
             self._run, self._rows = run, rows
@@ -72,14 +59,8 @@ class _Place:
         return row
 
 
-class Iterator:
-    """Goes through the elements of a dataset, in each session from the beginning.
-
-    Args:
-        spec: what is known of the tensors of an element.
-        ref: the tensor that stands for the iterator itself.
-        initializer: the op that puts it before the first element; None if it needs none.
-    """
+class Iterator(Described):
+    """Goes through the elements of a dataset, in each session from the beginning."""
 
     def __init__(self, spec: Any, ref: Tensor, initializer: Operation | None) -> None:
         self._spec = spec
@@ -93,17 +74,9 @@ class Iterator:
     def from_structure(
         output_types: Any, output_shapes: Any = None, shared_name: str | None = None
     ) -> Iterator:
-        """An iterator without a dataset: `make_initializer` gives it one, and then others.
-
-        Args:
-            output_types: the dtypes of an element.
-            output_shapes: the static shapes of an element; None for any.
-            shared_name: without effect.
-        """
+        """An iterator without a dataset: `make_initializer` gives it one, and then others."""
         del shared_name
-        types = nest.flatten(output_types)
-        shapes = [None] * len(types) if output_shapes is None else _shapes(output_shapes, types)
-        infos = [TensorInfo(*pair) for pair in zip(types, shapes, strict=True)]
+        infos = _infos(output_types, output_shapes)
         return Iterator(nest.packed(output_types, infos), _handle("Iterator", infos), None)
 
     @staticmethod
@@ -113,27 +86,8 @@ class Iterator:
         output_shapes: Any = None,
         output_classes: Any = None,
     ) -> Iterator:
-        """An iterator that is chosen in each run: by the handle that is fed as a string.
-
-        Args:
-            string_handle: a string scalar, such as a placeholder; its value is what a run of
-                `string_handle` of another iterator, of the same session, has returned.
-            output_types: the dtypes of an element.
-            output_shapes: the static shapes of an element; None for any.
-            output_classes: `SparseTensor` for the tensors of an element that are; None if none is.
-
-        Raises:
-            InvalidArgumentError: in a run, the string is no handle, or the elements of its iterator
-                have other types or shapes.
-            NotFoundError: in a run, there is no such iterator in the session.
-        """
-        types = nest.flatten(output_types)
-        shapes = [None] * len(types) if output_shapes is None else _shapes(output_shapes, types)
-        kinds = [Tensor] * len(types) if output_classes is None else nest.flatten(output_classes)
-        infos = [
-            TensorInfo(dtype, shape, kind is SparseTensor)
-            for dtype, shape, kind in zip(types, shapes, kinds, strict=True)
-        ]
+        """An iterator that is chosen in each run: by the handle that is fed as a string."""
+        infos = _infos(output_types, output_shapes, output_classes)
         handle = convert_to_tensor(string_handle, dtype=string, name="string_handle")
 
         def kernel(step: Any, handle: Any) -> _Place:
@@ -145,11 +99,7 @@ class Iterator:
         return Iterator(nest.packed(output_types, infos), made.outputs[0], None)
 
     def string_handle(self, name: str | None = None) -> Tensor:
-        """A string scalar that stands for the iterator in a session; see `from_string_handle`.
-
-        Args:
-            name: of the op.
-        """
+        """A string scalar that stands for the iterator in a session; see `from_string_handle`."""
 
         def kernel(step: Any, place: _Place) -> bytes:
             step.resources.get_or_create(("iterator handle", place.handle), lambda: place)
@@ -162,40 +112,13 @@ class Iterator:
 
     @property
     def initializer(self) -> Operation:
-        """The op that puts it before the first element.
-
-        Raises:
-            ValueError: it needs none, or has one for each dataset.
-        """
+        """The op that puts it before the first element."""
         if self._initializer is None:
             raise ValueError("Iterator does not have an initializer.")
         return self._initializer
 
-    @property
-    def output_types(self) -> Any:
-        """The dtypes of an element, in its nesting."""
-        return nest.mapped(lambda info: info.dtype, self._spec)
-
-    @property
-    def output_shapes(self) -> Any:
-        """The static shapes of an element, in its nesting."""
-        return nest.mapped(lambda info: info.shape, self._spec)
-
-    @property
-    def output_classes(self) -> Any:
-        """`Tensor` or `SparseTensor` for each tensor of an element, in its nesting."""
-        return nest.mapped(lambda info: SparseTensor if info.is_sparse else Tensor, self._spec)
-
     def make_initializer(self, dataset: Elements, name: str | None = None) -> Operation:
-        """An op that puts it before the first element of a dataset.
-
-        Args:
-            dataset: of the same types and compatible shapes.
-            name: of the op.
-
-        Raises:
-            TypeError: it has others.
-        """
+        """An op that puts it before the first element of a dataset."""
         if dataset.output_types != self.output_types:
             raise TypeError(
                 f"Expected output types {self.output_types} but got dataset with output types"
@@ -214,9 +137,6 @@ class Iterator:
 
         Running them raises `tf.errors.OutOfRangeError` after the last element. Call this once, not
         in a loop: each call adds an op to the graph.
-
-        Args:
-            name: of the op.
         """
         leaves = nest.flatten(self._spec)
         is_one = len(leaves) == 1
@@ -252,14 +172,7 @@ def get_output_classes(dataset_or_iterator: Any) -> Any:
 
 
 def make_one_shot_iterator(dataset: Elements) -> Iterator:
-    """An iterator that needs no initialisation, and goes through the elements once.
-
-    Args:
-        dataset: the elements to iterate over.
-
-    Raises:
-        ValueError: the dataset depends on a placeholder.
-    """
+    """An iterator that needs no initialisation, and goes through the elements once."""
     for source in dataset._sources:
         _check_is_known(source.op)
     key = object()
@@ -278,12 +191,7 @@ def make_one_shot_iterator(dataset: Elements) -> Iterator:
 
 
 def make_initializable_iterator(dataset: Elements, shared_name: str | None = None) -> Iterator:
-    """An iterator that begins at the first element whenever its ``initializer`` is run.
-
-    Args:
-        dataset: the elements to iterate over.
-        shared_name: without effect.
-    """
+    """An iterator that begins at the first element whenever its ``initializer`` is run."""
     del shared_name
     ref = _handle("IteratorV2", nest.flatten(dataset._spec))
     return Iterator(dataset._spec, ref, _initializer(ref, dataset, None))
@@ -348,11 +256,21 @@ def _check_is_known(op: Operation) -> None:
         pending.extend(makers)
 
 
-def _shapes(output_shapes: Any, types: list[Any]) -> list[Any]:
-    """The shapes in a nest of them, or the only one."""
-    if len(types) == 1 and not isinstance(output_shapes, dict):
-        return [output_shapes[0] if _is_one_in_tuple(output_shapes) else output_shapes]
-    return nest.flatten(output_shapes)
+def _infos(output_types: Any, output_shapes: Any, output_classes: Any = None) -> list[TensorInfo]:
+    """What is said of the tensors of an element: without shapes any, without classes dense ones."""
+    types = nest.flatten(output_types)
+    kinds = [Tensor] * len(types) if output_classes is None else nest.flatten(output_classes)
+    shapes: list[Any] = [None] * len(types)
+    if output_shapes is not None:
+        # The only shape may stand for a nest of one.
+        is_one = len(types) == 1 and not isinstance(output_shapes, dict)
+        shapes = nest.flatten(output_shapes) if not is_one else [output_shapes]
+        if is_one and _is_one_in_tuple(output_shapes):
+            shapes = [output_shapes[0]]
+    return [
+        TensorInfo(dtype, shape, kind is SparseTensor)
+        for dtype, shape, kind in zip(types, shapes, kinds, strict=True)
+    ]
 
 
 def _is_one_in_tuple(shapes: Any) -> bool:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ("arguments", "flatten", "mapped", "packed")
-
 
 def flatten(nest: Any) -> list[Any]:
     """The leaves of a nest, those of a dict in the order of its sorted keys.
 
     Lists are leaves: they become one tensor each.
-
-    Args:
-        nest: tuples, dicts and leaves.
     """
     if isinstance(nest, tuple):
         return [leaf for part in nest for leaf in flatten(part)]
@@ -24,31 +19,17 @@ def flatten(nest: Any) -> list[Any]:
 
 
 def packed(nest: Any, leaves: Iterable[Any]) -> Any:
-    """Other leaves in the nesting of a nest.
-
-    Args:
-        nest: tuples, dicts and leaves.
-        leaves: as many as it has, in the order of `flatten`.
-    """
+    """Other leaves in the nesting of a nest."""
     return _packed(nest, iter(leaves))
 
 
 def mapped(function: Callable[[Any], Any], nest: Any) -> Any:
-    """A function of each leaf, in the same nesting.
-
-    Args:
-        function: of a leaf.
-        nest: tuples, dicts and leaves.
-    """
+    """A function of each leaf, in the same nesting."""
     return packed(nest, map(function, flatten(nest)))
 
 
 def arguments(nest: Any) -> tuple[Any, ...]:
-    """The arguments of a function that gets an element: a tuple is spread over several.
-
-    Args:
-        nest: the element.
-    """
+    """The arguments of a function that gets an element: a tuple is spread over several."""
     return tuple(nest) if isinstance(nest, tuple) else (nest,)
 
 

@@ -18,26 +18,6 @@ from aioqueue.compat.v1.ops.building import array
 from aioqueue.compat.v1.ops.sparse import SparseRow, joined_rows
 from aioqueue.core.elements.philox import philox_blocks
 
-__all__ = (
-    "Batches",
-    "Cache",
-    "Chain",
-    "Flattened",
-    "Interleaved",
-    "Repeated",
-    "Row",
-    "Rows",
-    "Sharded",
-    "Shuffled",
-    "Skipped",
-    "Taken",
-    "Windows",
-    "Zipped",
-    "padded",
-    "random_words",
-    "slices",
-)
-
 Row: TypeAlias = tuple[Any, ...]
 Rows: TypeAlias = Iterator[Row]
 
@@ -45,11 +25,7 @@ BLOCKS = 64
 
 
 def slices(values: Row) -> Rows:
-    """Rows along the first axis of some arrays.
-
-    Raises:
-        InvalidArgumentError: the arrays differ in length.
-    """
+    """Rows along the first axis of some arrays."""
     lengths = {len(value) for value in values}
     if len(lengths) > 1:
         raise errors.InvalidArgumentError(
@@ -59,12 +35,7 @@ def slices(values: Row) -> Rows:
 
 
 class Taken(Iterator[Row]):
-    """The first rows.
-
-    Args:
-        rows: the input.
-        count: how many.
-    """
+    """The first rows."""
 
     def __init__(self, rows: Rows, count: int) -> None:
         self._rows = rows
@@ -78,31 +49,8 @@ class Taken(Iterator[Row]):
         return row
 
 
-class Skipped(Iterator[Row]):
-    """All rows but the first.
-
-    Args:
-        rows: the input.
-        count: how many are left out; -1 for all of them.
-    """
-
-    def __init__(self, rows: Rows, count: int) -> None:
-        self._rows = rows
-        self._left = count
-
-    def __next__(self) -> Row:
-        while self._left:
-            next(self._rows)
-            self._left -= 1
-        return next(self._rows)
-
-
 class Cache:
-    """Begins with rows as often as asked: once they have all been seen, with those that were.
-
-    Args:
-        start: begins with the rows themselves.
-    """
+    """Begins with rows as often as asked: once they have all been seen, with those that were."""
 
     def __init__(self, start: Callable[[], Rows]) -> None:
         self._start = start
@@ -132,18 +80,12 @@ class _Kept(Iterator[Row]):
 
 
 class Sharded(Iterator[Row]):
-    """Every so many-th row.
+    """Every so many-th row, behind some that are left out."""
 
-    Args:
-        rows: the input.
-        count: how many shards there are.
-        index: which of them this is.
-    """
-
-    def __init__(self, rows: Rows, count: int, index: int) -> None:
+    def __init__(self, rows: Rows, count: int, skipped: int) -> None:
         self._rows = rows
         self._others = count - 1
-        self._left = index
+        self._left = skipped
 
     def __next__(self) -> Row:
         while self._left:
@@ -154,12 +96,7 @@ class Sharded(Iterator[Row]):
 
 
 class Chain(Iterator[Row]):
-    """The rows of one iterator, then those of another.
-
-    Args:
-        first: made at once.
-        second: made when the first has ended.
-    """
+    """The rows of one iterator, then those of another."""
 
     def __init__(self, first: Rows, second: Callable[[], Rows]) -> None:
         self._rows = first
@@ -179,10 +116,6 @@ class Repeated(Iterator[Row]):
     """The rows of an iterator again and again.
 
     One without rows ends it, also if it would go on for ever.
-
-    Args:
-        again: makes the iterator anew.
-        count: how many times; -1 for ever.
     """
 
     def __init__(self, again: Callable[[], Rows], count: int) -> None:
@@ -210,9 +143,6 @@ class Zipped(Iterator[Row]):
     """Rows of several iterators side by side, until one of them ends.
 
     Where one fails, the others go on as well, so that what belongs together stays together.
-
-    Args:
-        inputs: the iterators.
     """
 
     def __init__(self, inputs: Sequence[Rows]) -> None:
@@ -240,17 +170,7 @@ class Zipped(Iterator[Row]):
 
 
 class Batches(Iterator[Row]):
-    """Rows stacked along a new first axis.
-
-    Args:
-        rows: the input.
-        size: how many make a batch.
-        drop_remainder: whether to leave out a last batch that is smaller.
-        stack: makes one value of the column of a place; None if all have one shape.
-
-    Raises:
-        InvalidArgumentError: (when iterated) rows differ in shape.
-    """
+    """Rows stacked along a new first axis."""
 
     def __init__(
         self,
@@ -284,11 +204,6 @@ class Shuffled(Iterator[Row]):
     """Rows in random order: each is drawn from a buffer that is kept full.
 
     The draws are TensorFlow's: the same seeds give the same order.
-
-    Args:
-        rows: the input.
-        size: how many rows the buffer holds.
-        words: random words of 32 bits.
     """
 
     def __init__(self, rows: Rows, size: int, words: Iterator[int]) -> None:
@@ -312,6 +227,7 @@ class Shuffled(Iterator[Row]):
         first = self._first
         place = first + next(self._words) % len(self._ring)
         drawn = self._ring[place]
+        # As in TensorFlow, the oldest row moves to the free place: later draws find it there.
         self._ring[place] = self._ring[first]
         del self._ring[first]
         self._first += 1
@@ -319,18 +235,7 @@ class Shuffled(Iterator[Row]):
 
 
 def padded(place: int, column: tuple[Any, ...], shape: tuple[int | None, ...], filler: Any) -> Any:
-    """The values of a column stacked, each filled up at its ends.
-
-    Args:
-        place: of the column.
-        column: the values.
-        shape: what they are filled up to; the largest of these, where None.
-        filler: with what.
-
-    Raises:
-        InvalidArgumentError: a value has another rank.
-        DataLossError: a value is too large.
-    """
+    """The values of a column stacked, each filled up at its ends."""
     arrays = [array(one) for one in column]
     for one in arrays:
         if one.ndim != len(shape):
@@ -356,48 +261,13 @@ def padded(place: int, column: tuple[Any, ...], shape: tuple[int | None, ...], f
 
 
 def random_words(seed: int, seed2: int) -> Iterator[int]:
-    """The words of 32 bits that Philox makes of two seeds, one after another.
-
-    Args:
-        seed: the key.
-        seed2: the upper half of the counter.
-    """
+    """The words of 32 bits that Philox makes of two seeds, one after another."""
     for block in count(step=BLOCKS):
         yield from philox_blocks(seed, seed2, block, BLOCKS).tolist()
 
 
-class Flattened(Iterator[Row]):
-    """The rows of what a function makes of each row, one after another.
-
-    Args:
-        rows: the input.
-        make: makes an iterator of a row.
-    """
-
-    def __init__(self, rows: Rows, make: Callable[[Row], Rows]) -> None:
-        self._outer = rows
-        self._make = make
-        self._inner: Rows | None = None
-
-    def __next__(self) -> Row:
-        while True:
-            if self._inner is None:
-                self._inner = self._make(next(self._outer))
-            try:
-                return next(self._inner)
-            except StopIteration:
-                self._inner = None
-
-
 class Interleaved(Iterator[Row]):
-    """The rows of what a function makes of several rows, in turns.
-
-    Args:
-        rows: the input.
-        make: makes an iterator of a row.
-        cycle: how many iterators take turns.
-        block: how many rows each gives in its turn.
-    """
+    """The rows of what a function makes of several rows, in turns."""
 
     def __init__(self, rows: Rows, make: Callable[[Row], Rows], cycle: int, block: int) -> None:
         self._outer: Rows | None = rows
@@ -436,16 +306,7 @@ class Interleaved(Iterator[Row]):
 
 
 class Windows(Iterator[tuple[int, list[Row]]]):
-    """Rows in groups of one key each; a group leaves when it is full, and at the end the rest.
-
-    Args:
-        rows: the input.
-        key: the key of a row.
-        size: how many rows a group of a key has.
-
-    Raises:
-        InvalidArgumentError: (when iterated) a size is not positive.
-    """
+    """Rows in groups of one key each; a group leaves when it is full, and at the end the rest."""
 
     def __init__(self, rows: Rows, key: Callable[[Row], int], size: Callable[[int], int]) -> None:
         self._rows: Rows | None = rows

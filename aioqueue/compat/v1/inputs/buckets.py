@@ -33,10 +33,7 @@ from aioqueue.compat.v1.inputs.batchers import (
 )
 from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.static import constant_value
-from aioqueue.compat.v1.queues.base import QueueBase
-from aioqueue.compat.v1.queues.queues import PaddingFIFOQueue
-
-__all__ = ("bucket", "bucket_by_sequence_length")
+from aioqueue.compat.v1.queues.queues import PaddingFIFOQueue, QueueBase
 
 _CLOSED: Final = (errors.OutOfRangeError, errors.CancelledError)
 
@@ -56,33 +53,7 @@ def bucket(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Any]:
-    """Batches of examples of one bucket each.
-
-    Args:
-        tensors: one example: a list or a dict of tensors.
-        which_bucket: an int32 scalar: which bucket the example belongs to; an example of any other
-            number is dropped.
-        batch_size: how many examples a batch has; or a list, one per bucket.
-        num_buckets: how many buckets there are.
-        num_threads: how many threads put examples into buckets.
-        capacity: of the queue of batches, and of the buckets.
-        bucket_capacities: of the buckets, one for each.
-        shapes: of an example's tensors, where they are not known.
-        dynamic_pad: whether examples of different sizes are padded within a batch.
-        allow_smaller_final_batch: whether what is left in a bucket at the end makes a smaller
-            batch; else it is never returned.
-        keep_input: a bool scalar: whether the example is wanted.
-        shared_name: of the queue of batches; those of the buckets are made of it.
-        name: of the operations.
-
-    Returns:
-        The number of the bucket, and the tensors of a batch: a tensor for a list of one, a list for
-        several, a dict for a dict.
-
-    Raises:
-        ValueError: there are no tensors, a shape is not known, or a list has not one entry per
-            bucket.
-    """
+    """Batches of examples of one bucket each."""
     sizes = list(batch_size) if isinstance(batch_size, list | tuple) else None
     if sizes is not None and len(sizes) != num_buckets:
         raise ValueError("If batch_size is a list it must have num_buckets elements")
@@ -169,40 +140,17 @@ def bucket_by_sequence_length(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Any]:
-    """Batches of examples whose lengths are between the same two boundaries.
-
-    Args:
-        input_length: an int32 scalar, or a vector of one: the length of the example.
-        tensors: as for `bucket`, and so is what is not listed here.
-        bucket_boundaries: increasing ints; bucket k has the lengths from boundary k-1, itself
-            included, to boundary k, so there is one bucket more than boundaries.
-
-    Returns:
-        The lengths of a batch's examples, and its tensors in a list, or in a dict for a dict (whose
-        only value, if there is one, is a list, as in TensorFlow).
-
-    Raises:
-        TypeError: boundaries are no list of ints.
-        ValueError: boundaries are empty or do not increase; and as for `bucket`.
-    """
+    """Batches of examples whose lengths are between the same two boundaries."""
+    options = locals()
+    for name_of_ours in ("input_length", "tensors", "bucket_boundaries", "name"):
+        del options[name_of_ours]
     _check_boundaries(bucket_boundaries)
     listed = in_order(tensors)
     with name_scope(name, "bucket_by_sequence_length", [input_length, *listed]):
         length = convert_to_tensor(input_length, dtypes.int32, name="input_length")
-        _, (lengths, *batch) = bucket(
-            [length, *listed],
-            _bucket_of(length, bucket_boundaries),
-            batch_size,
-            len(bucket_boundaries) + 1,
-            num_threads,
-            capacity,
-            bucket_capacities,
-            None if shapes is None else [[], *shapes],
-            dynamic_pad,
-            allow_smaller_final_batch,
-            keep_input,
-            shared_name,
-        )
+        options["shapes"] = None if shapes is None else [[], *shapes]
+        which, count = _bucket_of(length, bucket_boundaries), len(bucket_boundaries) + 1
+        _, (lengths, *batch) = bucket([length, *listed], which, num_buckets=count, **options)
         return lengths, as_original_type(tensors, batch)
 
 
@@ -221,7 +169,6 @@ def _check_boundaries(boundaries: Any) -> None:
 
 
 def _bucket_of(length: Tensor, boundaries: Sequence[int]) -> Tensor:
-    """The number of the bucket that a length belongs to."""
     edges = np.array(boundaries, np.int64)
 
     def kernel(step: Any, value: Any) -> Any:
@@ -236,15 +183,10 @@ def _enqueue_to(buckets: Sequence[QueueBase], which: Tensor, example: list[Tenso
         tensor.shape.assert_is_compatible_with(shape)
     count, single = len(buckets), len(example) == 1
 
-    def kernel(step: Any, number: Any, *rest: Any) -> None:
+    def put(number: Any, rest: Sequence[Any], how: str) -> Any:
         if 0 <= number < count:
             values = rest[count:]
-            rest[number].enqueue(values[0] if single else values)
-
-    def try_now(step: Any, number: Any, *rest: Any) -> Any:
-        if 0 <= number < count:
-            values = rest[count:]
-            return rest[number].try_enqueue(values[0] if single else values)
+            return getattr(rest[number], how)(values[0] if single else values)
         return None
 
     refs = [queue.queue_ref for queue in buckets]
@@ -252,10 +194,10 @@ def _enqueue_to(buckets: Sequence[QueueBase], which: Tensor, example: list[Tenso
         "QueueEnqueueV2",
         [which, *refs, *example],
         [],
-        kernel,
+        lambda step, number, *rest: put(number, rest, "enqueue"),
         name="group_enqueues",
         waits=True,
-        attrs={"try_now": try_now},
+        attrs={"try_now": lambda step, number, *rest: put(number, rest, "try_enqueue")},
     )
 
 

@@ -16,7 +16,7 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import GraphKeys, control_dependencies, name_scope
-from aioqueue.compat.v1.inputs.fullness import summarize_fullness
+from aioqueue.compat.v1.inputs.batchers import summarize_fullness
 from aioqueue.compat.v1.ops import arrays, math
 from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.effects import Assert
@@ -40,10 +40,6 @@ def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:
     """A local variable that holds the names of the files that match, in bytewise order.
 
     They are looked up once, when local variables are initialised.
-
-    Args:
-        pattern: one glob pattern or several.
-        name: of the variable.
     """
     with name_scope(name, "matching_filenames", [pattern]) as scope:
         return Variable(
@@ -59,14 +55,6 @@ def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = 
     """The tensor, which can be had so many times; then it raises `tf.errors.OutOfRangeError`.
 
     The count is a local variable, to be initialised by `tf.local_variables_initializer`.
-
-    Args:
-        tensor: any tensor.
-        num_epochs: how many times, > 0; ``None`` returns the tensor itself.
-        name: of the operation.
-
-    Raises:
-        ValueError: ``num_epochs`` is not positive.
     """
     if num_epochs is None:
         return tensor
@@ -74,10 +62,7 @@ def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = 
         raise ValueError(f"num_epochs must be > 0 not {num_epochs}.")
     with name_scope(name, "limit_epochs", [tensor]) as scope:
         epochs = Variable(
-            np.int64(0),
-            trainable=False,
-            collections=[GraphKeys.LOCAL_VARIABLES],
-            name="epochs",
+            np.int64(0), trainable=False, collections=[GraphKeys.LOCAL_VARIABLES], name="epochs"
         )
         with control_dependencies([epochs.count_up_to(num_epochs)]):
             return identity(tensor, name=scope)
@@ -95,24 +80,7 @@ def input_producer(
     name: str | None = None,
     cancel_op: Any = None,
 ) -> FIFOQueue:
-    """A queue of the rows of a tensor, epoch after epoch, and a runner that fills it.
-
-    Args:
-        input_tensor: one row per element.
-        element_shape: of a row, where that is not known.
-        num_epochs: how many times each row is produced; ``None`` for no end. The count is a local
-            variable, to be initialised.
-        shuffle: whether each epoch has an order of its own.
-        seed: of the shuffle.
-        capacity: of the queue.
-        shared_name: of the queue.
-        summary_name: of a summary of how full the queue is; ``None`` for none.
-        name: of the operations.
-        cancel_op: of the `QueueRunner`.
-
-    Raises:
-        ValueError: the shape of a row is not fully known, or the input is a scalar.
-    """
+    """A queue of the rows of a tensor, epoch after epoch, and a runner that fills it."""
     with name_scope(name, "input_producer", [input_tensor]):
         rows = convert_to_tensor(input_tensor, name="input_tensor")
         row_shape = rows.shape[1:].merge_with(element_shape)
@@ -147,15 +115,7 @@ def string_input_producer(
     name: str | None = None,
     cancel_op: Any = None,
 ) -> FIFOQueue:
-    """A queue of strings, such as file names, epoch after epoch, and a runner that fills it.
-
-    Args:
-        string_tensor: a vector, or a list, of strings; running the runner's op raises
-            `tf.errors.InvalidArgumentError` if it is empty. The rest is as for `input_producer`.
-
-    Raises:
-        ValueError: it is an empty list.
-    """
+    """A queue of strings, such as file names, epoch after epoch, and a runner that fills it."""
     message = "string_input_producer requires a non-null input tensor"
     if isinstance(string_tensor, np.ndarray):
         is_empty = string_tensor.size == 0
@@ -190,11 +150,7 @@ def range_input_producer(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> FIFOQueue:
-    """A queue of the integers from 0 to a limit, epoch after epoch, and a runner that fills it.
-
-    Args:
-        limit: an int32 scalar; the rest is as for `input_producer`.
-    """
+    """A queue of the integers from 0 to a limit, epoch after epoch, and a runner that fills it."""
     with name_scope(name, "input_producer", [limit]) as scope:
         numbers = arrays.range(limit)
         tag = f"fraction_of_{capacity}_full"
@@ -212,15 +168,7 @@ def slice_input_producer(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> list[Tensor]:
-    """Tensors of one row of each of several tensors, and a runner that fills the queue behind them.
-
-    Args:
-        tensor_list: tensors with as many rows as the first; one with fewer fails at the first row
-            that it does not have. The rest is as for `input_producer`.
-
-    Raises:
-        ValueError: the list is empty.
-    """
+    """Tensors of one row of each of several tensors, taken from a queue that a runner fills."""
     with name_scope(name, "input_producer", list(tensor_list)):
         tensors = [convert_to_tensor(tensor) for tensor in tensor_list]
         if not tensors:

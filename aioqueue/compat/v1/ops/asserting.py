@@ -9,8 +9,7 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import Operation, Tensor, named
 from aioqueue.compat.v1.core.scopes import control_dependencies, name_scope
 from aioqueue.compat.v1.errors import InvalidArgumentError
 from aioqueue.compat.v1.ops import arrays, math

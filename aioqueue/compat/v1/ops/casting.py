@@ -10,8 +10,7 @@ import numpy as np
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops.building import REALS, Elementwise, OpBuilder, Unary, merge
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aioqueue.compat.v1.core import default_graph, dtypes, nest
-from aioqueue.compat.v1.core.bodies import trace
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
-from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor
+from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor, trace
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops.building import invalid, shape_text

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.names import named
-from aioqueue.compat.v1.core.operators import Operators
+from aioqueue.compat.v1.core.graph import Operators, Tensor, named
 from aioqueue.compat.v1.core.shapes import Dimension, TensorShape
 from aioqueue.compat.v1.ops.arrays import stack
 from aioqueue.compat.v1.ops.building import (

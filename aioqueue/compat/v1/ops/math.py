@@ -10,8 +10,7 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops.building import (
     FLOATS,
     INTEGERS,

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.operators import Operators
+from aioqueue.compat.v1.core.graph import Operators, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops import math, products
 from aioqueue.compat.v1.ops.building import (

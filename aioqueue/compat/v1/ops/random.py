@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops import arrays, indexing, math
 from aioqueue.compat.v1.ops.building import INDICES, REALS, OpBuilder, Pure, array, invalid
 from aioqueue.compat.v1.ops.static import constant_value, shape_value

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.names import named
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops import arrays
 from aioqueue.compat.v1.ops.building import (
     ANY,

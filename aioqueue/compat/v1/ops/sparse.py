@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import op
-from aioqueue.compat.v1.core.defaults import default_sessions
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, default_sessions
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, shape_text

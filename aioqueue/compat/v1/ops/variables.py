@@ -21,9 +21,7 @@ from aioqueue.compat.v1.core.convert import (
 )
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
-from aioqueue.compat.v1.core.names import named
-from aioqueue.compat.v1.core.operators import Operators
+from aioqueue.compat.v1.core.graph import Graph, Operation, Operators, Tensor, named
 from aioqueue.compat.v1.core.scopes import (
     GraphKeys,
     add_to_collections,

@@ -1,30 +1,68 @@
 """Columns of parsed examples: the values of one feature of many rows, made into tensors.
 
-Nothing here knows of graphs or of how examples are written: `parsing` makes the columns, and hands
-them what `batches`, `records` or `sequences` has read.
+Nothing here knows of graphs or of how examples are written: `records` reads the values, and
+`parsing` has the ops.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from aioqueue.compat.v1.parsing.values import TYPES, Array, Values, invalid
+from aioqueue.compat.v1.ops.building import invalid, shape_text
 
-__all__ = ("Column", "DenseColumn", "PaddedColumn", "PairColumn", "SparseColumn", "filler")
+Array: TypeAlias = npt.NDArray[Any]
+Chunk: TypeAlias = Sequence[Any]
+"""The values of a feature in one row: a list; of floats their bytes, four for each."""
+
+TYPES: dict[str, np.dtype[Any]] = {
+    "string": np.dtype(object),
+    "float": np.dtype(np.float32),
+    "int64": np.dtype(np.int64),
+}
+"""The NumPy dtype of each kind of feature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One feature of every row."""
+
+    flat: Array
+    counts: Array
+    there: Array
+
+    @classmethod
+    def of(cls, rows: Sequence[Chunk | None], kind: str) -> Values:
+        """The values of rows, None for each that lacks the feature."""
+        found: list[Any] = [row for row in rows if row is not None]
+        flat: Array
+        if kind == "float":
+            flat = np.frombuffer(b"".join(found), "<f4").astype(TYPES[kind], copy=False)
+        else:
+            listed = list(chain.from_iterable(found))
+            flat = np.empty(len(listed), TYPES[kind])
+            flat[:] = listed
+        counts = [0 if row is None else count_of(row, kind) for row in rows]
+        return cls(flat, np.array(counts, np.int64), np.array([row is not None for row in rows]))
+
+
+def count_of(chunk: Chunk, kind: str) -> int:
+    """How many values a row has."""
+    return len(chunk) // 4 if kind == "float" else len(chunk)
 
 
 class Column:
-    """One or more tensors of a batch, made of one feature of every row.
-
-    Args:
-        key: its name.
-        kind: ``"string"``, ``"float"`` or ``"int64"``.
-    """
+    """One or more tensors of a batch, made of one feature of every row."""
 
     is_sparse = False
+    must_be_there = False
+    """Whether a row without the feature needs a default."""
 
     def __init__(self, key: str, kind: str) -> None:
         self.key = key
@@ -35,59 +73,49 @@ class Column:
         """The columns of a single feature that it is made of: as a rule itself."""
         return (self,)
 
-    @property
-    def must_be_there(self) -> bool:
-        """Whether a row without the feature needs a default."""
-        return False
-
     def refusal(self, count: int) -> str | None:
         """What is wrong with a row of so many values; None if nothing is."""
         del count
         return None
 
-    def fits(self, values: Values, has_default: bool) -> bool:
-        """Whether no row is wrong."""
-        del values, has_default
-        return True
+    def wrong_kind(self, kind: str) -> str:
+        """What is wrong with a row of another kind."""
+        types = (
+            f"Expected type: {self.kind}, Actual type: {kind}"
+            if self.is_sparse
+            else f"Data type: {kind} but expected type: {self.kind}"
+        )
+        return f"Data types don't match. {types}"
 
     def batch(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
-        """The tensors of a batch; several for a sparse column.
-
-        Args:
-            parts: the values of each of its `parts`, which fit.
-            default: what stands for a feature that is not there; None if nothing does.
-        """
+        """The tensors of a batch; several for a sparse column."""
         raise NotImplementedError
 
     def single(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
         """The same for one row, without the axis of the batch."""
-        return tuple(array[0] for array in self.batch(parts, default))
+        if not self.is_sparse:
+            return tuple(array[0] for array in self.batch(parts, default))
+        indices, flat, shape = self.batch(parts, default)
+        return indices[:, 1:], flat, shape[1:]
 
 
 class DenseColumn(Column):
     """Values of one shape in every row: ``FixedLenFeature``."""
+
+    must_be_there = True
 
     def __init__(self, key: str, kind: str, shape: tuple[int, ...]) -> None:
         super().__init__(key, kind)
         self.shape = shape
         self.size: int = math.prod(shape)
 
-    @property
-    def must_be_there(self) -> bool:
-        return True
-
     def refusal(self, count: int) -> str | None:
         if count == self.size:
             return None
         return (
             f"Number of {_plural(self.kind)} != expected.  Values size: {count}"
-            f" but output shape: {_text(self.shape)}"
+            f" but output shape: {shape_text(self.shape)}"
         )
-
-    def fits(self, values: Values, has_default: bool) -> bool:
-        if not has_default:
-            return bool(values.there.all() and (values.counts == self.size).all())
-        return bool((values.counts[values.there] == self.size).all())
 
     def batch(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
         (values,) = parts
@@ -99,12 +127,6 @@ class DenseColumn(Column):
         out[values.there] = values.flat.reshape(-1, self.size)
         out[~values.there] = default.reshape(-1)
         return (out.reshape(shape),)
-
-    def single(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
-        (values,) = parts
-        if not values.there[0]:
-            return tuple(array[0] for array in self.batch(parts, default))
-        return (values.flat.reshape(self.shape)[()],)
 
 
 class PaddedColumn(Column):
@@ -120,18 +142,15 @@ class PaddedColumn(Column):
             return None
         return (
             f"Number of {_plural(self.kind)} is not a multiple of stride length."
-            f" Saw {count} values but output shape is: {_text((None, *self.shape))}"
+            f" Saw {count} values but output shape is: {shape_text((None, *self.shape))}"
         )
-
-    def fits(self, values: Values, has_default: bool) -> bool:
-        return not (values.counts % self.stride).any()
 
     def batch(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
         (values,) = parts
         longest = int(values.counts.max(initial=0))
-        padding = filler(self.kind) if default is None else default.reshape(())[()]
+        filler = b"" if self.kind == "string" else 0
         out = np.empty((len(values.counts), longest), TYPES[self.kind])
-        out[...] = padding
+        out[...] = filler if default is None else default.reshape(())[()]
         out[np.arange(longest) < values.counts[:, np.newaxis]] = values.flat
         return (out.reshape(len(out), longest // self.stride, *self.shape),)
 
@@ -144,14 +163,8 @@ class SparseColumn(Column):
     def batch(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
         (values,) = parts
         counts = values.counts
-        indices = np.empty((len(values.flat), 2), np.int64)
-        indices[:, 0], indices[:, 1] = _places(counts)
+        indices = np.stack(_places(counts), axis=1)
         return indices, values.flat, np.array([len(counts), counts.max(initial=0)], np.int64)
-
-    def single(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
-        (values,) = parts
-        length = len(values.flat)
-        return np.arange(length)[:, np.newaxis], values.flat, np.array([length], np.int64)
 
 
 class PairColumn(Column):
@@ -178,21 +191,6 @@ class PairColumn(Column):
         return self._parts
 
     def batch(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
-        self._check(parts)
-        values, *axes = parts
-        # As in TensorFlow, the values of all rows are one list, and the places of all rows another.
-        rows, _ = _places(axes[0].counts)
-        indices, flat = self._sorted([rows, *(axis.flat for axis in axes)], values.flat)
-        return indices, flat, np.array([len(values.counts), *self.shape], np.int64)
-
-    def single(self, parts: Sequence[Values], default: Array | None) -> tuple[Array, ...]:
-        self._check(parts)
-        values, *axes = parts
-        places, flat = self._sorted([axis.flat for axis in axes], values.flat)
-        return places, flat, np.array(self.shape, np.int64)
-
-    def _check(self, parts: Sequence[Values]) -> None:
-        """Raise InvalidArgumentError unless there are as many places as values."""
         values, *axes = parts
         for axis in axes:
             if len(axis.flat) != len(values.flat):
@@ -200,14 +198,14 @@ class PairColumn(Column):
                     f"Number of elements in indices ({len(axis.flat)}) and values"
                     f" ({len(values.flat)}) do not match"
                 )
-
-    def _sorted(self, axes: list[Array], values: Array) -> tuple[Array, Array]:
-        """Places and values, in the order of the places."""
-        places = np.stack(axes, axis=1)
-        if self._is_sorted:
-            return places, values
-        order = np.lexsort(axes[::-1])
-        return places[order], values[order]
+        # As in TensorFlow, the values of all rows are one list, and the places of all rows another.
+        rows, _ = _places(axes[0].counts)
+        columns = [rows, *(axis.flat for axis in axes)]
+        indices, flat = np.stack(columns, axis=1), values.flat
+        if not self._is_sorted:
+            order = np.lexsort(columns[::-1])
+            indices, flat = indices[order], flat[order]
+        return indices, flat, np.array([len(values.counts), *self.shape], np.int64)
 
 
 def _places(counts: Array) -> tuple[Array, Array]:
@@ -219,12 +217,3 @@ def _places(counts: Array) -> tuple[Array, Array]:
 
 def _plural(kind: str) -> str:
     return f"{'bytes' if kind == 'string' else kind} values"
-
-
-def _text(shape: tuple[int | None, ...]) -> str:
-    return f"[{','.join('?' if size is None else str(size) for size in shape)}]"
-
-
-def filler(kind: str) -> bytes | int:
-    """What pads tensors of a kind."""
-    return b"" if kind == "string" else 0

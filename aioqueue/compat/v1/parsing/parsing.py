@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,18 +14,23 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype, int64, string
 from aioqueue.compat.v1.core.graph import Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.ops.building import invalid, shape_text
+from aioqueue.compat.v1.ops.effects import c_escaped
 from aioqueue.compat.v1.ops.sparse import SparseTensor
-from aioqueue.compat.v1.parsing.batches import BatchReader
 from aioqueue.compat.v1.parsing.columns import (
+    TYPES,
+    Array,
+    Chunk,
     Column,
     DenseColumn,
     PaddedColumn,
     PairColumn,
     SparseColumn,
+    Values,
 )
 from aioqueue.compat.v1.parsing.records import RecordReader
-from aioqueue.compat.v1.parsing.sequences import Row, StepsColumn, sequence_of, values_of
-from aioqueue.compat.v1.parsing.values import TYPES, Array, Values, invalid
+from aioqueue.compat.v1.protos import KINDS as LISTS
+from aioqueue.compat.v1.protos import example_classes, feature_values
 
 __all__ = (
     "FixedLenFeature",
@@ -33,30 +38,17 @@ __all__ = (
     "SparseFeature",
     "VarLenFeature",
     "parse_example",
-    "parse_sequence_example",
     "parse_single_example",
     "parse_single_sequence_example",
 )
 
 KINDS = {"string": "string", "float32": "float", "int64": "int64"}
 """The dtypes that features may have, each with what messages call it."""
-
-_PER_BATCH, _PER_COLUMN, _PER_KIND = 14, 4, 10
-"""What reading a batch in lock-step costs whatever its size, for each column, and for each kind of
-columns; in units of one feature of one record that is read by itself, and as measured."""
-_LARGE = 8192
-"""Records of more bytes than this are read one after another: in lock-step, all are laid behind
-each other, which copies them."""
+DTYPES = {kind: name for name, kind in KINDS.items()}
 
 
 class FixedLenFeature(NamedTuple):
-    """A feature with the same number of values in every example: a dense tensor.
-
-    Args:
-        shape: of the values of one example.
-        dtype: ``tf.int64``, ``tf.float32`` or ``tf.string``.
-        default_value: for examples without the feature; without a default they are refused.
-    """
+    """A feature with the same number of values in every example: a dense tensor."""
 
     shape: Any
     dtype: Any
@@ -64,24 +56,13 @@ class FixedLenFeature(NamedTuple):
 
 
 class VarLenFeature(NamedTuple):
-    """A feature with any number of values: a `SparseTensor`.
-
-    Args:
-        dtype: ``tf.int64``, ``tf.float32`` or ``tf.string``.
-    """
+    """A feature with any number of values: a `SparseTensor`."""
 
     dtype: Any
 
 
 class FixedLenSequenceFeature(NamedTuple):
-    """A feature with any number of rows of one shape: a dense tensor, padded within a batch.
-
-    Args:
-        shape: of one row.
-        dtype: ``tf.int64``, ``tf.float32`` or ``tf.string``.
-        allow_missing: whether an example may lack it; required except in sequence examples.
-        default_value: one value, with which batches are padded; zeros or empty strings if None.
-    """
+    """A feature with any number of rows of one shape: a dense tensor, padded within a batch."""
 
     shape: Any
     dtype: Any
@@ -90,15 +71,7 @@ class FixedLenSequenceFeature(NamedTuple):
 
 
 class SparseFeature(NamedTuple):
-    """A vector with few values, stored as two features: where they are, and what they are.
-
-    Args:
-        index_key: the feature with the positions; several for more than one axis.
-        value_key: the feature with the values.
-        dtype: of the values.
-        size: length of the vector; several for more than one axis.
-        already_sorted: whether positions ascend in every example, so that none are sorted.
-    """
+    """A vector with few values, stored as two features: where they are, and what they are."""
 
     index_key: str | Sequence[str]
     value_key: str
@@ -113,22 +86,7 @@ def parse_example(
     name: str | None = None,
     example_names: Any = None,
 ) -> dict[str, Any]:
-    """Parse a vector of serialized `Example` messages.
-
-    Args:
-        serialized: a string tensor of shape ``[batch]``; of shape ``[]`` for one without a batch.
-        features: what to take from each: a `FixedLenFeature`, `VarLenFeature`,
-            `FixedLenSequenceFeature` or `SparseFeature` by name.
-        name: of the op.
-        example_names: strings that error messages call the examples by.
-
-    Returns:
-        By name a tensor of shape ``[batch, ...]``, or a `SparseTensor` of shape ``[batch, ?]``.
-
-    Raises:
-        ValueError: ``features`` is empty, or one of them is not as described.
-        TypeError: a dtype is not one of the three.
-    """
+    """Parse a vector of serialized `Example` messages."""
     with name_scope(name, "ParseExample", [serialized, example_names]):
         rows = convert_to_tensor(serialized, dtype=string, name="serialized")
         return _parse(_Parser(_checked(features), rows), "ParseExample", example_names)
@@ -140,21 +98,7 @@ def parse_single_example(
     name: str | None = None,
     example_names: Any = None,
 ) -> dict[str, Any]:
-    """Parse one serialized `Example` message.
-
-    Args:
-        serialized: a string tensor of shape ``[]``.
-        features: as for `parse_example`.
-        name: of the op.
-        example_names: a string that error messages call the example by.
-
-    Returns:
-        By name a tensor of the shape given, or a `SparseTensor` of shape ``[?]``.
-
-    Raises:
-        ValueError: ``features`` is empty, or one of them is not as described.
-        TypeError: a dtype is not one of the three.
-    """
+    """Parse one serialized `Example` message."""
     with name_scope(name, "ParseSingleExample", [serialized, example_names]):
         row = convert_to_tensor(serialized, dtype=string, name="serialized")
         if row.shape.ndims is None:
@@ -164,6 +108,32 @@ def parse_single_example(
         return _parse(_Parser(_checked(features), row), "ParseSingleExample", example_names)
 
 
+def _parse(parser: _Parser, op_type: str, example_names: Any) -> dict[str, Any]:
+    """Make the op that parses a batch of examples, or one."""
+    names = _names(example_names)
+    columns = [column for column, _ in parser.columns.values()]
+    parts = {part.key: part for column in columns for part in column.parts}
+    have_default = {column.key for column, at in parser.columns.values() if at is not None}
+    reader = RecordReader(list(parts.values()), have_default)
+
+    def kernel(step: Any, data: Any, *rest: Any) -> Any:
+        called, defaults = (rest[0], rest[1:]) if names else (None, rest)
+        if not parser.is_single:
+            values = reader.batch(data.tolist(), _labels(called, len(data)))
+        elif isinstance(data, bytes):
+            values = reader.single(data)
+        else:
+            raise invalid("assertion failed: [Input serialized must be a scalar]")
+        by_key = dict(zip(parts, values, strict=True))
+        found = parser.arrays(
+            lambda column, _: [by_key[part.key] for part in column.parts], defaults
+        )
+        return found[0] if len(found) == 1 else tuple(found)
+
+    inputs = [parser.rows, *names, *parser.defaults]
+    return parser.results(default_graph.op(op_type, inputs, parser.outputs, kernel).values())
+
+
 def parse_single_sequence_example(
     serialized: Any,
     context_features: Mapping[str, Any] | None = None,
@@ -171,23 +141,7 @@ def parse_single_sequence_example(
     example_name: Any = None,
     name: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parse one serialized `SequenceExample` message.
-
-    Args:
-        serialized: a string tensor of shape ``[]``.
-        context_features: what to take from its context, as for `parse_single_example`.
-        sequence_features: what to take from its lists: a `FixedLenSequenceFeature`, with one row
-            per step, or a `VarLenFeature` by name.
-        example_name: a string that error messages call the example by.
-        name: of the op.
-
-    Returns:
-        The context's tensors by name, and the lists', which have an axis of steps.
-
-    Raises:
-        ValueError: both mappings are empty, or a feature is not as described.
-        TypeError: a dtype is not one of the three.
-    """
+    """Parse one serialized `SequenceExample` message: its context, and its lists of steps."""
     if not (context_features or sequence_features):
         raise ValueError(
             "Both context_features and sequence_features are None, but at least one should have"
@@ -201,15 +155,19 @@ def parse_single_sequence_example(
         names = _names(example_name)
 
         def kernel(step: Any, data: bytes, *rest: Any) -> Any:
-            message = sequence_of(data)
-            name, defaults = (rest[0], rest[1:]) if names else (None, rest)
-            split = len(context.defaults)
-            found = [
-                *context.single_of(
-                    Row(message.context.feature, None, _text(name)), defaults[:split]
-                ),
-                *steps.steps_of(Row(message.feature_lists.feature_list, None, _text(name))),
-            ]
+            message = _sequence_of(data)
+            called, defaults = (_text(rest[0]), rest[1:]) if names else (None, rest)
+            features = message.context.feature
+            found = context.arrays(
+                lambda column, default: [
+                    Values.of([_chunk(features, part, default)], part.kind) for part in column.parts
+                ],
+                defaults,
+            )
+            lists = message.feature_lists.feature_list
+            for column, _ in steps.columns.values():
+                assert isinstance(column, _StepsColumn), "that is what is made in steps"
+                found += column.of_sequence(lists, called or "<unknown>")
             return found[0] if len(found) == 1 else tuple(found)
 
         made = default_graph.op(
@@ -222,76 +180,87 @@ def parse_single_sequence_example(
         return context.results(made[:split]), steps.results(made[split:])
 
 
-def parse_sequence_example(
-    serialized: Any,
-    context_features: Mapping[str, Any] | None = None,
-    sequence_features: Mapping[str, Any] | None = None,
-    example_names: Any = None,
-    name: str | None = None,
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
-    """Parse a vector of serialized `SequenceExample` messages.
+def _sequence_of(data: bytes) -> Any:
+    message = example_classes()["SequenceExample"]()
+    try:
+        message.ParseFromString(data)
+    except Exception as error:  # DecodeError; its place differs between versions of protobuf
+        raise invalid(
+            f"Could not parse sequence example input, value: '{c_escaped(data)}'"
+        ) from error
+    return message
 
-    Args:
-        serialized: a string tensor of shape ``[batch]``.
-        context_features: what to take from their contexts, as for `parse_example`.
-        sequence_features: what to take from their lists, as for `parse_single_sequence_example`.
-        example_names: strings that error messages call the examples by.
-        name: of the op.
 
-    Returns:
-        The contexts' tensors by name; the lists', ``[batch, steps, ...]``, where the number of
-        steps is the largest of the batch and shorter lists are filled up with zeros or empty
-        strings; and how many steps each dense list had, int64 ``[batch]``.
+def _chunk(features: Mapping[str, Any], column: Column, default: Array | None) -> Chunk | None:
+    """The values of a feature of a context, or of a step; None if it is not there."""
+    found = feature_values(features.get(column.key))
+    if found is None:
+        if column.must_be_there and default is None:
+            raise invalid(
+                f"Feature: {column.key} (data type: {column.kind}) is required but could not be"
+                " found."
+            )
+        return None
+    kind, values = LISTS[found[0]], found[1]
+    what = column.refusal(len(values)) if kind == column.kind else column.wrong_kind(kind)
+    if what:
+        raise invalid(f"Key: {column.key}.  {what}")
+    return np.array(values, "<f4").tobytes() if kind == "float" else list(values)
 
-    Raises:
-        ValueError: both mappings are empty, or a feature is not as described.
-        TypeError: a dtype is not one of the three.
-    """
-    if not (context_features or sequence_features):
-        raise ValueError("Missing features.")
-    with name_scope(name, "ParseSequenceExample", [serialized, example_names]):
-        rows = convert_to_tensor(serialized, dtype=string, name="serialized")
-        rows.set_shape([None])
-        context = _Parser(context_features or {}, rows)
-        steps = _Parser(sequence_features or {}, rows, in_steps=True)
-        names = _names(example_names)
-        dense = [key for key, (column, _) in steps.columns.items() if not column.is_sparse]
 
-        def kernel(step: Any, data: Any, *rest: Any) -> Any:
-            called, defaults = (rest[0], rest[1:]) if names else (None, rest)
-            labels = _labels(called, len(data))
-            pairs = list(zip(map(sequence_of, data), labels, strict=True))
-            contexts = [
-                Row(one.context.feature, at, label) for at, (one, label) in enumerate(pairs)
-            ]
-            lists = [
-                Row(one.feature_lists.feature_list, at, label)
-                for at, (one, label) in enumerate(pairs)
-            ]
-            found = context.batch_of(contexts, defaults[: len(context.defaults)])
-            lengths = []
-            for column, _ in steps.columns.values():
-                assert isinstance(column, StepsColumn), "that is what is made in steps"
-                arrays, counts = column.batch_with_lengths(lists)
-                found.extend(arrays)
-                if not column.is_sparse:
-                    lengths.append(counts)
-            found.extend(lengths)
-            return found[0] if len(found) == 1 else tuple(found)
+class _StepsColumn(Column):
+    """One feature of every step of sequences."""
 
-        count = rows.shape[0].value if rows.shape.ndims else None
-        made = default_graph.op(
-            "ParseSequenceExampleV2",
-            [rows, *names, *context.defaults],
-            [*context.outputs, *steps.outputs, *[(int64, TensorShape([count]))] * len(dense)],
-            kernel,
-        ).values()
-        first, last = len(context.outputs), len(context.outputs) + len(steps.outputs)
-        return (
-            context.results(made[:first]),
-            steps.results(made[first:last]),
-            dict(zip(dense, made[last:], strict=True)),
+    def __init__(self, key: str, kind: str, shape: tuple[int, ...] | None, may_miss: bool) -> None:
+        super().__init__(key, kind)
+        self.shape = shape
+        self.is_sparse = shape is None
+        self._may_miss = may_miss
+        self._of_step: Column = (
+            SparseColumn(key, kind) if shape is None else DenseColumn(key, kind, shape)
         )
+
+    def of_sequence(self, lists: Mapping[str, Any], name: str) -> tuple[Array, ...]:
+        """The arrays of one sequence."""
+        if self.key not in lists and not self._may_miss:
+            raise invalid(
+                f"Name: {name}, Feature list '{self.key}' is required but could"
+                " not be found.  Did you mean to include it in"
+                " feature_list_dense_missing_assumed_empty or feature_list_dense_defaults?"
+            )
+        steps = lists[self.key].feature if self.key in lists else ()
+        counts = [self._count(name, at, step) for at, step in enumerate(steps)]
+        if self.shape is not None:
+            self._check_counts(name, counts, self.shape)
+        column = self._of_step
+        rows = [_chunk({self.key: step}, column, None) for step in steps]
+        return column.batch([Values.of(rows, self.kind)], None)
+
+    def _count(self, name: str, at: int, step: Any) -> int:
+        found = feature_values(step)
+        if found is None:
+            return 0
+        if LISTS[found[0]] != self.kind:
+            raise invalid(
+                f"Name: {name}, Feature list: {self.key}, Index: {at}.  Data"
+                f" types don't match. Expected type: {self.kind}"
+            )
+        return len(found[1])
+
+    def _check_counts(self, name: str, counts: Sequence[int], shape: tuple[int, ...]) -> None:
+        size, total = int(np.prod(shape, dtype=int)), sum(counts)
+        if size and total % size:
+            raise invalid(
+                f"Feature list '{self.key}' has an unexpected number of values.  Total values"
+                f" size: {total} is not consistent with output shape: {shape_text((None, *shape))}"
+            )
+        for at, count in enumerate(counts):
+            if count != size:
+                raise invalid(
+                    f"Name: {name}, Key: {self.key}, Index: {at}.  Number of"
+                    f" values != expected.  values size: {count} but output shape:"
+                    f" {shape_text(shape)}"
+                )
 
 
 class _Parser:
@@ -322,7 +291,7 @@ class _Parser:
         _check_keys([column for column, _ in self.columns.values()])
 
     def _add_outputs(self, column: Column, shape: tuple[int | None, ...]) -> None:
-        dtype = as_dtype({"float": "float32"}.get(column.kind, column.kind))
+        dtype = as_dtype(DTYPES[column.kind])
         if not column.is_sparse:
             self.outputs.append((dtype, TensorShape([*self._batch, *shape])))
             return
@@ -333,37 +302,19 @@ class _Parser:
             (int64, TensorShape([rank])),
         ]
 
-    def single_of(self, row: Row, defaults: Sequence[Any]) -> list[Any]:
-        """The values of all outputs for the context of one sequence example."""
-        return [
-            array
-            for column, default in self._with_defaults(defaults)
-            for array in column.single(values_of(column, [row], default), default)
-        ]
-
-    def batch_of(self, rows: Sequence[Row], defaults: Sequence[Any]) -> list[Any]:
-        """The values of all outputs for the contexts of a batch of sequence examples."""
-        return [
-            array
-            for column, default in self._with_defaults(defaults)
-            for array in column.batch(values_of(column, rows, default), default)
-        ]
-
-    def steps_of(self, row: Row) -> list[Any]:
-        """The values of all outputs for the lists of one sequence example."""
-        columns = [column for column, _ in self.columns.values()]
-        return [
-            array
-            for column in columns
-            if isinstance(column, StepsColumn)
-            for array in column.of_sequence(row)
-        ]
-
-    def _with_defaults(self, defaults: Sequence[Any]) -> list[tuple[Column, Array | None]]:
-        return [
-            (column, _default_of(column, place, defaults))
-            for column, place in self.columns.values()
-        ]
+    def arrays(
+        self,
+        values: Callable[[Column, Array | None], Sequence[Values]],
+        defaults: Sequence[Any],
+    ) -> list[Any]:
+        """The values of all outputs."""
+        found: list[Any] = []
+        for column, place in self.columns.values():
+            # A scalar string is no array by itself.
+            default = None if place is None else np.asarray(defaults[place], TYPES[column.kind])
+            make = column.single if self.is_single else column.batch
+            found += make(values(column, default), default)
+        return found
 
     def results(self, outputs: Sequence[Tensor]) -> dict[str, Any]:
         """The op's outputs by the names of the features."""
@@ -379,83 +330,6 @@ class _Parser:
         return found
 
 
-def _parse(parser: _Parser, op_type: str, example_names: Any) -> dict[str, Any]:
-    """Make the op that parses a batch of examples, or one."""
-    names = _names(example_names)
-    examples = _Examples([(column, place) for column, place in parser.columns.values()])
-
-    def kernel(step: Any, data: Any, *rest: Any) -> Any:
-        called, defaults = (rest[0], rest[1:]) if names else (None, rest)
-        if parser.is_single:
-            if not isinstance(data, bytes):
-                raise invalid("assertion failed: [Input serialized must be a scalar]")
-            found = examples.single(data, defaults)
-        else:
-            labels = _labels(called, len(data))
-            found = examples.batch(data.tolist(), labels, defaults)
-        return found[0] if len(found) == 1 else tuple(found)
-
-    inputs = [parser.rows, *names, *parser.defaults]
-    return parser.results(default_graph.op(op_type, inputs, parser.outputs, kernel).values())
-
-
-class _Examples:
-    """Serialized examples to the tensors of columns.
-
-    Args:
-        columns: and of each the number of its default; None without one.
-    """
-
-    def __init__(self, columns: Sequence[tuple[Column, int | None]]) -> None:
-        self._columns = columns
-        parts = {part.key: part for column, _ in columns for part in column.parts}
-        have_default = {column.key for column, place in columns if place is not None}
-        self._keys = list(parts)
-        kinds = {part.kind for part in parts.values()}
-        fixed = _PER_BATCH + _PER_KIND * len(kinds)
-        self._least = _PER_COLUMN + -(-fixed // len(parts))
-        self._read_batch = BatchReader(list(parts.values()))
-        self._read = RecordReader(list(parts.values()), have_default)
-
-    def single(self, record: bytes, defaults: Sequence[Any]) -> list[Array]:
-        """The tensors of one example."""
-        values = dict(zip(self._keys, self._read.single(record), strict=True))
-        return [
-            array
-            for column, place in self._columns
-            for array in column.single(
-                [values[part.key] for part in column.parts], _default_of(column, place, defaults)
-            )
-        ]
-
-    def batch(
-        self, records: list[bytes], names: Sequence[str | None], defaults: Sequence[Any]
-    ) -> list[Array]:
-        """The tensors of a batch."""
-        values = self._values(records, names)
-        return [
-            array
-            for column, place in self._columns
-            for array in column.batch(
-                [values[part.key] for part in column.parts], _default_of(column, place, defaults)
-            )
-        ]
-
-    def _values(self, records: list[bytes], names: Sequence[str | None]) -> dict[str, Values]:
-        """The values of the features by key: all at once, or one record after another."""
-        # Smaller batches are read faster one record after another.
-        if len(records) >= self._least and sum(map(len, records)) <= _LARGE * len(records):
-            found = self._read_batch(records)
-            if found is not None:
-                values = dict(zip(self._keys, found, strict=True))
-                if all(
-                    column.fits(values[column.key], place is not None)
-                    for column, place in self._columns
-                ):
-                    return values
-        return dict(zip(self._keys, self._read.batch(records, names), strict=True))
-
-
 def _names(example_names: Any) -> list[Tensor]:
     if example_names is None:
         return []
@@ -463,11 +337,7 @@ def _names(example_names: Any) -> list[Tensor]:
 
 
 def _labels(called: Any, count: int) -> list[str | None]:
-    """What messages call each of so many examples; None for those that have no name.
-
-    Raises:
-        InvalidArgumentError: there are names, but not as many.
-    """
+    """What messages call each of so many examples; None for those that have no name."""
     names = () if called is None else np.ravel(np.asarray(called, object)).tolist()
     if len(names) not in (0, count):
         raise invalid(
@@ -519,11 +389,7 @@ def _column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...]]:
 
 
 def _check_keys(columns: Sequence[Column]) -> None:
-    """Features may share a key if all are sparse, and of one kind.
-
-    Raises:
-        ValueError: they do otherwise.
-    """
+    """Features may share a key if all are sparse, and of one kind."""
     dense = [column.key for column in columns if not column.is_sparse]
     sparse: dict[str, str] = {}
     for part in (part for column in columns if column.is_sparse for part in column.parts):
@@ -546,9 +412,9 @@ def _steps_column(key: str, feature: Any) -> tuple[Column, tuple[int | None, ...
         case FixedLenSequenceFeature():
             shape = _fixed_shape(key, feature)
             kind, may_miss = _kind(feature.dtype), feature.allow_missing
-            return StepsColumn(key, kind, shape, may_miss), (None, *shape)
+            return _StepsColumn(key, kind, shape, may_miss), (None, *shape)
         case VarLenFeature():
-            return StepsColumn(key, _kind(feature.dtype), None, True), (None, None)
+            return _StepsColumn(key, _kind(feature.dtype), None, True), (None, None)
     raise ValueError(f"Unsupported {type(feature).__name__} {feature} for key {key!r}")
 
 
@@ -589,7 +455,7 @@ def _fixed_shape(key: str, feature: Any) -> tuple[int, ...]:
 def _default(column: DenseColumn | PaddedColumn, value: Any) -> Tensor:
     """A default as a tensor, which must have as many elements as it stands for."""
     shape = column.shape if isinstance(column, DenseColumn) else ()
-    dtype = as_dtype({"float": "float32"}.get(column.kind, column.kind))
+    dtype = as_dtype(DTYPES[column.kind])
     name = "key_" + re.sub(r"[^A-Za-z0-9_.\-/]", "_", column.key)
     tensor = convert_to_tensor(value, dtype=dtype, name=name)
     count, needed = tensor.shape.num_elements(), TensorShape(shape).num_elements()
@@ -599,13 +465,3 @@ def _default(column: DenseColumn | PaddedColumn, value: Any) -> Tensor:
             f" ({needed} elements), as the default of feature {column.key!r} must be"
         )
     return tensor
-
-
-def _default_of(column: Column, place: int | None, defaults: Sequence[Any]) -> Array | None:
-    """The default of a column; None if it has none."""
-    return None if place is None else _array(defaults[place], column.kind)
-
-
-def _array(value: Any, kind: str) -> Array:
-    """A default as an array, which a scalar string is not by itself."""
-    return np.asarray(value, TYPES[kind])

@@ -1,6 +1,18 @@
-"""One serialized example after another, read exactly as TensorFlow reads them.
+"""Serialized examples, read exactly as TensorFlow reads them: one after another.
 
-TensorFlow parses examples with a reader of its own
+An ``Example`` (TensorFlow's ``example.proto`` and ``feature.proto``) has one field, its features:
+a map, which is a list of entries of a key and a feature; that has one field, whose tag says which
+kind of list it is; and that has its numbers in one packed field, or texts in a field each::
+
+    0A n  features
+        0A n  entry
+            0A n  key
+            12 n  feature
+                0A n  texts:    0A n text, 0A n text ...
+                12 n  floats:   0A n four bytes each
+                1A n  integers: 0A n numbers in base 128
+
+TensorFlow parses them with a reader of its own
 (``tensorflow/core/util/example_proto_fast_parsing.cc``), not as protobuf does: of a key that comes
 twice the last one counts, what nobody asked for is not looked at, of a list only the first packed
 field is, and a length that reaches beyond the message around it means its end. So does this.
@@ -8,17 +20,19 @@ field is, and a length that reaches beyond the message around it means its end. 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Sequence
 
-import numpy as np
-
 from aioqueue.compat.v1 import errors
+from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.effects import c_escaped
-from aioqueue.compat.v1.parsing.columns import Column, DenseColumn, PaddedColumn
-from aioqueue.compat.v1.parsing.values import Array, Values, as_array, invalid
-
-__all__ = ("RecordReader",)
+from aioqueue.compat.v1.parsing.columns import (
+    Chunk,
+    Column,
+    DenseColumn,
+    PaddedColumn,
+    Values,
+    count_of,
+)
 
 FIRST, SECOND = 0x0A, 0x12
 """Tags of the first and the second field of a message, when they have a length."""
@@ -37,12 +51,7 @@ class _DamagedError(Exception):
 
 
 class RecordReader:
-    """Reads columns of serialized examples, one example after another.
-
-    Args:
-        columns: what to read: one feature each, no key twice.
-        have_default: the keys of those with a default for rows that lack the feature.
-    """
+    """Reads columns of serialized examples, one example after another."""
 
     def __init__(self, columns: Sequence[Column], have_default: Collection[str]) -> None:
         self._columns = {column.key.encode(): column for column in columns}
@@ -51,36 +60,33 @@ class RecordReader:
         ]
 
     def batch(self, records: Sequence[bytes], names: Sequence[str | None]) -> list[Values]:
-        """The values of every column in a batch.
+        """The values of every column in a batch."""
+        rows = []
+        for at, (record, name) in enumerate(zip(records, names, strict=True)):
+            try:
+                rows.append(self._row(record, _SINGLE))
+            except errors.InvalidArgumentError:
+                # Words that name a place are made where something is wrong, and nowhere else.
+                rows.append(self._row(record, _BatchWords(name, at)))
+        return self._values(rows)
 
-        Args:
-            records: the serialized examples.
-            names: what error messages call each of them.
+    def single(self, record: bytes) -> list[Values]:
+        """The same for one example that is parsed without a batch: messages differ."""
+        return self._values([self._row(record, _SINGLE)])
 
-        Raises:
-            InvalidArgumentError: of the first example that is damaged, or does not fit.
-        """
-        rows = [
-            self._row(record, _BatchWords(name, at))
-            for at, (record, name) in enumerate(zip(records, names, strict=True))
-        ]
+    def _values(self, rows: Sequence[dict[bytes, Chunk]]) -> list[Values]:
         return [
             Values.of([row.get(key) for row in rows], column.kind)
             for key, column in self._columns.items()
         ]
 
-    def single(self, record: bytes) -> list[Values]:
-        """The same for one example that is parsed alone."""
-        row = self._row(record, _ALONE)
-        return [Values.of([row.get(key)], column.kind) for key, column in self._columns.items()]
-
-    def _row(self, record: bytes, words: _Words) -> dict[bytes, Array]:
+    def _row(self, record: bytes, words: _Words) -> dict[bytes, Chunk]:
         """The lists of an example that columns want, by key."""
         try:
             entries = _entries(record)
         except _DamagedError:
             raise words.unreadable(record) from None
-        found: dict[bytes, Array] = {}
+        found: dict[bytes, Chunk] = {}
         for key, start, end in reversed(entries):
             column = self._columns.get(key)
             if column is None or start == end:
@@ -98,42 +104,35 @@ class RecordReader:
 
 def _checked(
     column: Column, kind: str, record: bytes, start: int, end: int, words: _Words
-) -> Array:
+) -> Chunk:
     """A list that is of the column's kind, and has as many values as it wants."""
     if kind != column.kind:
-        types = (
-            f"Expected type: {column.kind}, Actual type: {kind}"
-            if column.is_sparse
-            else f"Data type: {kind} but expected type: {column.kind}"
-        )
-        raise words.error(column, f"Data types don't match. {types}")
+        raise words.error(column, column.wrong_kind(kind))
     try:
         values = _LISTS[kind](record, start, end)
     except _DamagedError:
         raise words.damaged(column) from None
-    if column.refusal(len(values)):
-        raise words.misfit(column, len(values))
+    count = count_of(values, kind)
+    if column.refusal(count):
+        raise words.misfit(column, count)
     return values
 
 
 class _Words:
-    """What messages say of an example that is parsed alone."""
+    """What messages say of an example that is parsed without a batch."""
 
     _prefix = _suffix = ""
 
     def error(self, column: Column, what: str) -> errors.InvalidArgumentError:
-        """Something is wrong with a feature."""
         return invalid(f"{self._prefix}Key: {column.key}{self._suffix}.  {what}")
 
     def missing(self, column: Column) -> errors.InvalidArgumentError:
-        """A feature without a default is not there."""
         return invalid(
             f"{self._prefix}Feature: {column.key} (data type: {column.kind}) is required but could"
             " not be found."
         )
 
     def unreadable(self, record: bytes) -> errors.InvalidArgumentError:
-        """It is no example at all."""
         try:
             shown = record.decode()
         except UnicodeDecodeError:  # TensorFlow fails to make a message then
@@ -141,14 +140,12 @@ class _Words:
         return invalid(f"Could not parse example input, value: '{shown}'")
 
     def damaged(self, column: Column) -> errors.InvalidArgumentError:
-        """A list cannot be read."""
         field = _FIELDS[column.kind]
         is_counted = column.kind == "string" and not isinstance(column, DenseColumn)
         what = f"Could not get num elements in {field}" if is_counted else f"Parsing {field} failed"
         return self.error(column, f"Can't parse serialized Example: {what}.")
 
     def misfit(self, column: Column, count: int) -> errors.InvalidArgumentError:
-        """A list has another number of values than the column wants."""
         if isinstance(column, PaddedColumn):
             return invalid(
                 f"Error while parsing feature with key {column.key}: number of elements should be"
@@ -163,12 +160,7 @@ class _Words:
 
 
 class _BatchWords(_Words):
-    """What messages say of an example in a batch.
-
-    Args:
-        name: what the caller calls it.
-        index: its place in the batch.
-    """
+    """What messages say of an example in a batch, which has a place in it, and maybe a name."""
 
     def __init__(self, name: str | None, index: int) -> None:
         self._prefix = f"Name: {name or '<unknown>'}, "
@@ -183,7 +175,7 @@ class _BatchWords(_Words):
         return self.error(column, column.refusal(count) or "")
 
 
-_ALONE = _Words()
+_SINGLE = _Words()
 
 
 def _is_overfull(column: Column, count: int) -> bool:
@@ -213,8 +205,12 @@ def _length(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _limit(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Where the message that is written here begins and ends, not beyond the one around it."""
-    size, at = (data[at], at + 1) if at < end and data[at] < 128 else _length(data, at, end)
-    return at, min(at + size, end)
+    if at < end and (size := data[at]) < 128:
+        at += 1
+    else:
+        size, at = _length(data, at, end)
+    stop = at + size
+    return at, min(end, stop)
 
 
 def _whole(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -285,7 +281,7 @@ def _behind_unknown(data: bytes, at: int, end: int) -> int:
     raise _DamagedError
 
 
-def _texts(data: bytes, at: int, end: int) -> Array:
+def _texts(data: bytes, at: int, end: int) -> list[bytes]:
     found = []
     at, end = _limit(data, at, end)
     while at < end:
@@ -293,45 +289,60 @@ def _texts(data: bytes, at: int, end: int) -> Array:
             raise _DamagedError
         start, at = _whole(data, at + 1, end)
         found.append(data[start:at])
-    return as_array(found, "string")
+    return found
 
 
-def _floats(data: bytes, at: int, end: int) -> Array:
+def _floats(data: bytes, at: int, end: int) -> bytes:
     at, end = _limit(data, at, end)
-    found: list[float] = []
     if at < end and data[at] == FIRST:
         size, at = _length(data, at + 1, end)
         if size // 4 * 4 > end - at:
             raise _DamagedError
-        return np.frombuffer(data, "<f4", size // 4, at)
+        return data[at : at + size // 4 * 4]
+    found = b""
     while at < end:
         if data[at] != FOUR_BYTES or end - at < 5:
             raise _DamagedError
-        found += struct.unpack_from("<f", data, at + 1)
+        found += data[at + 1 : at + 5]
         at += 5
-    return np.array(found, np.float32)
+    return found
 
 
-def _integers(data: bytes, at: int, end: int) -> Array:
+def _integers(data: bytes, at: int, end: int) -> list[int]:
     at, end = _limit(data, at, end)
-    is_packed = at < end and data[at] == FIRST
-    if is_packed:
+    found: list[int] = []
+    if at < end and data[at] == FIRST:
         at, end = _limit(data, at + 1, end)
         packed = data[at:end]
         if packed.isascii():  # a byte each
-            return np.frombuffer(packed, np.uint8).astype(np.int64)
-    found = []
+            return list(packed)
+        value = shift = 0
+        for byte in packed:
+            value |= (byte & 127) << shift
+            if byte < 128:
+                found.append(_signed(value))
+                value = shift = 0
+            else:
+                shift += 7
+                if shift == 7 * _MOST:
+                    raise _DamagedError
+        if shift:
+            raise _DamagedError
+        return found
     while at < end:
-        if not is_packed:
-            if data[at] != NUMBER:
-                raise _DamagedError
-            at += 1
-        value, at = _number(data, at, end)
-        found.append(value & 0xFFFFFFFFFFFFFFFF)
-    return np.array(found, np.uint64).view(np.int64)
+        if data[at] != NUMBER:
+            raise _DamagedError
+        value, at = _number(data, at + 1, end)
+        found.append(_signed(value))
+    return found
 
 
-_LISTS: dict[str, Callable[[bytes, int, int], Array]] = {
+def _signed(value: int) -> int:
+    value &= 0xFFFFFFFFFFFFFFFF
+    return value - (1 << 64) if value >> 63 else value
+
+
+_LISTS: dict[str, Callable[[bytes, int, int], Chunk]] = {
     "string": _texts,
     "float": _floats,
     "int64": _integers,

@@ -1,5 +1,1 @@
 """TensorFlow's queues: the ops that scripts build, and what is behind them in a session."""
-
-from __future__ import annotations
-
-__all__ = ()

@@ -2,45 +2,412 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
+from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import op
-from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.core.scopes import get_seed
-from aioqueue.compat.v1.core.shapes import TensorShape
-from aioqueue.compat.v1.queues.base import QueueBase
-from aioqueue.compat.v1.queues.resources import QueuePlan, QueueResource, private_name
-from aioqueue.compat.v1.queues.signature import (
-    Signature,
-    fixed_shapes,
-    list_of_dtypes,
-    list_of_names,
-    padded_shapes,
-)
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype
+from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.scopes import get_seed, name_scope
+from aioqueue.compat.v1.core.shapes import Dimension, TensorShape, as_shape, unknown_shape
+from aioqueue.compat.v1.ops.building import invalid
+from aioqueue.compat.v1.ops.static import constant_value
+from aioqueue.compat.v1.queues.resources import QueuePlan, QueueResource, private_name, type_names
 
-__all__ = (
-    "FIFOQueue",
-    "PaddingFIFOQueue",
-    "PriorityQueue",
-    "QueueBase",
-    "RandomShuffleQueue",
-)
+_Shapes = list[TensorShape] | None
+
+
+class Signature:
+    __slots__ = ("dtypes", "names", "shapes", "static_shapes", "types")
+
+    def __init__(self, dtypes: list[Any], shapes: _Shapes, names: Sequence[str] | None) -> None:
+        if not dtypes:
+            raise ValueError("A queue needs at least one component: dtypes is an empty list.")
+        if shapes is not None and len(shapes) != len(dtypes):
+            raise ValueError(
+                "Queue shapes must have the same length as dtypes,"
+                f" received len(shapes)={len(shapes)}, len(dtypes)={len(dtypes)}"
+            )
+        self.dtypes: list[Any] = dtypes
+        self.types: list[DType] = [as_dtype(dtype) for dtype in dtypes]
+        self.shapes: list[TensorShape] | None = shapes
+        self.static_shapes: list[TensorShape] = shapes or [unknown_shape() for _ in dtypes]
+        self.names: Sequence[str] | None = names
+
+    def __repr__(self) -> str:
+        parts = zip(self.types, self.static_shapes, strict=True)
+        return ", ".join(f"{dtype.name}{shape}" for dtype, shape in parts)
+
+
+def list_of_dtypes(dtypes: Any) -> list[Any]:
+    assert dtypes is not None, "dtypes: got None; expected a dtype or a list of them"
+    return list(dtypes) if isinstance(dtypes, list | tuple) else [dtypes]
+
+
+def list_of_names(names: Any, dtypes: list[Any]) -> list[str] | None:
+    if names is None:
+        return None
+    if not isinstance(names, list | tuple):
+        names = [names]
+    if len(names) != len(dtypes):
+        raise ValueError(
+            "List of names must have the same length as the list of dtypes, received"
+            f" len(names)={len(names)},len(dtypes)={len(dtypes)}"
+        )
+    return list(names)
+
+
+def fixed_shapes(shapes: Any) -> _Shapes:
+    """The shapes of a queue whose components have fixed sizes; ``None`` for any.
+
+    A list of sizes is one shape, and so is the empty list; a size in a list of shapes is a shape of
+    one dimension.
+    """
+    if shapes is None:
+        return None
+    listed = _list_of_shapes(shapes)
+    if not all(shape.is_fully_defined() for shape in listed):
+        raise ValueError(f"All shapes must be fully defined: {listed}")
+    return listed
+
+
+def padded_shapes(shapes: Any) -> list[TensorShape]:
+    if not isinstance(shapes, list | tuple) or all(map(_is_size, shapes)):
+        raise ValueError("When providing partial shapes, a list of shapes must be provided.")
+    listed = [as_shape(shape) for shape in shapes]
+    if any(shape.ndims is None for shape in listed):
+        raise ValueError(f"All shapes must have a defined rank: {listed}")
+    return listed
+
+
+def _list_of_shapes(shapes: Any) -> list[TensorShape]:
+    if isinstance(shapes, TensorShape):
+        return [shapes]
+    if not isinstance(shapes, list | tuple):
+        raise TypeError(
+            "Shapes must be a TensorShape or a list or tuple of TensorShapes,"
+            f" got {type(shapes)} instead."
+        )
+    if all(map(_is_size, shapes)):
+        return [as_shape(shapes)]
+    return [as_shape(shape) for shape in shapes]
+
+
+def _is_size(value: Any) -> bool:
+    return value is None or isinstance(value, int)
+
+
+_SCALAR = TensorShape([])
+
+
+class QueueBase:
+    """A queue as a script sees it: every method adds an op to the graph, and a session runs it."""
+
+    def __init__(
+        self,
+        dtypes: Sequence[Any],
+        shapes: Sequence[Any] | None,
+        names: Sequence[str] | None,
+        queue_ref: Tensor,
+    ) -> None:
+        if names is not None and len(names) != len(dtypes):
+            raise ValueError(
+                "Queue names must have the same length as dtypes,"
+                f"received len(names)={len(names)},len {len(dtypes)}"
+            )
+        self._signature = Signature(
+            list(dtypes), None if shapes is None else [as_shape(shape) for shape in shapes], names
+        )
+        self.queue_ref: Tensor = queue_ref
+        self.name: str = queue_ref.op.name
+        self.dtypes: list[Any] = self._signature.dtypes
+        self.shapes: list[TensorShape] = self._signature.static_shapes
+        self.names: Sequence[str] | None = names
+        self._base_name = queue_ref.op.name.rsplit("/", 1)[-1]
+
+    def __repr__(self) -> str:
+        return f"<tf.{type(self).__name__} '{self.name}' [{self._signature!r}]>"
+
+    @staticmethod
+    def from_list(index: Any, queues: list[QueueBase]) -> QueueBase:
+        """The queue at an index that is known only when ops of it are run."""
+        if (
+            not isinstance(queues, list)
+            or not queues
+            or not all(isinstance(queue, QueueBase) for queue in queues)
+        ):
+            raise TypeError("A list of queues expected")
+        first = queues[0]
+        if any(queue._signature.types != first._signature.types for queue in queues):
+            raise TypeError("Queues do not have matching component dtypes.")
+        if any(queue.names != first.names for queue in queues):
+            raise TypeError("Queues do not have matching component names.")
+        shapes = [
+            functools.reduce(TensorShape.most_general_compatible_shape, of_component)
+            for of_component in zip(*(queue.shapes for queue in queues), strict=True)
+        ]
+        position = convert_to_tensor(index, name="index")
+        if not position.dtype.is_integer:
+            raise TypeError(f"index: got a {position.dtype.name} tensor; expected an integer one")
+        refs = [queue.queue_ref for queue in queues]
+        gathered = op("GatherV2", [position, *refs], [(tf_dtypes.resource, _SCALAR)], _gather)
+        return QueueBase(first.dtypes, shapes, first.names, gathered.outputs[0])
+
+    def enqueue(self, vals: Any, name: str | None = None) -> Operation:
+        """An op that puts one element in, and waits while the queue is full.
+
+        Running it on a closed queue raises `tf.errors.CancelledError`.
+        """
+        with name_scope(name, f"{self._base_name}_enqueue", _listed(vals)) as scope:
+            tensors = self._components(vals)
+            for tensor, shape in zip(tensors, self.shapes, strict=False):
+                tensor.shape.assert_is_compatible_with(shape)
+            return self._enqueue_op(
+                "QueueEnqueueV2", tensors, QueueResource.enqueue, QueueResource.try_enqueue, scope
+            )
+
+    def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
+        """An op that puts the rows of a batch in, one after another, waiting while it is full.
+
+        The rows stay together: no other enqueue comes between them. Running it on a closed queue
+        raises `tf.errors.CancelledError`; rows that are in by then stay in.
+        """
+        with name_scope(name, f"{self._base_name}_EnqueueMany", _listed(vals)) as scope:
+            tensors = self._components(vals)
+            rows = Dimension(None)
+            for tensor, shape in zip(tensors, self.shapes, strict=False):
+                rows = rows.merge_with(tensor.shape.with_rank_at_least(1)[0])
+                tensor.shape[1:].assert_is_compatible_with(shape)
+            return self._enqueue_op(
+                "QueueEnqueueManyV2",
+                tensors,
+                QueueResource.enqueue_many,
+                QueueResource.try_enqueue_many,
+                scope,
+            )
+
+    def dequeue(self, name: str | None = None) -> Any:
+        """Tensors of one element taken out; running them waits for one.
+
+        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
+        """
+        made = op(
+            "QueueDequeueV2",
+            [self.queue_ref],
+            list(zip(self._signature.types, self.shapes, strict=True)),
+            lambda step, queue: queue.dequeue(),
+            name=name or f"{self._base_name}_Dequeue",
+            waits=True,
+            attrs={"try_now": lambda step, queue: queue.try_dequeue()},
+        )
+        return self._result(made)
+
+    def dequeue_many(self, n: Any, name: str | None = None) -> Any:
+        """Tensors of n elements taken out as one batch; running them waits for all n.
+
+        They may be more than the capacity. Running it on a closed queue with fewer than n elements
+        raises `tf.errors.OutOfRangeError`.
+        """
+        return self._batch("DequeueMany", n, name, up_to=False)
+
+    def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
+        """Tensors of n elements taken out as one batch, or of the last ones of a closed queue.
+
+        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
+        """
+        return self._batch("DequeueUpTo", n, name, up_to=True)
+
+    def close(
+        self, cancel_pending_enqueues: bool | None = False, name: str | None = None
+    ) -> Operation:
+        """An op that closes the queue.
+
+        What is inside can still be dequeued. A plain close waits until the enqueues that came
+        before it are in; enqueues that come after it fail. Closing again by a plain close raises
+        `tf.errors.CancelledError`.
+        """
+        cancel = False if cancel_pending_enqueues is None else cancel_pending_enqueues
+        if not isinstance(cancel, bool):
+            raise TypeError(f"Expected bool for argument 'cancel_pending_enqueues' not {cancel!r}.")
+
+        def kernel(step: Any, resource: QueueResource) -> None:
+            try:
+                resource.close(cancel_pending_enqueues=cancel)
+            finally:
+                step.check()  # a close that came too late is late, whatever became of it
+
+        def try_now(step: Any, resource: QueueResource) -> Any:
+            return resource.try_close(cancel_pending_enqueues=cancel)
+
+        return op(
+            "QueueCloseV2",
+            [self.queue_ref],
+            [],
+            kernel,
+            name=name or f"{self._base_name}_Close",
+            waits=not cancel,
+            attrs={
+                "cancel_pending_enqueues": cancel,
+                "try_now": try_now,
+                "scoped": False,  # a close that has begun is not withdrawn
+            },
+        )
+
+    def is_closed(self, name: str | None = None) -> Tensor:
+        """A bool tensor: whether the queue is closed, that is, closing is done."""
+        found = [self.queue_ref], [(tf_dtypes.bool, _SCALAR)]
+        name = name or f"{self._base_name}_Is_Closed"
+        return op(
+            "QueueIsClosedV2", *found, lambda step, queue: np.bool_(queue.is_closed()), name=name
+        ).outputs[0]
+
+    def size(self, name: str | None = None) -> Tensor:
+        """How many elements are inside, besides those that a waiting batch holds, as int32."""
+        found = [self.queue_ref], [(tf_dtypes.int32, _SCALAR)]
+        name = name or f"{self._base_name}_Size"
+        return op(
+            "QueueSizeV2", *found, lambda step, queue: np.int32(queue.size()), name=name
+        ).outputs[0]
+
+    def _components(self, vals: Any) -> list[Tensor]:
+        """The components of an element or a batch as tensors of their dtypes, in order."""
+        names = self.names
+        if isinstance(vals, Mapping):
+            if not names:
+                raise ValueError("Queue must have names to enqueue a dictionary")
+            if sorted(names, key=str) != sorted(vals, key=str):
+                raise ValueError(
+                    "Keys in dictionary to enqueue do not match names of Queue. "
+                    f" Dictionary: {sorted(vals, key=str)},Queue: {sorted(names, key=str)}"
+                )
+            values: Sequence[Any] = [vals[name] for name in names]
+        elif names:
+            raise ValueError("You must enqueue a dictionary in a Queue with names")
+        else:
+            values = _listed(vals)
+        # Not strict: as in TensorFlow, surplus components are dropped, and missing ones are an
+        # error when the op runs.
+        pairs = zip(values, self._signature.types, strict=False)
+        return [
+            convert_to_tensor(value, dtype=dtype, name=f"component_{index}")
+            for index, (value, dtype) in enumerate(pairs)
+        ]
+
+    def _enqueue_op(
+        self,
+        op_type: str,
+        tensors: list[Tensor],
+        put: Callable[[QueueResource, Any], None],
+        try_put: Callable[[QueueResource, Any], Any],
+        name: str,
+    ) -> Operation:
+        if not tensors:
+            raise ValueError(
+                f"Attr 'Tcomponents' of '{op_type}' Op passed list of length 0 less than minimum 1."
+            )
+        kernel: Callable[..., Any]
+        try_now: Callable[..., Any]
+        if len(tensors) != len(self._signature.types):
+            kernel = try_now = self._signature_mismatch(tensors)
+        elif len(tensors) == 1:
+            kernel = lambda step, queue, value: put(queue, value)  # noqa: E731
+            try_now = lambda step, queue, value: try_put(queue, value)  # noqa: E731
+        else:
+            kernel = lambda step, queue, *values: put(queue, values)  # noqa: E731
+            try_now = lambda step, queue, *values: try_put(queue, values)  # noqa: E731
+        return op(
+            op_type,
+            [self.queue_ref, *tensors],
+            [],
+            kernel,
+            name=name,
+            waits=True,
+            attrs={"try_now": try_now},
+        )
+
+    def _signature_mismatch(self, tensors: list[Tensor]) -> Callable[..., Any]:
+        have = type_names([tf_dtypes.resource, *(tensor.dtype for tensor in tensors)])
+        expected = type_names([tf_dtypes.resource, *self._signature.types])
+
+        def kernel(step: Any, *values: Any) -> None:
+            raise invalid(f"Signature mismatch, have: {have}-> expected: {expected}->")
+
+        return kernel
+
+    def _batch(self, what: str, n: Any, name: str | None, *, up_to: bool) -> Any:
+        with name_scope(name, f"{self._base_name}_{what}", [self.queue_ref]) as scope:
+            rows = _row_count(n, f"Queue{what}V2")
+            known = None if up_to else constant_value(rows)
+            size = None if known is None else int(known.item())
+            if size is not None and size < 0:
+                raise ValueError(
+                    f"Input 'n' must be >= 0, but is {size} for '{scope.rstrip('/')}'"
+                    f" (op: 'Queue{what}V2')."
+                )
+            made = op(
+                f"Queue{what}V2",
+                [self.queue_ref, rows],
+                [
+                    (dtype, TensorShape([size]).concatenate(shape))
+                    for dtype, shape in zip(self._signature.types, self.shapes, strict=True)
+                ],
+                lambda step, queue, n: queue.dequeue_batch(_count(n), up_to=up_to),
+                name=scope,
+                waits=True,
+                attrs={
+                    "try_now": lambda step, queue, n: queue.try_dequeue_batch(
+                        _count(n), up_to=up_to
+                    )
+                },
+            )
+        return self._result(made)
+
+    def _result(self, made: Operation) -> Any:
+        tensors = made.outputs
+        if self.names:
+            return dict(zip(self.names, tensors, strict=True))
+        return tensors[0] if len(tensors) == 1 else tensors
+
+
+def _row_count(n: Any, op_type: str) -> Tensor:
+    if isinstance(n, Tensor) and n.dtype != tf_dtypes.int32:
+        raise TypeError(
+            f"Input 'n' of '{op_type}' Op has type {n.dtype.name} that does not match expected type"
+            " of int32."
+        )
+    return convert_to_tensor(n, dtype=tf_dtypes.int32, name="n")
+
+
+def _count(n: Any) -> int:
+    """The number of rows, which TensorFlow also took in a vector of one."""
+    if np.size(n) != 1:
+        raise invalid(f"n: got shape {list(np.shape(n))}; expected a scalar")
+    return int(n.item())
+
+
+def _gather(step: Any, index: Any, *resources: QueueResource) -> QueueResource:
+    if not 0 <= index < len(resources):
+        raise invalid(f"indices = {index} is not in [0, {len(resources)})")
+    return resources[int(index)]
+
+
+def _listed(vals: Any) -> list[Any]:
+    if isinstance(vals, Mapping):
+        return list(vals.values())
+    return list(vals) if isinstance(vals, list | tuple) else [vals]
+
 
 _SCALAR = TensorShape([])
 
 
 class _QueueHandle:
-    """The kernel of an op that makes a queue: finds it in the session, or makes it there.
-
-    Args:
-        plan: what the op asks for.
-        shared_name: the name by which other ops, and other sessions of the same server, mean the
-            same queue; ``None`` or empty for a queue of this op alone.
-    """
+    """The kernel of an op that makes a queue: finds it in the session, or makes it there."""
 
     def __init__(self, plan: QueuePlan, shared_name: str | None) -> None:
         self.plan = plan
@@ -50,12 +417,6 @@ class _QueueHandle:
         self._key = ("queue", self)
 
     def __call__(self, step: Any) -> QueueResource:
-        """The queue.
-
-        Raises:
-            InvalidArgumentError: a queue of that name is something else, or the op asks for what
-                there cannot be.
-        """
         if self.shared_name:
             found = step.resources.get_or_create(
                 ("queue", self.shared_name), self._make_shared, container=self.container
@@ -73,21 +434,7 @@ class _QueueHandle:
 
 
 class FIFOQueue(QueueBase):
-    """First in, first out.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        dtypes: one dtype, or a list with one per component.
-        shapes: one shape, or a list with one per component; ``None`` if elements may have any, and
-            then batches cannot be taken.
-        names: one per component; elements and batches are then dicts.
-        shared_name: queues of one shared name are one queue, within a session or on a server.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes or names do not match the dtypes, or a size is unknown.
-        TypeError: shapes are neither a shape nor a list of them.
-    """
+    """First in, first out."""
 
     def __init__(
         self,
@@ -108,20 +455,6 @@ class RandomShuffleQueue(QueueBase):
     """Elements leave in random order, each drawn uniformly from what is inside.
 
     The same seeds and the same operations give the order that TensorFlow gave.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        min_after_dequeue: how many elements a dequeue leaves inside until the queue is closed.
-        dtypes: as for `FIFOQueue`.
-        shapes: as for `FIFOQueue`.
-        names: as for `FIFOQueue`.
-        seed: beside the graph's seed, see `tf.set_random_seed`.
-        shared_name: as for `FIFOQueue`.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes or names do not match the dtypes, or a size is unknown.
-        TypeError: shapes are neither a shape nor a list of them.
     """
 
     def __init__(
@@ -150,19 +483,7 @@ class RandomShuffleQueue(QueueBase):
 
 
 class PaddingFIFOQueue(QueueBase):
-    """First in, first out, for components whose sizes vary: batches are padded at the high end.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        dtypes: as for `FIFOQueue`.
-        shapes: a list with one shape per component, in which ``None`` is a size that varies.
-        names: as for `FIFOQueue`.
-        shared_name: as for `FIFOQueue`.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes are no list of shapes, do not match the dtypes, or a rank is unknown.
-    """
+    """First in, first out, for components whose sizes vary: batches are padded at the high end."""
 
     def __init__(
         self,
@@ -189,18 +510,6 @@ class PriorityQueue(QueueBase):
     """The element with the smallest priority leaves first; equal ones leave as they came.
 
     Component 0 of every element is its priority, an int64 scalar that is not listed in `types`.
-
-    Args:
-        capacity: how many elements fit; below zero for no bound.
-        types: one dtype, or a list with one per component besides the priority.
-        shapes: one shape, or a list with one per component besides the priority; they are needed.
-        names: a list, the priority's name first.
-        shared_name: as for `FIFOQueue`.
-        name: of the op that makes it.
-
-    Raises:
-        ValueError: shapes or names do not match the types, or a size is unknown.
-        TypeError: there are no shapes.
     """
 
     def __init__(
@@ -224,11 +533,7 @@ class PriorityQueue(QueueBase):
 
 
 def _whole(argument: str, value: Any) -> int:
-    """A number of rows; as in TensorFlow, what is behind its point is left out.
-
-    Raises:
-        TypeError: it is no number.
-    """
+    """A number of rows; as in TensorFlow, what is behind its point is left out."""
     if isinstance(value, int | float | np.integer | np.floating | np.bool_):
         return int(value)
     raise TypeError(f"Expected int for argument {argument!r} not {value!r}.")
@@ -244,7 +549,6 @@ def _make(
     min_after_dequeue: int = 0,
     seeds: tuple[int, int] = (0, 0),
 ) -> Tensor:
-    """Add the op that makes a queue; returns the tensor that stands for it."""
     plan = QueuePlan(
         kind=kind,
         capacity=-1 if capacity is None else _whole("capacity", capacity),

@@ -15,13 +15,10 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes as tf_dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.default_graph import get_default_graph, op
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.kernels import WOULD_WAIT
+from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, unknown_shape
 from aioqueue.core.storage.sized import size_of
-
-__all__ = ("StagingArea",)
 
 
 class StagingArea:
@@ -29,26 +26,6 @@ class StagingArea:
 
     Unlike a `FIFOQueue` it cannot be closed, can be looked into, and may be bounded by bytes. A run
     that waits for it ends with its session, or when its time is up.
-
-    Args:
-        dtypes: a list with one per component.
-        shapes: a list with one per component; None if they may have any.
-        names: one per component; elements are then dicts.
-        shared_name: areas of one shared name are one area, within a session or on a server.
-        capacity: how many elements fit; 0 for no bound.
-        memory_limit: how many bytes fit; 0 for no bound.
-
-    Attributes:
-        dtypes: of the components.
-        shapes: of the components.
-        names: of the components; None if they have none.
-        name: of the area.
-        capacity: how many elements fit.
-        memory_limit: how many bytes fit.
-
-    Raises:
-        ValueError: there are more or fewer shapes or names than dtypes, or the shared name is not
-            valid.
     """
 
     def __init__(
@@ -75,15 +52,7 @@ class StagingArea:
         self.memory_limit = memory_limit
 
     def put(self, values: Any, name: str | None = None) -> Operation:
-        """An op that puts an element in, and waits while there is no room.
-
-        Args:
-            values: the components in a list, in a dict if they have names, or the only one.
-            name: of the op.
-
-        Raises:
-            ValueError: they do not fit the components.
-        """
+        """An op that puts an element in, and waits while there is no room."""
         with name_scope(name, f"{self.name}_put") as scope:
             tensors = [
                 self._component(index, value) for index, value in enumerate(self._ordered(values))
@@ -91,44 +60,21 @@ class StagingArea:
             return self._op("Stage", _Staged.put, (), scope, tensors, waits=True)
 
     def get(self, name: str | None = None) -> Any:
-        """Tensors of the first element, which is taken out; running them waits for one.
-
-        Args:
-            name: of the op.
-
-        Returns:
-            A list of tensors, or a dict if they have names.
-        """
+        """Tensors of the first element, which is taken out; running them waits for one."""
         return self._element("Unstage", "get", _Staged.get, name)
 
     def peek(self, index: Any, name: str | None = None) -> Any:
-        """Tensors of an element, which stays; running them waits until there are so many.
-
-        Args:
-            index: how many are before it.
-            name: of the op.
-
-        Returns:
-            As from `get`.
-        """
+        """Tensors of an element, which stays; running them waits until there are so many."""
         number = convert_to_tensor(index, dtype=tf_dtypes.int32, name="index")
         return self._element("StagePeek", "peek", _Staged.peek, name, [number])
 
     def size(self, name: str | None = None) -> Tensor:
-        """An int32 tensor: how many elements are inside.
-
-        Args:
-            name: of the op.
-        """
+        """An int32 tensor: how many elements are inside."""
         outputs = [(tf_dtypes.int32, TensorShape([]))]
         return self._op("StageSize", _Staged.size, outputs, name or f"{self.name}_size").outputs[0]
 
     def clear(self, name: str | None = None) -> Operation:
-        """An op that drops all elements.
-
-        Args:
-            name: of the op.
-        """
+        """An op that drops all elements."""
         return self._op("StageClear", _Staged.clear, (), name or f"{self.name}_clear")
 
     def _ordered(self, values: Any) -> list[Any]:
@@ -181,7 +127,6 @@ class StagingArea:
         inputs: Sequence[Tensor] = (),
         waits: bool = False,
     ) -> Operation:
-        """An op that does something with what a session has for this area."""
         key = "staging", self.name
         capacity, memory_limit = self.capacity, self.memory_limit
 
@@ -206,12 +151,7 @@ class StagingArea:
 
 
 class _Staged:
-    """The elements of an area in a session; what would have to wait returns `WOULD_WAIT`.
-
-    Args:
-        capacity: how many elements fit; 0 for no bound.
-        memory_limit: how many bytes fit; 0 for no bound.
-    """
+    """The elements of an area in a session; what would have to wait returns `WOULD_WAIT`."""
 
     def __init__(self, capacity: int, memory_limit: int) -> None:
         self._capacity = capacity
@@ -222,11 +162,6 @@ class _Staged:
         self._bytes = 0
 
     def until(self, act: Callable[[_Staged], Any]) -> Any:
-        """Do something as soon as it can be done.
-
-        Raises:
-            CancelledError: the wait was cancelled; nothing has been done.
-        """
         while True:
             with self._lock:
                 found = act(self)
@@ -247,7 +182,6 @@ class _Staged:
             bell.enqueue_nowait(None)
 
     def put(self, *values: Any) -> Any:
-        """Put an element in."""
         size = size_of(values)
         if 0 < self._memory_limit < size:
             raise errors.ResourceExhaustedError(
@@ -267,7 +201,6 @@ class _Staged:
         return None
 
     def get(self) -> Any:
-        """Take the first element out."""
         with self._lock:
             if not self._elements:
                 return WOULD_WAIT
@@ -277,18 +210,15 @@ class _Staged:
         return _as_outputs(element)
 
     def peek(self, index: Any) -> Any:
-        """Look at an element."""
         with self._lock:
             if len(self._elements) <= index:
                 return WOULD_WAIT
             return _as_outputs(_copied(self._elements[int(index)]))
 
     def size(self) -> Any:
-        """How many elements are inside."""
         return np.int32(len(self._elements))
 
     def clear(self) -> None:
-        """Drop all elements."""
         with self._lock:
             self._elements.clear()
             self._bytes = 0

@@ -1,5 +1,1 @@
 """Readers: ops that take file names from a queue and read the records of the files."""
-
-from __future__ import annotations
-
-__all__ = ()

@@ -1,54 +1,374 @@
-"""``tf.ReaderBase`` and the readers: methods that build ops, which a session runs."""
+"""The readers and `RecordInput`: ops that read files, and what is behind them in a session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import itertools
+import os
+import random
+import threading
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+import aioqueue
+from aioqueue import sync
 from aioqueue.compat.v1 import errors
-from aioqueue.compat.v1.core import default_graph
+from aioqueue.compat.v1.core import default_graph, dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
+from aioqueue.compat.v1.core.default_graph import op
 from aioqueue.compat.v1.core.dtypes import DType, int64, resource, string
-from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
+from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape
+from aioqueue.compat.v1.ops.arrays import reshape, split
+from aioqueue.compat.v1.ops.building import invalid
+from aioqueue.compat.v1.ops.files import glob_files
+from aioqueue.compat.v1.protos import message_classes
 from aioqueue.compat.v1.queues.resources import QueueResource
-from aioqueue.compat.v1.readers import formats
-from aioqueue.compat.v1.readers.formats import Opener
-from aioqueue.compat.v1.readers.records import TFRecordOptions
-from aioqueue.compat.v1.readers.work import ReaderResource
-
-__all__ = (
-    "FixedLengthRecordReader",
-    "IdentityReader",
-    "ReaderBase",
-    "TFRecordReader",
-    "TextLineReader",
-    "WholeFileReader",
+from aioqueue.compat.v1.readers.records import (
+    Opener,
+    Record,
+    TFRecordOptions,
+    WholeFile,
+    fixed_length_file,
+    identity,
+    line_file,
+    opener,
+    tf_record_file,
 )
+
+T = TypeVar("T")
+
+
+class ReaderResource:
+    """A reader in a session, or on a server.
+
+    One caller at a time uses the reader. While that caller is blocked on the queue, all others wait
+    for it.
+    """
+
+    def __init__(self, kind: str, name: str, open_work: Opener, *, ends_at_once: bool) -> None:
+        self.kind = kind
+        self.name = name
+        self._open_work = open_work
+        self._ends_at_once = ends_at_once
+        # A lock whose waiters can be cancelled, as those of a queue can: the token in this queue.
+        self._turn = sync.FIFOQueue(1)
+        self._turn.enqueue(None)
+        self._closed = False
+        self._records: Iterator[Record] | None = None
+        self._forget()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.kind} '{self.name}'>"
+
+    def use(self, action: Callable[[], T]) -> T:
+        """Have it alone for a call, waiting for others."""
+        self._turn.dequeue()
+        return self._used(action)
+
+    def try_use(self, action: Callable[[], Any]) -> Any:
+        """Have it alone for a call; `WOULD_WAIT` if somebody else has it."""
+        try:
+            self._turn.dequeue_nowait()
+        except aioqueue.QueueEmpty:
+            return WOULD_WAIT
+        return self._used(action)
+
+    def _used(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        finally:
+            self._turn.enqueue_nowait(None)
+            # The session ended meanwhile, and could not close the file: this caller had the turn.
+            if self._closed:
+                self.close()
+
+    def read(self, queue: QueueResource, take: Callable[[], Any]) -> Any:
+        """One record, from the next items of work if need be."""
+        found = self._read(queue, take, 1)
+        return found if found is WOULD_WAIT else found[0]
+
+    def read_up_to(self, queue: QueueResource, take: Callable[[], Any], count: int) -> Any:
+        """Some records of one item of work, as arrays of keys and of values."""
+        if count < 0:
+            raise invalid(f"num_records: got {count}; expected an int >= 0")
+        found = self._read(queue, take, count) if count else []
+        if found is WOULD_WAIT:
+            return found
+        arrays = np.empty((2, len(found)), object)
+        for at, record in enumerate(found):
+            arrays[:, at] = record
+        return arrays[0], arrays[1]
+
+    def _read(self, queue: QueueResource, take: Callable[[], Any], count: int) -> Any:
+        while True:
+            # A restored state may say that more work has ended than begun. TensorFlow trusts it, so
+            # `>=`, not `==`.
+            if self._records is None or self._finished >= self._started:
+                try:
+                    item = take()
+                except errors.OpError:
+                    self._work = b""  # there is no current work, as its state is to say
+                    raise
+                if item is WOULD_WAIT:
+                    return WOULD_WAIT
+                self._begin(_checked_work(queue, item))
+            assert self._records is not None
+            found, is_over = _some(self._records, count)
+            if is_over or self._ends_at_once:
+                self._finish()
+            if found:
+                self._produced += len(found)
+                return found
+
+    def _begin(self, work: bytes) -> None:
+        self._drop()
+        self._records = self._open_work(work)
+        self._work = work
+        self._started += 1
+
+    def _finish(self) -> None:
+        self._finished = self._started  # which a restored state may have said less of
+        self._drop()
+
+    def _drop(self) -> None:
+        records, self._records = self._records, None
+        close = getattr(records, "close", None)
+        if close is not None:
+            close()
+
+    def reset(self) -> None:
+        """Be as new; the work in progress is forgotten."""
+        self._drop()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._started = self._finished = self._produced = 0
+        self._work = b""
+
+    def close(self) -> None:
+        """Close the file in progress, now or when its user is done: the session has ended."""
+        self._closed = True
+        if self._records is not None:
+            self.try_use(self._drop)
+
+    def produced(self) -> Any:
+        """How many records it has produced."""
+        return np.int64(self._produced)
+
+    def completed(self) -> Any:
+        """How many items of work it has noticed the end of."""
+        return np.int64(self._finished)
+
+    def serialize(self) -> bytes:
+        """Its state, as TensorFlow's ``ReaderBaseState`` message."""
+        state = _state_class()(
+            work_started=self._started,
+            work_finished=self._finished,
+            num_records_produced=self._produced,
+            current_work=self._work,
+        )
+        data: bytes = state.SerializeToString()
+        return data
+
+    def restore(self, data: bytes) -> None:
+        """Be in a state that was serialized; if there is something wrong with it, as new."""
+        self.reset()
+        state = _state_class()()
+        try:
+            state.ParseFromString(data)
+        except Exception as error:  # DecodeError; its place differs between versions of protobuf
+            text = data.decode(errors="backslashreplace")
+            message = f"Could not parse state for {self.kind} '{self.name}': {text}"
+            raise invalid(message) from error
+        numbers = state.work_started, state.work_finished, state.num_records_produced
+        if min(numbers) < 0:
+            raise invalid(
+                f"Unexpected negative value when restoring in {self.kind} '{self.name}': {state}"
+            )
+        if state.work_started > state.work_finished:
+            raise invalid(
+                "Inconsistent work started vs. finished when restoring in"
+                f" {self.kind} '{self.name}': {state}"
+            )
+        self._started, self._finished, self._produced = numbers
+        self._work = state.current_work
+
+
+def _some(records: Iterator[Record], count: int) -> tuple[list[Record], bool]:
+    """Some records, and whether there are no more.
+
+    A failure after the first of them is left for the next time.
+    """
+    found: list[Record] = []
+    try:
+        for record in islice(records, count):
+            found.append(record)  # noqa: PERF402  # those before a failure must stay
+    except errors.OpError:
+        if not found:
+            raise
+        return found, False
+    return found, len(found) < count
+
+
+def _checked_work(queue: QueueResource, item: Any) -> bytes:
+    """The string in an element of the queue, which has been taken out of it."""
+    types = queue.plan.types
+    if len(types) != 1:
+        raise invalid("Expected single component queue")
+    if types[0].name != "string":
+        raise invalid("Expected queue with single string component")
+    if isinstance(item, np.ndarray):
+        if item.size != 1:
+            raise invalid("Expected to dequeue a one-element string tensor")
+        item = item.item()
+    work: bytes = item
+    return work
+
+
+@cache
+def _state_class() -> Any:
+    schema = {
+        "ReaderBaseState": "work_started int64, work_finished int64, num_records_produced int64,"
+        " current_work bytes"
+    }
+    return message_classes("tensorflow/core/framework/reader_base.proto", schema)["ReaderBaseState"]
+
+
+class RecordInput:
+    """Reads TFRecord files for ever: in each epoch each record once, in another order.
+
+    Records are read when they are asked for. With one seed their order is the same in each session;
+    TensorFlow's differs from run to run.
+    """
+
+    def __init__(
+        self,
+        file_pattern: str,
+        batch_size: int = 1,
+        buffer_size: int = 1,
+        parallelism: int = 1,
+        shift_ratio: float = 0,
+        seed: int = 0,
+        name: str | None = None,
+        batches: int | None = None,
+        compression_type: Any = None,
+    ) -> None:
+        del parallelism
+        self._file_pattern = file_pattern
+        self._batch_size = batch_size if batches is None else batch_size * batches
+        self._batches = batches
+        self._buffer_size = buffer_size
+        self._shift_ratio = shift_ratio
+        self._seed = seed
+        self._name = name
+        self._compression = TFRecordOptions.get_compression_type_string(compression_type)
+
+    def get_yield_op(self) -> Any:
+        """A string tensor of the next records; running it raises for files that cannot be read."""
+        size, key = self._batch_size, object()
+
+        def kernel(step: Any) -> Any:
+            shuffled = step.own_resources.get_or_create(
+                ("record_input", key), self._shuffled, _Shuffled.close
+            )
+            batch = np.empty(size, object)
+            batch[:] = shuffled.take(size)
+            return batch
+
+        outputs = [(dtypes.string, TensorShape([size]))]
+        (records,) = op(
+            "RecordInput", [], outputs, kernel, name=self._name or "RecordInput"
+        ).outputs
+        if self._batches is None:
+            return records
+        with name_scope(self._name, "RecordInput"):
+            scalars = [reshape(one, []) for one in split(records, size, 0)]
+        return [scalars[number :: self._batches] for number in range(self._batches)]
+
+    def _shuffled(self) -> _Shuffled:
+        return _Shuffled(self._records(), self._buffer_size, self._seed)
+
+    def _records(self) -> Iterator[Iterator[bytes]]:
+        """The records of each epoch."""
+        for epoch in itertools.count(1):
+            paths = glob_files(self._file_pattern)
+            if not paths:
+                raise errors.NotFoundError(
+                    None, None, f"Found no files at {os.fsdecode(self._file_pattern)}"
+                )
+            random.Random(f"{self._seed} {epoch}").shuffle(paths)
+            if 0 <= self._shift_ratio < 1:
+                shift = int(self._shift_ratio * len(paths))
+                paths = paths[shift:] + paths[:shift]
+            yield (
+                record.value for path in paths for record in tf_record_file(path, self._compression)
+            )
+
+
+class _Shuffled:
+    """The records of one session, drawn at random from a buffer."""
+
+    def __init__(self, epochs: Iterator[Iterator[bytes]], size: int, seed: int) -> None:
+        self._lock = threading.Lock()  # guards all below
+        self._random = random.Random(seed)
+        self._failure: tuple[Any, str] | None = None
+        self._drawn = self._drawn_from(epochs, max(1, size))
+
+    def take(self, count: int) -> list[bytes]:
+        """The next records; what a failure ended fails again."""
+        with self._lock:
+            if self._failure is not None:
+                kind, message = self._failure
+                raise kind(None, None, message)
+            try:
+                return list(itertools.islice(self._drawn, count))
+            except errors.OpError as error:
+                self._failure = type(error), error.message
+                raise
+
+    def close(self) -> None:
+        """Close the file in progress: the session is over."""
+        with self._lock:
+            self._failure = errors.CancelledError, "Session has been closed."
+            self._drawn.close()
+
+    def _drawn_from(
+        self, epochs: Iterator[Iterator[bytes]], size: int
+    ) -> Generator[bytes, None, None]:
+        for records in epochs:
+            yield from self._shuffled(records, size)
+
+    def _shuffled(self, records: Iterator[bytes], size: int) -> Iterator[bytes]:
+        """The records of one epoch: a buffer that is kept full gives a random one of its own."""
+        buffer = list(itertools.islice(records, size))
+        if not buffer:
+            raise errors.OutOfRangeError(None, None, "The files have no records")
+        for record in records:
+            place = self._random.randrange(size)
+            drawn, buffer[place] = buffer[place], record
+            yield drawn
+        self._random.shuffle(buffer)
+        yield from buffer
+
 
 SCALAR = TensorShape([])
 VECTOR = TensorShape([None])
 
 
 class _KeyAndValue(NamedTuple):
-    """What `ReaderBase.read` returns.
-
-    Attributes:
-        key: a string tensor: which record it is.
-        value: a string tensor: the record.
-    """
+    """What `ReaderBase.read` returns."""
 
     key: Tensor
     value: Tensor
 
 
 class _KeysAndValues(NamedTuple):
-    """What `ReaderBase.read_up_to` returns.
-
-    Attributes:
-        keys: a vector of strings: which records they are.
-        values: a vector of strings: the records.
-    """
+    """What `ReaderBase.read_up_to` returns."""
 
     keys: Tensor
     values: Tensor
@@ -59,10 +379,6 @@ class ReaderBase:
 
     Each run of a `read` gives the next record; a file is taken from the queue when the one before
     has been read. One run at a time uses a reader: others wait, also while it waits for the queue.
-
-    Args:
-        reader_ref: the tensor that stands for the reader itself.
-        supports_serialize: whether its state can be serialized.
     """
 
     def __init__(self, reader_ref: Tensor, supports_serialize: bool = False) -> None:
@@ -83,127 +399,95 @@ class ReaderBase:
         return self._supports_serialize
 
     def read(self, queue: Any, name: str | None = None) -> _KeyAndValue:
-        """Tensors of the next record; running them waits for work in the queue if need be.
+        """Tensors of the next record; running them waits for work in the queue if need be."""
 
-        Running it raises `tf.errors.OutOfRangeError` when the queue is closed and empty, and the
-        error of a file that cannot be read; what is read next depends on the reader.
+        def read(reader: ReaderResource, waits: bool, source: QueueResource) -> Any:
+            return reader.read(source, source.dequeue if waits else source.try_dequeue)
 
-        Args:
-            queue: a queue whose elements are one string, or the tensor that stands for it.
-            name: of the op.
-
-        Returns:
-            A pair of string tensors: key and value.
-        """
-
-        def kernel(step: Any, reader: ReaderResource, source: QueueResource) -> Any:
-            return reader.use(lambda: reader.read(source, source.dequeue))
-
-        def try_now(step: Any, reader: ReaderResource, source: QueueResource) -> Any:
-            return reader.try_use(lambda: reader.read(source, source.try_dequeue))
-
-        made = self._op(
-            "ReaderReadV2", [_ref(queue)], [(string, SCALAR)] * 2, kernel, name, try_now
-        )
+        made = self._op("ReaderReadV2", [_ref(queue)], [(string, SCALAR)] * 2, read, name)
         return _KeyAndValue(*made.outputs)
 
     def read_up_to(self, queue: Any, num_records: Any, name: str | None = None) -> _KeysAndValues:
-        """Tensors of the next records, all of one file; they may be fewer than asked for.
+        """Tensors of the next records, all of one file; they may be fewer than asked for."""
 
-        Running it raises as `read` does.
-
-        Args:
-            queue: a queue whose elements are one string, or the tensor that stands for it.
-            num_records: how many at most, an int64.
-            name: of the op.
-
-        Returns:
-            A pair of vectors of strings: keys and values.
-        """
-        count = convert_to_tensor(num_records, dtype=int64, name="num_records")
-
-        def kernel(step: Any, reader: ReaderResource, source: QueueResource, most: Any) -> Any:
-            return reader.use(lambda: reader.read_up_to(source, source.dequeue, int(most)))
-
-        def try_now(step: Any, reader: ReaderResource, source: QueueResource, most: Any) -> Any:
-            return reader.try_use(lambda: reader.read_up_to(source, source.try_dequeue, int(most)))
+        def read(reader: ReaderResource, waits: bool, source: QueueResource, most: Any) -> Any:
+            take = source.dequeue if waits else source.try_dequeue
+            return reader.read_up_to(source, take, int(most))
 
         outputs = [(string, VECTOR)] * 2
-        made = self._op("ReaderReadUpToV2", [_ref(queue), count], outputs, kernel, name, try_now)
+        with name_scope(name, "ReaderReadUpToV2") as scope:
+            count = convert_to_tensor(num_records, dtype=int64, name="num_records")
+            made = self._op("ReaderReadUpToV2", [_ref(queue), count], outputs, read, scope)
         return _KeysAndValues(*made.outputs)
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
         """An int64 tensor: how many records it has produced."""
-        return self._look("ReaderNumRecordsProducedV2", ReaderResource.produced, int64, name)
+        return self._number("ReaderNumRecordsProducedV2", ReaderResource.produced, name)
 
     def num_work_units_completed(self, name: str | None = None) -> Tensor:
         """An int64 tensor: how many files it has noticed the end of, or other items of work."""
-        return self._look("ReaderNumWorkUnitsCompletedV2", ReaderResource.completed, int64, name)
+        return self._number("ReaderNumWorkUnitsCompletedV2", ReaderResource.completed, name)
+
+    def _number(
+        self, op_type: str, of: Callable[[ReaderResource], Any], name: str | None
+    ) -> Tensor:
+        outputs = [(int64, SCALAR)]
+        return self._op(op_type, [], outputs, lambda reader, waits: of(reader), name).outputs[0]
 
     def serialize_state(self, name: str | None = None) -> Tensor:
         """A string tensor: its state. Running it raises `UnimplementedError` if not supported."""
         action = ReaderResource.serialize if self._supports_serialize else _unable("SerializeState")
-        return self._look("ReaderSerializeStateV2", action, string, name)
+        outputs = [(string, SCALAR)]
+        made = self._op(
+            "ReaderSerializeStateV2", [], outputs, lambda reader, waits: action(reader), name
+        )
+        return made.outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
         """An op that puts it into a state that `serialize_state` has given.
 
-        Running it raises `tf.errors.InvalidArgumentError` if there is something wrong with the
-        state, and the reader is as new then; and `UnimplementedError` if not supported.
-
-        Args:
-            state: a scalar string.
-            name: of the op.
-
-        Raises:
-            ValueError: it is no scalar.
+        If there is something wrong with the state, the reader is as new afterwards.
         """
         data = convert_to_tensor(state, dtype=string, name="state")
         if data.shape.ndims not in (None, 0):
             raise ValueError(f"Shape must be rank 0 but is rank {data.shape.ndims} for the state")
-        if not self._supports_serialize:
-            return self._change("ReaderRestoreStateV2", _unable("RestoreState"), name, data)
-        return self._change("ReaderRestoreStateV2", ReaderResource.restore, name, data)
+        action = ReaderResource.restore if self._supports_serialize else _unable("RestoreState")
+        return self._op(
+            "ReaderRestoreStateV2",
+            [data],
+            [],
+            lambda reader, waits, value: action(reader, value),
+            name,
+        )
 
     def reset(self, name: str | None = None) -> Operation:
         """An op that makes it as new; work in progress is forgotten, the queue left as it is."""
-        return self._change("ReaderResetV2", ReaderResource.reset, name)
-
-    def _look(
-        self,
-        op_type: str,
-        action: Callable[[ReaderResource], Any],
-        dtype: DType,
-        name: str | None,
-    ) -> Tensor:
-        def kernel(step: Any, reader: ReaderResource) -> Any:
-            return reader.use(lambda: action(reader))
-
-        def try_now(step: Any, reader: ReaderResource) -> Any:
-            return reader.try_use(lambda: action(reader))
-
-        return self._op(op_type, [], [(dtype, SCALAR)], kernel, name, try_now).outputs[0]
-
-    def _change(
-        self, op_type: str, action: Callable[..., Any], name: str | None, *inputs: Tensor
-    ) -> Operation:
-        def kernel(step: Any, reader: ReaderResource, *values: Any) -> Any:
-            return reader.use(lambda: action(reader, *values))
-
-        def try_now(step: Any, reader: ReaderResource, *values: Any) -> Any:
-            return reader.try_use(lambda: action(reader, *values))
-
-        return self._op(op_type, inputs, [], kernel, name, try_now)
+        return self._op("ReaderResetV2", [], [], lambda reader, waits: reader.reset(), name)
 
     def _op(
         self,
         op_type: str,
-        inputs: Any,
+        inputs: list[Tensor],
         outputs: list[tuple[DType, TensorShape]],
-        kernel: Callable[..., Any],
+        action: Callable[..., Any],
         name: str | None,
-        try_now: Callable[..., Any],
     ) -> Operation:
+        """An op that has the reader to itself.
+
+        Args:
+            op_type: its type.
+            inputs: tensors besides the reader's.
+            outputs: dtype and shape of each output.
+            action: takes the reader, whether it may wait, and the values of the inputs.
+            name: of the op.
+        """
+
+        def kernel(step: Any, reader: ReaderResource, *values: Any) -> Any:
+            return reader.use(lambda: action(reader, True, *values))
+
+        def try_now(step: Any, reader: ReaderResource, *values: Any) -> Any:
+            return reader.try_use(lambda: action(reader, False, *values))
+
         return default_graph.op(
             op_type,
             [self._reader_ref, *inputs],
@@ -219,13 +503,10 @@ class WholeFileReader(ReaderBase):
     """Gives whole files: the key is the name, the value the contents.
 
     A file that cannot be read is tried again by every read, until `reset`.
-
-    Args:
-        name: of the op that makes it.
     """
 
     def __init__(self, name: str | None = None) -> None:
-        ref = _make("WholeFileReader", name, lambda: formats.whole_file, ends_at_once=True)
+        ref = _make("WholeFileReader", name, lambda: WholeFile, ends_at_once=True)
         super().__init__(ref, supports_serialize=True)
 
 
@@ -233,15 +514,12 @@ class TextLineReader(ReaderBase):
     r"""Gives lines of text files, without their ends (``\n`` or ``\r\n``).
 
     Keys are ``file:number``, from 1. A file that cannot be opened is skipped by the next read.
-
-    Args:
-        skip_header_lines: how many lines to leave out at the start of each file.
-        name: of the op that makes it.
     """
 
     def __init__(self, skip_header_lines: int | None = None, name: str | None = None) -> None:
         def prepare() -> Opener:
-            return formats.lines(**_sizes(skip_header_lines=skip_header_lines))
+            (skip,) = _sizes(skip_header_lines=skip_header_lines)
+            return opener(lambda path: line_file(path, skip, ""))
 
         super().__init__(_make("TextLineReader", name, prepare))
 
@@ -251,14 +529,6 @@ class FixedLengthRecordReader(ReaderBase):
 
     Keys are ``file:number``, from 0. What is left at the end of a file is dropped if it is no whole
     record. A file that cannot be opened is skipped by the next read.
-
-    Args:
-        record_bytes: how long a record is.
-        header_bytes: how much to leave out at the start of each file.
-        footer_bytes: how much to leave out at its end.
-        hop_bytes: from the start of one record to that of the next; 0 for ``record_bytes``.
-        name: of the op that makes it.
-        encoding: ``"GZIP"`` or ``"ZLIB"`` if files are compressed.
     """
 
     def __init__(
@@ -278,8 +548,8 @@ class FixedLengthRecordReader(ReaderBase):
                 hop_bytes=hop_bytes,
             )
             if not record_bytes:
-                raise _invalid("record_bytes must be > 0: a record of 0 bytes would never end")
-            return formats.fixed_length_records(**sizes, encoding=encoding or "")
+                raise invalid("record_bytes must be > 0: a record of 0 bytes would never end")
+            return opener(lambda path: fixed_length_file(path, encoding or "", *sizes))
 
         super().__init__(_make("FixedLengthRecordReader", name, prepare))
 
@@ -289,26 +559,22 @@ class TFRecordReader(ReaderBase):
 
     Keys are ``file:offset``, in bytes. Damaged data is not got past: every read raises
     `tf.errors.DataLossError`, until `reset`. A file that cannot be opened is skipped.
-
-    Args:
-        name: of the op that makes it.
-        options: a `TFRecordOptions`, if files are compressed.
     """
 
     def __init__(self, name: str | None = None, options: Any = None) -> None:
         compression = TFRecordOptions.get_compression_type_string(options)
-        super().__init__(_make("TFRecordReader", name, lambda: formats.tf_records(compression)))
+
+        def prepare() -> Opener:
+            return opener(lambda path: tf_record_file(path, compression))
+
+        super().__init__(_make("TFRecordReader", name, prepare))
 
 
 class IdentityReader(ReaderBase):
-    """Gives each element of the queue as both key and value.
-
-    Args:
-        name: of the op that makes it.
-    """
+    """Gives each element of the queue as both key and value."""
 
     def __init__(self, name: str | None = None) -> None:
-        ref = _make("IdentityReader", name, lambda: formats.identity, ends_at_once=True)
+        ref = _make("IdentityReader", name, lambda: identity, ends_at_once=True)
         super().__init__(ref, supports_serialize=True)
 
 
@@ -337,12 +603,12 @@ def _ref(queue: Any) -> Tensor:
     return ref
 
 
-def _sizes(**sizes: int | None) -> dict[str, int]:
+def _sizes(**sizes: int | None) -> list[int]:
     """Numbers of bytes or lines; None for 0."""
     for name, size in sizes.items():
         if size is not None and size < 0:
-            raise _invalid(f"{name} must be >= 0 not {size}")
-    return {name: int(size or 0) for name, size in sizes.items()}
+            raise invalid(f"{name} must be >= 0 not {size}")
+    return [int(size or 0) for size in sizes.values()]
 
 
 def _unable(what: str) -> Callable[..., Any]:
@@ -352,7 +618,3 @@ def _unable(what: str) -> Callable[..., Any]:
         raise errors.UnimplementedError(None, None, f"Reader {what}")
 
     return action
-
-
-def _invalid(message: str) -> errors.InvalidArgumentError:
-    return errors.InvalidArgumentError(None, None, message)

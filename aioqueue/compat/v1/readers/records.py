@@ -1,27 +1,287 @@
-"""``tf.python_io``: TFRecord files, written and read without a graph."""
+"""Files of records: how each kind is cut into records, and ``tf.python_io``, without a graph.
+
+The native readers do the work. Said here is where TensorFlow's rules differ from theirs.
+"""
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+import aioqueue
 from aioqueue import inputs
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.files import file_errors, filesystem
-from aioqueue.compat.v1.protos.summaries import summary_classes
-from aioqueue.compat.v1.readers.deflating import OPTIONS, Deflating, checked_options
-from aioqueue.compat.v1.readers.formats import tf_record_file
+from aioqueue.compat.v1.protos import summary_classes
 
-__all__ = (
-    "TFRecordCompressionType",
-    "TFRecordOptions",
-    "TFRecordWriter",
-    "summary_iterator",
-    "tf_record_iterator",
-)
+
+class Record(NamedTuple):
+    key: bytes
+    value: bytes
+
+
+Opener: TypeAlias = Callable[[bytes], Iterator[Record]]
+"""What starts on a file: opens it, or raises, and returns its records."""
+
+_FRAME = 16  # a TFRecord's length and two checksums
+
+COMPRESSIONS = {"GZIP": "gzip", "ZLIB": "zlib"}
+"""TensorFlow's names for what `aioqueue.inputs` can undo."""
+
+
+class _Remembering(Iterator[Record]):
+    """Records of an open file; the first is read at once, so that opening fails at once.
+
+    Damaged data is not got past: its failure is raised again by every further attempt. Where a
+    file cannot even be opened nothing is made, and its item in the queue has been used up.
+    """
+
+    def __init__(self, records: Iterator[Record]) -> None:
+        self._records = records
+        self._failure: tuple[Any, str] | None = None
+        self._first: Record | None = None
+        try:
+            self._first = next(records, None)
+        except errors.DataLossError as error:
+            self._failure = type(error), error.message
+
+    def __next__(self) -> Record:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        if self._failure is not None:
+            kind, message = self._failure
+            raise kind(None, None, message)
+        try:
+            return next(self._records)
+        except errors.OpError as error:
+            self._failure = type(error), error.message
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        close = getattr(self._records, "close", None)
+        if close is not None:
+            close()
+
+
+def opener(records: Callable[[str], Iterator[Record]]) -> Opener:
+    """What starts on a file whose records a function of its path gives."""
+    return lambda work: _Remembering(records(os.fsdecode(work)))
+
+
+def line_file(path: str, skip_header_lines: int, compression: str) -> Iterator[Record]:
+    r"""Lines of a text file, without their ends (``\n`` or ``\r\n``).
+
+    Keys are ``file:number``, from 1, header lines counted.
+    """
+    reader = inputs.read_lines(
+        path,
+        encoding=None,
+        skip_header_lines=skip_header_lines,
+        max_line_bytes=None,  # as TensorFlow, which has no limits
+        compression=COMPRESSIONS.get(compression),
+    )
+    with file_errors(path):
+        try:
+            yield from _keyed(reader)
+        except aioqueue.DataLossError as error:
+            raise errors.DataLossError(None, None, str(error)) from error
+
+
+def fixed_length_file(
+    path: str,
+    encoding: str,
+    record_bytes: int,
+    header_bytes: int,
+    footer_bytes: int,
+    hop_bytes: int,
+) -> Iterator[Record]:
+    """Records of one length; keys are ``file:number``, from 0.
+
+    A trailing part of a record is left out. A file without room for its header looks like the end
+    of the input, as in TensorFlow.
+    """
+    reader = inputs.read_records(
+        path,
+        record_bytes,
+        header_bytes=header_bytes,
+        footer_bytes=footer_bytes,
+        hop_bytes=hop_bytes or None,
+        compression=COMPRESSIONS.get(encoding),
+    )
+    with file_errors(path):
+        try:
+            yield from _keyed(reader)
+        except aioqueue.DataLossError as error:
+            if error.fault == "truncated header":
+                raise errors.OutOfRangeError(None, None, "reached end of file") from error
+            if not error.fault.startswith("truncated"):
+                raise errors.DataLossError(None, None, str(error)) from error
+
+
+def tf_record_file(path: str, compression: str) -> Iterator[Record]:
+    """Records of a TFRecord file; keys are ``file:offset``, in bytes.
+
+    A compressed stream may end behind any of its records: its writer may be at work still, having
+    flushed it there, or have died.
+    """
+    with file_errors(path):
+        reader = inputs.read_tfrecords(
+            path, compression=COMPRESSIONS.get(compression), max_record_bytes=None
+        )
+        record: Record | None = None
+        try:
+            for record in _keyed(reader):
+                yield record
+        except aioqueue.DataLossError as error:
+            # Where the record behind the last one begins: its key says where that one does.
+            end = 0 if record is None else _offset(record) + len(record.value) + _FRAME
+            ends_early = isinstance(error.__cause__, EOFError)  # without its end marker
+            if ends_early and error.offset == end:
+                return
+            message = f"{error.fault} at {error.offset}"
+            if ends_early:
+                message = f"truncated record at {end}' failed with EOF reached"
+            elif error.fault == "truncated record":
+                message += "' failed with Read less bytes than requested"
+            elif error.fault == "corrupted record" and error.offset == 0:
+                message += " (Is this even a TFRecord file?)"
+            raise errors.DataLossError(None, None, message) from error
+
+
+def _offset(record: Record) -> int:
+    return int(record.key.rpartition(b":")[2])
+
+
+class WholeFile(Iterator[Record]):
+    """The contents of one file. One that cannot be read is tried again by every read."""
+
+    def __init__(self, work: bytes) -> None:
+        self._work = work
+        self._is_done = False
+
+    def __next__(self) -> Record:
+        if self._is_done:
+            raise StopIteration
+        path = os.fsdecode(self._work)
+        with file_errors(path):
+            (data,) = inputs.read_whole_files(path, compression=None, max_record_bytes=None)
+        self._is_done = True
+        return Record(self._work, data)
+
+
+def identity(work: bytes) -> Iterator[Record]:
+    """What came from the queue, as key and value."""
+    return iter([Record(work, work)])
+
+
+def _keyed(reader: inputs.Reader[Any]) -> Iterator[Record]:
+    for key, value in reader.with_keys():
+        yield Record(os.fsencode(key), value)
+
+
+_DEFAULTS: Final = {
+    "flush_mode": zlib.Z_NO_FLUSH,
+    "input_buffer_size": 2**18,
+    "output_buffer_size": 2**18,
+    "window_bits": zlib.MAX_WBITS,
+    "compression_level": zlib.Z_DEFAULT_COMPRESSION,
+    "compression_method": zlib.DEFLATED,
+    "mem_level": 9,
+    "compression_strategy": zlib.Z_DEFAULT_STRATEGY,
+}
+"""TensorFlow's own numbers of a compression."""
+_GZIP: Final = 16  # added to the bits of the window: a head and an end of gzip's
+
+
+def _tuning(compression: str, options: Any) -> dict[str, int]:
+    """The numbers of a compression: those that were given, or else TensorFlow's own."""
+    gzip = {"window_bits": zlib.MAX_WBITS + _GZIP} if compression == "GZIP" else {}
+    found = {**_DEFAULTS, **gzip}
+    for name in _DEFAULTS:
+        value = getattr(options, name, None)
+        if value is None:
+            continue
+        limit = 2**63 if name.endswith("_size") else 2**7  # of TensorFlow's field
+        try:
+            found[name] = operator.index(value)
+        except TypeError:
+            found[name] = limit
+        if not -limit <= found[name] < limit:
+            raise TypeError(f"{name}: got {value!r}; expected an int from {-limit} to {limit - 1}")
+    return found
+
+
+class _Deflating:
+    """A stream that compresses what is written to it into a file.
+
+    It collects what is written, and compresses it when it has collected ``input_buffer_size``
+    bytes, with ``flush_mode``. With the same zlib, the same bytes as TensorFlow's come out, unless
+    a flush mode or a small buffer was asked for.
+    """
+
+    def __init__(self, file: Any, options: dict[str, int]) -> None:
+        if options["output_buffer_size"] < 2:
+            raise _refused("output_buffer_bytes should be greater than 1", options)
+        if options["input_buffer_size"] < 0:
+            raise _refused("input_buffer_bytes should not be negative", options)
+        try:
+            self._deflate = zlib.compressobj(
+                options["compression_level"],
+                options["compression_method"],
+                options["window_bits"],
+                options["mem_level"],
+                options["compression_strategy"],
+            )
+        except ValueError as error:
+            raise _refused("deflateInit failed with status -2", options) from error
+        self._file = file
+        self._flush_mode = options["flush_mode"]
+        self._room = options["input_buffer_size"]
+        self._collected: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        if self._size and self._size + len(data) > self._room:
+            self._compress(self._flush_mode)
+        self._collected.append(data)
+        self._size += len(data)
+        if self._size > self._room:
+            self._compress(self._flush_mode)
+        return len(data)
+
+    def flush(self) -> None:
+        """Make all that was written readable, from the file as it is then."""
+        self._compress(zlib.Z_PARTIAL_FLUSH)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write what is left, and the end of the stream; close the file, whatever happens."""
+        try:
+            self._compress(zlib.Z_FINISH)
+        finally:
+            self._file.close()
+
+    def _compress(self, mode: int) -> None:
+        data = b"".join(self._collected)
+        self._collected.clear()
+        self._size = 0
+        try:
+            compressed = self._deflate.compress(data) + self._deflate.flush(mode)
+        except (zlib.error, ValueError) as error:
+            message = "deflate() failed with error -2"
+            raise errors.DataLossError(None, None, message) from error
+        self._file.write(compressed)
+
+
+def _refused(why: str, options: dict[str, int]) -> errors.OpError:
+    given = ", ".join(f"{name}={value}" for name, value in options.items())
+    return errors.InvalidArgumentError(None, None, f"{why}: {given}")
 
 
 class TFRecordCompressionType:
@@ -35,22 +295,7 @@ class TFRecordCompressionType:
 class TFRecordOptions:
     """How TFRecord files are compressed.
 
-    Args:
-        compression_type: ``"GZIP"``, ``"ZLIB"`` or ``""``; a number of `TFRecordCompressionType`;
-            another `TFRecordOptions`; None for no compression.
-        flush_mode: how a writer flushes each ``input_buffer_size`` bytes: a constant of `zlib`.
-        input_buffer_size: how many bytes a writer compresses at a time.
-        output_buffer_size: checked, and else without effect.
-        window_bits: of zlib; those that a reader takes depend on the kind of compression.
-        compression_level: 0 to 9; None, or -1, for zlib's own.
-        compression_method: 8, which is all that there is.
-        mem_level: 1 to 9.
-        compression_strategy: a constant of `zlib`.
-
     What a number may be is checked by the writer that is given it.
-
-    Raises:
-        ValueError: there is no such compression.
     """
 
     compression_type_map: dict[int, str] = {  # noqa: RUF012  # as TensorFlow has it
@@ -71,7 +316,7 @@ class TFRecordOptions:
         mem_level: int | None = None,
         compression_strategy: int | None = None,
     ) -> None:
-        self.get_compression_type_string(compression_type)
+        self.get_compression_type_string(compression_type)  # refuses what there is not
         self.compression_type = compression_type
         self.flush_mode = flush_mode
         self.input_buffer_size = input_buffer_size
@@ -84,14 +329,7 @@ class TFRecordOptions:
 
     @classmethod
     def get_compression_type_string(cls, options: Any) -> str:
-        """The kind of compression as a string: ``"GZIP"``, ``"ZLIB"`` or ``""``.
-
-        Args:
-            options: a `TFRecordOptions`, or what its ``compression_type`` may be.
-
-        Raises:
-            ValueError: there is no such compression.
-        """
+        """The kind of compression as a string: ``"GZIP"``, ``"ZLIB"`` or ``""``."""
         while isinstance(options, TFRecordOptions):
             options = options.compression_type
         if not options:
@@ -104,52 +342,29 @@ class TFRecordOptions:
 
 
 class TFRecordWriter:
-    """Writes a TFRecord file. Needs the extra ``tfrecord``. For one thread at a time.
-
-    Args:
-        path: of the file, which is made, or emptied.
-        options: a `TFRecordOptions`, or a kind of compression.
-
-    Raises:
-        OpError: the file cannot be made (`NotFoundError`, for instance), or zlib does not take the
-            numbers of the options (`InvalidArgumentError`).
-        ValueError: there is no such compression.
-        TypeError: a numeric option is not a number.
-    """
+    """Writes a TFRecord file. Needs the extra ``tfrecord``. For one thread at a time."""
 
     def __init__(self, path: Any, options: Any = None) -> None:
         compression = TFRecordOptions.get_compression_type_string(options)
-        given = {name: getattr(options, name, None) for name in OPTIONS}
-        tuning = checked_options(compression, given)
+        tuning = _tuning(compression, options)
         system, place = filesystem(path)
         self._closing = ExitStack()
         with file_errors(path), self._closing as closing:
             stream = closing.enter_context(system.open(place, "wb"))
             if compression:
-                stream = Deflating(stream, tuning)
+                stream = _Deflating(stream, tuning)
                 closing.callback(stream.close)
             self._writer = closing.enter_context(inputs.TFRecordWriter(stream))
             self._closing = closing.pop_all()
         self._is_closed = False
 
     def write(self, record: bytes | str) -> None:
-        """Write one record.
-
-        Args:
-            record: its data; text is written as UTF-8.
-
-        Raises:
-            FailedPreconditionError: the writer is closed.
-        """
+        """Write one record."""
         self._check()
         self._writer.write(record.encode() if isinstance(record, str) else record)
 
     def flush(self) -> None:
-        """Hand what has been written to the operating system: it can be read from then on.
-
-        Raises:
-            FailedPreconditionError: the writer is closed.
-        """
+        """Hand what has been written to the operating system: it can be read from then on."""
         self._check()
         self._writer.flush()
 
@@ -165,42 +380,18 @@ class TFRecordWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         self.close()
 
 
 def tf_record_iterator(path: Any, options: Any = None) -> Iterator[bytes]:
-    """The records of a TFRecord file. Needs the extra ``tfrecord``.
-
-    Args:
-        path: of the file.
-        options: a `TFRecordOptions`, or a kind of compression.
-
-    Returns:
-        An iterator of bytes. It raises `NotFoundError` and the like for a file that cannot be
-        read, and `DataLossError` for a damaged one.
-
-    Raises:
-        ValueError: there is no such compression.
-    """
+    """The records of a TFRecord file. Needs the extra ``tfrecord``."""
     compression = TFRecordOptions.get_compression_type_string(options)
     records = tf_record_file(os.fsdecode(path), compression)
     return (record.value for record in records)
 
 
 def summary_iterator(path: Any) -> Iterator[Any]:
-    """The ``tf.Event`` messages of an event file. Needs the extra ``tfrecord``.
-
-    Args:
-        path: of the file.
-
-    Returns:
-        An iterator; what it raises is what that of `tf_record_iterator` raises.
-    """
+    """The ``tf.Event`` messages of an event file. Needs the extra ``tfrecord``."""
     event = summary_classes()["Event"]
     return map(event.FromString, tf_record_iterator(path))

@@ -1,17 +1,25 @@
-"""Files of checkpoints: the arrays, and the file ``checkpoint`` that says which one is the latest.
+"""Files of checkpoints: those of this package, those of TensorFlow, and which one is the latest.
 
 A checkpoint ``model.ckpt-3`` is one file, ``model.ckpt-3.npz``, with an array for each variable.
 Strings are two: ``<name>:lengths``, which has the shape, and ``<name>:bytes``. Each file is written
 beside its place and moved there, so that it is whole at any moment.
+
+TensorFlow's second format is read without TensorFlow. ``<name>.index`` is a sorted table: blocks of
+keys and values, and an index of the blocks, as in LevelDB
+(https://github.com/google/leveldb/blob/main/doc/table_format.md). Each value is a message that says
+where in ``<name>.data-00000-of-00001`` a tensor lies.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import struct
 import tempfile
+import time
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape, glob
 from typing import IO, Any
@@ -19,57 +27,47 @@ from typing import IO, Any
 import numpy as np
 
 from aioqueue.compat.v1 import logging
-from aioqueue.compat.v1.errors import DataLossError
-from aioqueue.compat.v1.session.bundles import is_bundle, read_bundle
-
-__all__ = (
-    "CheckpointState",
-    "checkpoint_exists",
-    "get_checkpoint_state",
-    "latest_checkpoint",
-    "read_checkpoint",
-    "remove_checkpoint",
-    "write_checkpoint",
-    "write_state",
-)
+from aioqueue.compat.v1.core.dtypes import DType, as_dtype
+from aioqueue.compat.v1.errors import DataLossError, UnimplementedError
 
 ENDING = ".npz"
 STATE = "checkpoint"
-_LINE = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\]|\\.)*)"|[-+.\w]+)\s*')
+_FIELD = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\\n]|\\.)*)"|[-+.\w]+)\s*')
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
+_END = 22
+"""The size of the record at the end of a zip file without a comment."""
+_LOOK_SECS = 1.0
+"""How often `checkpoints_iterator` samples a folder: nothing reports files of other programs."""
 
 
 @dataclass
 class CheckpointState:
-    """What the file ``checkpoint`` says.
-
-    Attributes:
-        model_checkpoint_path: the latest checkpoint.
-        all_model_checkpoint_paths: all that are kept, the latest last.
-    """
+    """What the file ``checkpoint`` says."""
 
     model_checkpoint_path: str = ""
     all_model_checkpoint_paths: list[str] = field(default_factory=list)
 
 
 def checkpoint_exists(checkpoint_prefix: str) -> bool:
-    """Whether there is a checkpoint of this name, written here or by TensorFlow.
+    """Whether there is a checkpoint of this name, written here or by TensorFlow."""
+    return _index_of(os.fspath(checkpoint_prefix)) is not None
 
-    Args:
-        checkpoint_prefix: the path that `Saver.save` returned.
-    """
-    prefix = os.fspath(checkpoint_prefix)
-    return os.path.isfile(prefix + ENDING) or is_bundle(prefix)
+
+def get_checkpoint_mtimes(checkpoint_prefixes: Iterable[str]) -> list[float]:
+    """When checkpoints were written, of those that exist."""
+    paths = map(_index_of, checkpoint_prefixes)
+    return [os.path.getmtime(path) for path in paths if path is not None]
+
+
+def _index_of(prefix: str) -> str | None:
+    paths = (prefix + ENDING, prefix + ".index")
+    return next((path for path in paths if os.path.isfile(path)), None)
 
 
 def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -> str | None:
-    """The latest checkpoint in a folder; None if the folder has no checkpoint.
-
-    Args:
-        checkpoint_dir: the folder.
-        latest_filename: the name of the file that says so; None for ``checkpoint``.
-    """
+    """The latest checkpoint in a folder; None if the folder has no checkpoint."""
     state = get_checkpoint_state(checkpoint_dir, latest_filename)
-    if state is None or not state.model_checkpoint_path:
+    if state is None:
         return None
     if checkpoint_exists(state.model_checkpoint_path):
         return state.model_checkpoint_path
@@ -77,78 +75,134 @@ def latest_checkpoint(checkpoint_dir: str, latest_filename: str | None = None) -
     return None
 
 
+def checkpoints_iterator(
+    checkpoint_dir: str,
+    min_interval_secs: float = 0,
+    timeout: float | None = None,
+    timeout_fn: Callable[[], object] | None = None,
+) -> Iterator[str]:
+    """The latest checkpoints of a folder, each as soon as it is noticed."""
+    latest: str | None = None
+    while True:
+        found = _other_checkpoint(checkpoint_dir, latest, timeout)
+        if found is not None:
+            latest, next_time = found, time.monotonic() + min_interval_secs
+            yield found
+            if (left := next_time - time.monotonic()) > 0:
+                time.sleep(left)
+        elif timeout_fn is None:
+            logging.info("Timed-out waiting for a checkpoint (without timeout_fn).")
+            return
+        if timeout_fn is not None and timeout_fn():
+            logging.info("Done. No new checkpoints will be generated.")
+            return
+
+
+def _other_checkpoint(folder: str, known: str | None, timeout: float | None) -> str | None:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while (found := latest_checkpoint(folder)) in (None, known):
+        if deadline is not None and time.monotonic() + _LOOK_SECS > deadline:
+            return None
+        time.sleep(_LOOK_SECS)
+    return found
+
+
 def get_checkpoint_state(
     checkpoint_dir: str, latest_filename: str | None = None
 ) -> CheckpointState | None:
-    """The contents of the file ``checkpoint`` of a folder; None if it is missing or damaged.
-
-    Args:
-        checkpoint_dir: the folder; relative paths in the file begin there.
-        latest_filename: the name of the file; None for ``checkpoint``.
-
-    Raises:
-        ValueError: the file names no latest checkpoint.
-    """
+    """The contents of the file ``checkpoint`` of a folder; None if it is missing or damaged."""
     path = os.path.join(checkpoint_dir, latest_filename or STATE)
+    state = CheckpointState()
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            logging.warning("%s: Checkpoint ignored: %s", path, error)
+            for name, text in _fields_of_text(file.read()):
+                named = os.path.join(checkpoint_dir, text)
+                if name == "model_checkpoint_path":
+                    state.model_checkpoint_path = named
+                elif name == "all_model_checkpoint_paths":
+                    state.all_model_checkpoint_paths.append(named)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    state = CheckpointState()
-    for line in filter(str.strip, text.splitlines()):
-        found = _LINE.fullmatch(line)
-        if found is None:
-            logging.warning("%s: Checkpoint ignored: %r is not a field", path, line)
-            return None
-        if found[2] is None:
-            continue  # a time
-        named = os.path.join(checkpoint_dir, _unescaped(found[2]))
-        if found[1] == "model_checkpoint_path":
-            state.model_checkpoint_path = named
-        elif found[1] == "all_model_checkpoint_paths":
-            state.all_model_checkpoint_paths.append(named)
+    except (OSError, ValueError) as error:
+        logging.warning("%s: Checkpoint ignored: %s", path, error)
+        return None
     if not state.model_checkpoint_path:
         raise ValueError(f"Invalid checkpoint state loaded from {checkpoint_dir}")
     return state
 
 
-def write_state(
-    save_dir: str, latest: str, paths: Sequence[str], latest_filename: str | None, relative: bool
-) -> None:
-    """Write the file ``checkpoint``.
+def _fields_of_text(text: str) -> Iterator[tuple[str, str]]:
+    """The fields of a message in protobuf's text format that are strings."""
+    place = 0
+    while place < len(text.rstrip()):
+        found = _FIELD.match(text, place)
+        if found is None:
+            raise ValueError(f"{text[place:].splitlines()[0]!r} is not a field")
+        if found[2] is not None:  # the others are times
+            yield found[1], _ESCAPE.sub(_unescaped, found[2].encode()).decode()
+        place = found.end()
 
-    Args:
-        save_dir: its folder.
-        latest: the latest checkpoint.
-        paths: all that are kept.
-        latest_filename: the name of the file; None for ``checkpoint``.
-        relative: whether paths in it begin at the folder. They do if the folder is relative.
-    """
-    every = [*paths, *([] if latest in paths else [latest])]
-    if relative or not os.path.isabs(save_dir):
-        latest, *every = (
-            os.path.relpath(os.path.abspath(one), os.path.abspath(save_dir))
-            for one in (latest, *every)
-        )
-    lines = [f'model_checkpoint_path: "{_escaped(latest)}"\n']
-    lines += [f'all_model_checkpoint_paths: "{_escaped(one)}"\n' for one in every]
-    _replace(
-        os.path.join(save_dir, latest_filename or STATE),
-        lambda file: file.write("".join(lines).encode()),
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    code = found[1]
+    return bytes([int(code, 8) & 255]) if code.isdigit() else {b"n": b"\n"}.get(code, code)
+
+
+def update_checkpoint_state(
+    save_dir: str,
+    model_checkpoint_path: str,
+    all_model_checkpoint_paths: Sequence[str] | None = None,
+    latest_filename: str | None = None,
+    all_model_checkpoint_timestamps: Sequence[float] | None = None,
+    last_preserved_timestamp: float | None = None,
+) -> None:
+    """Write the file ``checkpoint`` of a folder."""
+    write_state(
+        save_dir,
+        model_checkpoint_path,
+        all_model_checkpoint_paths or (),
+        latest_filename,
+        times=all_model_checkpoint_timestamps or (),
+        preserved=last_preserved_timestamp,
     )
 
 
+def write_state(
+    save_dir: str,
+    latest: str,
+    paths: Sequence[str],
+    latest_filename: str | None,
+    *,
+    relative: bool = False,
+    times: Sequence[float] = (),
+    preserved: float | None = None,
+) -> None:
+    every = [*paths] if paths and paths[-1] == latest else [*paths, latest]
+    if times and len(times) != len(every):
+        raise ValueError(
+            "Checkpoint timestamps, if provided, must match checkpoint paths (got paths"
+            f" {every} and timestamps {times})"
+        )
+    path = os.path.join(save_dir, latest_filename or STATE)
+    if path == latest:
+        raise RuntimeError(
+            f"Save path '{latest}' conflicts with path used for checkpoint state.  Please use a"
+            " different save path."
+        )
+    is_relative = not os.path.isabs(save_dir)
+    latest, *every = (
+        os.path.relpath(one, save_dir) if (relative if os.path.isabs(one) else is_relative) else one
+        for one in (latest, *every)
+    )
+    lines = [f'model_checkpoint_path: "{_escaped(latest)}"\n']
+    lines += [f'all_model_checkpoint_paths: "{_escaped(one)}"\n' for one in every]
+    lines += [f"all_model_checkpoint_timestamps: {float(one)}\n" for one in times]
+    if preserved is not None:
+        lines.append(f"last_preserved_timestamp: {float(preserved)}\n")
+    _replace(path, lambda file: file.write("".join(lines).encode()))
+
+
 def write_checkpoint(prefix: str, values: Mapping[str, Any]) -> None:
-    """Write the arrays of a checkpoint.
-
-    Args:
-        prefix: its path.
-        values: by the names of variables.
-    """
-
     def write(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in _as_arrays(values):
@@ -159,41 +213,51 @@ def write_checkpoint(prefix: str, values: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(prefix: str) -> dict[str, Any]:
-    """The values of a checkpoint, written here or by TensorFlow, by the names of variables.
-
-    Args:
-        prefix: its path.
-
-    Raises:
-        DataLossError: it is damaged.
-        UnimplementedError: TensorFlow has written what cannot be read.
-    """
+    """The values of a checkpoint, written here or by TensorFlow, by the names of variables."""
     path = prefix + ENDING
     if not os.path.isfile(path):
         return read_bundle(prefix)
     found: dict[str, Any] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as member:
-                    array = np.lib.format.read_array(member, allow_pickle=False)
-                found[name.removesuffix(".npy")] = array[()]
-        for name in [one for one in found if one.endswith(":lengths")]:
-            plain = name.removesuffix(":lengths")
-            found[plain] = _as_strings(found.pop(name), found.pop(f"{plain}:bytes"))
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
-        raise DataLossError(None, None, f"{path}: damaged, or no checkpoint: {error}") from error
+    with open(path, "rb") as file:
+        # Whatever zipfile and NumPy raise of bytes that nobody has written means damage.
+        try:
+            with zipfile.ZipFile(file) as archive:
+                # An entry may have swallowed the next one, as its comment; the end has their count.
+                file.seek(-_END, os.SEEK_END)
+                (count,) = struct.unpack_from("<H", file.read(_END), 10)
+                if count not in (len(archive.infolist()), 0xFFFF):
+                    raise ValueError("its directory is another one")
+                for member in archive.infolist():
+                    if member.compress_type != zipfile.ZIP_STORED:
+                        raise ValueError(f"{member.filename} is compressed")
+                # Checksums come first: a damaged shape must not ask for all memory.
+                if (damaged := archive.testzip()) is not None:
+                    raise ValueError(f"the checksum of {damaged} is another one")
+                for name in archive.namelist():
+                    with archive.open(name) as member_file:
+                        array = np.lib.format.read_array(member_file, allow_pickle=False)
+                        if member_file.read(1):
+                            raise ValueError(f"{name} is longer than its shape")
+                    found[name.removesuffix(".npy")] = array[()]
+            for name in [one for one in found if one.endswith(":lengths")]:
+                plain = name.removesuffix(":lengths")
+                found[plain] = _as_strings(found.pop(name), found.pop(f"{plain}:bytes"))
+        except MemoryError:
+            raise
+        except Exception as error:
+            message = f"{path}: damaged, or no checkpoint: {error}"
+            raise DataLossError(None, None, message) from error
     return found
 
 
-def remove_checkpoint(prefix: str) -> None:
-    """Remove the files of a checkpoint, written here or by TensorFlow.
-
-    Args:
-        prefix: its path.
-    """
-    paths = [prefix + ending for ending in (ENDING, ".index", ".meta")]
-    for path in (*paths, *glob(f"{escape(prefix)}.data-?????-of-?????")):
+def remove_checkpoint(
+    checkpoint_prefix: str, checkpoint_format_version: int = 2, meta_graph_suffix: str = "meta"
+) -> None:
+    """Remove the files of a checkpoint, written here or by TensorFlow."""
+    del checkpoint_format_version
+    endings = (ENDING, ".index", f".{meta_graph_suffix}")
+    data = glob(f"{escape(checkpoint_prefix)}.data-?????-of-?????")
+    for path in (*(checkpoint_prefix + ending for ending in endings), *data):
         if os.path.isfile(path):
             os.remove(path)
 
@@ -212,8 +276,10 @@ def _as_arrays(values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _as_strings(lengths: Any, data: Any) -> Any:
-    sizes, whole = np.ravel(lengths).tolist(), data.tobytes()
-    strings, place = np.empty(len(sizes), object), 0
+    sizes, whole, place = np.ravel(lengths).tolist(), data.tobytes(), 0
+    if min(sizes, default=0) < 0 or sum(sizes) != len(whole):
+        raise ValueError("the lengths of its strings do not add up")
+    strings = np.empty(len(sizes), object)
     for number, size in enumerate(sizes):
         strings[number] = whole[place : place + size]
         place += size
@@ -240,9 +306,185 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _unescaped(text: str) -> str:
-    """Text as protobuf writes it: bytes that are not ASCII may be octal numbers."""
-    if "\\" not in text:
-        return text
-    plain = text.encode().decode("latin-1").encode("unicode_escape").replace(b"\\\\", b"\\")
-    return plain.decode("unicode_escape").encode("latin-1").decode()
+# What TensorFlow has written.
+
+_MAGIC = 0xDB4775248B80FB57
+_FOOTER = 48
+_TRAILER = 5
+"""Behind each block: how it is compressed, and its checksum."""
+
+Fields = dict[int, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    dtype: DType
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+
+
+def read_bundle(prefix: str) -> dict[str, Any]:
+    """The tensors of a checkpoint by name.
+
+    Checksums are verified where google-crc32c is installed (the extra ``tfrecord``).
+    """
+    path = f"{prefix}.index"
+    with open(path, "rb") as file:
+        table = file.read()
+    try:
+        rows = dict(_rows(table))
+        shards = int(_fields(rows.pop(b"")).get(1, [1])[0])
+        entries = {key.decode(): _entry(key.decode(), _fields(row)) for key, row in rows.items()}
+    except (IndexError, KeyError, ValueError, TypeError, OverflowError, struct.error) as error:
+        raise _damaged(path, error) from error
+    found: dict[str, Any] = {}
+    for shard in range(shards):
+        path = f"{prefix}.data-{shard:05d}-of-{shards:05d}"
+        with open(path, "rb") as file:
+            there = os.fstat(file.fileno()).st_size
+            for name, entry in entries.items():
+                if entry.shard == shard:
+                    if entry.offset + entry.size > there:
+                        raise _damaged(path, f"{name}: the file ends before it does")
+                    file.seek(entry.offset)
+                    found[name] = _tensor(path, name, entry, file.read(entry.size))
+    return found
+
+
+def _damaged(path: str, why: object) -> DataLossError:
+    return DataLossError(None, None, f"{path}: damaged, or no checkpoint of TensorFlow: {why}")
+
+
+def _tensor(path: str, name: str, entry: _Entry, data: bytes) -> Any:
+    try:
+        if entry.dtype.name == "string":
+            return _strings(entry, data)
+        _verify(data, entry.checksum)
+        numbers = np.frombuffer(data, np.dtype(entry.dtype.as_numpy_dtype).newbyteorder("<"))
+        return numbers.astype(entry.dtype.as_numpy_dtype).reshape(entry.shape)[()]
+    except (IndexError, ValueError, struct.error) as error:
+        raise _damaged(path, f"{name}: {error}") from error
+
+
+def _strings(entry: _Entry, data: bytes) -> Any:
+    """Strings: their lengths, the checksum of these, and their bytes."""
+    count, place = int(np.prod(entry.shape, dtype=np.int64)), 0
+    lengths: list[int] = []
+    for _ in range(count):
+        length, place = _number(data, place)
+        lengths.append(length)
+    widths = ["I" if length < 2**32 else "Q" for length in lengths]
+    packed = struct.pack(f"<{''.join(widths)}", *lengths)
+    checksum = data[place : place + 4]
+    _verify(packed, *struct.unpack("<I", checksum))
+    place += 4
+    _verify(packed + data[place - 4 :], entry.checksum)
+    strings = np.empty(count, object)
+    for number, length in enumerate(lengths):
+        strings[number] = data[place : place + length]
+        place += length
+    if place != len(data):
+        raise ValueError("the lengths of its strings do not add up")
+    return strings.reshape(entry.shape)[()]
+
+
+def _verify(data: bytes, checksum: int) -> None:
+    if importlib.util.find_spec("google_crc32c") is None:
+        return
+    from google_crc32c import value
+
+    plain = value(data)
+    if ((plain >> 15 | plain << 17) + 0xA282EAD8) & 0xFFFFFFFF != checksum:
+        raise ValueError("the checksum is another one")
+
+
+# The table.
+
+
+def _rows(table: bytes) -> Iterator[tuple[bytes, bytes]]:
+    footer = table[-_FOOTER:]
+    if len(footer) < _FOOTER or struct.unpack_from("<Q", footer, _FOOTER - 8)[0] != _MAGIC:
+        raise ValueError("it does not end as a table does")
+    place = 0
+    for _ in range(2):  # the index of other data comes first
+        _, place = _number(footer, place)
+    for _, handle in _block(table, footer[place:]):
+        yield from _block(table, handle)
+
+
+def _block(table: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of one block; keys leave out what they share with the one before."""
+    start, place = _number(handle, 0)
+    size, _ = _number(handle, place)
+    block = table[start : start + size]
+    compression, checksum = struct.unpack_from("<BI", table, start + size)
+    _verify(table[start : start + size + _TRAILER - 4], checksum)
+    if compression:
+        raise UnimplementedError(None, None, "The index of the checkpoint is compressed.")
+    (restarts,) = struct.unpack_from("<I", block, size - 4)
+    end, place, key = size - 4 - 4 * restarts, 0, b""
+    while place < end:
+        shared, place = _number(block, place)
+        own, place = _number(block, place)
+        length, place = _number(block, place)
+        key = key[:shared] + block[place : place + own]
+        place += own
+        yield key, block[place : place + length]
+        place += length
+
+
+# Messages of protobuf.
+
+
+def _number(data: bytes, place: int) -> tuple[int, int]:
+    """A number in base 128, and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is too long")
+
+
+def _fields(message: bytes) -> Fields:
+    """The fields of a message by number, each with all its values."""
+    found: Fields = {}
+    place = 0
+    while place < len(message):
+        tag, place = _number(message, place)
+        value: Any
+        match tag & 7:
+            case 0:
+                value, place = _number(message, place)
+            case 2:
+                length, place = _number(message, place)
+                value = message[place : place + length]
+                place += length
+            case 5:
+                (value,) = struct.unpack_from("<I", message, place)
+                place += 4
+            case kind:
+                raise ValueError(f"a field of kind {kind}")
+        found.setdefault(tag >> 3, []).append(value)
+    return found
+
+
+def _entry(name: str, fields: Fields) -> _Entry:
+    if 7 in fields:
+        raise UnimplementedError(None, None, f"{name} is kept in slices, which are not read.")
+    try:
+        dtype = as_dtype(int(fields[1][0]))
+    except TypeError:
+        message = f"{name} has the type number {fields[1][0]}, which is not read."
+        raise UnimplementedError(None, None, message) from None
+    dims = _fields(fields.get(2, [b""])[0]).get(2, [])
+    shape = tuple(int(_fields(dim).get(1, [0])[0]) for dim in dims)
+    shard, offset, size, checksum = (int(fields.get(key, [0])[0]) for key in (3, 4, 5, 6))
+    return _Entry(dtype, shape, shard, offset, size, checksum)

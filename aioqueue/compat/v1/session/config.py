@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from aioqueue.compat.v1.session.messages import Message
+
 __all__ = (
     "ConfigProto",
     "GPUOptions",
@@ -18,60 +20,7 @@ __all__ = (
 )
 
 
-class _Message:
-    """Fields by name, as in a protocol buffer: a known set, each with a default.
-
-    Args:
-        fields: values for some of them.
-
-    Raises:
-        ValueError: there is no such field.
-    """
-
-    _fields: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, **fields: Any) -> None:
-        for name, default in self._fields.items():
-            self.__dict__[name] = default() if isinstance(default, type) else default
-        for name, value in fields.items():
-            self._check(name, ValueError)
-            self.__dict__[name] = value
-
-    def _check(self, name: str, error: type[Exception]) -> None:
-        if name not in self._fields:
-            kind = type(self).__name__
-            raise error(
-                f'Protocol message {kind} has no "{name}" field; it has: {sorted(self._fields)}'
-            )
-
-    def __getattr__(self, name: str) -> Any:
-        self._check(name, AttributeError)
-        raise AssertionError(f"{name} was deleted")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._check(name, AttributeError)
-        self.__dict__[name] = value
-
-    def CopyFrom(self, other: Any) -> None:  # noqa: N802  # protocol buffers' name
-        """Take over all fields of another one."""
-        self.__dict__.update(other.__dict__)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
-
-    def __hash__(self) -> int:
-        raise TypeError(f"unhashable object: {type(self).__name__} can be changed")
-
-    def __repr__(self) -> str:
-        given = (
-            f"{name}={value!r}"
-            for name, value in self.__dict__.items()
-            if isinstance(value, _Message) or value != self._fields[name]
-        )
-        return f"{type(self).__name__}({', '.join(given)})"
-
-
-class GPUOptions(_Message):
+class GPUOptions(Message):
     """How GPU memory would be used."""
 
     _fields: ClassVar[dict[str, Any]] = {
@@ -86,7 +35,7 @@ class GPUOptions(_Message):
     }
 
 
-class OptimizerOptions(_Message):
+class OptimizerOptions(Message):
     """How graphs would be optimized."""
 
     L1 = 0
@@ -105,7 +54,7 @@ class OptimizerOptions(_Message):
     }
 
 
-class GraphOptions(_Message):
+class GraphOptions(Message):
     """How graphs would be compiled."""
 
     _fields: ClassVar[dict[str, Any]] = {
@@ -121,7 +70,7 @@ class GraphOptions(_Message):
     }
 
 
-class ConfigProto(_Message):
+class ConfigProto(Message):
     """The options of a session.
 
     ``operation_timeout_in_ms`` limits each run of the session, unless the run's own options do;
@@ -149,7 +98,7 @@ class ConfigProto(_Message):
     }
 
 
-class RunOptions(_Message):
+class RunOptions(Message):
     """The options of one run.
 
     ``timeout_in_ms`` limits it; 0 is the session's limit. Tracing has no effect.
@@ -170,7 +119,7 @@ class RunOptions(_Message):
     }
 
 
-class RunMetadata(_Message):
+class RunMetadata(Message):
     """What a traced run would tell; always empty here."""
 
     _fields: ClassVar[dict[str, Any]] = {

@@ -13,26 +13,86 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, NoReturn
 
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.kernels import WOULD_WAIT
-from aioqueue.compat.v1.errors import CancelledError, DeadlineExceededError
-from aioqueue.compat.v1.session.failures import from_exception
+import aioqueue
+from aioqueue.compat.v1.core.graph import WOULD_WAIT, Operation, Tensor
+from aioqueue.compat.v1.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OpError,
+    OutOfRangeError,
+    ResourceExhaustedError,
+    UnimplementedError,
+    UnknownError,
+)
 from aioqueue.compat.v1.session.plans import Node, Plan
-from aioqueue.compat.v1.session.resources import ResourceContainer
-from aioqueue.compat.v1.session.state import SessionState
+from aioqueue.compat.v1.session.state import ResourceContainer, SessionState
 from aioqueue.sync import CancelScope
 
-__all__ = ("Step", "execute")
+_FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
+    (StopIteration, OutOfRangeError),
+    (MemoryError, ResourceExhaustedError),
+    (NotImplementedError, UnimplementedError),
+    (ValueError, InvalidArgumentError),
+    (TypeError, InvalidArgumentError),
+)
+
+
+def from_aioqueue(error: aioqueue.AioQueueError | OpError, op: Operation | None = None) -> OpError:
+    """One of aioqueue's errors as the error that a session raises; ``error`` is its cause."""
+    made: OpError
+    if isinstance(error, OpError):
+        made = error
+    elif isinstance(error, aioqueue.DeadlineExceededError):
+        made = DeadlineExceededError(None, None, "Timed out waiting for notification")
+        op = None  # the run was too slow, not this operation
+    elif isinstance(error, aioqueue.CancelledError):
+        made = CancelledError(None, None, _withdrawn(op))
+    elif isinstance(error, aioqueue.QueueClosedError):
+        made = CancelledError(None, None, str(error))
+    elif isinstance(error, aioqueue.OutOfRangeError):
+        made = OutOfRangeError(None, None, str(error))
+    elif isinstance(error, aioqueue.InvalidArgumentError):
+        made = InvalidArgumentError(None, None, str(error))
+    else:
+        made = UnknownError(None, None, f"{type(error).__name__}: {error}")
+    if made is not error:
+        for name in ("queue", "requested", "remaining", "held", "enqueued"):
+            if hasattr(made, name) and hasattr(error, name):
+                setattr(made, name, getattr(error, name))
+        made.__cause__ = error
+    if op is not None:
+        made.blame(op)
+    return made
+
+
+def _withdrawn(op: Operation | None) -> str:
+    kind = "" if op is None else op.type
+    if "Dequeue" in kind:
+        return "Dequeue operation was cancelled"
+    if "Enqueue" in kind or "QueueClose" in kind:
+        return "Enqueue operation was cancelled"
+    return "Operation was cancelled"
+
+
+def from_exception(error: Exception, op: Operation | None = None) -> OpError:
+    """Whatever a kernel raised as the error that a session raises; ``error`` is its cause."""
+    if isinstance(error, OpError):
+        if op is not None:
+            error.blame(op)
+        return error
+    if isinstance(error, aioqueue.AioQueueError):
+        return from_aioqueue(error, op)
+    ours = next((ours for kind, ours in _FROM_PYTHON if isinstance(error, kind)), UnknownError)
+    made: OpError = ours(None, None, f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    if op is not None:
+        made.blame(op)
+    return made
 
 
 class Step:
-    """One ``run`` of a session, as kernels see it.
-
-    Attributes:
-        state: of the session.
-        resources: what is shared with all who use the same session, or the same server.
-        own_resources: what belongs to the session alone, even if it is connected to a server.
-    """
+    """One ``run`` of a session, as kernels see it."""
 
     __slots__ = ("_deadline", "_scope", "own_resources", "resources", "state")
 
@@ -59,12 +119,7 @@ class Step:
         return None if self._deadline is None else max(0.0, self._deadline - perf_counter())
 
     def check(self) -> None:
-        """Raise if the step is over, for kernels that do not block in `scope`.
-
-        Raises:
-            CancelledError: the session was closed.
-            DeadlineExceededError: the time is up.
-        """
+        """Raise if the step is over, for kernels that do not block in `scope`."""
         if self.state.closed:
             raise CancelledError(None, None, "Run call was cancelled").acquit()
         if self.left() == 0.0:
@@ -74,16 +129,6 @@ class Step:
     def run_body(
         self, outputs: Sequence[Tensor | Operation], given: Sequence[Tensor], values: Sequence[Any]
     ) -> list[Any]:
-        """Run operations of a function body once.
-
-        Args:
-            outputs: what the function returned.
-            given: the tensors whose values come from outside: its arguments and captures.
-            values: those values.
-
-        Returns:
-            The outputs' values; None for operations.
-        """
         plan = self.state.plan(tuple(outputs), tuple(given))
         slots = plan.template.copy()
         for place, value in zip(plan.feeds, values, strict=True):
@@ -98,16 +143,6 @@ class Step:
 
 
 def execute(plan: Plan, step: Step, values: list[Any]) -> None:
-    """Run a plan.
-
-    Args:
-        plan: what to do.
-        step: whose it is.
-        values: the plan's template with the fed values; the results are put into it.
-
-    Raises:
-        OpError: an operation failed, the first one to do so.
-    """
     if plan.concurrent:
         _Together(plan, step, values).run()
     _in_order(plan.last if plan.concurrent else plan.nodes, step, values)
@@ -140,7 +175,6 @@ def _fail(error: Exception, node: Node) -> NoReturn:
 
 
 def _block(node: Node, step: Step, inputs: Sequence[Any]) -> Any:
-    """Run an operation that waits until others act."""
     if not node.scoped:
         return node.kernel(step, *inputs)
     with step.scope:
@@ -228,7 +262,6 @@ class _Together:
         return True
 
     def _work(self, number: int) -> None:
-        """In a thread: run a blocked operation."""
         node = self._plan.nodes[number]
         try:
             self._back.put((number, _block(node, self._step, self._inputs(node)), None))

@@ -17,13 +17,6 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.compat.v1.ops.sparse import SparseTensor, SparseTensorValue
 
-__all__ = (
-    "Feeder",
-    "Fetches",
-    "expand_feeds",
-    "register_session_run_conversion_functions",
-)
-
 Rebuild = Callable[[Iterator[Any]], Any]
 FetchFunction = Callable[[Any], tuple[list[Any], Callable[[list[Any]], Any]]]
 FeedFunction = Callable[[Any, Any], list[tuple[Any, Any]]]
@@ -37,18 +30,7 @@ def register_session_run_conversion_functions(
     feed_function: FeedFunction | None = None,
     feed_function_for_partial_run: Any = None,
 ) -> None:
-    """Let sessions fetch and feed objects of another type.
-
-    Args:
-        tensor_type: the type.
-        fetch_function: takes the object; returns the list of what to fetch for it, and a function
-            from the list of their values to the value of the object.
-        feed_function: takes the object and the value fed; returns pairs of tensor and value.
-        feed_function_for_partial_run: accepted; there are no partial runs.
-
-    Raises:
-        ValueError: the type, or one that it is a subclass of, is registered.
-    """
+    """Let sessions fetch and feed objects of another type."""
     del feed_function_for_partial_run
     for known, _, _ in _conversions:
         if issubclass(tensor_type, known):
@@ -64,19 +46,7 @@ register_session_run_conversion_functions(
 
 
 class Fetches:
-    """The fetches of a run, flattened, and how to build the result from their values.
-
-    Args:
-        graph: of the session.
-        fetches: as given to ``run``.
-
-    Attributes:
-        elements: the tensors and operations, one for each place in the structure.
-
-    Raises:
-        TypeError: something in it cannot be fetched.
-        ValueError: it is of another graph, or there is nothing of that name.
-    """
+    """The fetches of a run, flattened, and how to build the result from their values."""
 
     def __init__(self, graph: Graph, fetches: Any) -> None:
         self._graph = graph
@@ -150,12 +120,7 @@ class Fetches:
 
 
 def expand_feeds(graph: Graph, feed_dict: Mapping[Any, Any]) -> dict[Tensor, Any]:
-    """A ``feed_dict`` with tensors for keys: names looked up, other objects taken apart.
-
-    Raises:
-        TypeError: a key is no tensor, or `feed_dict` no mapping.
-        ValueError: a tensor may not be fed.
-    """
+    """A ``feed_dict`` with tensors for keys: names looked up, other objects taken apart."""
     if not isinstance(feed_dict, Mapping):
         raise TypeError(f"feed_dict: got {feed_dict!r}; expected a mapping from tensors to values")
     result: dict[Tensor, Any] = {}
@@ -193,11 +158,7 @@ def _fed_tensor(graph: Graph, key: Any) -> Tensor:
 
 
 class Feeder:
-    """Makes of what is fed for one tensor the value that kernels get.
-
-    Args:
-        tensor: the tensor.
-    """
+    """Makes of what is fed for one tensor the value that kernels get."""
 
     __slots__ = ("_dims", "_dtype", "_number", "_numpy", "_tensor")
 
@@ -209,12 +170,7 @@ class Feeder:
         self._number = self._numpy.kind in "iufc"
 
     def __call__(self, value: Any) -> Any:
-        """The value as an array (read-only: it is the caller's), NumPy scalar or ``bytes``.
-
-        Raises:
-            TypeError: it is a tensor, or a Python integer that the dtype cannot hold.
-            ValueError: it has not the tensor's shape, or is no value of its dtype.
-        """
+        """The value as an array (read-only: it is the caller's), NumPy scalar or ``bytes``."""
         if type(value) is np.ndarray and value.dtype == self._numpy and self._number:
             made = freeze(value) if value.ndim else value[()]  # by far the most frequent kind
             self._check_shape(value.shape)

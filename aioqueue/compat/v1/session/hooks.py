@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
@@ -11,32 +12,13 @@ import numpy as np
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.variables import get_global_step
-
-__all__ = (
-    "FeedFnHook",
-    "FinalOpsHook",
-    "LoggingTensorHook",
-    "NanLossDuringTrainingError",
-    "NanTensorHook",
-    "SecondOrStepTimer",
-    "SessionRunArgs",
-    "SessionRunContext",
-    "SessionRunHook",
-    "SessionRunValues",
-    "StopAtStepHook",
-    "needed_global_step",
-)
+from aioqueue.compat.v1.summaries.writer import FileWriterCache
 
 
 class SessionRunArgs(NamedTuple):
-    """What a hook adds to a run, or what the caller asked of it.
-
-    Args:
-        fetches: as for ``Session.run``.
-        feed_dict: as for ``Session.run``.
-        options: as for ``Session.run``.
-    """
+    """What a hook adds to a run, or what the caller asked of it."""
 
     fetches: Any
     feed_dict: Mapping[Any, Any] | None = None
@@ -44,13 +26,7 @@ class SessionRunArgs(NamedTuple):
 
 
 class SessionRunValues(NamedTuple):
-    """What a run has given a hook.
-
-    Attributes:
-        results: the values of the hook's fetches; None if it asked for none.
-        options: the options of the run.
-        run_metadata: what the run has recorded about itself.
-    """
+    """What a run has given a hook."""
 
     results: Any
     options: Any
@@ -58,36 +34,16 @@ class SessionRunValues(NamedTuple):
 
 
 class SessionRunContext:
-    """One run, as its hooks see it.
-
-    Args:
-        original_args: what the caller asked for, as `SessionRunArgs`.
-        session: the session that runs it, in which a hook may run more.
-    """
+    """One run, as its hooks see it."""
 
     def __init__(self, original_args: SessionRunArgs, session: Any) -> None:
-        self._original_args = original_args
-        self._session = session
-        self._stop_requested = False
-
-    @property
-    def original_args(self) -> SessionRunArgs:
-        """What the caller asked for."""
-        return self._original_args
-
-    @property
-    def session(self) -> Any:
-        """The session that runs it."""
-        return self._session
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether a hook has asked to stop."""
-        return self._stop_requested
+        self.original_args: SessionRunArgs = original_args
+        self.session: Any = session
+        self.stop_requested: bool = False
 
     def request_stop(self) -> None:
         """Let this run be the last one: ``should_stop()`` is true after it."""
-        self._stop_requested = True
+        self.stop_requested = True
 
 
 class SessionRunHook:
@@ -97,50 +53,21 @@ class SessionRunHook:
         """Called once, before the session is made; the graph may still be changed."""
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Called when the session is made and its queue runners run; again if it is made again.
-
-        Args:
-            session: the session.
-            coord: the `Coordinator` of its threads.
-        """
+        """Called when the session is made and its queue runners run; again if it is made again."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Called before each run.
-
-        Args:
-            run_context: the run.
-
-        Returns:
-            What to fetch and feed besides; None for nothing.
-        """
+        """Called before each run."""
         return None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Called after each run that did not fail.
-
-        Args:
-            run_context: the run; may be asked to be the last one.
-            run_values: what it has given this hook.
-        """
+        """Called after each run that did not fail."""
 
     def end(self, session: Any) -> None:
-        """Called once, when the session ends without a failure, before it is closed.
-
-        Args:
-            session: the session, in which more may be run.
-        """
+        """Called once, when the session ends without a failure, before it is closed."""
 
 
 class SecondOrStepTimer:
-    """Tells every how many seconds, or steps, something is due.
-
-    Args:
-        every_secs: the seconds; None to count steps.
-        every_steps: the steps; None to count seconds.
-
-    Raises:
-        ValueError: not exactly one is given.
-    """
+    """Tells every how many seconds, or steps, something is due."""
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
         if every_secs is None and every_steps is None:
@@ -168,11 +95,7 @@ class SecondOrStepTimer:
         return step >= last_step + self._every_steps
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note that it was done at this step.
-
-        Returns:
-            Seconds and steps since it was done before; None and None the first time.
-        """
+        """Note that it was done at this step."""
         now, before = monotonic(), self._last
         self._last = now, step
         return (None, None) if before is None else (now - before[0], step - before[1])
@@ -183,15 +106,7 @@ class SecondOrStepTimer:
 
 
 class StopAtStepHook(SessionRunHook):
-    """Stops when the global step has reached a number.
-
-    Args:
-        num_steps: steps to make from where the session begins.
-        last_step: the global step to stop at.
-
-    Raises:
-        ValueError: not exactly one is given.
-    """
+    """Stops when the global step has reached a number."""
 
     def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
         if num_steps is None and last_step is None:
@@ -202,21 +117,17 @@ class StopAtStepHook(SessionRunHook):
         self._last_step = last_step
 
     def begin(self) -> None:
-        """Find the global step."""
         self._global_step = needed_global_step("StopAtStepHook")
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Count from the global step that the session begins with."""
         if self._last_step is None:
             assert self._num_steps is not None
             self._last_step = int(session.run(self._global_step)) + self._num_steps
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the global step."""
         return SessionRunArgs(self._global_step)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Stop, if it is reached."""
         assert self._last_step is not None
         # The run may have read the step before or after it was increased: look again near the end.
         if (
@@ -227,18 +138,7 @@ class StopAtStepHook(SessionRunHook):
 
 
 class LoggingTensorHook(SessionRunHook):
-    """Logs the values of some tensors, every so many runs or seconds, or at the end.
-
-    Args:
-        tensors: tensors or names of them, in a list, or in a dict by what to call them.
-        every_n_iter: log every so many runs.
-        every_n_secs: log every so many seconds.
-        at_end: log when the session ends.
-        formatter: makes the line of a dict of values; None for ``name = value, ...``.
-
-    Raises:
-        ValueError: none of the three times is given, or both of the first two are.
-    """
+    """Logs the values of some tensors, every so many runs or seconds, or at the end."""
 
     def __init__(
         self,
@@ -266,7 +166,6 @@ class LoggingTensorHook(SessionRunHook):
         self._timer = None if only_at_end else SecondOrStepTimer(every_n_secs, every_n_iter)
 
     def begin(self) -> None:
-        """Find the tensors that were given by name."""
         if self._timer is not None:
             self._timer.reset()
         self._runs = 0
@@ -274,18 +173,15 @@ class LoggingTensorHook(SessionRunHook):
         self._fetches = {tag: graph.as_graph_element(one) for tag, one in self._tensors.items()}
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Fetch the tensors, if it is time to log them."""
         self._is_due = self._timer is not None and self._timer.should_trigger_for_step(self._runs)
         return SessionRunArgs(self._fetches) if self._is_due else None
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Log them."""
         if self._is_due:
             self._log(run_values.results)
         self._runs += 1
 
     def end(self, session: Any) -> None:
-        """Log them once more, if asked to."""
         if self._at_end:
             self._log(session.run(self._fetches))
 
@@ -300,6 +196,62 @@ class LoggingTensorHook(SessionRunHook):
         logging.info("%s" if seconds is None else f"%s ({seconds:.3f} sec)", line)
 
 
+class SummarySaverHook(SessionRunHook):
+    """Runs summaries in the first step and then every so often, and writes them.
+
+    Notes of its own about the beginning of a run are not written.
+    """
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str | None = None,
+        summary_writer: Any = None,
+        scaffold: Any = None,
+        summary_op: Any = None,
+    ) -> None:
+        if (scaffold is None) == (summary_op is None):
+            raise ValueError("Exactly one of scaffold or summary_op must be provided.")
+        self._summary_op = summary_op
+        self._writer = summary_writer
+        self._folder = output_dir
+        self._scaffold = scaffold
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+
+    def begin(self) -> None:
+        self._next_step: int | None = None
+        step = needed_global_step("SummarySaverHook")
+        with get_default_graph().name_scope(f"{step.op.name}/"):
+            self._step_before = step + 0
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        self._is_due = self._next_step is None or self._timer.should_trigger_for_step(
+            self._next_step
+        )
+        op = self._summary_op if self._scaffold is None else self._scaffold.summary_op
+        ops = [] if op is None or not self._is_due else op if isinstance(op, list) else [op]
+        return SessionRunArgs((self._step_before, ops))
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if not (self._writer or self._folder):
+            return
+        before, summaries = run_values.results
+        if summaries and self._writer is None:  # a loop without summaries needs no backend
+            self._writer = FileWriterCache.get(self._folder)
+        step = int(before) + 1
+        if self._is_due:  # the run may have increased the step, or not
+            step = int(run_context.session.run(self._step_before))
+            self._timer.update_last_triggered_step(step)
+            for summary in summaries:
+                self._writer.add_summary(summary, step)
+        self._next_step = step + 1
+
+    def end(self, session: Any) -> None:
+        if self._writer:
+            self._writer.flush()
+
+
 class NanLossDuringTrainingError(RuntimeError):
     """A loss is no number any more."""
 
@@ -308,23 +260,16 @@ class NanLossDuringTrainingError(RuntimeError):
 
 
 class NanTensorHook(SessionRunHook):
-    """Stops when a loss is no number any more.
-
-    Args:
-        loss_tensor: the loss.
-        fail_on_nan_loss: whether to raise `NanLossDuringTrainingError` then.
-    """
+    """Stops when a loss is no number any more."""
 
     def __init__(self, loss_tensor: Tensor, fail_on_nan_loss: bool = True) -> None:
         self._loss = loss_tensor
         self._fails = fail_on_nan_loss
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the loss."""
         return SessionRunArgs(self._loss)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Look at it."""
         if not np.isnan(run_values.results):
             return
         if self._fails:
@@ -335,53 +280,129 @@ class NanTensorHook(SessionRunHook):
 
 
 class FinalOpsHook(SessionRunHook):
-    """Runs something once, at the end.
-
-    Args:
-        final_ops: what to fetch.
-        final_ops_feed_dict: what to feed.
-    """
+    """Runs something once, at the end."""
 
     def __init__(
         self, final_ops: Any, final_ops_feed_dict: Mapping[Any, Any] | None = None
     ) -> None:
         self._final_ops = final_ops
         self._feed_dict = final_ops_feed_dict
-        self._values: Any = None
-
-    @property
-    def final_ops_values(self) -> Any:
-        """What was fetched; None before the end."""
-        return self._values
+        self.final_ops_values: Any = None
 
     def end(self, session: Any) -> None:
-        """Fetch it."""
         if self._final_ops is not None:
-            self._values = session.run(self._final_ops, feed_dict=self._feed_dict)
+            self.final_ops_values = session.run(self._final_ops, feed_dict=self._feed_dict)
 
 
 class FeedFnHook(SessionRunHook):
-    """Feeds what a function returns into every run.
-
-    Args:
-        feed_fn: returns a ``feed_dict``.
-    """
+    """Feeds what a function returns into every run."""
 
     def __init__(self, feed_fn: Callable[[], Mapping[Any, Any]]) -> None:
         self.feed_fn = feed_fn
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Ask for it."""
         return SessionRunArgs(fetches=None, feed_dict=self.feed_fn())
 
 
 def needed_global_step(hook: str) -> Any:
-    """The global step, for a hook that cannot do without.
-
-    Raises:
-        RuntimeError: the graph has no global step.
-    """
+    """The global step, for a hook that cannot do without."""
     step = get_global_step()
     if step is None:
         raise RuntimeError(f"Global step should be created to use {hook}.")
     return step
+
+
+class CheckpointSaverListener:
+    """What is called around each save: subclass it, and give it to a `CheckpointSaverHook`."""
+
+    def begin(self) -> None:
+        """The session is about to be made."""
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """A checkpoint is about to be written."""
+
+    def after_save(self, session: Any, global_step_value: int) -> bool | None:
+        """A checkpoint has been written; return True to end the training loop."""
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        """The training loop has ended."""
+
+
+class CheckpointSaverHook(SessionRunHook):
+    """Saves variables at the beginning, every so often, and at the end of a training loop."""
+
+    def __init__(
+        self,
+        checkpoint_dir: str,
+        save_secs: float | None = None,
+        save_steps: int | None = None,
+        saver: Any = None,
+        checkpoint_basename: str = "model.ckpt",
+        scaffold: Any = None,
+        listeners: Sequence[CheckpointSaverListener] | None = None,
+        save_graph_def: bool = True,
+    ) -> None:
+        del save_graph_def
+        if saver is not None and scaffold is not None:
+            raise ValueError("You cannot provide both saver and scaffold.")
+        self._saver = saver
+        self._scaffold = scaffold
+        self._folder = os.fspath(checkpoint_dir)
+        self._path = os.path.join(self._folder, checkpoint_basename)
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._listeners = list(listeners or ())
+
+    def begin(self) -> None:
+        self._global_step = needed_global_step("CheckpointSaverHook")
+        for listener in self._listeners:
+            listener.begin()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        step = int(session.run(self._global_step))
+        self._save(session, step)
+        self._timer.update_last_triggered_step(step)
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(self._global_step)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
+            return
+        # What was fetched may be of before the step.
+        step = int(run_context.session.run(self._global_step))
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            if self._save(run_context.session, step):
+                run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        step = int(session.run(self._global_step))
+        if step != self._timer.last_triggered_step():
+            self._save(session, step)
+        for listener in self._listeners:
+            listener.end(session, step)
+
+    def _save(self, session: Any, step: int) -> bool:
+        """Save; whether a listener wants the loop to end."""
+        logging.info("Saving checkpoints for %d into %s.", step, self._path)
+        for listener in self._listeners:
+            listener.before_save(session, step)
+        self._needed_saver().save(session, self._path, global_step=step)
+        wants_end = [listener.after_save(session, step) for listener in self._listeners]
+        return any(wants_end)
+
+    def _needed_saver(self) -> Any:
+        if self._saver is not None:
+            return self._saver
+        if self._scaffold is not None:
+            return self._scaffold.saver
+        found = get_collection(GraphKeys.SAVERS)
+        if len(found) != 1:
+            there = "More than one item" if found else "No items"
+            raise RuntimeError(
+                f"{there} in collection {GraphKeys.SAVERS}: give the saver, or the scaffold, to"
+                " CheckpointSaverHook."
+            )
+        self._saver = found[0]
+        return self._saver

@@ -1,74 +1,365 @@
 """Sessions that initialise variables, run the queue runners and call hooks: ``MonitoredSession``.
 
 A monitored session makes everything that a training loop needs in the right order, stops all
-threads when it is left, and reports the first failure of one of them.
+threads when it is left, and reports the first failure of one of them. A `SessionManager` makes its
+session: it initialises the model, or restores it from a checkpoint.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+
+import numpy as np
 
 from aioqueue.compat.v1 import errors, logging
 from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import start_queue_runners
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
+from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.files import make_directories
-from aioqueue.compat.v1.session.checkpoint_hooks import CheckpointSaverHook
+from aioqueue.compat.v1.ops.variables import (
+    global_variables,
+    global_variables_initializer,
+    local_variables_initializer,
+    report_uninitialized_variables,
+    tables_initializer,
+)
+from aioqueue.compat.v1.session.checkpoints import get_checkpoint_state
 from aioqueue.compat.v1.session.hooks import (
+    CheckpointSaverHook,
     SessionRunArgs,
     SessionRunContext,
     SessionRunHook,
     SessionRunValues,
+    SummarySaverHook,
+    needed_global_step,
 )
-from aioqueue.compat.v1.session.scaffold import (
-    ChiefSessionCreator,
-    Scaffold,
-    SessionCreator,
-)
+from aioqueue.compat.v1.session.saver import Saver
+from aioqueue.compat.v1.session.session import Session
+from aioqueue.compat.v1.summaries.ops import merge_all
 
-__all__ = (
-    "MonitoredSession",
-    "MonitoredTrainingSession",
-    "SingularMonitoredSession",
-    "StepContext",
-)
+
+class Scaffold:
+    """The operations that bring a graph into being: what initialises it, and when it is ready."""
+
+    init_op: Any
+    init_feed_dict: Any
+    _init_fn: Callable[[Scaffold, Any], object] | None
+    ready_op: Any
+    ready_for_local_init_op: Any
+    local_init_op: Any
+    local_init_feed_dict: Any
+    summary_op: Any
+    saver: Any
+
+    def __init__(
+        self,
+        init_op: Any = None,
+        init_feed_dict: Mapping[Any, Any] | None = None,
+        init_fn: Callable[[Scaffold, Any], object] | None = None,
+        ready_op: Any = None,
+        ready_for_local_init_op: Any = None,
+        local_init_op: Any = None,
+        summary_op: Any = None,
+        saver: Any = None,
+        copy_from_scaffold: Scaffold | None = None,
+        local_init_feed_dict: Mapping[Any, Any] | None = None,
+    ) -> None:
+        given = {**locals(), "_init_fn": init_fn}
+        for name in Scaffold.__annotations__:
+            value = given[name]
+            setattr(self, name, getattr(copy_from_scaffold, name, None) if value is None else value)
+
+    @property
+    def init_fn(self) -> Callable[[Any], object] | None:
+        """What is called with the session after ``init_op``."""
+        function = self._init_fn
+        return None if function is None else lambda session: function(self, session)
+
+    def finalize(self) -> Scaffold:
+        """Make what is still None, and let nothing be added to the default graph from then on."""
+        makers = {
+            "init_op": global_variables_initializer,
+            "local_init_op": Scaffold.default_local_init_op,
+            "ready_for_local_init_op": lambda: report_uninitialized_variables(global_variables()),
+            "ready_op": report_uninitialized_variables,
+            "summary_op": merge_all,
+        }
+        for name, make in makers.items():
+            if getattr(self, name) is None:
+                key = getattr(GraphKeys, name.upper())
+                setattr(self, name, Scaffold.get_or_default(name, key, make))
+        if self.saver is None:
+            self.saver = first_or_new(GraphKeys.SAVERS, lambda: Saver(allow_empty=True))
+        self.saver.build()
+        get_default_graph().finalize()
+        return self
+
+    @staticmethod
+    def get_or_default(
+        arg_name: str, collection_key: str, default_constructor: Callable[[], Any]
+    ) -> Any:
+        """What the default graph's collection has, or a new one, which is put there."""
+        if len(get_collection(collection_key)) > 1:
+            raise RuntimeError(
+                f'More than one item in the collection "{collection_key}". Please indicate which'
+                " one to use by passing it to the tf.Scaffold constructor as: "
+                f" tf.Scaffold({arg_name}=item to use)"
+            )
+        return first_or_new(collection_key, default_constructor)
+
+    @staticmethod
+    def default_local_init_op() -> Any:
+        """An op that initialises local variables, such as epoch counters, and tables."""
+        return group(local_variables_initializer(), tables_initializer())
+
+
+def first_or_new(key: str, make: Callable[[], Any]) -> Any:
+    """The first of what the default graph's collection has; or a new one, which is put there."""
+    found = get_collection(key)
+    if found:
+        return found[0]
+    made = make()
+    if made is not None:
+        get_default_graph().add_to_collection(key, made)
+    return made
+
+
+class SessionManager:
+    """Makes sessions whose model is initialised, or restored from a checkpoint."""
+
+    def __init__(
+        self,
+        local_init_op: Any = None,
+        ready_op: Any = None,
+        ready_for_local_init_op: Any = None,
+        graph: Any = None,
+        recovery_wait_secs: float = 30,
+        local_init_run_options: Any = None,
+        local_init_feed_dict: Mapping[Any, Any] | None = None,
+    ) -> None:
+        if ready_for_local_init_op is not None and local_init_op is None:
+            raise ValueError(
+                "If you pass a ready_for_local_init_op you must also pass a local_init_op ,"
+                f" ready_for_local_init_op [{ready_for_local_init_op}]"
+            )
+        self._local_init_op = local_init_op
+        self._ready_op = ready_op
+        self._ready_for_local_init_op = ready_for_local_init_op
+        self._graph = get_default_graph() if graph is None else graph
+        self._wait_secs = recovery_wait_secs
+        self._local_init = {"feed_dict": local_init_feed_dict, "options": local_init_run_options}
+
+    def prepare_session(
+        self,
+        master: str,
+        init_op: Any = None,
+        saver: Any = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+        wait_for_checkpoint: bool = False,
+        max_wait_secs: float = 7200,
+        config: Any = None,
+        init_feed_dict: Mapping[Any, Any] | None = None,
+        init_fn: Callable[[Any], object] | None = None,
+    ) -> Session:
+        """Make a session, and restore the model, or initialise it if there is no checkpoint."""
+        session = Session(master, graph=self._graph, config=config)
+        try:
+            is_restored = self._restore(
+                session,
+                saver,
+                checkpoint_dir,
+                checkpoint_filename_with_path,
+                max_wait_secs if wait_for_checkpoint else 0,
+            )
+            if not is_restored:
+                if init_op is None and not init_fn and self._local_init_op is None:
+                    raise RuntimeError(
+                        "Model is not initialized and no init_op or init_fn or local_init_op was"
+                        " given"
+                    )
+                if init_op is not None:
+                    session.run(init_op, feed_dict=init_feed_dict)
+                if init_fn:
+                    init_fn(session)
+            is_local, missing = self._missing(session)
+            if missing:
+                inits = f"Init op: {getattr(init_op, 'name', init_op)}, init fn: {init_fn}"
+                what = ".  " if is_local else " for local_init.  "
+                op = self._local_init_op
+                local = f", local_init_op: {getattr(op, 'name', op)}" if is_local else ""
+                raise RuntimeError(
+                    f"Init operations did not make model ready{what}{inits}{local}, error:"
+                    f" {missing}"
+                )
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def recover_session(
+        self,
+        master: str,
+        saver: Any = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+        wait_for_checkpoint: bool = False,
+        max_wait_secs: float = 7200,
+        config: Any = None,
+    ) -> tuple[Session, bool]:
+        """Make a session; and whether the model was restored, and is ready."""
+        session = Session(master, graph=self._graph, config=config)
+        wait_secs = max_wait_secs if wait_for_checkpoint else 0
+        is_restored = self._restore(
+            session, saver, checkpoint_dir, checkpoint_filename_with_path, wait_secs
+        )
+        _, missing = self._missing(session)
+        if is_restored and missing:
+            logging.info("Restoring did not make model ready: %s", missing)
+        return session, is_restored and not missing
+
+    def wait_for_session(
+        self, master: str, config: Any = None, max_wait_secs: float | None = math.inf
+    ) -> Session:
+        """Make a session as soon as another one, of the same server, has made the model ready."""
+        seconds = math.inf if max_wait_secs is None else max_wait_secs
+        deadline = time.monotonic() + seconds
+        while True:
+            session = Session(master, graph=self._graph, config=config)
+            _, missing = self._missing(session)
+            if not missing:
+                return session
+            session.close()
+            if time.monotonic() + self._wait_secs > deadline:
+                message = f"Session was not ready after waiting {seconds:.0f} secs."
+                raise errors.DeadlineExceededError(None, None, message)
+            logging.info("Waiting for model to be ready: %s", missing)
+            time.sleep(self._wait_secs)
+
+    def _restore(
+        self, session: Any, saver: Any, folder: str | None, path: str | None, wait_secs: float
+    ) -> bool:
+        if folder and path:
+            raise ValueError(
+                "Can not provide both checkpoint_dir and checkpoint_filename_with_path."
+            )
+        if not saver or not (folder or path):
+            return False
+        if path:
+            saver.restore(session, path)
+            return True
+        assert folder
+        waited = 0.0
+        while (state := get_checkpoint_state(folder)) is None:
+            if waited >= wait_secs:
+                return False
+            logging.info("Waiting for checkpoint to be available.")
+            time.sleep(self._wait_secs)
+            waited += self._wait_secs
+        saver.restore(session, state.model_checkpoint_path)
+        saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+        return True
+
+    def _missing(self, session: Any) -> tuple[bool, str]:
+        """Initialise what each session has of its own, if the model is initialised.
+
+        Returns whether that was done, and what is not initialised.
+        """
+        if self._local_init_op is not None:
+            missing = _uninitialized(session, self._ready_for_local_init_op)
+            if missing:
+                return False, missing
+            session.run(self._local_init_op, **self._local_init)
+        return True, _uninitialized(session, self._ready_op)
+
+
+def _uninitialized(session: Any, ready_op: Any) -> str:
+    """What an op says is not initialised; nothing if there is no such op."""
+    if ready_op is None:
+        return ""
+    try:
+        found = session.run(ready_op)
+    except errors.FailedPreconditionError as error:
+        if "uninitialized" not in str(error):
+            raise
+        return str(error)
+    # An op that has no names to tell of says by its success that all is ready.
+    if found is None or found.dtype == np.int32 or not found.size:
+        return ""
+    return f"Variables not initialized: {', '.join(name.decode() for name in found)}"
+
+
+class SessionCreator:
+    """Base class of what makes the session of a `MonitoredSession`."""
+
+    def create_session(self) -> Any:
+        """Make a session, ready to be used."""
+        raise NotImplementedError("create_session is not implemented.")
+
+
+class ChiefSessionCreator(SessionCreator):
+    """Makes sessions that initialise the model, or restore it."""
+
+    def __init__(
+        self,
+        scaffold: Scaffold | None = None,
+        master: str = "",
+        config: Any = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        self._scaffold = Scaffold() if scaffold is None else scaffold
+        self._master = master
+        self._config = config
+        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint = checkpoint_filename_with_path
+
+    def create_session(self) -> Session:
+        scaffold = self._scaffold.finalize()
+        manager = SessionManager(
+            local_init_op=scaffold.local_init_op,
+            local_init_feed_dict=scaffold.local_init_feed_dict,
+            ready_op=scaffold.ready_op,
+            ready_for_local_init_op=scaffold.ready_for_local_init_op,
+        )
+        return manager.prepare_session(
+            self._master,
+            init_op=scaffold.init_op,
+            saver=scaffold.saver,
+            checkpoint_dir=self._checkpoint_dir,
+            checkpoint_filename_with_path=self._checkpoint,
+            config=self._config,
+            init_feed_dict=scaffold.init_feed_dict,
+            init_fn=scaffold.init_fn,
+        )
+
 
 SAVE_SECONDS = 600
 """How often checkpoints are saved, if nothing is said."""
+
+SUMMARY_STEPS = 100
+"""How often summaries are written, if nothing is said."""
 
 PREEMPTED = (errors.AbortedError, errors.UnavailableError)
 """Failures after which a `MonitoredSession` makes its session again and retries."""
 
 DEFAULT = object()
-"""Stands for TensorFlow's own period for saving."""
-
-"""What that is for summaries."""
+"""Stands for TensorFlow's own period for saving, or for summaries."""
 
 
 class StepContext:
-    """What a function that `MonitoredSession.run_step_fn` calls can do.
-
-    Args:
-        session: the session without hooks.
-        run_with_hooks_fn: runs with them.
-    """
+    """What a function that `MonitoredSession.run_step_fn` calls can do."""
 
     def __init__(self, session: Any, run_with_hooks_fn: Callable[..., Any]) -> None:
-        self._session = session
-        self._run_with_hooks_fn = run_with_hooks_fn
-
-    @property
-    def session(self) -> Any:
-        """The session, whose runs call no hooks."""
-        return self._session
-
-    def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as ``MonitoredSession.run`` does."""
-        return self._run_with_hooks_fn(*args, **kwargs)
+        self.session: Any = session  # whose runs call no hooks
+        self.run_with_hooks: Callable[..., Any] = run_with_hooks_fn
 
     def request_stop(self) -> None:
         """Leave the function, and the ``with`` block around the session."""
@@ -95,8 +386,9 @@ class _Life:
             self.session.close()
             raise
 
-    def run(self, fetches: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
-        """One run with what the hooks add to it."""
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
         if self.stop_requested:
             raise RuntimeError("Run called even after should_stop requested.")
         context = SessionRunContext(SessionRunArgs(fetches, feed_dict, options), self.session)
@@ -136,12 +428,10 @@ class _Life:
             raise
 
     def should_stop(self) -> bool:
-        """Whether it is over; raises the failure of a thread, if that is why."""
         self.coord.raise_requested_exception()
         return self.coord.should_stop() or self.stop_requested
 
     def end(self, grace: float) -> None:
-        """Stop the threads, report the first failure of one, close the session."""
         self.coord.request_stop()
         try:
             self.coord.join(stop_grace_period_secs=grace, ignore_live_threads=True)
@@ -153,8 +443,6 @@ class _Life:
 
 
 class _MonitoredSession:
-    """What both kinds of monitored sessions have in common."""
-
     _recovers: bool
 
     def __init__(
@@ -199,36 +487,11 @@ class _MonitoredSession:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Run as ``Session.run`` does, with what the hooks add to it.
-
-        Args:
-            fetches: as for ``Session.run``.
-            feed_dict: as for ``Session.run``.
-            options: as for ``Session.run``.
-            run_metadata: as for ``Session.run``.
-
-        Returns:
-            What was fetched.
-
-        Raises:
-            RuntimeError: ``should_stop()`` is true, or it is closed.
-            tf.errors.OpError: an operation has failed.
-        """
+        """Run as ``Session.run`` does, with what the hooks add to it."""
         return self._recovering(lambda life: life.run(fetches, feed_dict, options, run_metadata))
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
-        """Call a function that may run with hooks or without.
-
-        Args:
-            step_fn: called with a `StepContext`, which its parameter ``step_context`` gets.
-
-        Returns:
-            What it returns.
-
-        Raises:
-            ValueError: it does not have that one parameter.
-            StopIteration: it has requested a stop.
-        """
+        """Call a function that may run with hooks or without."""
         parameters = tuple(inspect.signature(step_fn).parameters)
         if parameters != ("step_context",):
             raise ValueError(
@@ -238,12 +501,7 @@ class _MonitoredSession:
             )
 
         def step(life: _Life) -> Any:
-            def run(
-                fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
-            ) -> Any:
-                return life.run(fetches, feed_dict, options, run_metadata)
-
-            return step_fn(StepContext(life.session, run))
+            return step_fn(StepContext(life.session, life.run))
 
         return self._recovering(step)
 
@@ -272,12 +530,7 @@ class _MonitoredSession:
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the hooks, stop the threads, close the session.
-
-        Raises:
-            RuntimeError: it is closed already.
-            Exception: the first failure of a thread.
-        """
+        """End the hooks, stop the threads, close the session."""
         self._close(None)
 
     def _close(self, failure: type[BaseException] | None) -> None:
@@ -321,11 +574,6 @@ class MonitoredSession(_MonitoredSession):
     Leaving its ``with`` block stops and joins all threads; the end of the input
     (`OutOfRangeError`) ends the block normally. After `AbortedError` and `UnavailableError` it
     makes its session again, and retries.
-
-    Args:
-        session_creator: makes the session; None for a `ChiefSessionCreator`.
-        hooks: what to call around runs.
-        stop_grace_period_secs: seconds that threads have to end after a stop.
     """
 
     _recovers = True
@@ -340,12 +588,6 @@ class MonitoredSession(_MonitoredSession):
         super().__init__(creator, hooks, stop_grace_period_secs)
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop.
-
-        Returns:
-            True if it is closed, if a hook or a thread has asked to stop, and if a thread has
-            failed: that failure is raised by `close`, or at the end of the ``with`` block.
-        """
         if self._life is None:
             return True
         try:
@@ -358,17 +600,7 @@ class MonitoredSession(_MonitoredSession):
 
 
 class SingularMonitoredSession(_MonitoredSession):
-    """A `MonitoredSession` that never makes its session again.
-
-    Args:
-        hooks: what to call around runs.
-        scaffold: what initialises the model.
-        master: target of the session.
-        config: configuration of the session.
-        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one.
-        stop_grace_period_secs: seconds that threads have to end after a stop.
-        checkpoint_filename_with_path: the path of a checkpoint that is restored.
-    """
+    """A `MonitoredSession` that never makes its session again."""
 
     _recovers = False
 
@@ -392,11 +624,6 @@ class SingularMonitoredSession(_MonitoredSession):
         return None if self._life is None else self._life.session
 
     def should_stop(self) -> bool:
-        """Whether to leave the training loop.
-
-        Raises:
-            Exception: the failure of a thread, if one has failed.
-        """
         return True if self._life is None else self._life.should_stop()
 
 
@@ -417,31 +644,7 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     save_checkpoint_steps: Any = DEFAULT,
     summary_dir: str | None = None,
 ) -> MonitoredSession:
-    """Make a `MonitoredSession` for training.
-
-    Args:
-        master: target of the session.
-        is_chief: whether this process initialises the model; there is only one process here.
-        checkpoint_dir: a folder whose latest checkpoint is restored, if it has one, and where
-            checkpoints are saved.
-        scaffold: what initialises the model.
-        hooks: what to call around runs.
-        chief_only_hooks: more of them.
-        save_checkpoint_secs: save every so many seconds; 600 if neither is given; None or 0 for
-            never.
-        save_summaries_steps: without effect: write summaries with a `tf.summary.FileWriter`.
-        save_summaries_secs: without effect.
-        config: configuration of the session.
-        stop_grace_period_secs: seconds that threads have to end after a stop.
-        log_step_count_steps: without effect.
-        max_wait_secs: without effect: nobody waits for a chief.
-        save_checkpoint_steps: save every so many steps, instead.
-        summary_dir: a folder that is made, and left empty; `checkpoint_dir` if not given.
-
-    Raises:
-        NotImplementedError: it is not to be the chief.
-    """
-    del save_summaries_steps, save_summaries_secs, log_step_count_steps
+    """Make a `MonitoredSession` that saves checkpoints and summaries; each process is the chief."""
     if not is_chief:
         raise NotImplementedError(
             "is_chief: got False; sessions of several processes are out of scope, so that"
@@ -450,17 +653,29 @@ def MonitoredTrainingSession(  # noqa: N802  # TensorFlow's name
     for folder in (summary_dir, checkpoint_dir):
         if folder:  # scripts save there, too: in TensorFlow the hooks that write summaries make it
             make_directories(folder)
-    scaffold = Scaffold() if scaffold is None else scaffold
+    scaffold = scaffold or Scaffold()
+    every = list(chief_only_hooks or ())
+    summary_dir = summary_dir or checkpoint_dir
+    if summary_dir:
+        if log_step_count_steps and log_step_count_steps > 0:
+            needed_global_step("StepCounterHook")  # nothing else is missed of that hook
+        steps, seconds = _period(save_summaries_steps, save_summaries_secs, (SUMMARY_STEPS, None))
+        if steps or seconds:
+            every.append(SummarySaverHook(steps, seconds, summary_dir, scaffold=scaffold))
+    steps, seconds = _period(save_checkpoint_steps, save_checkpoint_secs, (None, SAVE_SECONDS))
+    if checkpoint_dir and (steps or seconds):
+        every.append(CheckpointSaverHook(checkpoint_dir, seconds, steps, scaffold=scaffold))
+    every += hooks or ()
     creator = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
-    everything = list(chief_only_hooks or ())
-    seconds = None if save_checkpoint_secs is DEFAULT else save_checkpoint_secs
-    steps = None if save_checkpoint_steps is DEFAULT else save_checkpoint_steps
-    if save_checkpoint_secs is DEFAULT and save_checkpoint_steps is DEFAULT:
-        seconds = SAVE_SECONDS
-    if checkpoint_dir and (seconds or steps):
-        everything.append(CheckpointSaverHook(checkpoint_dir, seconds, steps, scaffold=scaffold))
-    everything += hooks or ()
-    return MonitoredSession(creator, everything, stop_grace_period_secs)
+    return MonitoredSession(creator, every, stop_grace_period_secs)
+
+
+def _period(steps: Any, seconds: Any, default: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The steps or the seconds after which a hook acts; a script gives at most one of the two."""
+    if steps is DEFAULT and seconds is DEFAULT:
+        return default
+    given = (None if one is DEFAULT or (one or 0) <= 0 else one for one in (steps, seconds))
+    return next(given), next(given)
 
 
 def _check_feeds(ours: Mapping[Any, Any], theirs: Mapping[Any, Any], who: str) -> None:

@@ -10,29 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from aioqueue.compat.v1.core.graph import Operation, Tensor
-from aioqueue.compat.v1.core.kernels import Kernel
-
-__all__ = ("Node", "Plan", "compile_plan")
+from aioqueue.compat.v1.core.graph import Kernel, Operation, Tensor
 
 
 class Node:
-    """One operation in a plan.
-
-    Attributes:
-        op: the operation.
-        kernel: what computes its outputs.
-        try_now: the kernel that answers `WOULD_WAIT` instead of blocking, or None.
-        waits: whether the kernel may block.
-        scoped: whether it is to block within the step's scope, where cancelling reaches it; if not,
-            the kernel looks after that itself.
-        inputs: the places of the inputs' values.
-        output: where the only output goes; -1 if there are no outputs, or several.
-        outputs: which of several outputs are wanted, and where they go.
-        needs: how many nodes must have run before this one.
-        followers: the nodes that wait for this one, by number.
-    """
-
     __slots__ = (
         "followers", "inputs", "kernel", "needs", "op", "output", "outputs", "scoped", "try_now",
         "waits",
@@ -54,7 +35,6 @@ class Node:
         self.followers: list[int] = []
 
     def store(self, result: Any, values: list[Any]) -> None:
-        """Put what the kernel returned into its places."""
         if self.output >= 0:
             values[self.output] = result
         elif self.outputs:
@@ -63,18 +43,7 @@ class Node:
 
 
 class Plan:
-    """What to do for some fetches, given values for some tensors.
-
-    Attributes:
-        nodes: the operations, in an order that is allowed; those that need not wait for any
-            blocking one come first.
-        template: the values before anything runs: constants, and room for the rest.
-        feeds: the places of the fed values, in the order of the fed tensors.
-        fetches: the places of the fetched values; -1 for an operation.
-        concurrent: whether two operations that may block do not depend on each other.
-        last: what runs when all of these have run, if they are concurrent: reads of the variables
-            that are fetched. Otherwise those are the last nodes.
-    """
+    """What to do for some fetches, given values for some tensors."""
 
     __slots__ = ("concurrent", "feeds", "fetches", "last", "nodes", "template")
 
@@ -96,13 +65,6 @@ class Plan:
 
 
 def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -> Plan:
-    """The plan for these fetches when these tensors are fed.
-
-    Args:
-        fetches: what is wanted.
-        fed: the tensors whose values each run brings along; the operations that make them do not
-            run, unless something else needs them.
-    """
     fetches = list(fetches)
     planner = _Planner(fed)
     for one in fetches:
@@ -159,12 +121,10 @@ class _Planner:
         return place
 
     def _before(self, operation: Operation) -> list[Operation]:
-        """What must have run first, control inputs first."""
         makers = [one.op for one in operation.inputs if one not in self._given]
         return [one for one in (*operation.control_inputs, *makers) if one not in self._replaced]
 
     def need(self, element: Tensor | Operation) -> None:
-        """Put what makes `element`, and all that it needs, into the order."""
         if isinstance(element, Tensor):
             if element in self._given:
                 return
@@ -224,12 +184,7 @@ class _Planner:
                 last += chain
             found.append(place)
         return Plan(
-            nodes,
-            self._template,
-            [self._places[one] for one in self._fed],
-            found,
-            concurrent,
-            last,
+            nodes, self._template, [self._places[one] for one in self._fed], found, concurrent, last
         )
 
     def _node(self, operation: Operation, inputs: Sequence[int]) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -14,14 +15,14 @@ from aioqueue.compat.v1.ops.variables import Variable, global_variables
 from aioqueue.compat.v1.ops.variables import global_step as step_in
 from aioqueue.compat.v1.session.checkpoints import (
     checkpoint_exists,
+    get_checkpoint_mtimes,
     read_checkpoint,
     remove_checkpoint,
     write_checkpoint,
     write_state,
 )
+from aioqueue.compat.v1.session.messages import SaverDef
 from aioqueue.compat.v1.session.session import BaseSession
-
-__all__ = ("Saver",)
 
 _FAILED = (
     "Restoring from checkpoint failed. This is most likely due to a {what}. Please ensure that you"
@@ -36,28 +37,6 @@ class Saver:
 
     A checkpoint is one file, ``<name>.npz``, which is whole at any moment. `restore` also reads
     checkpoints that TensorFlow has written, of its second version.
-
-    Args:
-        var_list: a list of variables, or a dict of them by the names in the file; None for all
-            global variables of the graph.
-        reshape: whether an array may have another shape than its variable.
-        sharded: accepted; there is one file.
-        max_to_keep: how many checkpoints to keep; None or 0 for all.
-        keep_checkpoint_every_n_hours: of those that would go, keep one each so many hours.
-        name: accepted.
-        restore_sequentially: accepted.
-        saver_def: accepted if None.
-        builder: accepted if None.
-        defer_build: whether the variables are looked for when they are needed first.
-        allow_empty: whether there may be no variables.
-        write_version: accepted.
-        pad_step_number: whether numbers of steps in names have eight digits.
-        save_relative_paths: whether paths in the file ``checkpoint`` begin at its folder.
-        filename: accepted.
-
-    Raises:
-        TypeError: `var_list` has something else than variables.
-        ValueError: there are no variables, or two of one name.
     """
 
     def __init__(
@@ -73,21 +52,30 @@ class Saver:
         builder: Any = None,
         defer_build: bool = False,
         allow_empty: bool = False,
-        write_version: int = 2,
+        write_version: int = SaverDef.V2,
         pad_step_number: bool = False,
         save_relative_paths: bool = False,
         filename: str | None = None,
     ) -> None:
-        del sharded, name, restore_sequentially, write_version, filename
+        del name, restore_sequentially, filename
         if saver_def is not None or builder is not None:
             raise NotImplementedError(
                 "saver_def, builder: graphs of savers are not read: give var_list"
             )
+        if defer_build and var_list:
+            raise ValueError(
+                "If `var_list` is provided then build cannot be deferred. Either set"
+                " defer_build=False or var_list=None."
+            )
         self._given = var_list
         self._reshape = reshape
-        self._max_to_keep = max_to_keep or 0
-        self._hours = keep_checkpoint_every_n_hours
-        self._next_kept = time.time() + self._hours * 3600
+        self.saver_def: SaverDef = SaverDef(
+            max_to_keep=max_to_keep or 0,
+            sharded=bool(sharded),
+            keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
+            version=write_version,
+        )
+        self._next_kept = time.time() + keep_checkpoint_every_n_hours * 3600
         self._allow_empty = allow_empty
         self._pad = pad_step_number
         self._relative = save_relative_paths
@@ -97,12 +85,7 @@ class Saver:
             self.build()
 
     def build(self) -> None:
-        """Find the variables, unless that has been done.
-
-        Raises:
-            TypeError: there is something else than variables.
-            ValueError: there are none, or two of one name.
-        """
+        """Find the variables, unless that has been done."""
         if self._variables is not None:
             return
         given = global_variables() if self._given is None else self._given
@@ -127,27 +110,7 @@ class Saver:
         strip_default_attrs: bool = False,
         save_debug_info: bool = False,
     ) -> str:
-        """Write the values that the variables have in a session.
-
-        Args:
-            sess: the session.
-            save_path: the path of the checkpoint, without an ending.
-            global_step: a number that is put behind it, or the tensor of it.
-            latest_filename: the name of the file ``checkpoint``.
-            meta_graph_suffix: accepted.
-            write_meta_graph: accepted; graphs are not written.
-            write_state: whether to write the file ``checkpoint``, and to count this one.
-            strip_default_attrs: accepted.
-            save_debug_info: accepted.
-
-        Returns:
-            The path with the number.
-
-        Raises:
-            FailedPreconditionError: a variable is not initialised; nothing is written.
-            TypeError: `sess` is no session.
-            ValueError: the folder is not there, or a name is wrong.
-        """
+        """Write the values that the variables have in a session."""
         del meta_graph_suffix, write_meta_graph, strip_default_attrs, save_debug_info
         variables = self._built()
         path = os.fspath(save_path)
@@ -174,18 +137,7 @@ class Saver:
         return path
 
     def restore(self, sess: Any, save_path: str | None) -> None:
-        """Give the variables the values of a checkpoint, all of them or, after an error, none.
-
-        Args:
-            sess: the session.
-            save_path: what `save` returned, or the path of a checkpoint of TensorFlow.
-
-        Raises:
-            DataLossError: it is damaged.
-            InvalidArgumentError: a value has another shape or type than its variable.
-            NotFoundError: it lacks a variable.
-            ValueError: there is no such checkpoint.
-        """
+        """Give the variables the values of a checkpoint, all of them or, after an error, none."""
         variables = self._built()
         if save_path is None:
             raise ValueError("Can't load save_path when it is None.")
@@ -198,7 +150,6 @@ class Saver:
             variable.load(value, sess)
 
     def _fitting(self, name: str, variable: Variable, values: Mapping[str, Any]) -> Any:
-        """The value of a variable, if it fits."""
         if name not in values:
             why = f"Key {name} not found in checkpoint"
             raise NotFoundError(None, None, _FAILED.format(what=_MISSING, why=why))
@@ -224,6 +175,10 @@ class Saver:
             raise InvalidArgumentError(None, None, _FAILED.format(what=_MISMATCH, why=why))
         return value
 
+    def as_saver_def(self) -> SaverDef:
+        """The options of this saver."""
+        return self.saver_def
+
     # Which checkpoints there are.
 
     @property
@@ -231,34 +186,42 @@ class Saver:
         """The checkpoints that are kept, the latest last."""
         return [path for path, _ in self._last]
 
-    def recover_last_checkpoints(self, checkpoint_paths: Iterable[str]) -> None:
-        """Count the checkpoints of an earlier run as one's own, those that are there.
+    def set_last_checkpoints(self, last_checkpoints: list[str]) -> None:
+        """Count checkpoints as one's own, and never remove them."""
+        assert isinstance(last_checkpoints, list)
+        self._last = [(path, math.inf) for path in last_checkpoints]
 
-        Args:
-            checkpoint_paths: as in `CheckpointState.all_model_checkpoint_paths`.
-        """
-        there = [path for path in checkpoint_paths if checkpoint_exists(path)]
-        self._last = [(path, _written(path)) for path in there]
+    def set_last_checkpoints_with_time(
+        self, last_checkpoints_with_time: list[tuple[str, float]]
+    ) -> None:
+        """Count checkpoints as one's own, each with the time when it was written."""
+        assert isinstance(last_checkpoints_with_time, list)
+        self._last = last_checkpoints_with_time
+
+    def recover_last_checkpoints(self, checkpoint_paths: Iterable[str]) -> None:
+        """Count the checkpoints of an earlier run as one's own, those that are there."""
+        self._last = [
+            (path, time) for path in checkpoint_paths for time in get_checkpoint_mtimes([path])
+        ]
 
     def _remember(self, path: str, latest_filename: str | None) -> None:
         """Write the file ``checkpoint``; remove the checkpoints that are too many."""
-        gone: list[tuple[str, float]] = []
-        if self._max_to_keep > 0:
+        surplus: list[tuple[str, float]] = []
+        if self.saver_def.max_to_keep > 0:
             self._last = [one for one in self._last if one[0] != path]
             self._last.append((path, time.time()))
-            while len(self._last) > self._max_to_keep:
-                gone.append(self._last.pop(0))
-        folder = os.path.dirname(path)
-        write_state(folder, path, self.last_checkpoints, latest_filename, self._relative)
-        for old, when in gone:
+            while len(self._last) > self.saver_def.max_to_keep:
+                surplus.append(self._last.pop(0))
+        folder, every = os.path.dirname(path), self.last_checkpoints
+        write_state(folder, path, every, latest_filename, relative=self._relative)
+        for old, when in surplus:
             if when > self._next_kept:
-                self._next_kept += self._hours * 3600
+                self._next_kept += self.saver_def.keep_checkpoint_every_n_hours * 3600
             else:
                 remove_checkpoint(old)
 
 
 def _by_name(given: Any) -> dict[str, Variable]:
-    """The variables that a saver is given, by the names in the file."""
     if isinstance(given, Mapping):
         pairs = list(given.items())
     elif isinstance(given, Variable) or not isinstance(given, Iterable):
@@ -276,11 +239,3 @@ def _by_name(given: Any) -> dict[str, Variable]:
             raise ValueError(f"At least two variables have the same name: {name}")
         found[name] = one
     return dict(sorted(found.items()))
-
-
-def _written(path: str) -> float:
-    """When a checkpoint was written."""
-    for ending in (".npz", ".index"):
-        if os.path.isfile(path + ending):
-            return os.path.getmtime(path + ending)
-    return 0.0

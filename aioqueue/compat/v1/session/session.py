@@ -12,15 +12,13 @@ from typing import Any, Self
 import numpy as np
 
 from aioqueue.compat.v1.core.default_graph import get_default_graph
-from aioqueue.compat.v1.core.defaults import default_graphs, default_sessions
-from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
+from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, default_graphs, default_sessions
 from aioqueue.compat.v1.errors import AbortedError, CancelledError, NotFoundError
 from aioqueue.compat.v1.session.config import ConfigProto, RunOptions
 from aioqueue.compat.v1.session.execution import Step, execute
 from aioqueue.compat.v1.session.fetches import Feeder, Fetches, expand_feeds
 from aioqueue.compat.v1.session.plans import Plan
-from aioqueue.compat.v1.session.resources import container_at
-from aioqueue.compat.v1.session.state import SessionState
+from aioqueue.compat.v1.session.state import SessionState, container_at
 
 __all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session")
 
@@ -42,12 +40,6 @@ class _Call:
         self._single = single
 
     def run(self, step: Step, fed: Sequence[Any]) -> Any:
-        """Run it and build the result.
-
-        Args:
-            step: of the session.
-            fed: the caller's value for each fed tensor.
-        """
         plan = self.plan
         values = plan.template.copy()
         if fed:
@@ -77,16 +69,6 @@ class BaseSession:
 
     Any number of threads may call `run` at once. For each combination of fetches and fed tensors,
     the session works out only once which operations to run.
-
-    Args:
-        target: ``""``, or the target of a server in this process, whose variables and shared queues
-            the session then uses.
-        graph: what to run; the default graph if None.
-        config: options; only ``operation_timeout_in_ms`` has an effect.
-
-    Raises:
-        NotFoundError: there is no server with that target.
-        TypeError: an argument is of the wrong type.
     """
 
     def __init__(
@@ -139,25 +121,7 @@ class BaseSession:
         options: RunOptions | None = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Run what `fetches` needs, each operation once, and return their values.
-
-        Args:
-            fetches: a tensor, an operation (whose value is None), a name, or lists, tuples, named
-                tuples and dicts of them in any nesting.
-            feed_dict: values for tensors, instead of those that their operations would make.
-            options: ``timeout_in_ms`` limits this run.
-            run_metadata: accepted; there is no tracing.
-
-        Returns:
-            The same nesting with values: NumPy arrays (the caller's own), NumPy scalars for rank
-            0, ``bytes`` for strings.
-
-        Raises:
-            OpError: an operation has failed: the first one that did.
-            RuntimeError: the session is closed, or its graph is empty.
-            TypeError: something cannot be fetched or fed.
-            ValueError: something belongs to another graph, or has another shape.
-        """
+        """Run what `fetches` needs, each operation once, and return their values."""
         del run_metadata
         if self._state.closed:
             raise self._ended()
@@ -195,7 +159,6 @@ class BaseSession:
         return call, [*fed.values()]
 
     def _ended(self) -> Exception:
-        """The error for a run of a session that has ended."""
         if not self._state.aborted:
             return RuntimeError("Attempted to use a closed Session.")
         if self._target:
@@ -207,7 +170,6 @@ class BaseSession:
         return CancelledError(None, None, "Session has been closed.")
 
     def _limit(self, options: RunOptions | None) -> float | None:
-        """The seconds that a run may take; None for no limit."""
         if options is None:
             return self._timeout
         if not isinstance(options, RunOptions):
@@ -222,18 +184,7 @@ class BaseSession:
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """Make a function that runs these fetches as `run` does, without checking them again.
-
-        Args:
-            fetches: as for `run`.
-            feed_list: the tensors that the function's arguments are values for, in this order.
-            accept_options: whether the function takes ``options`` and ``run_metadata`` as well.
-
-        Raises:
-            RuntimeError: the session is closed.
-            TypeError: something cannot be fetched or fed, or `feed_list` is not a list.
-            ValueError: something belongs to another graph.
-        """
+        """Make a function that runs these fetches as `run` does, without checking them again."""
         if self._state.closed:
             raise self._ended()
         if feed_list is not None and not isinstance(feed_list, list | tuple):
@@ -281,25 +232,11 @@ class BaseSession:
         """
         return default_sessions.using(self)
 
-    def __repr__(self) -> str:
-        kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        return f"<{kind} object at {id(self):#x}{', closed' if self.closed else ''}>"
-
 
 class Session(BaseSession):
     """Runs operations of one graph; ``with tf.Session() as sess:`` closes it at the end.
 
     Within the block the session and its graph are the defaults of this thread.
-
-    Args:
-        target: ``""``, or the target of a server in this process, whose variables and shared queues
-            the session then uses.
-        graph: what to run; the default graph if None.
-        config: options; only ``operation_timeout_in_ms`` has an effect.
-
-    Raises:
-        NotFoundError: there is no server with that target.
-        TypeError: an argument is of the wrong type.
     """
 
     def __init__(
@@ -334,16 +271,6 @@ class Session(BaseSession):
         The resources are variables, shared queues and readers. Runs that wait in such a session
         raise `CancelledError`, and later ones `AbortedError`. A `MonitoredSession` then makes a new
         session.
-
-        Args:
-            target: of the server; ``""`` ends all sessions of this process that have no server,
-                whose later runs raise `CancelledError`.
-            containers: the names of the containers to release; the default container is
-                ``"localhost"``. None for all.
-            config: accepted.
-
-        Raises:
-            NotFoundError: there is no server with that target.
         """
         del config
         served = container_at(target)
@@ -357,15 +284,6 @@ class InteractiveSession(BaseSession):
     """A session that is the default one, with its graph, from the beginning until it is closed.
 
     For shells and notebooks, where a ``with`` block is in the way.
-
-    Args:
-        target: ``""``, or the target of a server in this process.
-        graph: what to run; the default graph if None.
-        config: options; only ``operation_timeout_in_ms`` has an effect.
-
-    Raises:
-        NotFoundError: there is no server with that target.
-        TypeError: an argument is of the wrong type.
     """
 
     _open = 0
@@ -406,7 +324,6 @@ def get_default_session() -> Any:
 
 
 def _is_flat(fetches: Any) -> bool:
-    """Whether fetches are one element, or a list or tuple of elements."""
     if isinstance(fetches, _ELEMENTS):
         return True
     return all(type(one) in _ELEMENTS for one in fetches)

@@ -3,30 +3,159 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
+import weakref
+from collections.abc import Callable, Collection, Hashable
+from queue import SimpleQueue
+from typing import Any, Protocol
 
 from aioqueue.compat.v1.core.graph import Operation, Tensor
+from aioqueue.compat.v1.errors import CancelledError
 from aioqueue.compat.v1.session.plans import Plan, compile_plan
-from aioqueue.compat.v1.session.resources import DIRECT, ResourceContainer
-from aioqueue.compat.v1.session.workers import Workers
 from aioqueue.sync import CancelScope
 
-__all__ = ("SessionState",)
+
+class Connected(Protocol):
+    """A session, as the server that it is connected to knows it."""
+
+    def abort(self) -> None:
+        """The server has been reset."""
+
+
+class ResourceContainer:
+    """Holds resources by key. The first caller that needs a resource makes it.
+
+    It may hold named containers; the same key stands for another resource in each of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._things: dict[tuple[str, Hashable], Any] = {}
+        self._releases: dict[tuple[str, Hashable], Callable[[], object]] = {}
+        self._closed = False
+        self._sessions: weakref.WeakSet[Connected] = weakref.WeakSet()
+
+    def connect(self, session: Connected) -> None:
+        with self._lock:
+            self._sessions.add(session)
+
+    def reset(self, containers: Collection[str] | None = None) -> None:
+        """End the sessions that are connected, and release what is there."""
+        with self._lock:
+            sessions = list(self._sessions)
+            self._sessions.clear()
+        for session in sessions:
+            session.abort()
+        self.clear(containers)
+
+    def get(self, key: Hashable) -> Any:
+        return self._things.get(("", key))
+
+    def get_or_create(
+        self,
+        key: Hashable,
+        factory: Callable[[], Any],
+        release: Callable[[Any], object] | None = None,
+        container: str = "",
+    ) -> Any:
+        place = container, key
+        found = self._things.get(place)
+        if found is not None:
+            return found
+        with self._lock:
+            if self._closed:
+                raise CancelledError(None, None, "Session has been closed.")
+            found = self._things.get(place)
+            if found is None:
+                found = self._things[place] = factory()
+                if release is not None:
+                    self._releases[place] = lambda: release(found)
+        return found
+
+    def clear(self, containers: Collection[str] | None = None) -> None:
+        with self._lock:
+            gone = {one for one in self._things if containers is None or one[0] in containers}
+            # What was made later may need what was made before.
+            last_first = [one for one in reversed(self._releases) if one in gone]
+            releases = [self._releases.pop(one) for one in last_first]
+            for one in gone:
+                del self._things[one]
+        failures: list[Exception] = []
+        for release in releases:
+            try:
+                release()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise ExceptionGroup("resources could not be released", failures)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self.clear()
+
+
+DIRECT = ResourceContainer()
+"""What the sessions without a server are connected to; each has resources of its own."""
+
+_targets: dict[str, ResourceContainer] = {"": DIRECT}
+
+
+def register_target(target: str, container: ResourceContainer) -> None:
+    """Let ``Session(target)`` use `container`, which belongs to a server in this process."""
+    _targets[target] = container
+
+
+def container_at(target: str) -> ResourceContainer | None:
+    """The container of the server in this process with that target; None without such a server."""
+    return _targets.get(target)
+
+
+Job = Callable[[], None]
+
+
+class Workers:
+    """As many threads as there are jobs at once, none before the first one.
+
+    They are daemons: a session that a script forgot to close does not keep the process alive.
+    """
+
+    def __init__(self) -> None:
+        # Re-entrant: a session may be collected, and closed, in a thread that holds it.
+        self._lock = threading.RLock()
+        self._idle: list[SimpleQueue[Job | None]] = []
+        self._closed = False
+
+    def start(self, job: Job) -> None:
+        with self._lock:
+            # Those that became idle after the end have ended as well.
+            inbox = self._idle.pop() if self._idle and not self._closed else None
+        if inbox is None:
+            inbox = SimpleQueue()
+            threading.Thread(
+                target=self._work, args=(inbox,), name="aioqueue-session-worker", daemon=True
+            ).start()
+        inbox.put(job)
+
+    def _work(self, inbox: SimpleQueue[Job | None]) -> None:
+        while (job := inbox.get()) is not None:
+            job()
+            del job  # what it refers to must not live until the next one comes
+            with self._lock:
+                self._idle.append(inbox)
+                if self._closed:
+                    return
+
+    def close(self) -> None:
+        """Let the threads end: idle ones now, the others after their job."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for inbox in idle:
+            inbox.put(None)
 
 
 class SessionState:
-    """Plans, resources, threads, and the runs that block at the moment.
-
-    Args:
-        served: the container of the server that the session is connected to; None for none.
-
-    Attributes:
-        workers: threads for operations that block together.
-        own_resources: what belongs to this session alone.
-        resources: the same, or what belongs to the server.
-        closed: whether it has ended: no run may begin.
-        aborted: whether `Session.reset` has ended it, and `close` has not been called since.
-    """
+    """Plans, resources, threads, and the runs that block at the moment."""
 
     def __init__(self, served: ResourceContainer | None = None) -> None:
         self._lock = threading.RLock()
@@ -40,12 +169,6 @@ class SessionState:
         (DIRECT if served is None else served).connect(self)
 
     def plan(self, fetches: tuple[Tensor | Operation, ...], fed: tuple[Tensor, ...]) -> Plan:
-        """The plan for these fetches when these tensors are fed, made once.
-
-        Args:
-            fetches: what is wanted.
-            fed: the tensors whose values the run brings along.
-        """
         key = (fetches, fed)
         plan = self._plans.get(key)
         if plan is None:
@@ -53,12 +176,7 @@ class SessionState:
         return plan
 
     def scope_for(self, step: Hashable, timeout: float | None) -> CancelScope:
-        """The scope in which a step blocks: `close` cancels it. One per step.
-
-        Args:
-            step: which blocks.
-            timeout: the seconds that it has left.
-        """
+        """The scope in which a step blocks: `close` cancels it. One per step."""
         with self._lock:
             scope = self._running.get(step)
             if scope is None:
@@ -68,7 +186,6 @@ class SessionState:
             return scope
 
     def forget(self, step: Hashable) -> None:
-        """A step that has blocked is over."""
         with self._lock:
             self._running.pop(step, None)
 

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import threading
 import warnings
+from functools import cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from aioqueue.base import extras
 from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.errors import AlreadyExistsError, FailedPreconditionError
 from aioqueue.compat.v1.ops.files import filesystem, is_local, make_directories
-from aioqueue.compat.v1.summaries.backend import backend
 
-__all__ = ("FileWriter", "FileWriterCache", "SummaryWriter")
+CHOICES = (("tensorboardX",), ("torch", "tensorboard"))
+"""Libraries that write event files, each with what it needs; the first one that is there is used"""
+
+
+class Backend(NamedTuple):
+    file_writer: Any
+    """``FileWriter(directory, max_queue, flush_secs, filename_suffix)``."""
+    event: Any
+    """The class of the messages that it takes."""
+
+
+@cache
+def can_write() -> bool:
+    """Whether anything is installed that writes event files: if not, summaries are empty."""
+    return any(
+        all(importlib.util.find_spec(name) is not None for name in names) for names in CHOICES
+    )
+
+
+def backend() -> Backend | None:
+    """What writes event files; None if nothing does. Importing it takes its time."""
+    if not can_write():
+        return None
+    try:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.writer import FileWriter
+    except ImportError:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from torch.utils.tensorboard import FileWriter
+    return Backend(FileWriter, Event)
+
 
 _lock = threading.Lock()
 _has_said_so = threading.Event()
@@ -23,7 +54,6 @@ _numbers = itertools.count()
 
 
 def _say_so() -> None:
-    """Tell, once in a process, that nothing is written."""
     with _lock:
         if not _has_said_so.is_set():
             _has_said_so.set()
@@ -33,7 +63,6 @@ def _say_so() -> None:
 
 
 def _made_directory(logdir: Any) -> str:
-    """The path of a directory, which is made if it is one of this machine."""
     text = os.fsdecode(logdir)
     if not is_local(text):
         return text  # the backend makes it, if it can write there
@@ -51,18 +80,6 @@ class FileWriter:
 
     It makes the directory in either case, since scripts save checkpoints there, too. Each writer
     has files of its own, and goes on in a new one when it is reopened.
-
-    Args:
-        logdir: the directory for the files; it is made if it is not there.
-        graph: accepted; graphs are not written.
-        max_queue: how many events are kept in memory before they are written.
-        flush_secs: seconds after which they are written anyway.
-        graph_def: accepted; graphs are not written.
-        filename_suffix: what the files' names end with.
-        session: accepted.
-
-    Raises:
-        FailedPreconditionError: `logdir` is a file.
     """
 
     def __init__(
@@ -104,12 +121,7 @@ class FileWriter:
         return self._logdir
 
     def add_summary(self, summary: Any, global_step: Any = None) -> None:
-        """Write a summary.
-
-        Args:
-            summary: a ``tf.Summary``, or what a session gives for a summary op.
-            global_step: the step that it belongs to.
-        """
+        """Write a summary."""
         if self._backend is None:
             return
         data = summary if isinstance(summary, bytes) else summary.SerializeToString()

@@ -99,9 +99,6 @@ class RankPadding(HoldingTransform):
     def clear(self) -> None:
         self._latest.clear()
 
-    def weight(self) -> int:
-        return len(self._latest) + super().weight()
-
     def take_ready(self, n: int) -> list[Row]:
         rows = super().take_ready(n)
         if rows:  # a later node has rows of this epoch now, so it holds none of the one before
@@ -176,6 +173,9 @@ class RankPadding(HoldingTransform):
 
     def _held(self) -> list[Id]:
         return self._ids([*self._latest, *self._ready])
+
+    def _held_count(self) -> int:
+        return len(self._latest) + len(self._ready)
 
     def _buffer_state(self) -> State:
         return {"seen": self._seen, "extra": self._extra, "latest": len(self._latest)}
