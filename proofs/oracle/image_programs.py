@@ -230,7 +230,6 @@ def coloured(draw: random.Random) -> str:
             f"tf.image.adjust_saturation({adjusted}, {round(draw.uniform(0, 3), 2)})",
             f"tf.image.adjust_contrast({adjusted}, {round(draw.uniform(0, 3), 2)})",
             f"tf.image.per_image_standardization({adjusted})",
-            f"tf.image.transpose({_pixels(draw, rank=4)})",
         )
     )
 
