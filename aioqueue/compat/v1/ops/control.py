@@ -570,10 +570,17 @@ class _Rows:
             row = nest.pack_sequence_as(elems, rows)
             return fn(nest.pack_sequence_as(self.structure, states), row) if folds else fn(row)
 
-        self.body, result = trace(get_default_graph(), call)
-        self.outputs = _checked_outputs(
-            self.body, result, [kind for kind, _ in like] if dtype is None else dtype
-        )
+        graph = get_default_graph()
+        self.body, result = trace(graph, call)
+        found, wanted = nest.flatten(result), dtype or [kind for kind, _ in like]
+        if len(wanted) != len(found):
+            raise ValueError(
+                f"fn returned {len(found)} tensors; expected {len(wanted)}, as dtype says"
+            )
+        with graph.building_in(self.body):
+            pairs = zip(found, wanted, strict=True)
+            self.outputs = [identity(convert_to_tensor(one, kind)) for one, kind in pairs]
+        self.body.outputs = list(self.outputs)
         self.inputs = [*self.first, *self.tensors, *self.body.captures]
         self._taken = [*given, *self.body.captures]
 
@@ -614,18 +621,6 @@ class _Rows:
     def stacked_outputs(self) -> list[tuple[DType, TensorShape]]:
         rows = TensorShape([self.length])
         return [(one.dtype, rows.concatenate(one.shape)) for one in self.outputs]
-
-
-def _checked_outputs(body: Body, result: Any, wanted: Sequence[DType]) -> list[Tensor]:
-    flat = nest.flatten(result)
-    if len(wanted) != len(flat):
-        raise ValueError(f"fn returned {len(flat)} tensors; expected {len(wanted)}, as dtype says")
-    with get_default_graph().building_in(body):
-        tensors = [
-            identity(convert_to_tensor(one, kind)) for one, kind in zip(flat, wanted, strict=True)
-        ]
-    body.outputs = list(tensors)
-    return tensors
 
 
 def _stacked(rows: Sequence[Sequence[Any]], tensors: Sequence[Tensor]) -> Any:

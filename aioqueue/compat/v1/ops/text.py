@@ -530,8 +530,6 @@ def _default(given: Any) -> Any:
 
 
 class CsvKernel:
-    __slots__ = ("_columns", "_delimiter", "_empty", "_kinds", "_marks", "_quotes")
-
     def __init__(
         self,
         delimiter: bytes,

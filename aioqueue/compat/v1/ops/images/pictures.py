@@ -97,8 +97,6 @@ def check_rules(rules: Iterable[Rule], *, fixed: bool) -> None:
 class Size:
     """An argument that is a number or a tensor of one: an offset or a size in pixels."""
 
-    __slots__ = ("fixed", "known")
-
     def __init__(self, op: OpBuilder, value: Any, argument: str) -> None:
         is_tensor = dtype_hint(value) is not None and not isinstance(value, np.generic | np.ndarray)
         dtype = None if is_tensor else dtypes.int32
