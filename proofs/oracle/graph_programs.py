@@ -39,7 +39,6 @@ def mapping(draw: random.Random) -> str:
             f"tf.map_fn(lambda n: tf.cast(n, tf.float32) / 2.0, {numbers}, dtype=tf.float32)",
             f"tf.map_fn(lambda ab: ab[0] + ab[1], ({rows}[:1], {rows}[:1]), dtype=tf.int32)",
             f"tf.foldl(lambda a, n: a * 2 + n, {numbers})",
-            f"tf.foldr(lambda a, n: a * 2 + n, {numbers})",
             f"tf.scan(lambda a, n: a + n, {numbers})",
             "tf.scan(lambda a, n: a + n, tf.constant([[1, 2], [3, 4]]),"
             " initializer=tf.constant([0, 100]))",

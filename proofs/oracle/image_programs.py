@@ -61,7 +61,7 @@ def _cut(draw: random.Random, kind: _Kind) -> str:
 
 def _turned(draw: random.Random, kind: _Kind) -> str:
     seed = draw.randint(1, 99)
-    ops = ("flip_left_right(X)", "flip_up_down(X)", "transpose_image(X)")
+    ops = ("flip_left_right(X)", "flip_up_down(X)")
     sides = (f"random_flip_{draw.choice(('left_right', 'up_down'))}(X, seed={seed})",) * 3
     return draw.choice((*ops, f"rot90(X, {draw.randint(-3, 4)})", *sides))
 
@@ -230,7 +230,6 @@ def coloured(draw: random.Random) -> str:
             f"tf.image.adjust_saturation({adjusted}, {round(draw.uniform(0, 3), 2)})",
             f"tf.image.adjust_contrast({adjusted}, {round(draw.uniform(0, 3), 2)})",
             f"tf.image.per_image_standardization({adjusted})",
-            f"tf.image.transpose({_pixels(draw, rank=4)})",
         )
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import random
-import zlib
 
 from proofs.oracle.program import Maker
 from proofs.oracle.spelling import WORDS, Spell, tensor, written
@@ -12,13 +10,6 @@ from proofs.oracle.spelling import WORDS, Spell, tensor, written
 __all__ = ("TEXTS",)
 
 SERIAL = ("float32", "int32", "string", "bool", "float64", "int64", "uint8")
-
-COMPRESSED = (
-    "['plain', '']",
-    f"{zlib.compress(b'some text')!r}, 'ZLIB'",
-    f"[{gzip.compress(b'some text', mtime=0)!r}], 'GZIP'",
-)
-"""Arguments of ``decode_compressed``."""
 
 
 def _words(draw: random.Random, shape: tuple[int, ...] = (4,)) -> str:
@@ -39,7 +30,6 @@ def strings(draw: random.Random) -> str:
             f"tf.substr({words}, 0, {draw.randint(0, 3)})",
             f"tf.strings.substr(['hello', 'world'], {draw.randint(-6, 6)}, {draw.randint(0, 9)})",
             f"tf.regex_replace({words}, '[a-z]+', '<\\\\0>', replace_global={whole})",
-            f"tf.strings.regex_full_match({words}, '[a-zA-Z ]*')",
             f"tf.string_join([{vector}, {_words(draw)}], {draw.choice(('', '-', ', '))!r})",
             f"tf.reduce_join({_words(draw, (2, 2))}, {draw.choice((0, 1, -1, [0, 1]))})",
             f"tf.string_split({vector}, {draw.choice((' ', ',', ', ', ''))!r}, skip_empty={whole})",
@@ -47,7 +37,6 @@ def strings(draw: random.Random) -> str:
             f"tf.as_string({floats}, {draw.choice(('', 'precision=2', 'scientific=True'))})",
             f"tf.as_string({tensor(draw, 'int32', (3,))}, width=5, fill='0')",
             f"tf.string_to_number([{number!r}], tf.{draw.choice(('float32', 'int32', 'int64'))})",
-            f"tf.io.decode_compressed({draw.choice(COMPRESSED)})",
             f"tf.encode_base64({words}, pad={whole})",
             f"tf.decode_base64(tf.encode_base64({words}))",
             f"tf.decode_base64({draw.choice(('!!', 'YQ', 'YQ==', 'A', '+/8='))!r})",

@@ -25,7 +25,6 @@ matmul f(3, 2), f(3, 4), transpose_a=True
 matmul values('float64', 2, 3), values('float64', 4, 3), transpose_b=True | f(5, 2, 3), f(5, 3, 4)
 matmul part(), f(3, 4) | u(f(2, 3)), f(3, 4) | [[1.0, 2.0]], [[1.0, 2.0]]
 matmul u([[1.0]]), u([[1.0], [2.0]]) | constant([1.0]), constant([1.0])
-tensordot f(2, 3), f(3, 4), 1 | f(2, 3), f(2, 3), 2 | f(2, 3, 4), f(4, 2), [[0, 2], [1, 0]]
 reduce_sum f(2, 3, 4), 1 | f(2, 3, 4), [0, -1] | f(2, 3, 4), [0, -1], keepdims=True
 reduce_sum f(2, 3), 0, keep_dims=True | f(2, 3), reduction_indices=[1] | f(2, 3), []
 reduce_sum u(f(2, 3)), 1 | part(), 1 | part(), 0 | part(), unknown(1, []) | f(2, 3), 2
@@ -35,7 +34,6 @@ reduce_max np.zeros([0], np.float32) | [1.0, np.nan] | values('int64', 2, 3), -1
 reduce_min np.zeros([0, 2], np.int32), 0
 reduce_all [[True, False], [True, True]], 1 | np.zeros([0], '?')
 reduce_any [[True, False], [False, False]], 1
-reduce_logsumexp [1000.0, 1000.0] | f(2, 3), 1, keepdims=True
 argmax f(2, 3), 1 | f(2, 3, 4), -1 | [1, 3, 3] | [1, 3, 3], output_type=int32 | [1, 3, 3], 2
 argmax u([1, 3, 3]), 2 | f(2, 3), dimension=1
 cumsum f(2, 3), 1 | [1, 2, 3], exclusive=True | [1, 2, 3], reverse=True
@@ -111,12 +109,10 @@ nn.top_k [1.0, 3.0, 2.0, 3.0], 3 | i(2, 5), 2 | part(), 2 | [1.0], 2
 unique [3, 1, 3, 2, 1] | ['b', 'a', 'b'] | [3, 1, 3], int64 | [[1]]
 unique_with_counts [3, 1, 3, 2, 1]
 sequence_mask [1, 3, 0] | [1, 3, 0], 5 | [1, 3], 2, dtype=float32 | [[1], [2]]
-broadcast_to [1, 2], [3, 2] | u([1, 2]), [3, 3] | [1, 2], unknown([2, 2], [2])
 reduce_join [['a', 'b'], ['c', 'd']], 1 | [['a', 'b'], ['c', 'd']]
 reduce_join [['a', 'b'], ['c', 'd']], 0, separator=','
 nn.softmax f(2, 3)
 nn.relu [-1.0, 2.0]
-accumulate_n [constant([1, 2]), constant([3, 4])]
 scatter_nd [[0], [2], [0]], [1, 2, 3], [4] | [[0, 1], [2, 0]], [1.0, 2.0], [3, 2]
 scatter_nd [[1]], [[1.0, 2.0]], [3, 2] | [[0], [7]], [1, 2], [4] | [[0], [1]], [1, 2, 3], [4]
 scatter_nd u([[0], [1]]), u([1, 2, 3]), [4] | [[0], [1]], [1, 2], unknown([4], [1])
@@ -136,7 +132,6 @@ cast [1.5], float32 | constant([1 + 2j]), float32
 parts cast(SparseTensor([[0]], [1.5], [2]), int32)
 convert_to_tensor [size(unknown([1, 2, 3], [None])), 10], int64
 add_n [u([1]), u([1, 2])]
-accumulate_n [constant([1, 2])], [2]
 matmul [[1.0]], [[1.0]], transpose_a=True, adjoint_a=True
 reduce_sum [[1]], 0, reduction_indices=0
 reshape i(3), stack([2, unknown(-1, [])])
@@ -170,13 +165,10 @@ after assert_none_equal(u([1, 2]), 1, summarize=1) | assert_greater_equal(u([1])
 after assert_positive(u(0)) | assert_negative(u(0), message='x') | assert_non_positive(u(1))
 after assert_non_negative(constant(-1)) | assert_positive(constant([1]))
 after assert_rank(f(3), 2) | assert_rank(f(3), 1) | assert_rank(u(f(3)), 2) | assert_rank(f(3), [1])
-after assert_rank_in(f(3), [0, 2]) | assert_rank_in(u(f(3)), [0, 2]) | assert_rank_in(f(3), [1])
 after assert_rank_at_least(f(3), 2) | assert_rank_at_least(u(f(3)), 2)
 after assert_rank_at_least(f(3), 1)
-after assert_integer(1.5) | assert_integer(1)
 sparse_to_dense [1, 3], [4], 5, -1 | [1, 3], [4], [5, 6, 7] | [1, 5], [4], [5, 6]
-parts sparse_reshape(sparse(), [4, -1]) | sparse_retain(sparse(), [True, False])
-parts sparse_concat(1, [sparse(), sparse()])
+parts sparse_reshape(sparse(), [4, -1])
 parts deserialize_many_sparse(stack([serialize_sparse(sparse())] * 2), string)
 serialize_sparse sparse()
 parse_tensor 'abc', int32 | serialize_tensor(constant([1])), float32

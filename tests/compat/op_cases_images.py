@@ -88,7 +88,7 @@ def cutting() -> None:
 
 def turning() -> None:
     for rank, given in ((3, pixels("uint8", 3, 4, 2)), (4, pixels("uint8", 2, 3, 4, 1))):
-        for name in ("flip_left_right", "flip_up_down", "transpose_image"):
+        for name in ("flip_left_right", "flip_up_down"):
             picture(f"{name} {rank}", name, given)
         for turns in (-1, 0, 1, 2, 7):
             picture(f"rot90 {rank} {turns}", "rot90", given, turns)

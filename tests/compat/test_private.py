@@ -40,7 +40,7 @@ assert tensor_shape.vector(3) == [3] and tensor_shape.unknown_shape(ndims=2).ndi
 assert random_seed.get_seed is tf.get_seed
 assert tensor_util.constant_value(tf.constant(3)) == 3
 assert array_ops.reshape is tf.reshape and math_ops.cast is tf.cast
-assert math_ops.reduce_std is tf.math.reduce_std and string_ops.string_join is tf.string_join
+assert math_ops.reduce_mean is tf.math.reduce_mean and string_ops.string_join is tf.string_join
 assert control_flow_ops.with_dependencies([tf.no_op()], tf.constant(1)).dtype == tf.int32
 assert sparse_ops.sparse_tensor_to_dense is tf.sparse_tensor_to_dense
 assert image_ops.decode_png is tf.image.decode_png

@@ -102,6 +102,7 @@ REASONS: dict[str, str] = {
     **_named(
         LAYERS,
         "contrib.layers contrib.learn contrib.rnn contrib.seq2seq contrib.slim make_template "
+        "no_regularizer "
         "feature_column keras layers losses metrics nn",
     ),
     **_named(
@@ -118,14 +119,14 @@ REASONS: dict[str, str] = {
     **_named(PROFILES, "profiler train.ProfilerHook"),
     **_named(EVENTS, "contrib.summary"),
     **_named(IMAGES, "contrib.image image"),
-    **_named(LOOPS, "TensorArray"),
+    **_named(LOOPS, "TensorArray foldr"),
     **_named(
         DEVICES, "config distribute tpu train.GlobalStepWaiterHook train.WorkerSessionCreator"
     ),
     **_named(
         NUMPY,
-        "argsort confusion_matrix diag einsum fft linalg norm repeat roll setdiff1d signal "
-        "sort spectral svd",
+        "argsort broadcast_to confusion_matrix diag einsum fft linalg math.reduce_std "
+        "math.reduce_variance norm repeat roll setdiff1d signal sort spectral svd tensordot",
     ),
     **_named(EXAMPLES, "examples models"),
     **_named(PYTHON, "py_function"),
@@ -139,10 +140,12 @@ REASONS: dict[str, str] = {
     **_named(SEQUENCES, "parse_sequence_example io.parse_sequence_example"),
     **_named(
         NEVER_NAMED,
-        "NodeDef assert_near assert_proper_iterable assert_same_float_dtype assert_scalar "
-        "assert_type audio batch_gather bincount bitwise broadcast_dynamic_shape "
-        "broadcast_static_shape dynamic_partition dynamic_stitch ensure_shape "
-        "histogram_fixed_width image.image_gradients image.psnr image.total_variation "
+        "NodeDef accumulate_n assert_integer assert_near assert_proper_iterable assert_rank_in "
+        "decode_compressed identity_n random.categorical reduce_logsumexp regex_full_match "
+        "sparse_concat sparse_retain strings.regex_full_match truncatediv truncatemod "
+        "assert_same_float_dtype assert_scalar assert_type audio batch_gather bincount bitwise "
+        "broadcast_dynamic_shape broadcast_static_shape dynamic_partition dynamic_stitch "
+        "ensure_shape histogram_fixed_width image.image_gradients image.psnr image.total_variation "
         "invert_permutation is_non_decreasing is_numeric_tensor is_strictly_increasing "
         "make_ndarray make_tensor_proto reverse_sequence scatter_div scatter_max scatter_min "
         "scatter_mul searchsorted segment_max segment_mean segment_min segment_prod "

@@ -53,7 +53,6 @@ from aioqueue.compat.v1.ops.images.geometry import (
     resize_images,
     resize_nearest_neighbor,
     rot90,
-    transpose_image,
 )
 from aioqueue.compat.v1.ops.random import random_crop
 
@@ -105,14 +104,11 @@ __all__ = (
     "rgb_to_hsv",
     "rot90",
     "sample_distorted_bounding_box",
-    "transpose",
-    "transpose_image",
 )
 
 # What TensorFlow 1 called them before, and later.
 per_image_whitening = per_image_standardization
 resize = resize_images
 resize_with_crop_or_pad = resize_image_with_crop_or_pad
-transpose = transpose_image
 
 __getattr__ = names_of(__name__)

@@ -29,7 +29,6 @@ from aioqueue.compat.v1.ops.serializing import (
 )
 from aioqueue.compat.v1.ops.text import (
     decode_base64,
-    decode_compressed,
     decode_csv,
     decode_raw,
     encode_base64,
@@ -60,7 +59,6 @@ __all__: tuple[str, ...] = (
     "decode_and_crop_jpeg",
     "decode_base64",
     "decode_bmp",
-    "decode_compressed",
     "decode_csv",
     "decode_gif",
     "decode_image",

@@ -13,14 +13,11 @@ from aioqueue.compat.v1.ops.math import ceil as ceiling
 from aioqueue.compat.v1.ops.math import div_no_nan as divide_no_nan
 from aioqueue.compat.v1.ops.nn import softmax, top_k
 from aioqueue.compat.v1.ops.reductions import *
-from aioqueue.compat.v1.ops.reductions import reduce_std, reduce_variance
 
 __all__: tuple[str, ...] = (
     "ceiling",
     "divide_no_nan",
     "linspace",
-    "reduce_std",
-    "reduce_variance",
     "softmax",
     "top_k",
 )

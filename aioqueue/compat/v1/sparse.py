@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.ops.sparse import SparseTensor
-from aioqueue.compat.v1.ops.sparse import sparse_concat as concat
 from aioqueue.compat.v1.ops.sparse import sparse_placeholder as placeholder
 from aioqueue.compat.v1.ops.sparse import sparse_reorder as reorder
 from aioqueue.compat.v1.ops.sparse import sparse_reshape as reshape
-from aioqueue.compat.v1.ops.sparse import sparse_retain as retain
 from aioqueue.compat.v1.ops.sparse import sparse_tensor_to_dense as to_dense
 from aioqueue.compat.v1.ops.sparse import sparse_to_indicator as to_indicator
 
 __all__ = (
     "SparseTensor",
-    "concat",
     "placeholder",
     "reorder",
     "reshape",
-    "retain",
     "to_dense",
     "to_indicator",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.ops.reductions import reduce_join
-from aioqueue.compat.v1.ops.text import as_string, regex_full_match, regex_replace, substr
+from aioqueue.compat.v1.ops.text import as_string, regex_replace, substr
 from aioqueue.compat.v1.ops.text import string_join as join
 from aioqueue.compat.v1.ops.text import string_length as length
 from aioqueue.compat.v1.ops.text import string_lower as lower
@@ -19,7 +19,6 @@ __all__ = (
     "length",
     "lower",
     "reduce_join",
-    "regex_full_match",
     "regex_replace",
     "split",
     "strip",

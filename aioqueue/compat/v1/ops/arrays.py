@@ -1,8 +1,4 @@
-"""Whole tensors: made of one value, in another shape, joined, and taken apart.
-
-An argument that says how (a shape, an axis, multiples) may be a tensor. What of it is known while
-the graph is built goes into the static shape of the result.
-"""
+"""Whole tensors: made of one value, in another shape, joined, and taken apart."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
 __all__ = (
-    "broadcast_to", "concat", "expand_dims", "eye", "fill", "lin_space", "linspace", "meshgrid",
+    "concat", "expand_dims", "eye", "fill", "lin_space", "linspace", "meshgrid",
     "ones", "ones_like", "pack", "pad", "range", "rank", "reshape", "reverse", "reverse_v2",
     "shape", "size", "split", "squeeze", "stack", "tile", "transpose", "unpack", "unstack",
     "zeros", "zeros_like",
@@ -68,9 +64,6 @@ register_tensor_conversion_function(TensorShape, _shape_to_tensor, 100)
 register_tensor_conversion_function(Dimension, _dimension_to_tensor, 100)
 
 
-# What a tensor's shape is.
-
-
 def shape(input: Any, name: str | None = None, out_type: Any = dtypes.int32) -> Tensor:
     """The shape, as a vector of int32 or int64."""
     wanted = dtypes.as_dtype(out_type)
@@ -93,9 +86,6 @@ def rank(input: Any, name: str | None = None) -> Tensor:
     with OpBuilder("Rank", name) as op:
         op.tensor(input, "input")
         return op.output(dtypes.int32, (), Pure(lambda x: np.int32(np.ndim(x))))
-
-
-# Other shapes for the same elements.
 
 
 def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
@@ -280,9 +270,6 @@ def reverse(tensor: Any, axis: Any, name: str | None = None) -> Tensor:
 reverse_v2 = reverse
 
 
-# Repeating and padding.
-
-
 def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
     """The tensor repeated `multiples` times along each of its axes."""
 
@@ -324,10 +311,7 @@ def pad(
     name: str | None = None,
     constant_values: Any = 0,
 ) -> Tensor:
-    """The tensor with more elements along each axis: ``paddings[axis]`` is how many on each side.
-
-    `mode` is ``"CONSTANT"``, ``"REFLECT"`` or ``"SYMMETRIC"``, as in `numpy.pad`.
-    """
+    """The tensor with more elements along each axis; modes as in `numpy.pad`."""
     mode = mode.upper()
     types = {"CONSTANT": "Pad", "REFLECT": "MirrorPad", "SYMMETRIC": "MirrorPad"}
     if mode not in types:
@@ -373,30 +357,6 @@ def _padded(op: OpBuilder, tensor: Tensor, widths: Tensor) -> Dims:
         raise op.refuse(f"Shape must be rank {len(known)} but is rank {len(static)}")
     more = known.sum(axis=1).tolist()
     return tuple(None if a is None else a + b for a, b in zip(static, more, strict=True))
-
-
-def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Tensor:
-    """The tensor repeated, by the rules of broadcasting, to fill a shape."""
-
-    def spread(x: Any, sizes: Any) -> Any:
-        try:
-            return np.broadcast_to(array(x), tuple(sizes.tolist())).copy()
-        except ValueError:
-            text = f"{shape_text(np.shape(x))} vs. {shape_text(sizes)}"
-            raise invalid(f"Incompatible shapes: {text}") from None
-
-    with OpBuilder("BroadcastTo", name) as op:
-        tensor = op.tensor(input, "input")
-        static, known = shape_value(op.tensor(shape, "shape", None, INDICES)), tensor.shape
-        if static is not None and known.ndims is not None and known.ndims <= len(static):
-            # A size that is not 1 stays what it is.
-            lead: list[int | None] = [None] * (len(static) - known.ndims)
-            kept = lead + [None if one == 1 else one for one in known.as_list()]
-            static = tuple(a if b is None else b for a, b in zip(static, kept, strict=True))
-        return op.output(tensor.dtype, static, Pure(spread))
-
-
-# Joining, and taking apart.
 
 
 def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
@@ -468,7 +428,6 @@ def unstack(
 
 
 def _pieces(parts: Any) -> Any:
-    """The values of several outputs, or the value of one."""
     return tuple(parts) if len(parts) != 1 else parts[0]
 
 
@@ -551,10 +510,7 @@ def _axis(op: OpBuilder, axis: Any, argument: str, dtype: DType | None) -> Tenso
 def split(
     value: Any, num_or_size_splits: Any, axis: Any = 0, num: int | None = None, name: str = "split"
 ) -> list[Tensor]:
-    """Pieces along an axis: so many equal ones, or of a list of sizes, where one may be -1.
-
-    `num` is how many sizes there are, where their static shape does not say it.
-    """
+    """Pieces along an axis: so many equal ones, or of a list of sizes, where one may be -1."""
     if isinstance(num_or_size_splits, int | np.integer):
         return _split_evenly(value, int(num_or_size_splits), axis, name)
 
@@ -635,9 +591,6 @@ def _split_evenly(value: Any, num: int, axis: Any, name: str) -> list[Tensor]:
         return op.outputs([(tensor.dtype, part)] * num, Pure(pieces), attrs={"num_split": num})
 
 
-# Tensors made of one value, and of numbers in order.
-
-
 def fill(dims: Any, value: Any, name: str | None = None) -> Tensor:
     """A tensor of shape `dims` whose elements are all `value`."""
 
@@ -675,7 +628,7 @@ def _element(dtype: DType, value: int) -> Any:
 
 
 def _static_shape(shape: Any) -> list[Any] | None:
-    """A shape that was given as numbers, as a list; None if part of it is a tensor."""
+    """A shape given as numbers; None if part of it is a tensor."""
     try:
         static = TensorShape(shape)
     except (TypeError, ValueError):

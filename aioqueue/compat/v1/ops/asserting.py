@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -16,49 +16,26 @@ from aioqueue.compat.v1.ops import arrays, math
 from aioqueue.compat.v1.ops.building import FLOATS, OpBuilder, Pure, invalid
 from aioqueue.compat.v1.ops.control import identity, no_op, with_dependencies
 from aioqueue.compat.v1.ops.effects import Assert
-from aioqueue.compat.v1.ops.reductions import reduce_all, reduce_any
+from aioqueue.compat.v1.ops.reductions import reduce_all
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
-    "assert_equal", "assert_greater", "assert_greater_equal", "assert_integer", "assert_less",
+    "assert_equal", "assert_greater", "assert_greater_equal", "assert_less",
     "assert_less_equal", "assert_negative", "assert_non_negative", "assert_non_positive",
     "assert_none_equal", "assert_positive", "assert_rank", "assert_rank_at_least",
-    "assert_rank_in", "check_numerics",
+    "check_numerics",
 )  # fmt: skip
-"""What `tf` and `tf.debugging` share."""
 
 _Data = Iterable[Any] | None
 _KNOWN = ("Const", "Shape", "Size", "Rank", "Range", "Cast", "Pack", "ConcatV2", "Fill")
 """Ops whose values TensorFlow looks at while it builds a graph; those of arithmetic it does not."""
 
 
-class _Comparing(Protocol):
-    def __call__(
-        self,
-        x: Any,
-        y: Any,
-        data: _Data = None,
-        summarize: int | None = None,
-        message: str | None = None,
-        name: str | None = None,
-    ) -> Operation: ...
+_Check = Callable[..., Operation]
 
 
-class _Signed(Protocol):
-    def __call__(
-        self,
-        x: Any,
-        data: _Data = None,
-        summarize: int | None = None,
-        message: str | None = None,
-        name: str | None = None,
-    ) -> Operation: ...
-
-
-def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Comparing:
-    """A row: an assertion that a comparison holds for all elements."""
-
+def _comparing(called: str, symbol: str, compare: Callable[..., Tensor]) -> _Check:
     def check(
         x: Any,
         y: Any,
@@ -97,9 +74,7 @@ def _known(value: Any) -> Any:
     return value if found is None else found
 
 
-def _signed(called: str, symbol: str, holds: _Comparing) -> _Signed:
-    """A row: an assertion about the signs of all elements."""
-
+def _signed(called: str, symbol: str, holds: _Check) -> _Check:
     def check(
         x: Any,
         data: _Data = None,
@@ -125,57 +100,20 @@ def _prefix(message: str | None) -> str:
     return "" if message is None else f"{message}.  "
 
 
-assert_equal: _Comparing = _comparing("assert_equal", "==", math.equal)
-assert_none_equal: _Comparing = _comparing("assert_none_equal", "!=", math.not_equal)
-assert_less: _Comparing = _comparing("assert_less", "<", math.less)
-assert_less_equal: _Comparing = _comparing("assert_less_equal", "<=", math.less_equal)
-assert_greater: _Comparing = _comparing("assert_greater", ">", math.greater)
-assert_greater_equal: _Comparing = _comparing("assert_greater_equal", ">=", math.greater_equal)
-assert_negative: _Signed = _signed("assert_negative", "< 0", assert_less)
-assert_positive: _Signed = _signed("assert_positive", "> 0", assert_less)
-assert_non_negative: _Signed = _signed("assert_non_negative", ">= 0", assert_less_equal)
-assert_non_positive: _Signed = _signed("assert_non_positive", "<= 0", assert_less_equal)
+assert_equal: _Check = _comparing("assert_equal", "==", math.equal)
+assert_none_equal: _Check = _comparing("assert_none_equal", "!=", math.not_equal)
+assert_less: _Check = _comparing("assert_less", "<", math.less)
+assert_less_equal: _Check = _comparing("assert_less_equal", "<=", math.less_equal)
+assert_greater: _Check = _comparing("assert_greater", ">", math.greater)
+assert_greater_equal: _Check = _comparing("assert_greater_equal", ">=", math.greater_equal)
+assert_negative: _Check = _signed("assert_negative", "< 0", assert_less)
+assert_positive: _Check = _signed("assert_positive", "> 0", assert_less)
+assert_non_negative: _Check = _signed("assert_non_negative", ">= 0", assert_less_equal)
+assert_non_positive: _Check = _signed("assert_non_positive", "<= 0", assert_less_equal)
 
 
-class _Ranked(Protocol):
-    def __call__(
-        self,
-        x: Any,
-        rank: Any,
-        data: _Data = None,
-        summarize: int | None = None,
-        message: str | None = None,
-        name: str | None = None,
-    ) -> Operation: ...
+def _ranked(called: str, how: str, compare: Callable[..., Tensor]) -> _Check:
 
-
-def _check_rank(
-    x: Any, ranks: Sequence[Any], how: str, data: _Data, summarize: int | None, message: str | None
-) -> Operation:
-    x = x if isinstance(x, SparseTensor) else convert_to_tensor(x, name="x")
-    wanted = [convert_to_tensor(one, dtypes.int32, name="rank") for one in ranks]
-    must = f"Tensor {getattr(x, 'name', '')} must have rank{' ' if how else ''}{how}"
-    known = [constant_value(one) for one in wanted]
-    compare = math.greater_equal if how == "at least" else math.equal
-    if all(one is not None for one in known):
-        if any(one.ndim for one in known):
-            raise ValueError("Rank must be a scalar.")
-        numbers, actual = [int(one) for one in known], x.shape.ndims
-        if actual is not None:
-            if actual not in numbers and not (how == "at least" and actual > numbers[0]):
-                shown = tuple(numbers) if how == "in" else numbers[0]
-                raise ValueError(
-                    f"{_prefix(message)}{must} {shown}.  Received rank {actual}, shape {x.shape}"
-                )
-            return no_op("static_checks_determined_all_ok")
-    if data is None:
-        data = [_prefix(message), must, *wanted, "Received shape: ", arrays.shape(x)]
-    found = arrays.rank(x)
-    met = convert_to_tensor([compare(found, one) for one in wanted])
-    return Assert(reduce_any(met), data, summarize=summarize)
-
-
-def _ranked(called: str, how: str) -> _Ranked:
     def check(
         x: Any,
         rank: Any,
@@ -185,38 +123,28 @@ def _ranked(called: str, how: str) -> _Ranked:
         name: str | None = None,
     ) -> Operation:
         with name_scope(name, called, [x, rank, *(data or ())]):
-            return _check_rank(x, [rank], how, data, summarize, message)
+            x = x if isinstance(x, SparseTensor) else convert_to_tensor(x, name="x")
+            wanted = convert_to_tensor(rank, dtypes.int32, name="rank")
+            must = f"Tensor {getattr(x, 'name', '')} must have rank{how}"
+            known, actual = constant_value(wanted), x.shape.ndims
+            if known is not None and known.ndim:
+                raise ValueError("Rank must be a scalar.")
+            if known is not None and actual is not None:
+                if actual < known or (actual > known and not how):
+                    raise ValueError(
+                        f"{_prefix(message)}{must} {known}.  Received rank {actual}, shape"
+                        f" {x.shape}"
+                    )
+                return no_op("static_checks_determined_all_ok")
+            if data is None:
+                data = [_prefix(message), must, wanted, "Received shape: ", arrays.shape(x)]
+            return Assert(compare(arrays.rank(x), wanted), data, summarize=summarize)
 
     return named(check, called, "An op that fails unless a tensor has a rank; ValueError if known.")
 
 
-assert_rank: _Ranked = _ranked("assert_rank", "")
-assert_rank_at_least: _Ranked = _ranked("assert_rank_at_least", "at least")
-
-
-def assert_rank_in(
-    x: Any,
-    ranks: Sequence[Any],
-    data: _Data = None,
-    summarize: int | None = None,
-    message: str | None = None,
-    name: str | None = None,
-) -> Operation:
-    """An op that fails unless a tensor has one of some ranks; see `assert_rank`."""
-    with name_scope(name, "assert_rank_in", [x, *ranks, *(data or ())]):
-        return _check_rank(x, ranks, "in", data, summarize, message)
-
-
-def assert_integer(x: Any, message: str | None = None, name: str | None = None) -> Operation:
-    """An op that does nothing; TypeError unless a tensor's dtype is one of integers."""
-    with name_scope(name, "assert_integer", [x]):
-        tensor = convert_to_tensor(x, name="x")
-        if not tensor.dtype.is_integer:
-            raise TypeError(
-                f'{_prefix(message)}Expected "x" to be integer type.  Found: {tensor.name} of dtype'
-                f" {tensor.dtype!s}"
-            )
-        return no_op("statically_determined_was_integer")
+assert_rank: _Check = _ranked("assert_rank", "", math.equal)
+assert_rank_at_least: _Check = _ranked("assert_rank_at_least", " at least", math.greater_equal)
 
 
 def check_numerics(tensor: Any, message: str, name: str | None = None) -> Tensor:
@@ -244,7 +172,5 @@ def _verify_tensor_all_finite(
             return identity(with_dependencies([check], tensor))
 
 
-verify_tensor_all_finite = named(
-    *(_verify_tensor_all_finite, "verify_tensor_all_finite"),
-    "The tensor; as `check_numerics`, by old names of the arguments or new ones.",
-)
+_DOC = "The tensor; as `check_numerics`, by old names of the arguments or new ones."
+verify_tensor_all_finite = named(_verify_tensor_all_finite, "verify_tensor_all_finite", _DOC)

@@ -13,8 +13,8 @@ Within the block the op's name scope is open, so that constants made of argument
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -29,6 +29,7 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.shapes import TensorShape
 
 Function = Callable[..., Any]
+Attrs = Mapping[str, Any] | None
 Dims = tuple[int | None, ...] | None
 """A static shape: sizes, None where a size is unknown; None if not even the rank is known."""
 
@@ -36,7 +37,6 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 _REAL_FLOATS = ("float16", "float32", "float64")
 
 ANY: Final[frozenset[str]] = frozenset()
-"""Every dtype will do."""
 INDICES: Final = frozenset(("int32", "int64"))
 INTEGERS: Final = frozenset(_INTEGERS)
 REALS: Final = frozenset((*_REAL_FLOATS, *_INTEGERS))
@@ -45,7 +45,6 @@ NUMBERS: Final = REALS | FLOATS
 
 
 def invalid(message: str) -> errors.InvalidArgumentError:
-    """The error of an op that is given wrong values when it runs."""
     return errors.InvalidArgumentError(None, None, message)
 
 
@@ -57,12 +56,7 @@ def shape_text(shape: Sequence[int | None] | None) -> str:
 
 
 def one_text(value: Any, refusal: str) -> bytes:
-    """A kernel's input that must be one string, and not an array of them.
-
-    Args:
-        value: the input.
-        refusal: what the error says, before the shape that was given.
-    """
+    """A kernel's input that must be one string; else an error: `refusal` and the shape."""
     if isinstance(value, bytes):
         return value
     raise invalid(f"{refusal}{shape_text(np.shape(value))}")
@@ -76,15 +70,10 @@ def array(value: Any) -> NDArray[Any]:
 
 
 class Pure:
-    """A kernel whose result depends on its inputs alone: it can be run while a graph is built.
+    """A kernel of its inputs alone, which may run while a graph is built; warns of nothing."""
 
-    Floating-point warnings are TensorFlow's: none. An array of rank 0 becomes a scalar.
-    """
-
-    __slots__ = ("function",)
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function: Callable[..., Any] = function
+    def __init__(self, function: Function) -> None:
+        self.function: Function = function
 
     def __call__(self, step: Any, *values: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -97,10 +86,6 @@ class Pure:
 
 
 class Elementwise(Pure):
-    """A pure kernel that broadcasts its inputs."""
-
-    __slots__ = ()
-
     def __call__(self, step: Any, *values: Any) -> Any:
         try:
             return Pure.__call__(self, step, *values)
@@ -148,10 +133,8 @@ def broadcast(first: Dims, second: Dims) -> Dims:
 
 
 def broadcast_shapes(shapes: Sequence[Dims]) -> Dims:
-    result: Dims = ()
-    for shape in shapes:
-        result = broadcast(result, shape)
-    return result
+    scalar: Dims = ()
+    return functools.reduce(broadcast, shapes, scalar)
 
 
 def dtype_hint(value: Any) -> DType | None:
@@ -170,13 +153,7 @@ def unless_given(value: Any, old_value: Any, name: str, old_name: str) -> Any:
 
 
 class OpBuilder:
-    """One op in the making; a context manager within which its name scope is open.
-
-    Args:
-        op_type: the op's type.
-        name: the caller's name for it; None for the default.
-        default: the name to use then; the type if left out.
-    """
+    """One op in the making; within it, its name scope is open."""
 
     def __init__(self, op_type: str, name: str | None, default: str | None = None) -> None:
         self.type = op_type
@@ -188,13 +165,8 @@ class OpBuilder:
         self.name = self._scope.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._scope.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
 
     def tensor(
         self,
@@ -205,15 +177,7 @@ class OpBuilder:
         *,
         like: str = "",
     ) -> Tensor:
-        """Convert an argument, and make it the op's next input.
-
-        Args:
-            value: what the caller gave.
-            argument: the argument's name.
-            dtype: what it must be; None if anything in `allowed` will do.
-            allowed: names of dtypes, or `ANY`.
-            like: the argument that `dtype` comes from.
-        """
+        """Make an argument the next input; `dtype` comes from the argument `like`."""
         given = dtype_hint(value)
         if given is not None and dtype is not None and given != dtype:
             wanted = (
@@ -282,7 +246,6 @@ class OpBuilder:
             raise self.refuse(str(error)) from None
 
     def same_shape(self, tensors: Sequence[Tensor]) -> Dims:
-        """What is known of the one static shape of several inputs."""
         shape: Dims = None
         for place, tensor in enumerate(tensors):
             try:
@@ -292,7 +255,7 @@ class OpBuilder:
                 raise self.refuse(f"{error}{merging}") from None
         return shape
 
-    def rank(self, tensor: Tensor, rank: int) -> Dims:
+    def rank(self, tensor: Tensor, rank: int) -> tuple[int | None, ...]:
         """The static shape of an input that must have `rank` dimensions."""
         shape = tensor.shape.as_tuple()
         if shape is None:
@@ -301,37 +264,17 @@ class OpBuilder:
             raise self.refuse(f"Shape must be rank {rank} but is rank {len(shape)}")
         return shape
 
-    def output(
-        self,
-        dtype: DType,
-        shape: Dims,
-        kernel: Callable[..., Any],
-        *,
-        attrs: Mapping[str, Any] | None = None,
-    ) -> Tensor:
-        """Add the op, which has one output; its tensor."""
-        return self.outputs([(dtype, shape)], kernel, attrs=attrs)[0]
+    def output(self, dtype: DType, shape: Dims, kernel: Function, attrs: Attrs = None) -> Tensor:
+        return self.outputs([(dtype, shape)], kernel, attrs)[0]
 
-    def sink(self, kernel: Callable[..., Any]) -> Operation:
-        """Add the op, which has no output, but does something; itself."""
+    def sink(self, kernel: Function) -> Operation:
         return default_graph.op(self.type, self.inputs, (), kernel, name=self.name)
 
     def outputs(
-        self,
-        outputs: Sequence[tuple[DType, Dims]],
-        kernel: Callable[..., Any],
-        *,
-        attrs: Mapping[str, Any] | None = None,
+        self, outputs: Sequence[tuple[DType, Dims]], kernel: Function, attrs: Attrs = None
     ) -> list[Tensor]:
-        """Add the op; its tensors."""
-        op = default_graph.op(
-            self.type,
-            self.inputs,
-            [(dtype, TensorShape(shape)) for dtype, shape in outputs],
-            kernel,
-            name=self.name,
-            attrs=attrs,
-        )
+        kinds = [(dtype, TensorShape(shape)) for dtype, shape in outputs]
+        op = default_graph.op(self.type, self.inputs, kinds, kernel, name=self.name, attrs=attrs)
         return list(op.outputs)
 
 
@@ -354,18 +297,7 @@ def elementwise(
     dtype: DType | None = None,
     result: DType | None = None,
 ) -> Tensor:
-    """An op of tensors of one dtype whose shapes broadcast.
-
-    Args:
-        op_type: its type, and its name if there is no other.
-        function: of arrays, such as a ufunc.
-        name: the caller's name for it.
-        allowed: the dtypes that it takes.
-        values: the operands by the names of the arguments.
-        default: its name without one.
-        dtype: what values that are no tensors become; the tensors' dtype if left out.
-        result: the dtype that it gives, if it is another one.
-    """
+    """An op of tensors whose shapes broadcast; `dtype` is for values that are no tensors."""
     with OpBuilder(op_type, name, default) as op:
         if dtype is None:
             op.alike(allowed, **values)
@@ -383,12 +315,9 @@ def _on_objects(function: Function) -> Function:
 
 
 def call_python(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a user's function returns when a kernel calls it.
-
-    Queue runners and loops take `OutOfRangeError` and `CancelledError` for the end of the input. An
-    error of another run that passes through a user's function says nothing of this input: it
-    becomes an `UnknownError`.
-    """
+    """What a user's function returns when a kernel calls it."""
+    # Queue runners and loops take `OutOfRangeError` and `CancelledError` for the end of the input;
+    # one of another run that passes through a user's function says nothing of this input.
     try:
         return function(*arguments)
     except (errors.OpError, AioQueueError, asyncio.CancelledError) as error:

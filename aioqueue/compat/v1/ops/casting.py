@@ -11,21 +11,12 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor, named
-from aioqueue.compat.v1.ops.building import (
-    REALS,
-    Elementwise,
-    OpBuilder,
-    Unary,
-    merge,
-)
+from aioqueue.compat.v1.ops.building import REALS, Elementwise, OpBuilder, Unary, merge
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
-    """``x`` as another dtype: fractions are cut off, whole numbers wrap around.
-
-    A sparse tensor stays sparse. Strings are refused when it runs: see `string_to_number`.
-    """
+    """``x`` as another dtype: fractions are cut off, whole numbers wrap around."""
     wanted = dtypes.as_dtype(dtype).base_dtype
     if isinstance(x, Tensor) and x.dtype == wanted:
         return x

@@ -7,7 +7,9 @@ any case, before.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +21,12 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Body, Graph, Operation, Tensor, trace
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.ops.building import invalid
+from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.effects import Assert, c_name
 
 
 def _nothing(step: Any) -> None:
-    """The kernel of what only has an order."""
+    pass
 
 
 def _same(step: Any, value: Any) -> Any:
@@ -37,10 +39,7 @@ def no_op(name: str | None = None) -> Operation:
 
 
 def identity(input: Any, name: str | None = None) -> Tensor:
-    """A tensor with the value of another one.
-
-    Within ``with tf.control_dependencies(...)`` it has that value after something else.
-    """
+    """A tensor with the value of another one, after the control dependencies here."""
     return _identity("Identity", input, name)
 
 
@@ -56,28 +55,13 @@ def _identity(op_type: str, input: Any, name: str | None) -> Tensor:
         return op(op_type, [tensor], outputs, _same, name=scope).outputs[0]
 
 
-def identity_n(input: Sequence[Any], name: str | None = None) -> list[Tensor]:
-    """Tensors with the values of others, all of them there before any is used."""
-
-    def kernel(step: Any, *values: Any) -> Any:
-        return values if len(values) > 1 else values[0]
-
-    tensors = [convert_to_tensor(one) for one in input]
-    return op(
-        "IdentityN", tensors, [(one.dtype, one.shape) for one in tensors], kernel, name=name
-    ).outputs
-
-
 def group(*inputs: Any, name: str | None = None) -> Operation:
     """An operation that has run when all of these have."""
     elements = [_element(one) for one in nest.flatten(inputs)]
     graph = elements[0].graph if elements else get_default_graph()
-    return _group(graph, elements, "group_deps" if name is None else name)
-
-
-def _group(graph: Graph, elements: Iterable[Tensor | Operation], name: str) -> Operation:
     with graph.control_dependencies(elements):
-        return graph.create_op("NoOp", (), (), _nothing, name=name)
+        called = "group_deps" if name is None else name
+        return graph.create_op("NoOp", (), (), _nothing, name=called)
 
 
 def _element(thing: Any) -> Tensor | Operation:
@@ -121,22 +105,14 @@ def with_dependencies(
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tensor:
     """A tensor that each run must be fed a value for."""
     kind, static = as_dtype(dtype), as_shape(shape)
-    wanted = _described(kind, static)
+    dims = static.as_tuple()
+    wanted = f"dtype {c_name(kind)}" + (f" and shape {shape_text(dims)}" if dims else "")
 
     def kernel(step: Any) -> Any:
         raise invalid(f"You must feed a value for placeholder tensor '{made.name}' with {wanted}")
 
     made = op("Placeholder", (), [(kind, static)], kernel, name=name)
     return made.outputs[0]
-
-
-def _described(dtype: DType, shape: TensorShape) -> str:
-    """Dtype and shape as TensorFlow's kernels print them: ``dtype float and shape [2,?]``."""
-    text = f"dtype {c_name(dtype)}"
-    dims = shape.as_tuple()
-    if dims:
-        text += f" and shape [{','.join('?' if one is None else str(one) for one in dims)}]"
-    return text
 
 
 def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:
@@ -146,20 +122,14 @@ def placeholder_with_default(input: Any, shape: Any, name: str | None = None) ->
         tensor = convert_to_tensor(input, name="input")
         static.assert_is_compatible_with(tensor.shape)
         outputs = [(tensor.dtype, static)]
-        made = op("PlaceholderWithDefault", [tensor], outputs, _default, name=scope)
+        made = op("PlaceholderWithDefault", [tensor], outputs, _same, name=scope)
     return made.outputs[0]
-
-
-def _default(step: Any, value: Any) -> Any:
-    return value
 
 
 Results = list[tuple[DType, TensorShape]]
 
 
 class _Part:
-    """A traced function: how an operation that owns it runs it."""
-
     def __init__(self, body: Body, arguments: Sequence[Tensor] = ()) -> None:
         self.body = body
         self.given = (*arguments, *body.captures)
@@ -178,10 +148,7 @@ def _owner(
     results: Results,
     kernel: Callable[..., list[Any]],
 ) -> list[Tensor]:
-    """The operation that owns some traced functions, with what they capture for inputs.
-
-    ``kernel(step, values of inputs, values of captures by tensor)`` returns a list.
-    """
+    """The op of traced functions; ``kernel(step, inputs, captures by tensor)`` gives a list."""
     captures = list(dict.fromkeys(one for part in parts for one in part.body.captures))
     controls = dict.fromkeys(one for part in parts for one in part.body.controls)
     count = len(inputs)
@@ -233,10 +200,7 @@ def cond(
     fn1: Callable[[], Any] | None = None,
     fn2: Callable[[], Any] | None = None,
 ) -> Any:
-    """What one of two functions makes, as `pred` decides in each run.
-
-    Both functions are called now; only what the chosen one built runs.
-    """
+    """What one of two functions makes. Both are called now; only what the chosen one built runs."""
     functions = [true_fn if fn1 is None else fn1, false_fn if fn2 is None else fn2]
     for which, one in zip(("true_fn", "false_fn"), functions, strict=True):
         if not callable(one):
@@ -244,15 +208,20 @@ def cond(
     if isinstance(pred, bool):
         raise TypeError("'pred' must not be a Python bool.")
     with name_scope(name, "cond", [pred]):
-        condition = convert_to_tensor(pred)
-        if condition.dtype is not dtypes.bool:
-            raise TypeError(
-                f"Input 'pred' of 'Switch' Op has type {condition.dtype.name} that does not match "
-                "expected type of bool."
-            )
+        condition = _predicate(pred, None)
         if condition.shape.ndims not in (None, 0):
             raise ValueError(f"Shape must be rank 0 but is rank {condition.shape.ndims}")
         return _branch(condition, functions, strict)
+
+
+def _predicate(pred: Any, name: str | None) -> Tensor:
+    condition = convert_to_tensor(pred, name=name)
+    if condition.dtype is not dtypes.bool:
+        raise TypeError(
+            f"Input 'pred' of 'Switch' Op has type {condition.dtype.name} that does not match "
+            "expected type of bool."
+        )
+    return condition
 
 
 def _branch(condition: Tensor, functions: Sequence[Any], strict: bool) -> Any:
@@ -318,15 +287,15 @@ def case(
         checks = []
         preds = [convert_to_tensor(pred) for pred, _ in pairs]
         if default is None:
-            checks.append(Assert(_any(preds), ["None of the conditions evaluated as True", *preds]))
+            some = _count(preds, lambda count: count > 0)
+            checks.append(Assert(some, ["None of the conditions evaluated as True", *preds]))
             default = pairs.pop()[1]
         if exclusive:
-            checks.append(
-                Assert(_at_most_one(preds), ["More than one condition evaluated as True", *preds])
-            )
+            single = _count(preds, lambda count: count <= 1)
+            checks.append(Assert(single, ["More than one condition evaluated as True", *preds]))
         chosen: Callable[[], Any] = default
         for pred, function in reversed(pairs):
-            chosen = _otherwise(pred, function, chosen, strict)
+            chosen = partial(cond, pred, function, chosen, strict=strict)
         if not checks:
             return chosen()
         with get_default_graph().control_dependencies(checks):
@@ -337,31 +306,12 @@ def case(
         return nest.map_structure(lambda one: with_dependencies(checks, one), made)
 
 
-def _otherwise(
-    pred: Any, function: Callable[[], Any], otherwise: Callable[[], Any], strict: bool
-) -> Callable[[], Any]:
-    return lambda: cond(pred, function, otherwise, strict=strict)
-
-
 def _count(preds: Sequence[Tensor], test: Callable[[int], bool]) -> Tensor:
-    return (
-        get_default_graph()
-        .create_op(
-            "CountTrue",
-            preds,
-            [(dtypes.bool, TensorShape(()))],
-            lambda step, *values: np.bool_(test(sum(map(bool, values)))),
-        )
-        .outputs[0]
-    )
+    def kernel(step: Any, *values: Any) -> Any:
+        return np.bool_(test(sum(map(bool, values))))
 
-
-def _any(preds: Sequence[Tensor]) -> Tensor:
-    return _count(preds, lambda count: count > 0)
-
-
-def _at_most_one(preds: Sequence[Tensor]) -> Tensor:
-    return _count(preds, lambda count: count <= 1)
+    outputs = [(dtypes.bool, TensorShape(()))]
+    return get_default_graph().create_op("CountTrue", preds, outputs, kernel).outputs[0]
 
 
 def while_loop(
@@ -376,12 +326,7 @@ def while_loop(
     maximum_iterations: Any = None,
     return_same_structure: bool = False,
 ) -> Any:
-    """What `loop_vars` are after `body` was applied to them as long as `cond` of them is true.
-
-    They come nested as `body` returns them: a tuple for a list of variables, if it makes tuples.
-
-    `parallel_iterations`, `back_prop` and `swap_memory` have no effect.
-    """
+    """What `loop_vars` are when `cond` of them is false: nested as `body` returns them."""
     del parallel_iterations, back_prop, swap_memory
     if not callable(cond) or not callable(body):
         raise TypeError(f"'{'body' if callable(cond) else 'cond'}' must be callable.")
@@ -455,7 +400,7 @@ def _traced(
 
     def build() -> Any:
         for kind in kinds:
-            made = graph.create_op("LoopVariable", (), [kind], _no_value)
+            made = graph.create_op("LoopVariable", (), [kind], _nothing)
             arguments.append(made.outputs[0])
         packed = nest.pack_sequence_as(loop_vars, arguments)
         if isinstance(packed, Mapping):
@@ -464,10 +409,6 @@ def _traced(
 
     body, returned = trace(graph, build)
     return body, arguments, returned
-
-
-def _no_value(step: Any) -> None:
-    raise AssertionError("a loop variable is given its value by the loop")
 
 
 def _keeps(invariant: TensorShape, shape: TensorShape) -> bool:
@@ -484,15 +425,11 @@ _SWITCH = "Switch"
 
 
 class Switch(NamedTuple):
-    """The two sides of a switch."""
-
     output_false: Tensor
     output_true: Tensor
 
 
 class Merge(NamedTuple):
-    """What a merge has."""
-
     output: Tensor
     value_index: Tensor
 
@@ -501,12 +438,7 @@ def switch(data: Any, pred: Any, dtype: Any = None, name: str | None = None) -> 
     """The same data twice; in each run a predicate decides which one is alive."""
     with name_scope(name, _SWITCH, [data, pred]) as scope:
         tensor = convert_to_tensor(data, dtype, name="data")
-        condition = convert_to_tensor(pred, name="pred")
-        if condition.dtype is not dtypes.bool:
-            raise TypeError(
-                f"Input 'pred' of 'Switch' Op has type {condition.dtype.name} that does not match"
-                " expected type of bool."
-            )
+        condition = _predicate(pred, "pred")
         return Switch(
             _side(tensor, condition, False, scope), _side(tensor, condition, True, "true")
         )
@@ -548,18 +480,12 @@ def merge(inputs: Sequence[Any], name: str | None = None) -> Merge:
                     return found[0], np.int32(index)
             raise invalid("Retval[0] does not have value")
 
-        shapes = [(kinds[0], _common_shape(tensors)), (dtypes.int32, TensorShape(()))]
+        shape = reduce(TensorShape.most_general_compatible_shape, [one.shape for one in tensors])
+        shapes = [(kinds[0], shape), (dtypes.int32, TensorShape(()))]
         waits = any(side.waits for side in sides)
         attrs = {"scoped": False}
         made = op("Merge", given, shapes, kernel, name=scope, waits=waits, attrs=attrs)
         return Merge(*made.outputs)
-
-
-def _common_shape(tensors: Sequence[Tensor]) -> TensorShape:
-    shape = tensors[0].shape
-    for one in tensors[1:]:
-        shape = shape.most_general_compatible_shape(one.shape)
-    return shape
 
 
 class _Side:
@@ -594,10 +520,8 @@ class _Side:
 
 
 def _made_of_switches(last: Operation) -> set[Operation]:
-    """The operations between the switches and the last one, that one included.
-
-    Depth first, without recursion; an operation is decided on after those before it.
-    """
+    """The operations between the switches and the last one, that one included."""
+    # Depth first, without recursion; an operation is decided on after those before it.
     depends: dict[Operation, bool] = {}
     path = [last]
     while path:
@@ -616,10 +540,7 @@ Function = Callable[..., Any]
 
 
 class _Rows:
-    """A function that is traced once, and runs for each row of some tensors of one length.
-
-    If it `folds` it takes what has been accumulated as well, at first `initial` or the first row.
-    """
+    """A function traced once that runs for each row, and of what was accumulated if it `folds`."""
 
     def __init__(
         self, fn: Function, elems: Any, dtype: Any = None, initial: Any = None, folds: bool = False
@@ -649,10 +570,17 @@ class _Rows:
             row = nest.pack_sequence_as(elems, rows)
             return fn(nest.pack_sequence_as(self.structure, states), row) if folds else fn(row)
 
-        self.body, result = trace(get_default_graph(), call)
-        self.outputs = _checked_outputs(
-            self.body, result, [kind for kind, _ in like] if dtype is None else dtype
-        )
+        graph = get_default_graph()
+        self.body, result = trace(graph, call)
+        found, wanted = nest.flatten(result), dtype or [kind for kind, _ in like]
+        if len(wanted) != len(found):
+            raise ValueError(
+                f"fn returned {len(found)} tensors; expected {len(wanted)}, as dtype says"
+            )
+        with graph.building_in(self.body):
+            pairs = zip(found, wanted, strict=True)
+            self.outputs = [identity(convert_to_tensor(one, kind)) for one, kind in pairs]
+        self.body.outputs = list(self.outputs)
         self.inputs = [*self.first, *self.tensors, *self.body.captures]
         self._taken = [*given, *self.body.captures]
 
@@ -667,12 +595,10 @@ class _Rows:
         return arrays, lengths.pop(), values[stop:]
 
     def run(self, step: Any, values: Iterable[Any]) -> Sequence[Any]:
-        """What the function returns for a state, if it folds, a row, and what the body captures."""
         found: Sequence[Any] = step.run_body(self.body.outputs, self._taken, list(values))
         return found
 
     def states(self, step: Any, values: Sequence[Any], backwards: bool) -> Iterator[Sequence[Any]]:
-        """What is accumulated, from the beginning on."""
         arrays, length, captures = self.arrays(values)
         order = list(reversed(range(length)) if backwards else range(length))
         if self.first:
@@ -688,7 +614,6 @@ class _Rows:
             yield state
 
     def op(self, kind: str, outputs: Any, kernel: Any, name: str, structure: Any) -> Any:
-        """The op of all rows; its results in a nesting."""
         waits = self.body.waits
         made = default_graph.op(kind, self.inputs, outputs, kernel, name=name, waits=waits)
         return nest.pack_sequence_as(structure, made.outputs)
@@ -698,21 +623,7 @@ class _Rows:
         return [(one.dtype, rows.concatenate(one.shape)) for one in self.outputs]
 
 
-def _checked_outputs(body: Body, result: Any, wanted: Sequence[DType]) -> list[Tensor]:
-    """The outputs of a traced function as tensors, of the dtypes that were promised."""
-    flat = nest.flatten(result)
-    if len(wanted) != len(flat):
-        raise ValueError(f"fn returned {len(flat)} tensors; expected {len(wanted)}, as dtype says")
-    with get_default_graph().building_in(body):
-        tensors = [
-            identity(convert_to_tensor(one, kind)) for one, kind in zip(flat, wanted, strict=True)
-        ]
-    body.outputs = list(tensors)
-    return tensors
-
-
 def _stacked(rows: Sequence[Sequence[Any]], tensors: Sequence[Tensor]) -> Any:
-    """The values of all rows, stacked, one array for each tensor."""
     columns = []
     for place, tensor in enumerate(tensors):
         column = [row[place] for row in rows]
@@ -741,10 +652,7 @@ def map_fn(
     infer_shape: bool = True,
     name: str | None = None,
 ) -> Any:
-    """What a function makes of each row of some tensors, stacked.
-
-    `parallel_iterations`, `back_prop` and `swap_memory` have no effect: one row after another.
-    """
+    """What a function makes of each row of some tensors, stacked: one row after another."""
     del parallel_iterations, back_prop, swap_memory
     with name_scope(name, "map", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, [as_dtype(one) for one in nest.flatten(dtype)] if dtype else None)
@@ -762,22 +670,6 @@ def map_fn(
         return rows.op("MapFn", outputs, kernel, scope, elems if dtype is None else dtype)
 
 
-def _folded(
-    kind: str, fn: Function, elems: Any, initializer: Any, backwards: bool, name: str | None
-) -> Any:
-    with name_scope(name, kind, nest.flatten(elems)) as scope:
-        rows = _Rows(fn, elems, initial=initializer, folds=True)
-
-        def kernel(step: Any, *values: Any) -> Any:
-            state: Sequence[Any] = ()
-            for reached in rows.states(step, values, backwards):
-                state = reached
-            return tuple(state) if len(state) > 1 else state[0]
-
-        outputs = [(one.dtype, one.shape) for one in rows.outputs]
-        return rows.op(kind, outputs, kernel, scope, rows.structure)
-
-
 def foldl(
     fn: Function,
     elems: Any,
@@ -787,26 +679,18 @@ def foldl(
     swap_memory: bool = False,
     name: str | None = None,
 ) -> Any:
-    """What a function makes of the rows of some tensors, from the first to the last; see `map_fn`.
-
-    It takes what has been accumulated, at first `initializer` or the first row, and a row.
-    """
+    """What a function makes of what it made before, at first `initializer`, and each row."""
     del parallel_iterations, back_prop, swap_memory
-    return _folded("foldl", fn, elems, initializer, False, name)
+    with name_scope(name, "foldl", nest.flatten(elems)) as scope:
+        rows = _Rows(fn, elems, initial=initializer, folds=True)
 
+        def kernel(step: Any, *values: Any) -> Any:
+            # One state at a time: a list of them would grow with the rows.
+            last = deque(rows.states(step, values, backwards=False), maxlen=1).pop()
+            return tuple(last) if len(last) > 1 else last[0]
 
-def foldr(
-    fn: Function,
-    elems: Any,
-    initializer: Any = None,
-    parallel_iterations: int = 10,
-    back_prop: bool = True,
-    swap_memory: bool = False,
-    name: str | None = None,
-) -> Any:
-    """The same as `foldl` from the last row to the first."""
-    del parallel_iterations, back_prop, swap_memory
-    return _folded("foldr", fn, elems, initializer, True, name)
+        outputs = [(one.dtype, one.shape) for one in rows.outputs]
+        return rows.op("foldl", outputs, kernel, scope, rows.structure)
 
 
 def scan(
@@ -820,10 +704,7 @@ def scan(
     reverse: bool = False,
     name: str | None = None,
 ) -> Any:
-    """All that `foldl` accumulates on its way, stacked, one for each row.
-
-    `infer_shape` has no effect.
-    """
+    """All that `foldl` accumulates on its way, stacked, one for each row."""
     del parallel_iterations, back_prop, swap_memory, infer_shape
     with name_scope(name, "scan", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, initial=initializer, folds=True)

@@ -31,11 +31,8 @@ def c_name(dtype: DType) -> str:
 
 def c_escaped(text: bytes) -> str:
     """Bytes as C spells them, which is how TensorFlow shows strings: others by octal numbers."""
-    return "".join(_ESCAPES.get(one) or _spelled(one) for one in text)
-
-
-def _spelled(byte: int) -> str:
-    return chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
+    spelled = {one: chr(one) if 32 <= one < 127 else f"\\{one:03o}" for one in set(text)}
+    return "".join(_ESCAPES.get(one) or spelled[one] for one in text)
 
 
 _FEW = 3
@@ -56,7 +53,7 @@ def summarize_value(value: Any, most: int = _FEW) -> str:
 
 
 def _rows(shown: Sequence[str], shape: Sequence[int]) -> str:
-    """Rows in brackets; one that is not shown to its end has dots there, as the whole has."""
+    """Rows in brackets, with dots in one that is not shown to its end."""
     if len(shape) == 1:
         return " ".join(shown) + ("..." if len(shown) < shape[0] else "")
     width = max(1, int(np.prod(shape[1:])))
@@ -75,10 +72,7 @@ def _text(one: Any) -> str:
 def Assert(  # noqa: N802  # TensorFlow's name
     condition: Any, data: Iterable[Any], summarize: int | None = None, name: str | None = None
 ) -> Operation:
-    """An operation that fails with `data` unless `condition` is true.
-
-    Like every operation it runs only if something depends on it.
-    """
+    """An operation that fails with `data` unless `condition` is true."""
     most = _FEW if summarize is None else summarize
     with name_scope(name, "Assert", [condition]):
         values = list(data)
@@ -108,7 +102,9 @@ def Print(  # noqa: N802  # TensorFlow's name
     most = _FEW if summarize is None else summarize
 
     def kernel(step: Any, value: Any, *values: Any) -> Any:
-        if first_n is None or first_n < 0 or next(_counter(step, made)) < first_n:
+        # How often it has run in this session.
+        counter = step.own_resources.get_or_create(("times run", made), itertools.count)
+        if first_n is None or first_n < 0 or next(counter) < first_n:
             shown = "".join(summarize_value(one, most) for one in values)
             sys.stderr.write(f"{message or ''}{shown}\n")
         return value
@@ -121,11 +117,6 @@ def Print(  # noqa: N802  # TensorFlow's name
     return made.outputs[0]
 
 
-def _counter(step: Any, operation: Operation) -> Any:
-    """How often an operation has run in this session: an iterator that counts."""
-    return step.own_resources.get_or_create(("times run", operation), itertools.count)
-
-
 def print(
     *inputs: Any,
     output_stream: Any = None,
@@ -134,10 +125,7 @@ def print(
     end: str | None = "\n",
     name: str | None = None,
 ) -> Operation:
-    """An operation that writes values.
-
-    Like every operation it runs only if something depends on it.
-    """
+    """An operation that writes values."""
     if isinstance(output_stream, str) and not output_stream.startswith("file://"):
         raise ValueError(
             f"output_stream: got {output_stream!r}; expected an open text file or 'file://<path>'"
@@ -203,12 +191,10 @@ def py_func(
 ) -> Any:
     """What a Python function makes of the values of some tensors, in each run.
 
-    The function may do anything: train a model of another framework, for instance. What it raises
-    becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`, StopIteration an
-    `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
-    `ResourceExhaustedError`, everything else an `UnknownError`. That includes an `OpError` of a
-    session which the function runs: the end of *its* input is not the end of yours. `stateful` has
-    no effect.
+    What it raises becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`,
+    StopIteration an `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
+    `ResourceExhaustedError`, everything else, an `OpError` too, an `UnknownError`: the end of an
+    input that it reads is not the end of yours. `stateful` has no effect.
     """
     del stateful
     if not callable(func):
@@ -239,19 +225,10 @@ def py_func(
     return made.outputs if several else made.outputs[0]
 
 
-def numpy_function(
-    func: Callable[..., Any],
-    inp: Sequence[Any],
-    Tout: Any,  # noqa: N803  # TensorFlow's name
-    stateful: bool = True,
-    name: str | None = None,
-) -> Any:
-    """The same as `py_func`, under its later name."""
-    return py_func(func, inp, Tout, stateful, name)
+numpy_function = py_func
 
 
 def _writable(value: Any) -> Any:
-    """An array that the function may change."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()
     return value

@@ -1,8 +1,4 @@
-"""Files: on this machine, or behind a URL that fsspec, an extra, can open.
-
-A path is local unless it has a ``://`` in it. `Local` has, of fsspec's methods, those that are
-used here.
-"""
+"""Files: on this machine, or behind a URL (``://``) that fsspec, an extra, can open."""
 
 from __future__ import annotations
 
@@ -53,14 +49,15 @@ def file_errors(path: Any) -> Iterator[None]:
 
 
 class Local:
-    def open(self, path: str, mode: str) -> Any:
-        return open(path, mode)
+    """Of fsspec's methods, those that are used here."""
 
-    def exists(self, path: str) -> bool:
-        return os.path.exists(path)
-
-    def isdir(self, path: str) -> bool:
-        return os.path.isdir(path)
+    open = staticmethod(open)
+    exists = staticmethod(os.path.exists)
+    isdir = staticmethod(os.path.isdir)
+    mv = staticmethod(os.replace)
+    cp_file = staticmethod(shutil.copyfile)
+    size = staticmethod(os.path.getsize)
+    modified = staticmethod(os.path.getmtime)
 
     def glob(self, pattern: str) -> list[str]:
         """The paths that match a pattern, as TensorFlow finds and spells them.
@@ -109,18 +106,6 @@ class Local:
             shutil.rmtree(path)
         else:
             os.remove(path)
-
-    def mv(self, path1: str, path2: str) -> None:
-        os.replace(path1, path2)
-
-    def cp_file(self, path1: str, path2: str) -> None:
-        shutil.copyfile(path1, path2)
-
-    def size(self, path: str) -> int:
-        return os.path.getsize(path)
-
-    def modified(self, path: str) -> float:
-        return os.path.getmtime(path)
 
 
 _WILDCARD = re.compile(r"[*?\[\\]")
@@ -209,7 +194,6 @@ def is_local(path: Any) -> bool:
 
 
 def filesystem(path: Any) -> tuple[Any, str]:
-    """Where a path leads, and what it is called there."""
     text = path_text(path)
     if is_local(text):
         return _LOCAL, text.removeprefix("file://")

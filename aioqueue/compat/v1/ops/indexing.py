@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aioqueue.compat.v1.core import default_graph, dtypes
+from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_value, convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Operators, Tensor, named
-from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import Dimension, TensorShape
 from aioqueue.compat.v1.ops.arrays import stack
 from aioqueue.compat.v1.ops.building import (
@@ -133,10 +132,7 @@ def strided_slice(
     var: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """``input_[begin[0]:end[0]:strides[0], ...]``; bit ``i`` of a mask is about entry ``i``.
-
-    `var` is not supported.
-    """
+    """``input_[begin[0]:end[0]:strides[0], ...]``; bit ``i`` of a mask is about entry ``i``."""
     if var is not None:
         raise ValueError("strided_slice: var is not supported; assign to the whole variable")
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
@@ -153,7 +149,6 @@ def strided_slice(
 
 
 def _strided(op: OpBuilder, tensor: Tensor, masks: dict[str, int]) -> Tensor:
-    """Add the op whose inputs are there already."""
     known = [constant_value(one) for one in op.inputs[1:]]
     count = op.inputs[1].shape.num_elements()
     index: tuple[Any, ...] | None = None
@@ -314,9 +309,6 @@ def _block_shape(op: OpBuilder, tensor: Tensor, begin: Tensor, size: Tensor) -> 
     return tuple(sizes)
 
 
-# Gathering.
-
-
 def gather(
     params: Any,
     indices: Any,
@@ -325,10 +317,7 @@ def gather(
     axis: Any = None,
     batch_dims: int = 0,
 ) -> Tensor:
-    """The slices of `params` along an axis that `indices` names, which are always checked.
-
-    `batch_dims` is not supported.
-    """
+    """The slices of `params` along an axis that `indices` names, which are always checked."""
     if batch_dims:
         raise NotImplementedError("gather: batch_dims is not supported; use gather_nd")
 
@@ -371,10 +360,7 @@ def _check_range(places: Any, size: int) -> None:
 
 
 def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: int = 0) -> Tensor:
-    """The slices of `params` at the coordinates in the last axis of `indices`.
-
-    `batch_dims` is not supported.
-    """
+    """The slices of `params` at the coordinates in the last axis of `indices`."""
     if batch_dims:
         raise NotImplementedError("gather_nd: batch_dims is not supported; add the coordinates")
 
@@ -409,9 +395,6 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
                 )
             shape = (*inner[:-1], *whole[inner[-1] :])
         return op.output(tensor.dtype, shape, Pure(gathered))
-
-
-# Selecting by value.
 
 
 def boolean_mask(
@@ -457,11 +440,7 @@ def boolean_mask(
 
 
 def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
-    """Elements of `x` where the condition is true and of `y` elsewhere; or where it is true.
-
-    A condition may be a vector, with one element per row. Without `x` and `y` the result is the
-    coordinates, int64, one row for each true element.
-    """
+    """Elements of `x`, or of `y`, as the condition chooses; without them, where it is true."""
     if (x is None) != (y is None):
         raise ValueError("x and y must both be non-None or both be None.")
     if x is None:
@@ -501,11 +480,7 @@ def one_hot(
     dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """For each index a vector of `depth` elements: `on_value` at the index, else `off_value`.
-
-    An index that is not below `depth`, or negative, is nowhere. `axis` is where the new axis is;
-    last if left out.
-    """
+    """For each index a vector of `depth` elements: `on_value` at the index, else `off_value`."""
     wanted = _one_hot_dtype(on_value, off_value, dtype)
 
     def spread(indices: Any, depth: Any, on: Any, off: Any) -> Any:
@@ -658,13 +633,11 @@ def _places(indices: NDArray[Any], updates: NDArray[Any], shape: tuple[int, ...]
 
 
 def _check_rows(places: Dims, slices: Dims, shape: Dims) -> None:
-    """Raise ValueError if updates of rows are known not to fit."""
     if places is not None and slices and shape:
         merge(slices, (*places, *shape[1:]))
 
 
 def _check_places(places: Dims, slices: Dims, shape: Dims) -> None:
-    """Raise ValueError if updates of slices are known not to fit."""
     if not places or slices is None:
         return
     outer, depth = len(places) - 1, places[-1]
@@ -682,14 +655,10 @@ def _check_places(places: Dims, slices: Dims, shape: Dims) -> None:
             ) from None
 
 
-class _Scattering(Protocol):
-    def __call__(
-        self, ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: Any = None
-    ) -> Tensor: ...
+_Scattering = Callable[..., Tensor]
 
 
 def _scattering(name: str, op_type: str, write: _Write, what: str) -> _Scattering:
-    """A row: an op that changes places of a variable, at once for other threads."""
     index_of, check = (_places, _check_places) if "_nd_" in name else (_rows, _check_rows)
 
     def scatter(
@@ -709,32 +678,14 @@ def _scattering(name: str, op_type: str, write: _Write, what: str) -> _Scatterin
 
             return variable_cell(step, variable).change(variable.name, changed)
 
-        with name_scope(name, op_type) as scope:
-            places = convert_to_tensor(indices, name="indices")
-            if places.dtype.name not in INDICES:
-                raise TypeError(
-                    f"Value passed to parameter 'indices' has DataType {places.dtype.name} not in"
-                    " list of allowed values: int32, int64"
-                )
-            hint = dtype_hint(updates)
-            if hint is not None and hint != kind.dtype:
-                raise TypeError(
-                    f"Input 'updates' of '{op_type}' Op has type {hint.name} that does not match"
-                    f" type {kind.dtype.name} of argument 'ref'."
-                )
-            slices = convert_to_tensor(updates, kind.dtype, name="updates")
-            check(places.shape.as_tuple(), slices.shape.as_tuple(), kind.shape.as_tuple())
+        with OpBuilder(op_type, name) as op:
+            places = op.tensor(indices, "indices", None, INDICES)
+            slices = op.tensor(updates, "updates", kind.dtype, like="ref")
+            static = kind.shape.as_tuple()
+            check(places.shape.as_tuple(), slices.shape.as_tuple(), static)
             before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
             with variable.graph.control_dependencies(before):
-                made = default_graph.op(
-                    op_type,
-                    [places, slices],
-                    [(kind.dtype, kind.shape)],
-                    kernel,
-                    name=scope,
-                    attrs={"variable_op": variable},
-                )
-        return made.outputs[0]
+                return op.output(kind.dtype, static, kernel, {"variable_op": variable})
 
     doc = (
         f"A variable's new value, with {what} at `indices`. Changes are atomic: if an index is not"

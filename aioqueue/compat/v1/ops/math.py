@@ -1,9 +1,4 @@
-"""Arithmetic: the table of elementwise ops.
-
-Operands must have one dtype: a Python or NumPy value takes the tensor's, two tensors of different
-dtypes are an error. Shapes broadcast as in NumPy. Integers wrap around; floating-point faults give
-infinities and NaN without a warning.
-"""
+"""Arithmetic: the table of elementwise ops. Integers wrap around; no fault of floats warns."""
 
 from __future__ import annotations
 
@@ -34,7 +29,7 @@ from aioqueue.compat.v1.ops.building import (
 from aioqueue.compat.v1.ops.casting import cast
 
 __all__ = (
-    "abs", "accumulate_n", "acos", "add", "add_n", "asin", "atan", "atan2", "ceil", "cos", "cosh",
+    "abs", "acos", "add", "add_n", "asin", "atan", "atan2", "ceil", "cos", "cosh",
     "divide", "equal", "exp", "expm1", "floor", "floordiv", "floormod", "greater",
     "greater_equal", "is_finite", "is_inf", "is_nan", "less", "less_equal", "log", "log1p",
     "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "mod",
@@ -42,13 +37,9 @@ __all__ = (
     "scalar_mul", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "squared_difference",
     "subtract", "tan", "tanh", "truediv",
 )  # fmt: skip
-"""What `tf` and `tf.math` share."""
 
 _BOOLS = frozenset(("bool",))
 _COMPARABLE = NUMBERS | {"bool", "string"}
-
-
-# The table.
 
 
 def _type_of(name: str) -> str:
@@ -64,7 +55,6 @@ def _one(
     op_type: str = "",
     **options: Any,
 ) -> Unary:
-    """A row: an op of one tensor."""
     kind = op_type or _type_of(name)
 
     def made(x: Any, name: str | None = None) -> Tensor:
@@ -81,7 +71,6 @@ def _two(
     op_type: str = "",
     **options: Any,
 ) -> Binary:
-    """A row: an op of two tensors."""
     kind = op_type or _type_of(name)
 
     def made(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -98,10 +87,6 @@ def _comparison(name: str, function: Function, symbol: str) -> Binary:
 
 def _question(name: str, function: Function, what: str) -> Unary:
     return _one(name, function, f"Whether each element is {what}.", result=dtypes.bool)
-
-
-def _rint(x: Any) -> Any:
-    return x if np.asarray(x).dtype.kind in "iu" else np.rint(x)
 
 
 def _logistic(x: Any) -> Any:
@@ -127,21 +112,13 @@ def _floor_divide(x: Any, y: Any) -> Any:
     return np.floor_divide(x, y)
 
 
-@_dividing
-def _truncate_divide(x: Any, y: Any) -> Any:
-    if np.asarray(y).dtype.kind in "fc":
-        return np.true_divide(x, y)
-    return np.floor_divide(np.subtract(x, np.fmod(x, y)), y)
-
-
-def _divide_unless_zero(x: Any, y: Any) -> Any:
-    return np.where(y == 0, np.zeros_like(y), np.true_divide(x, y))
-
-
 negative: Unary = _one("negative", np.negative, "``-x``.", NUMBERS, "Neg")
 sign: Unary = _one("sign", np.sign, "-1, 0 or 1.", NUMBERS)
 square: Unary = _one("square", np.square, "``x * x``.", NUMBERS)
-round: Unary = _one("round", _rint, "The nearest whole number, or even one.", NUMBERS)
+round: Unary = _one(
+    *("round", lambda x: x if np.asarray(x).dtype.kind in "iu" else np.rint(x)),
+    *("The nearest whole number, or even one.", NUMBERS),
+)
 reciprocal: Unary = _one("reciprocal", np.reciprocal, "``1 / x``.")
 sqrt: Unary = _one("sqrt", np.sqrt, "The square root.")
 rsqrt: Unary = _one("rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "``1 / sqrt(x)``.")
@@ -176,7 +153,9 @@ realdiv: Binary = _two(
     "realdiv", np.true_divide, "``x / y`` of floats.", FLOATS, "RealDiv", default="realdiv"
 )
 div_no_nan: Binary = _two(
-    *("div_no_nan", _divide_unless_zero, "``x / y``, and 0 where ``y`` is 0.", FLOATS),
+    "div_no_nan",
+    lambda x, y: np.where(y == 0, np.zeros_like(y), np.true_divide(x, y)),
+    *("``x / y``, and 0 where ``y`` is 0.", FLOATS),
     default="div_no_nan",
 )
 floordiv: Binary = _two(
@@ -185,12 +164,6 @@ floordiv: Binary = _two(
 floor_div: Binary = _two("floor_div", _floor_divide, "``x // y``, rounded down.", REALS)
 mod: Binary = _two(
     "mod", _dividing(np.remainder), "``x % y``, of the sign of ``y``.", REALS, "FloorMod"
-)
-truncatediv: Binary = _two(
-    "truncatediv", _truncate_divide, "``x / y`` rounded towards zero.", REALS, "TruncateDiv"
-)
-truncatemod: Binary = _two(
-    "truncatemod", _dividing(np.fmod), "What `truncatediv` leaves.", REALS, "TruncateMod"
 )
 pow: Binary = _two("pow", np.power, "``x ** y``; negative powers of integers are an error.")
 maximum: Binary = _two("maximum", np.maximum, "The larger of the two.", REALS)
@@ -215,9 +188,6 @@ logical_or: Binary = _two(
 )
 
 sub, mul, neg, floormod = subtract, multiply, negative, mod
-
-
-# Ops that are more than a row.
 
 
 def add(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -252,9 +222,7 @@ def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
         return realdiv(x, y, scope)
 
 
-def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """``x / y`` as in Python 3."""
-    return truediv(x, y, name)
+divide = truediv
 
 
 def _div(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -309,13 +277,3 @@ def add_n(inputs: Sequence[Any] | Any, name: str | None = None) -> Tensor:
     with OpBuilder("AddN", name) as op:
         tensors = op.alike_list(values, "inputs")
         return op.output(tensors[0].dtype, op.same_shape(tensors), Pure(total))
-
-
-def accumulate_n(
-    inputs: Sequence[Any], shape: Any = None, tensor_dtype: Any = None, name: str | None = None
-) -> Tensor:
-    """The sum of tensors of one dtype and one shape; the same as `add_n`."""
-    result = add_n(inputs, name or "AccumulateNV2")
-    if shape is not None:
-        result.set_shape(shape)
-    return result

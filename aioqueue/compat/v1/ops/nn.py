@@ -8,14 +8,7 @@ import numpy as np
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import (
-    FLOATS,
-    REALS,
-    OpBuilder,
-    Pure,
-    elementwise,
-    invalid,
-)
+from aioqueue.compat.v1.ops.building import FLOATS, REALS, OpBuilder, Pure, elementwise, invalid
 from aioqueue.compat.v1.ops.static import constant_value
 
 

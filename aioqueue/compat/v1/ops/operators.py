@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Operation, Operators, Tensor
+from aioqueue.compat.v1.core.graph import Operators, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops import math, products
 from aioqueue.compat.v1.ops.building import (
@@ -147,8 +147,9 @@ def _numpy(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """The op for a call of any other NumPy function, with tensors anywhere in its arguments."""
     if function in _CHANGES_ITS_ARGUMENT or kwargs.get("out") is not None:
         _refuse_change(f"numpy.{function.__name__}")
-    call = _Call(function, args, kwargs)
-    return call.build_sink() if function in _WRITES_FILES else call.build(function.__name__, None)
+    if function in _WRITES_FILES:
+        raise TypeError(f"numpy.{function.__name__} writes a file: call it in a tf.py_func")
+    return _Call(function, args, kwargs).build(function.__name__, None)
 
 
 def _refuse_change(name: str) -> None:
@@ -156,16 +157,12 @@ def _refuse_change(name: str) -> None:
 
 
 class _Results(NamedTuple):
-    """What is known of a function's results beforehand."""
-
     outputs: list[tuple[DType, Dims]]
     container: Callable[[list[Any]], Any] | None
     """What it returns several in, such as `tuple`; None if it returns one bare."""
 
 
 class _Slot(NamedTuple):
-    """Stands for a tensor in the arguments of a call."""
-
     place: int
 
 
@@ -190,13 +187,11 @@ class _Call:
         return value
 
     def __call__(self, *values: Any) -> Any:
-        """Call the function, with values in the tensors' places."""
         args = [_filled(one, values) for one in self._args]
         kwargs = {key: _filled(one, values) for key, one in self._kwargs.items()}
         return self.function(*args, **kwargs)
 
     def build(self, name: str, known: _Results | None) -> Any:
-        """Add the op; the tensors of its results."""
         results = known or self._tried()
         wanted = [dtype for dtype, _ in results.outputs]
 
@@ -207,38 +202,25 @@ class _Call:
             return tuple(parts) if len(parts) > 1 else parts[0]
 
         with OpBuilder(name, None) as op:
-            self._add_inputs(op)
+            for place, tensor in enumerate(self.tensors):
+                op.tensor(tensor, f"input_{place}")
             made = op.outputs(results.outputs, Pure(kernel))
         return made[0] if results.container is None else results.container(made)
-
-    def build_sink(self) -> Operation:
-        """Add the op of a function that returns nothing."""
-        with OpBuilder(self.function.__name__, None) as op:
-            self._add_inputs(op)
-            return op.sink(lambda step, *values: self(*values))
-
-    def _add_inputs(self, op: OpBuilder) -> None:
-        for place, tensor in enumerate(self.tensors):
-            op.tensor(tensor, f"input_{place}")
 
     def of_ufunc(self, ufunc: np.ufunc) -> _Results | None:
         """The results of an elementwise ufunc without options; None for any other."""
         if self._kwargs or ufunc.signature is not None:
             return None
-        shape = broadcast_shapes(
-            [
-                self.tensors[one.place].shape.as_tuple()
-                if isinstance(one, _Slot)
-                else np.shape(one)
-                for one in self._args
-            ]
-        )
+        shapes = [
+            self.tensors[one.place].shape.as_tuple() if isinstance(one, _Slot) else np.shape(one)
+            for one in self._args
+        ]
         try:
             made = self._called([_of_size(one.dtype, (), np.ones) for one in self.tensors])
         except Exception:
             return None
         parts = made if isinstance(made, tuple) else (made,)
-        outputs = [(_dtype_of(one), shape) for one in parts]
+        outputs = [(_dtype_of(one), broadcast_shapes(shapes)) for one in parts]
         return _Results(outputs, tuple if isinstance(made, tuple) else None)
 
     def _called(self, values: Sequence[Any]) -> Any:
@@ -247,11 +229,7 @@ class _Call:
             return self(*values)
 
     def _tried(self) -> _Results:
-        """What the function makes of samples.
-
-        Raises:
-            TypeError: the number of arrays, or their dtypes, depend on values.
-        """
+        """What the function makes of samples; TypeError if their number depends on values."""
         made = list(self._made_of_samples())
         if not made:
             # One array of the first tensor's dtype is a guess, which the kernel checks.
@@ -313,7 +291,6 @@ _SAMPLES: tuple[tuple[int, int, Callable[..., Any]], ...] = (
 
 
 def _sample(tensor: Tensor, size: int, rank: int, make: Callable[..., Any]) -> Any:
-    """A value such as `tensor` might have."""
     static = tensor.shape.as_tuple()
     static = (None,) * rank if static is None else static
     count = tensor.shape.num_elements()

@@ -18,7 +18,7 @@ from aioqueue.compat.v1.ops.building import (
 )
 
 __all__ = (
-    "matmul", "tensordot",
+    "matmul",
 )  # fmt: skip
 
 
@@ -33,10 +33,7 @@ def matmul(
     b_is_sparse: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """The product of two matrices, or of two stacks of matrices.
-
-    `a_is_sparse` and `b_is_sparse` have no effect.
-    """
+    """The product of two matrices, or of two stacks of matrices."""
     for one, both in (("a", transpose_a and adjoint_a), ("b", transpose_b and adjoint_b)):
         if both:
             raise ValueError(
@@ -77,24 +74,3 @@ def _product_shape(op: OpBuilder, one: Dims, two: Dims, flip_a: bool, flip_b: bo
     stacks = broadcast(one[:-2], two[:-2])
     assert stacks is not None
     return (*stacks, rows, columns)
-
-
-def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Tensor:
-    """The sum of products over axes of both: how many, or two lists of them, as numbers."""
-    if isinstance(axes, Tensor):
-        raise TypeError("tensordot: got a Tensor for axes; expected integers")
-    pairs: Any = axes if np.ndim(axes) == 0 else [np.atleast_1d(one).tolist() for one in axes]
-
-    with OpBuilder("Tensordot", name) as op:
-        a, b = op.alike(NUMBERS, a=a, b=b)
-        shape: Dims = None
-        one, two = a.shape.as_tuple(), b.shape.as_tuple()
-        if one is not None and two is not None:
-            summed = (
-                (range(len(one) - int(pairs), len(one)), range(int(pairs)))
-                if np.ndim(pairs) == 0
-                else ([i % len(one) for i in pairs[0]], [i % len(two) for i in pairs[1]])
-            )
-            kept = [size for i, size in enumerate(one) if i not in summed[0]]
-            shape = (*kept, *(size for i, size in enumerate(two) if i not in summed[1]))
-        return op.output(a.dtype, shape, Pure(lambda a, b: np.tensordot(a, b, pairs)))

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from aioqueue.compat.v1.core import dtypes, scopes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.dtypes import DType
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops import arrays, indexing, math
 from aioqueue.compat.v1.ops.building import INDICES, REALS, OpBuilder, Pure, array, invalid
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
@@ -34,22 +35,18 @@ RESERVED: Final = 256
 """Blocks of four words that TensorFlow sets aside for each number, whatever it needs."""
 
 
-class Words:
+class Words(NamedTuple):
     """The words of one generator, of two seeds, from one block on."""
 
-    __slots__ = ("_first", "_seeds")
-
-    def __init__(self, seeds: tuple[int, int], first: int) -> None:
-        self._seeds = seeds
-        self._first = first
+    seeds: tuple[int, int]
+    first: int
 
     def take(self, count: int) -> NDArray[np.uint32]:
-        """The first `count` words."""
-        return philox_blocks(*self._seeds, self._first, -(-count // 4))[:count]
+        return philox_blocks(*self.seeds, self.first, -(-count // 4))[:count]
 
     def blocks(self, first: int, count: int, stride: int = 1) -> NDArray[np.uint32]:
         """The words of some later blocks."""
-        return philox_blocks(*self._seeds, self._first + first, count, stride=stride)
+        return philox_blocks(*self.seeds, self.first + first, count, stride=stride)
 
     def of_groups(self, groups: int, apart: int, blocks: int) -> NDArray[np.uint32]:
         """The words of the first `blocks` of groups that begin `apart` blocks, a group a row."""
@@ -60,8 +57,6 @@ class Words:
 class Generator:
     """An op's generator in one session: where its next numbers begin."""
 
-    __slots__ = ("_block", "_lock", "_seeds")
-
     def __init__(self, seeds: tuple[int | None, int | None]) -> None:
         graph_seed, op_seed = seeds
         given = None if graph_seed is None or op_seed is None else (graph_seed, op_seed)
@@ -70,7 +65,6 @@ class Generator:
         self._lock = threading.Lock()
 
     def reserve(self, blocks: int) -> Words:
-        """Set blocks aside for one run."""
         # Two runs of one session may draw at the same time: each gets blocks of its own.
         with self._lock:
             first = self._block
@@ -78,20 +72,18 @@ class Generator:
         return Words(self._seeds, first)
 
 
+@dataclass(frozen=True, eq=False)
 class RandomKernel:
     """A kernel that draws from its session's generator: ``function(generator, *values)``."""
 
-    __slots__ = ("_function", "_seeds")
-
-    def __init__(self, seeds: tuple[int | None, int | None], function: Callable[..., Any]) -> None:
-        self._seeds = seeds
-        self._function = function
+    seeds: tuple[int | None, int | None]
+    function: Callable[..., Any]
 
     def __call__(self, step: Any, *values: Any) -> Any:
         key = ("random", self)
-        generator = step.own_resources.get_or_create(key, lambda: Generator(self._seeds))
+        generator = step.own_resources.get_or_create(key, lambda: Generator(self.seeds))
         with np.errstate(all="ignore"):
-            result = self._function(generator, *values)
+            result = self.function(generator, *values)
         return result[()] if isinstance(result, np.ndarray) else result
 
 
@@ -110,7 +102,6 @@ _Draw = Callable[[Words, int], NDArray[Any]]
 
 
 def _shape_tensor(shape: Any) -> Tensor:
-    """A shape as a tensor, int32 if nothing says otherwise."""
     if isinstance(shape, list | tuple) and not shape:
         shape = np.zeros(0, np.int32)
     return convert_to_tensor(shape, name="shape")
@@ -143,9 +134,6 @@ def _drawn(
             op.alike(INDICES, **limits)
         attrs = {"seed": seeds[0] or 0, "seed2": seeds[1] or 0, "dtype": dtype}
         return op.output(dtype, shape_value(sizes), RandomKernel(seeds, fill), attrs=attrs)
-
-
-# Uniform numbers.
 
 
 def random_uniform(
@@ -212,69 +200,40 @@ _UNIFORM: Final[dict[str, _Draw]] = {
 }
 
 
-# Normal numbers.
-
-
-def random_normal(
-    shape: Any,
-    mean: Any = 0.0,
-    stddev: Any = 1.0,
-    dtype: Any = dtypes.float32,
-    seed: int | None = None,
-    name: str | None = None,
-) -> Tensor:
-    """Normally distributed numbers."""
-    kind = "RandomStandardNormal", "random_normal", _normals
-    return _normal(*kind, shape, mean, stddev, dtype, seed, name)
-
-
-def truncated_normal(
-    shape: Any,
-    mean: Any = 0.0,
-    stddev: Any = 1.0,
-    dtype: Any = dtypes.float32,
-    seed: int | None = None,
-    name: str | None = None,
-) -> Tensor:
-    """Normally distributed numbers within two standard deviations of the mean."""
-    kind = "TruncatedNormal", "truncated_normal", _truncated
-    return _normal(*kind, shape, mean, stddev, dtype, seed, name)
-
-
 def _normal(
-    op_type: str,
-    default: str,
-    draw: Callable[[Words, int, bool], NDArray[Any]],
-    shape: Any,
-    mean: Any,
-    stddev: Any,
-    dtype: Any,
-    seed: int | None,
-    name: str | None,
-) -> Tensor:
-    wanted = dtypes.as_dtype(dtype)
-    if wanted.name not in _FLOATS:
-        raise TypeError(f"{default}: got dtype {wanted!r}; expected float16, float32 or float64")
-    is_double = wanted == dtypes.float64
-    with scopes.name_scope(name, default) as scope:
-        size = _shape_tensor(shape)
-        centre = convert_to_tensor(mean, dtype=wanted, name="mean")
-        spread = convert_to_tensor(stddev, dtype=wanted, name="stddev")
-        seeds = scopes.get_seed(seed)
+    name: str, op_type: str, draw: Callable[[Words, int, bool], NDArray[Any]], doc: str
+) -> Callable[..., Tensor]:
+    default = name
 
-        def drawn(words: Words, count: int) -> NDArray[Any]:
-            return draw(words, count, is_double)
+    def normal(
+        shape: Any,
+        mean: Any = 0.0,
+        stddev: Any = 1.0,
+        dtype: Any = dtypes.float32,
+        seed: int | None = None,
+        name: str | None = None,
+    ) -> Tensor:
+        wanted = dtypes.as_dtype(dtype)
+        if wanted.name not in _FLOATS:
+            expected = "expected float16, float32 or float64"
+            raise TypeError(f"{default}: got dtype {wanted!r}; {expected}")
+        with scopes.name_scope(name, default) as scope:
+            size = _shape_tensor(shape)
+            centre = convert_to_tensor(mean, dtype=wanted, name="mean")
+            spread = convert_to_tensor(stddev, dtype=wanted, name="stddev")
+            seeds = scopes.get_seed(seed)
 
-        numbers = _drawn(op_type, None, size, wanted, seeds, drawn)
-        return math.add(numbers * spread, centre, name=scope)
+            def drawn(words: Words, count: int) -> NDArray[Any]:
+                return draw(words, count, wanted == dtypes.float64)
+
+            numbers = _drawn(op_type, None, size, wanted, seeds, drawn)
+            return math.add(numbers * spread, centre, name=scope)
+
+    return named(normal, name, doc)
 
 
 def _box_muller(words: NDArray[np.uint32], is_double: bool) -> NDArray[Any]:
-    """Pairs of normal numbers, as many as there are words (half as many if `is_double`).
-
-    G. E. P. Box and M. E. Muller, "A note on the generation of random normal deviates", Annals of
-    Mathematical Statistics, 1958.
-    """
+    """Pairs of normal numbers, as many as there are words (half as many if `is_double`)."""
     least = 1e-7
     if is_double:
         uniform = _as_float64(words).reshape(-1, 2)
@@ -318,7 +277,13 @@ def _first_near(rows: NDArray[np.uint32], group: int) -> NDArray[Any]:
     return np.where(np.take_along_axis(near, order, 1), chosen, np.nan)
 
 
-# Drawing from what is there.
+random_normal: Callable[..., Tensor] = _normal(
+    "random_normal", "RandomStandardNormal", _normals, "Normally distributed numbers."
+)
+truncated_normal: Callable[..., Tensor] = _normal(
+    *("truncated_normal", "TruncatedNormal", _truncated),
+    "Normally distributed numbers within two standard deviations of the mean.",
+)
 
 
 def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Tensor:
@@ -372,22 +337,8 @@ def multinomial(
         seeds = scopes.get_seed(seed)
         count = op.tensor(num_samples, "num_samples", dtypes.int32)
         known, rows = constant_value(count), op.rank(tensor, 2)
-        assert rows is not None
         shape = (rows[0], None if known is None else int(known))
         return op.output(wanted, shape, RandomKernel(seeds, drawn))
-
-
-def categorical(
-    logits: Any,
-    num_samples: Any,
-    dtype: Any = None,
-    seed: int | None = None,
-    name: str | None = None,
-    output_dtype: Any = None,
-) -> Tensor:
-    """Classes drawn with given odds: `multinomial` with its arguments in another order."""
-    wanted = output_dtype if dtype is None else dtype
-    return multinomial(logits, num_samples, seed, name or "categorical", wanted)
 
 
 def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.ops import arrays
 from aioqueue.compat.v1.ops.building import (
     ANY,
-    FLOATS,
     INDICES,
     NUMBERS,
     REALS,
@@ -28,30 +27,23 @@ from aioqueue.compat.v1.ops.static import constant_value
 
 __all__ = (
     "argmax", "argmin", "count_nonzero", "cumprod", "cumsum", "reduce_all", "reduce_any",
-    "reduce_logsumexp", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
+    "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
 )  # fmt: skip
-"""What `tf` and `tf.math` share."""
 
 _BOOLS = frozenset(("bool",))
 _Kernel = Callable[[NDArray[Any], tuple[int, ...], bool], Any]
 """Takes an array, the axes that go, and whether they stay as 1."""
 
+_How = tuple[str, _Kernel, frozenset[str], DType | None]
+"""The op's type, its kernel, the dtypes that it takes, and the one that it gives if it is fixed."""
+
 
 def _reduce(
-    op_type: str,
-    function: _Kernel,
-    input_tensor: Any,
-    axis: Any,
-    keepdims: Any,
-    name: str | None,
-    old_axis: Any,
-    old_keepdims: Any,
-    allowed: frozenset[str],
-    result: DType | None = None,
+    how: _How, input_tensor: Any, axis: Any, keepdims: Any, name: str | None, old: tuple[Any, Any]
 ) -> Tensor:
-    """One reduction."""
-    axis = unless_given(axis, old_axis, "axis", "reduction_indices")
-    keep = bool(unless_given(keepdims, old_keepdims, "keepdims", "keep_dims"))
+    op_type, function, allowed, result = how
+    axis = unless_given(axis, old[0], "axis", "reduction_indices")
+    keep = bool(unless_given(keepdims, old[1], "keepdims", "keep_dims"))
 
     def reduced(x: Any, axes: Any) -> Any:
         x = np.asarray(x, object if isinstance(x, bytes) else None)
@@ -103,23 +95,12 @@ def _axes_of(rank: int, axes: Any) -> list[int]:
     return places
 
 
-class _Reduction(Protocol):
-    def __call__(
-        self,
-        input_tensor: Any,
-        axis: Any = None,
-        keepdims: bool | None = None,
-        name: str | None = None,
-        reduction_indices: Any = None,
-        keep_dims: bool | None = None,
-    ) -> Tensor: ...
+_Reduction = Callable[..., Tensor]
 
 
 def _reduction(
     name: str, op_type: str, function: _Kernel, what: str, allowed: frozenset[str] = NUMBERS
 ) -> _Reduction:
-    """A row of the table."""
-
     def reduce(
         input_tensor: Any,
         axis: Any = None,
@@ -128,8 +109,8 @@ def _reduction(
         reduction_indices: Any = None,
         keep_dims: bool | None = None,
     ) -> Tensor:
-        old = reduction_indices, keep_dims
-        return _reduce(op_type, function, input_tensor, axis, keepdims, name, *old, allowed)
+        how, old = (op_type, function, allowed, None), (reduction_indices, keep_dims)
+        return _reduce(how, input_tensor, axis, keepdims, name, old)
 
     return named(reduce, name, f"{what} over `axis`, or of everything.")
 
@@ -162,14 +143,6 @@ def _extreme(function: Callable[..., Any], limit: str, infinity: float) -> _Kern
     return extreme
 
 
-def _logsumexp(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
-    """``log(sum(exp(x)))`` without overflow."""
-    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, x.dtype.type(0))
-    total = np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True)) + top
-    return total if keep else np.squeeze(total, axis=axes)
-
-
 def _test(function: Callable[..., Any]) -> _Kernel:
     return lambda x, axes, keep: function(x, axis=axes, keepdims=keep)
 
@@ -189,15 +162,6 @@ reduce_all: _Reduction = _reduction(
 reduce_any: _Reduction = _reduction(
     "reduce_any", "Any", _test(np.any), "Whether any is true", _BOOLS
 )
-reduce_logsumexp: _Reduction = _reduction(
-    "reduce_logsumexp", "ReduceLogSumExp", _logsumexp, "``log(sum(exp(x)))``", FLOATS
-)
-reduce_variance: _Reduction = _reduction(
-    "reduce_variance", "ReduceVariance", _same_dtype(np.var), "The population's variance", FLOATS
-)
-reduce_std: _Reduction = _reduction(
-    "reduce_std", "ReduceStd", _same_dtype(np.std), "The population's standard deviation", FLOATS
-)
 
 
 def count_nonzero(
@@ -215,9 +179,8 @@ def count_nonzero(
     def count(x: NDArray[Any], axes: tuple[int, ...], keep: bool) -> Any:
         return np.sum(x.astype(bool), axis=axes, keepdims=keep, dtype=wanted.numpy)
 
-    name, old = name or "count_nonzero", (reduction_indices, keep_dims)
-    how = "CountNonzero", count
-    return _reduce(*how, input_tensor, axis, keepdims, name, *old, ANY, wanted)
+    how, old = ("CountNonzero", count, ANY, wanted), (reduction_indices, keep_dims)
+    return _reduce(how, input_tensor, axis, keepdims, name or "count_nonzero", old)
 
 
 def _reduce_join(
@@ -250,20 +213,11 @@ def _reduce_join(
         return op.output(dtypes.string, _add_axes(op, tensor, axis, keep), Pure(joined))
 
 
-reduce_join = named(
-    _reduce_join, "reduce_join", "Strings joined over one axis after another, in the order given."
-)
+_DOC = "Strings joined over one axis after another, in the order given."
+reduce_join = named(_reduce_join, "reduce_join", _DOC)
 
 
-class _Place(Protocol):
-    def __call__(
-        self,
-        input: Any,
-        axis: Any = None,
-        name: str | None = None,
-        dimension: Any = None,
-        output_type: Any = dtypes.int64,
-    ) -> Tensor: ...
+_Place = Callable[..., Tensor]
 
 
 def _place(name: str, op_type: str, function: Callable[..., Any], what: str) -> _Place:
@@ -321,15 +275,7 @@ arg_min: Callable[..., Tensor] = named(
 )
 
 
-class _Scan(Protocol):
-    def __call__(
-        self,
-        x: Any,
-        axis: Any = 0,
-        exclusive: bool = False,
-        reverse: bool = False,
-        name: str | None = None,
-    ) -> Tensor: ...
+_Scan = Callable[..., Tensor]
 
 
 def _scan(name: str, op_type: str, function: Callable[..., Any], start: int, what: str) -> _Scan:

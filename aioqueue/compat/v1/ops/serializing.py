@@ -37,7 +37,6 @@ _DTYPES = (
     " uint32 uint64"
 )
 NUMBERS = dict(zip(_DTYPES.split(), (*range(1, 11), 17, 18, 19, 22, 23), strict=True))
-"""TensorFlow's number of each dtype."""
 
 NAMES = {number: name for name, number in NUMBERS.items()}
 DTYPE, SHAPE, CONTENT, STRINGS = 1, 2, 4, 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +21,7 @@ from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor, default_sessions
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
-from aioqueue.compat.v1.ops.building import (
-    INDICES,
-    OpBuilder,
-    Pure,
-    array,
-    invalid,
-    shape_text,
-)
+from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, invalid, shape_text
 from aioqueue.compat.v1.ops.control import placeholder
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
@@ -41,10 +35,7 @@ class SparseTensorValue(NamedTuple):
 
 
 class SparseTensor:
-    """A tensor that stores only some elements; the others are zero, or missing.
-
-    `indices`, int64 ``[n, rank]``, say where the `values`, ``[n]``, are in the `dense_shape`.
-    """
+    """A tensor that stores only some elements; the others are zero, or missing."""
 
     _known: TensorShape | None = None
 
@@ -90,22 +81,18 @@ class SparseTensor:
 
     @property
     def dtype(self) -> DType:
-        """The type of the values."""
         return self.values.dtype
 
     @property
     def op(self) -> Operation:
-        """The operation that makes the values."""
         return self.values.op
 
     @property
     def graph(self) -> Graph:
-        """The graph that it is part of."""
         return self.indices.graph
 
     @property
     def name(self) -> str:
-        """The name of the values."""
         return self.values.name
 
     def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
@@ -117,7 +104,6 @@ class SparseTensor:
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Indices, values and dense shape."""
         return self.indices, self.values, self.dense_shape
 
     def __repr__(self) -> str:
@@ -201,7 +187,6 @@ _COUNTS = "Number of elements in indices ({}) and values ({}) do not match"
 
 
 def check_counts(indices: Any, values: Any, text: str = _COUNTS) -> None:
-    """Refuse a sparse value that has not as many indices as values."""
     if len(indices) != len(values):
         raise invalid(text.format(len(indices), len(values)))
 
@@ -273,13 +258,11 @@ def sparse_to_dense(
 def add_parts(
     op: OpBuilder, sparse: SparseTensor, names: str = "indices values dense_shape"
 ) -> None:
-    """Make the three tensors of a sparse one the op's next inputs."""
     for argument, one in zip(names.split(), sparse.parts, strict=True):
         op.tensor(one, argument)
 
 
 def sparse_outputs(dtype: DType, rank: int | None, count: int | None = None) -> list[Any]:
-    """Dtypes and shapes of the three tensors of a sparse one."""
     return [(dtypes.int64, (count, rank)), (dtype, (count,)), (dtypes.int64, (rank,))]
 
 
@@ -327,23 +310,6 @@ def sparse_reorder(sp_input: Any, name: str | None = None) -> SparseTensor:
         add_parts(op, sparse)
         count = sparse.values.shape[0].value if sparse.values.shape.ndims else None
         return sparse_output(op, sparse.dtype, sparse.shape.ndims, ordered, count)
-
-
-def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
-    """Those of the elements for which a vector of booleans is true."""
-
-    def kept(indices: Any, values: Any, dense_shape: Any, keep: Any) -> Any:
-        if keep.shape != values.shape:
-            raise invalid(
-                f"to_retain: got {shape_text(keep.shape)}; expected {shape_text(values.shape)}"
-            )
-        return indices[keep], values[keep], dense_shape
-
-    sparse = as_sparse(sp_input)
-    with OpBuilder("SparseRetain", None) as op:
-        add_parts(op, sparse)
-        op.tensor(to_retain, "to_retain", dtypes.bool)
-        return sparse_output(op, sparse.dtype, sparse.shape.ndims, kept)
 
 
 def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> SparseTensor:
@@ -405,74 +371,14 @@ def _reshaped(given: TensorShape, wanted: Tensor) -> TensorShape | None:
     return TensorShape(filled)
 
 
-def sparse_concat(
-    axis: int | None = None,
-    sp_inputs: Sequence[Any] | None = None,
-    name: str | None = None,
-    expand_nonconcat_dim: bool = False,
-    concat_dim: int | None = None,
-) -> SparseTensor:
-    """Sparse tensors one after another along an axis."""
-    sparse = [as_sparse(one) for one in sp_inputs or ()]
-    given = concat_dim if axis is None else axis
-    if not sparse or given is None:
-        raise ValueError("sparse_concat: axis and sp_inputs must be given")
-    along = int(given)
-
-    def joined(*parts: Any) -> Any:
-        for indices, found in zip(parts[0::3], parts[1::3], strict=True):
-            check_counts(indices, found, GROUPED)
-        places, values, shapes = parts[0::3], parts[1::3], np.stack(parts[2::3])
-        at = along if along >= 0 else along + shapes.shape[1]
-        others = np.delete(shapes, at, axis=1)
-        if not expand_nonconcat_dim and (others != others[0]).any():
-            number, dim = np.argwhere(np.delete(shapes != shapes[0], at, axis=1))[0]
-            dim += dim >= at
-            raise invalid(
-                f"Input shapes must match: expected {shapes[0][dim]} for dimension {dim} but got"
-                f" {shapes[number][dim]} at position {number}"
-            )
-        starts = np.concatenate([[0], np.cumsum(shapes[:, at])[:-1]])
-        moved = [one.copy() for one in places]
-        for one, start in zip(moved, starts, strict=True):
-            one[:, at] += start
-        indices, found = np.concatenate(moved), np.concatenate(values)
-        order = np.lexsort(indices.T[::-1]) if len(indices) else np.arange(0)
-        shape = shapes.max(axis=0)
-        shape[at] = shapes[:, at].sum()
-        return indices[order], found[order], shape
-
-    with OpBuilder("SparseConcat", name) as op:
-        for one in sparse:
-            add_parts(op, one)
-        made = sparse_output(op, sparse[0].dtype, sparse[0].shape.ndims, joined)
-        shapes = [one.shape for one in sparse]
-        return made.note_shape(_joined_shape(shapes, along, expand_nonconcat_dim))
-
-
-def _joined_shape(shapes: Sequence[TensorShape], axis: int, expands: bool) -> TensorShape:
-    sizes = [shape.as_tuple() for shape in shapes]
-    known = [one for one in sizes if one is not None and None not in one]
-    if len(known) < len(sizes) or len({len(one) for one in known}) > 1:
-        return TensorShape(None)
-    table = np.array(known)
-    joined = table.max(axis=0) if expands else table[0].copy()
-    joined[axis] = table[:, axis].sum()
-    return TensorShape(joined.tolist())
-
-
+@dataclass(slots=True, eq=False)
 class SparseRow:
     """The value of a sparse tensor as one object, for queues; arrays do not take it apart."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: SparseTensorValue) -> None:
-        self.value: SparseTensorValue = value
+    value: SparseTensorValue
 
 
 def pack_sparse(sparse: SparseTensor) -> Tensor:
-    """A scalar that holds a sparse tensor, for a queue."""
-
     def kernel(step: Any, *parts: Any) -> Any:
         return SparseRow(SparseTensorValue(*parts))
 
@@ -481,8 +387,6 @@ def pack_sparse(sparse: SparseTensor) -> Tensor:
 
 
 def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
-    """A vector that holds the rows of a sparse tensor, for a queue."""
-
     def kernel(step: Any, indices: Any, values: Any, dense_shape: Any) -> Any:
         rows = np.empty(int(dense_shape[0]), dtype=object)
         for number in range(len(rows)):
@@ -498,13 +402,10 @@ def pack_sparse_rows(sparse: SparseTensor) -> Tensor:
 
 
 def unpack_one(held: Tensor, dtype: DType, shape: TensorShape) -> SparseTensor:
-    """The sparse tensor that a scalar holds."""
     return _unpacked("DeserializeSparse", held, dtype, shape.ndims, lambda held: held.value)
 
 
 def unpack_sparse(rows: Tensor, dtype: DType, rank: int | None) -> SparseTensor:
-    """The sparse tensor whose rows a vector holds."""
-
     def joined(held: Any) -> SparseTensorValue:
         return join_rows([row.value for row in held], dtype, rank)
 

@@ -17,10 +17,7 @@ _DEEPEST = 64
 
 
 def constant_value(tensor: Any, partial: bool = False) -> Any:
-    """The value that a tensor always has, as a NumPy array; None if it is not known yet.
-
-    Parts of one are never given, whatever `partial` says.
-    """
+    """The value that a tensor always has; None if it is not known yet, even in part."""
     found = _fold(tensor, {}, 0) if isinstance(tensor, Tensor) else None
     return None if found is None else array(found)
 

@@ -7,6 +7,7 @@ change: see its description by Geoff Pike, Google, 2014 (https://github.com/goog
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def fingerprint64(text: bytes) -> int:
     if size <= 16:
         return _up_to_16(text, size)
     if size <= 32:
-        return _up_to_32(text, size)
+        y, z, _ = _ends(text, size, _K1)
+        return _of_two(y, z, _K2 + size * 2)
     return _up_to_64(text, size) if size <= 64 else _longer(text, size)
 
 
@@ -78,11 +80,6 @@ def _ends(text: bytes, size: int, first: int) -> tuple[int, int, int]:
     c, d = _word(text, size - 8) * factor & _MASK, _word(text, size - 16) * _K2 & _MASK
     y = _turned(a + b, 43) + _turned(c, 30) + d & _MASK
     return y, a + _turned(b + _K2, 18) + c & _MASK, a
-
-
-def _up_to_32(text: bytes, size: int) -> int:
-    y, z, _ = _ends(text, size, _K1)
-    return _of_two(y, z, _K2 + size * 2)
 
 
 def _up_to_64(text: bytes, size: int) -> int:
@@ -151,19 +148,7 @@ class TextFileIndex:
     LINE_NUMBER = -1
 
 
-class _Initializer:
-    """Fills a `HashTable`, in each session for itself, when the op runs that `initialize` makes."""
-
-    key_dtype: DType
-    value_dtype: DType
-
-    def initialize(self, table: HashTable) -> Operation:
-        raise NotImplementedError
-
-
-class _TensorInitializer(_Initializer):
-    """Fills a table with pairs that are made of the elements of some tensors."""
-
+class _TensorInitializer:
     def __init__(
         self,
         inputs: list[Tensor],
@@ -200,16 +185,11 @@ class KeyValueTensorInitializer(_TensorInitializer):
             self.values: Tensor = convert_to_tensor(values, value_dtype, name="values")
         if self.keys.dtype.is_floating:
             raise TypeError(f"keys: got {self.keys.dtype.name}; expected strings or integers")
-        super().__init__(
-            [self.keys, self.values], _paired, self.keys.dtype, self.values.dtype, scope
-        )
+        inputs, pairs = [self.keys, self.values], partial(zip, strict=True)
+        super().__init__(inputs, pairs, self.keys.dtype, self.values.dtype, scope)
 
 
-def _paired(keys: list[Any], values: list[Any]) -> Iterable[tuple[Any, Any]]:
-    return zip(keys, values, strict=True)
-
-
-class TextFileInitializer(_Initializer):
+class TextFileInitializer:
     """Fills a table from the lines of a text file, by columns or one of `TextFileIndex`."""
 
     def __init__(
@@ -240,7 +220,6 @@ class TextFileInitializer(_Initializer):
         self._name = name or "text_file_init"
 
     def initialize(self, table: HashTable) -> Operation:
-        """An op that fills a table, in each session for itself."""
         kind = "InitializeTableFromTextFileV2"
         with name_scope(self._name, None, []):
             path = convert_to_tensor(self._filename, dtypes.string, name="asset_filepath")
@@ -328,7 +307,6 @@ class _Table:
 
 
 def _looked_up(keys: Any, value_of: Callable[[Any], Any], dtype: DType) -> Any:
-    """Values by keys, in the shape of these."""
     given = array(keys)
     made = np.empty(given.size, dtype.numpy)
     for place, key in enumerate(given.ravel().tolist()):
@@ -338,17 +316,11 @@ def _looked_up(keys: Any, value_of: Callable[[Any], Any], dtype: DType) -> Any:
 
 
 class _Contents:
-    """What a table has in a session; None before it is initialised."""
-
-    def __init__(self) -> None:
-        self.pairs: dict[Any, Any] | None = None
+    pairs: dict[Any, Any] | None = None
 
 
 class HashTable(_Table):
-    """A table that is filled once, when its ``init`` runs, as `tables_initializer` does.
-
-    `shared_name` has no effect.
-    """
+    """A table that is filled once, when its ``init`` runs, as `tables_initializer` does."""
 
     def __init__(
         self,
@@ -384,7 +356,6 @@ class HashTable(_Table):
         self._contents(step).pairs = found
 
     def pairs(self, step: Any) -> Mapping[Any, Any]:
-        """What it has in a session."""
         found = self._contents(step).pairs
         if found is None:
             raise errors.FailedPreconditionError(None, None, "Table not initialized.")
@@ -404,10 +375,7 @@ class HashTable(_Table):
 
 
 class IdTableWithHashBuckets(_Table):
-    """A table from strings to numbers that gives strings it has not a number beyond its own.
-
-    `hasher_spec` has no effect: strings are hashed by their fingerprints, as in TensorFlow.
-    """
+    """A table that gives strings it has not a number beyond its own, by their fingerprints."""
 
     def __init__(
         self,
@@ -428,7 +396,6 @@ class IdTableWithHashBuckets(_Table):
 
     @property
     def init(self) -> Operation:
-        """The op that fills it."""
         if self._table is not None:
             return self._table.init
         return default_graph.op("NoOp", (), (), lambda step: None)
@@ -485,10 +452,7 @@ def index_table_from_tensor(
     name: str | None = None,
     mapping: Any = None,
 ) -> Any:
-    """A table from strings to their places in a list.
-
-    `hasher_spec` has no effect: strings are hashed by their fingerprints, as in TensorFlow.
-    """
+    """A table from strings to their places in a list."""
     given = mapping if vocabulary_list is None else vocabulary_list
     if given is None:
         raise ValueError("`vocabulary_list` must be specified.")
@@ -502,15 +466,12 @@ def index_table_from_tensor(
         if keys.dtype.is_integer != wanted.is_integer or keys.dtype.is_floating:
             kind = "integer" if wanted.is_integer else repr(wanted)
             raise ValueError(f"Invalid `dtype`: Expected {kind}, got {keys.dtype!r}.")
-        source = _TensorInitializer([keys], _numbered, wanted, dtypes.int64)
+        pairs = lambda keys: ((key, place) for place, key in enumerate(keys))  # noqa: E731
+        source = _TensorInitializer([keys], pairs, wanted, dtypes.int64)
         return _with_buckets(source, default_value, num_oov_buckets)
 
 
-def _numbered(keys: list[Any]) -> Iterable[tuple[Any, int]]:
-    return ((key, number) for number, key in enumerate(keys))
-
-
-def _with_buckets(source: _Initializer, default_value: int, num_oov_buckets: int) -> Any:
+def _with_buckets(source: Any, default_value: int, num_oov_buckets: int) -> Any:
     table = HashTable(source, default_value)
     if not num_oov_buckets:
         return table
@@ -532,12 +493,9 @@ def index_table_from_file(
     delimiter: str = "\t",
 ) -> Any:
     """A table from the lines of a file to their numbers; see `index_table_from_tensor`."""
-    _check_file(vocabulary_file, vocab_size)
-    key, value = (key_dtype, key_column_index), (dtypes.int64, value_column_index)
+    columns = key_dtype, key_column_index, dtypes.int64, value_column_index
     with name_scope(name, "string_to_index", []):
-        source = TextFileInitializer(
-            vocabulary_file, *key, *value, vocab_size, delimiter, "table_init"
-        )
+        source = _of_file(vocabulary_file, columns, vocab_size, delimiter)
         return _with_buckets(source, default_value, num_oov_buckets)
 
 
@@ -567,17 +525,18 @@ def index_to_string_table_from_file(
     delimiter: str = "\t",
 ) -> HashTable:
     """A table from numbers of lines to the lines of a file."""
-    _check_file(vocabulary_file, vocab_size)
-    key, value = (dtypes.int64, key_column_index), (dtypes.string, value_column_index)
+    columns = dtypes.int64, key_column_index, dtypes.string, value_column_index
     with name_scope(name, "index_to_string", []):
-        source = TextFileInitializer(
-            vocabulary_file, *key, *value, vocab_size, delimiter, "table_init"
-        )
+        source = _of_file(vocabulary_file, columns, vocab_size, delimiter)
         return HashTable(source, default_value)
 
 
-def _check_file(vocabulary_file: Any, vocab_size: int | None) -> None:
+def _of_file(
+    vocabulary_file: Any, columns: Any, vocab_size: int | None, delimiter: str
+) -> TextFileInitializer:
     if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
         raise ValueError("`vocabulary_file` must be specified and must not be empty.")
     if vocab_size is not None and vocab_size < 1:
         raise ValueError(f"`vocab_size` must be greater than 0, got {vocab_size}.")
+    options: Any = {"vocab_size": vocab_size, "delimiter": delimiter, "name": "table_init"}
+    return TextFileInitializer(vocabulary_file, *columns, **options)

@@ -1,15 +1,10 @@
-"""Strings, which are `bytes`: joined, split, measured, replaced, and read as numbers or records.
-
-Regular expressions are Python's. They agree with those of TensorFlow (RE2) where both have the
-same syntax, which is nearly all that RE2 has.
-"""
+"""Strings, which are `bytes`. Regular expressions are Python's, nearly all that RE2 has."""
 
 from __future__ import annotations
 
 import base64
 import re
 import string
-import zlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -37,7 +32,6 @@ from aioqueue.compat.v1.ops.effects import c_name
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
 NUMERIC = frozenset(("float32", "float64", "int32", "int64"))
-"""The dtypes of numbers that texts may mean."""
 
 _LIMITS = {one.name: (one.min, one.max) for one in (dtypes.int32, dtypes.int64)}
 _NAN = re.compile(rb"\s*[-+]?nan\(\w*\)\s*", re.IGNORECASE)
@@ -170,7 +164,10 @@ def regex_replace(
     """Matches of a regular expression replaced."""
 
     def replaced(texts: Any, pattern: Any, rewrite: Any) -> Any:
-        expression = _compiled(pattern)
+        try:
+            expression = re.compile(pattern)
+        except re.error as error:
+            raise invalid(f"Invalid pattern: {pattern!r}, error: {error}") from None
         parts = re.split(rb"\\([0-9\\])", rewrite)
 
         def rewritten(match: re.Match[bytes]) -> bytes:
@@ -188,27 +185,6 @@ def regex_replace(
         op.tensor(pattern, "pattern", dtypes.string)
         op.tensor(rewrite, "rewrite", dtypes.string)
         return op.output(dtypes.string, texts.shape.as_tuple(), Pure(replaced))
-
-
-def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Tensor:
-    """Whether a regular expression matches the whole of each string."""
-
-    def matches(texts: Any, pattern: Any) -> Any:
-        expression = _compiled(pattern)
-        return _each(lambda text: expression.fullmatch(text) is not None, texts, np.bool_)
-
-    is_static = isinstance(pattern, str | bytes)
-    with OpBuilder("StaticRegexFullMatch" if is_static else "RegexFullMatch", name) as op:
-        texts = op.tensor(input, "input", dtypes.string)
-        op.tensor(pattern, "pattern", dtypes.string)
-        return op.output(dtypes.bool, texts.shape.as_tuple(), Pure(matches))
-
-
-def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise invalid(f"Invalid pattern: {pattern!r}, error: {error}") from None
 
 
 def substr(input: Any, pos: Any, len: Any, name: str | None = None, unit: str = "BYTE") -> Tensor:
@@ -483,31 +459,7 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
     return map_strings("DecodeBase64", decoded, input, name)
 
 
-_WINDOWS = {"ZLIB": zlib.MAX_WBITS, "GZIP": 16 + zlib.MAX_WBITS}
-"""The ``wbits`` by which zlib knows each format."""
-
-
-def decode_compressed(bytes: Any, compression_type: str = "", name: str | None = None) -> Tensor:
-    """Strings that were compressed, as they were before."""
-    if compression_type not in ("", *_WINDOWS):
-        raise ValueError(
-            "Only ZLIB, GZIP or NONE are supported compressions; compression_type:"
-            f" got {compression_type!r}"
-        )
-
-    def plain(text: Any) -> Any:
-        if not compression_type:
-            return text
-        try:
-            return zlib.decompress(text, _WINDOWS[compression_type])
-        except zlib.error as error:
-            raise invalid(f"inflate failed: {error}") from None
-
-    return map_strings("DecodeCompressed", plain, bytes, name)
-
-
 ALLOWED = NUMERIC | {"string"}
-"""The dtypes that columns may have."""
 
 
 def decode_csv(
@@ -578,8 +530,6 @@ def _default(given: Any) -> Any:
 
 
 class CsvKernel:
-    __slots__ = ("_columns", "_delimiter", "_empty", "_kinds", "_marks", "_quotes")
-
     def __init__(
         self,
         delimiter: bytes,

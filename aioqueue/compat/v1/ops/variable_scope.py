@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -26,8 +26,13 @@ from aioqueue.compat.v1.ops.variables import Variable
 class Initializer:
     """Makes the initial value of a variable."""
 
+    dtype: Any
+
     def __init__(self, dtype: Any = dtypes.float32) -> None:
         self.dtype = as_dtype(dtype)
+
+    def __post_init__(self) -> None:
+        self.dtype = as_dtype(self.dtype)
 
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
         """The initial value; `partition_info` has no effect."""
@@ -40,63 +45,49 @@ class Initializer:
 
 
 class Zeros(Initializer):
-    """Zeros."""
-
     def _make(self, shape: list[int], dtype: DType) -> Any:
         fill = b"" if dtype is dtypes.string else 0
         return constant(np.full(shape, fill, dtype.numpy), dtype, name="zeros")
 
 
 class Ones(Initializer):
-    """Ones."""
-
     def _make(self, shape: list[int], dtype: DType) -> Any:
         return constant(np.ones(shape, dtype.numpy), dtype, name="ones")
 
 
+@dataclass(eq=False, repr=False)
 class Constant(Initializer):
     """One value everywhere, or given values in order."""
 
-    def __init__(
-        self, value: Any = 0, dtype: Any = dtypes.float32, verify_shape: bool = False
-    ) -> None:
-        super().__init__(dtype)
-        self.value = value
-        self._verify_shape = verify_shape
+    value: Any = 0
+    dtype: Any = dtypes.float32
+    verify_shape: bool = False
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
-        return constant(np.asarray(self.value), dtype, shape=shape, verify_shape=self._verify_shape)
+        return constant(np.asarray(self.value), dtype, shape=shape, verify_shape=self.verify_shape)
 
 
+@dataclass(eq=False, repr=False)
 class RandomUniform(Initializer):
     """Uniformly distributed numbers."""
 
-    def __init__(
-        self,
-        minval: Any = 0,
-        maxval: Any = None,
-        seed: int | None = None,
-        dtype: Any = dtypes.float32,
-    ) -> None:
-        super().__init__(dtype)
-        self.minval, self.maxval, self.seed = minval, maxval, seed
+    minval: Any = 0
+    maxval: Any = None
+    seed: int | None = None
+    dtype: Any = dtypes.float32
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
         return random.random_uniform(shape, self.minval, self.maxval, dtype=dtype, seed=self.seed)
 
 
+@dataclass(eq=False, repr=False)
 class RandomNormal(Initializer):
     """Normally distributed numbers."""
 
-    def __init__(
-        self,
-        mean: Any = 0.0,
-        stddev: Any = 1.0,
-        seed: int | None = None,
-        dtype: Any = dtypes.float32,
-    ) -> None:
-        super().__init__(dtype)
-        self.mean, self.stddev, self.seed = mean, stddev, seed
+    mean: Any = 0.0
+    stddev: Any = 1.0
+    seed: int | None = None
+    dtype: Any = dtypes.float32
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
         return random.random_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
@@ -109,26 +100,25 @@ class TruncatedNormal(RandomNormal):
         return random.truncated_normal(shape, self.mean, self.stddev, dtype=dtype, seed=self.seed)
 
 
+@dataclass(eq=False, repr=False)
 class VarianceScaling(Initializer):
     """Random numbers whose variance depends on how many inputs or outputs there are."""
 
-    def __init__(
-        self,
-        scale: float = 1.0,
-        mode: str = "fan_in",
-        distribution: str = "truncated_normal",
-        seed: int | None = None,
-        dtype: Any = dtypes.float32,
-    ) -> None:
-        super().__init__(dtype)
-        if scale <= 0.0:
-            raise ValueError(f"`scale` must be positive float, got {scale}")
-        if mode not in ("fan_in", "fan_out", "fan_avg"):
-            raise ValueError(f"Invalid `mode` argument: {mode}")
-        distribution = distribution.lower()
-        if distribution not in ("uniform", "normal", "truncated_normal", "untruncated_normal"):
-            raise ValueError(f"Invalid `distribution` argument: {distribution}")
-        self.scale, self.mode, self.distribution, self.seed = scale, mode, distribution, seed
+    scale: float = 1.0
+    mode: str = "fan_in"
+    distribution: str = "truncated_normal"
+    seed: int | None = None
+    dtype: Any = dtypes.float32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale <= 0.0:
+            raise ValueError(f"`scale` must be positive float, got {self.scale}")
+        if self.mode not in ("fan_in", "fan_out", "fan_avg"):
+            raise ValueError(f"Invalid `mode` argument: {self.mode}")
+        self.distribution = kind = self.distribution.lower()
+        if kind not in ("uniform", "normal", "truncated_normal", "untruncated_normal"):
+            raise ValueError(f"Invalid `distribution` argument: {kind}")
 
     def _make(self, shape: list[int], dtype: DType) -> Any:
         variance = self.scale / max(1.0, _fan(shape, self.mode))
@@ -143,18 +133,14 @@ class VarianceScaling(Initializer):
 
 
 class GlorotUniform(VarianceScaling):
-    """Uniformly distributed numbers between plus and minus ``sqrt(6 / (inputs + outputs))``.
-
-    X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
-    networks", AISTATS 2010.
-    """
+    """Uniform numbers of variance ``2 / (inputs + outputs)``."""
 
     def __init__(self, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
 
 
 class GlorotNormal(VarianceScaling):
-    """Truncated normal numbers of variance ``2 / (inputs + outputs)``; see `GlorotUniform`."""
+    """Truncated normal numbers of variance ``2 / (inputs + outputs)``."""
 
     def __init__(self, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
         super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
@@ -211,22 +197,18 @@ class VariableScope:
         self.initializer = initializer
 
     def global_variables(self) -> list[Any]:
-        """The global variables of this scope."""
         return get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES, self._prefix())
 
     def local_variables(self) -> list[Any]:
-        """The local variables of this scope."""
         return get_default_graph().get_collection(GraphKeys.LOCAL_VARIABLES, self._prefix())
 
     def trainable_variables(self) -> list[Any]:
-        """The trainable variables of this scope."""
         return get_default_graph().get_collection(GraphKeys.TRAINABLE_VARIABLES, self._prefix())
 
     def _prefix(self) -> str:
         return f"{self.name}/" if self.name else ""
 
     def full_name(self, name: str) -> str:
-        """The name of a variable in this scope."""
         return self._prefix() + name
 
     def unique_name(self, prefix: str) -> str:
@@ -282,13 +264,7 @@ def get_variable_scope() -> VariableScope:
 
 
 class variable_scope:  # noqa: N801  # TensorFlow's name
-    """`get_variable` puts a prefix before names within ``with tf.variable_scope(name) as scope:``.
-
-    A name scope of that name is opened as well.
-
-    `regularizer`, `caching_device`, `partitioner`, `use_resource` and `constraint` have no effect;
-    `custom_getter` must be None.
-    """
+    """A prefix of the names of `get_variable`, and a name scope; no custom getters."""
 
     def __init__(
         self,
@@ -350,13 +326,8 @@ class variable_scope:  # noqa: N801  # TensorFlow's name
         self._entered.append(stack)
         return scope
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._entered.pop().__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
 
 
 def get_variable(
@@ -376,11 +347,7 @@ def get_variable(
     synchronization: Any = None,
     aggregation: Any = None,
 ) -> Variable:
-    """The variable of that name in the current variable scope: made, or found again.
-
-    `regularizer`, `caching_device`, `partitioner`, `use_resource`, `constraint`, `synchronization`
-    and `aggregation` have no effect; `custom_getter` must be None.
-    """
+    """The variable of that name in the current variable scope: made, or found again."""
     del regularizer, caching_device, partitioner, use_resource, synchronization, aggregation
     if custom_getter is not None:
         raise ValueError("custom_getter: variables are made by tf.Variable here; expected None")
@@ -436,7 +403,6 @@ def _again(found: Variable, full: str, shape: TensorShape | None, dtype: DType |
 def _initial(
     full: str, shape: TensorShape | None, dtype: DType, explicit: bool, initializer: Any
 ) -> tuple[Any, DType | None]:
-    """The initial value, and the dtype to make it."""
     if initializer is not None and not callable(initializer):
         if shape is not None:
             raise ValueError("If initializer is a constant, do not specify shape.")
@@ -491,7 +457,3 @@ def get_local_variable(name: str, *args: Any, **kwargs: Any) -> Variable:
     kwargs["collections"] = [*kwargs["collections"], GraphKeys.LOCAL_VARIABLES]
     kwargs["trainable"] = False
     return get_variable(name, *args, **kwargs)
-
-
-def no_regularizer(_: Any) -> None:
-    """A regularizer that adds nothing to the losses."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -82,13 +82,7 @@ def variable_cell(step: Any, variable: Operation) -> Cell:
 
 
 class Variable(Operators[Tensor]):
-    """A value that lasts from run to run.
-
-    It has to be initialised in each session, by `global_variables_initializer` for instance.
-
-    `caching_device`, `variable_def`, `expected_shape`, `import_scope`, `constraint`,
-    `use_resource`, `synchronization` and `aggregation` have no effect: all variables are alike.
-    """
+    """A value that lasts from run to run, once it is initialised in each session."""
 
     def __init__(
         self,
@@ -130,7 +124,6 @@ class Variable(Operators[Tensor]):
         add_to_collections(names, self)
 
     def _make(self, scope: str, shape: TensorShape | None, validate_shape: bool) -> None:
-        """Make the variable, its first assignment and its read."""
         known = self._initial.shape
         if shape is None:
             shape = known if validate_shape else unknown_shape()
@@ -153,17 +146,14 @@ class Variable(Operators[Tensor]):
 
     @property
     def name(self) -> str:
-        """``"<operation>:0"``."""
         return self._operation.outputs[0].name
 
     @property
     def op(self) -> Operation:
-        """The operation of the variable itself."""
         return self._operation
 
     @property
     def graph(self) -> Graph:
-        """The graph that it is part of."""
         return self._operation.graph
 
     @property
@@ -173,7 +163,6 @@ class Variable(Operators[Tensor]):
 
     @property
     def dtype(self) -> DType:
-        """The type of the elements."""
         return self._initial.dtype
 
     @property
@@ -182,7 +171,6 @@ class Variable(Operators[Tensor]):
         return self._operation.outputs[0].shape
 
     def get_shape(self) -> TensorShape:
-        """The same as `shape`."""
         return self.shape
 
     def set_shape(self, shape: Any) -> None:
@@ -192,17 +180,14 @@ class Variable(Operators[Tensor]):
 
     @property
     def trainable(self) -> bool:
-        """Whether it is in the collection of what an optimizer changes."""
         return self._trainable
 
     @property
     def initializer(self) -> Operation:
-        """The operation that gives it its initial value."""
         return self._initializer
 
     @property
     def initial_value(self) -> Tensor:
-        """The tensor of its initial value."""
         return self._initial
 
     # Reading.
@@ -327,9 +312,6 @@ def _to_tensor(
 register_tensor_conversion_function(Variable, _to_tensor)
 
 
-# Changing a variable.
-
-
 def variable_op(ref: Any) -> Operation:
     """The operation of the variable that `ref` stands for: a variable, or an op that changes it."""
     element = ref._as_graph_element() if isinstance(ref, Variable) else ref
@@ -367,7 +349,6 @@ def _change(
 
 
 def _operand(ref: Any, value: Any, op_type: str) -> Tensor:
-    """What is assigned or added, as a tensor of the variable's dtype."""
     dtype = variable_op(ref).outputs[0].dtype
     if isinstance(value, Tensor | Variable) and value.dtype is not dtype:
         raise TypeError(
@@ -390,10 +371,7 @@ def assign(
     use_locking: bool | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """A tensor with a variable's new value; running it sets the variable.
-
-    `use_locking` has no effect.
-    """
+    """A tensor with a variable's new value; running it sets the variable."""
     del use_locking
     with name_scope(name, "Assign") as scope:
         tensor = _operand(ref, value, "Assign")
@@ -403,49 +381,36 @@ def assign(
         return _change(ref, "Assign", tensor, scope, Cell.write)
 
 
-def assign_add(
-    ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
-) -> Tensor:
-    """A tensor with a variable's new value; running it adds `value` to the variable, atomically.
+def _changing(
+    name: str, op_type: str, verb: str, function: Callable[[Any, Any], Any]
+) -> Callable[..., Tensor]:
 
-    `use_locking` has no effect.
-    """
-    del use_locking
-    return _changed_by(ref, value, "AssignAdd", name, np.add)
+    def change(
+        ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
+    ) -> Tensor:
+        variable = variable_op(ref)
+        label = variable.name
+
+        def apply(cell: Cell, given: Any) -> Any:
+            with np.errstate(over="ignore"):  # integers wrap around
+                return cell.change(label, lambda old: function(old, given))
+
+        with name_scope(name, op_type) as scope:
+            tensor = _operand(ref, value, op_type)
+            check_equal_dims(variable.outputs[0].shape, tensor.shape)
+            return _change(ref, op_type, tensor, scope, apply)
+
+    doc = f"A tensor with a variable's new value; running it {verb} `value`, atomically."
+    return named(change, name, doc)
 
 
-def assign_sub(
-    ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
-) -> Tensor:
-    """A tensor with a variable's new value; running it subtracts `value`, atomically.
-
-    `use_locking` has no effect.
-    """
-    del use_locking
-    return _changed_by(ref, value, "AssignSub", name, np.subtract)
-
-
-def _changed_by(
-    ref: Any, value: Any, op_type: str, name: str | None, function: Callable[[Any, Any], Any]
-) -> Tensor:
-    variable = variable_op(ref)
-    label = variable.name
-
-    def apply(cell: Cell, given: Any) -> Any:
-        with np.errstate(over="ignore"):  # integers wrap around
-            return cell.change(label, lambda old: function(old, given))
-
-    with name_scope(name, op_type) as scope:
-        tensor = _operand(ref, value, op_type)
-        check_equal_dims(variable.outputs[0].shape, tensor.shape)
-        return _change(ref, op_type, tensor, scope, apply)
+_Changing = Callable[..., Tensor]
+assign_add: _Changing = _changing("assign_add", "AssignAdd", "adds", np.add)
+assign_sub: _Changing = _changing("assign_sub", "AssignSub", "subtracts", np.subtract)
 
 
 def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
-    """A tensor with a variable's value before it is increased by one, atomically.
-
-    Running it when the value has reached `limit` raises `OutOfRangeError` and changes nothing.
-    """
+    """A variable's value before it is increased by one, atomically; out of range at `limit`."""
     variable = variable_op(ref)
     dtype, shape = variable.outputs[0].dtype, variable.outputs[0].shape
     if dtype not in _NUMBERS:
@@ -486,9 +451,7 @@ def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
     return made.outputs[0]
 
 
-class _Listing(Protocol):
-    def __call__(self, scope: str | None = None) -> list[Any]:
-        """Those of the default graph; those whose names match `scope`."""
+_Listing = Callable[..., list[Any]]
 
 
 def _listing(name: str, key: str) -> _Listing:
@@ -506,11 +469,6 @@ model_variables: _Listing = _listing("model_variables", GraphKeys.MODEL_VARIABLE
 moving_average_variables: _Listing = _listing(
     "moving_average_variables", GraphKeys.MOVING_AVERAGE_VARIABLES
 )
-
-
-def all_variables() -> list[Any]:
-    """The old name of `global_variables`."""
-    return global_variables()
 
 
 def report_uninitialized_variables(
@@ -552,24 +510,12 @@ def tables_initializer(name: str = "init_all_tables") -> Operation:
     return group(*found, name=name) if found else no_op(name)
 
 
-def initialize_variables(var_list: Sequence[Any], name: str = "init") -> Operation:
-    """The old name of `variables_initializer`."""
-    return variables_initializer(var_list, name)
-
-
-def initialize_all_variables() -> Operation:
-    """The old name of `global_variables_initializer`."""
-    return global_variables_initializer()
-
-
-def initialize_local_variables() -> Operation:
-    """The old name of `local_variables_initializer`."""
-    return local_variables_initializer()
-
-
-def initialize_all_tables(name: str = "init_all_tables") -> Operation:
-    """The old name of `tables_initializer`."""
-    return tables_initializer(name)
+# Old names.
+all_variables = global_variables
+initialize_variables = variables_initializer
+initialize_all_variables = global_variables_initializer
+initialize_local_variables = local_variables_initializer
+initialize_all_tables = tables_initializer
 
 
 def get_global_step(graph: Graph | None = None) -> Any:
@@ -577,14 +523,10 @@ def get_global_step(graph: Graph | None = None) -> Any:
     graph = get_default_graph() if graph is None else graph
     found = graph.get_collection(GraphKeys.GLOBAL_STEP)
     if len(found) != 1:
-        by_name = [
-            one
-            for one in graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
-            if one.name == "global_step:0"
-        ]
-        if not by_name:
+        variables = graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+        found = [one for one in variables if one.name == "global_step:0"]
+        if not found:
             return None
-        found = by_name
     assert_global_step(found[0])
     return found[0]
 

@@ -1,10 +1,8 @@
-"""Boxes in pictures: drawn, and a random part of a picture that shows enough of them.
-
-A box is ``[top, left, bottom, right]``, in parts of the picture's height and width.
-"""
+"""Boxes in pictures, ``[top, left, bottom, right]`` in parts of the picture's height and width."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -51,9 +49,6 @@ def crop_and_resize(
         several = op.rank(op.tensor(chosen, "box_ind", dtypes.int32), 1)
         wanted = op.tensor(crop_size, "crop_size", dtypes.int32)
         op.rank(wanted, 1)
-        assert shape is not None
-        assert number is not None
-        assert several is not None
         if number[1] not in (4, None):
             raise op.refuse(f"Dimension must be 4 but is {number[1]}")
         size = shape_value(wanted) or (None, None)
@@ -79,7 +74,6 @@ def _check_boxes(pixels: Any, boxes: Any, chosen: Any, size: Any) -> None:
 def _crop(
     pixels: NDArray[Any], box: Any, result: NDArray[np.float32], nearest: bool, outside: np.float32
 ) -> None:
-    """Fill `result` with a part of a picture."""
     rows = _places(box[0], box[2], pixels.shape[0], result.shape[0])
     columns = _places(box[1], box[3], pixels.shape[1], result.shape[1])
     high, wide = _inside(rows, pixels.shape[0]), _inside(columns, pixels.shape[1])
@@ -131,7 +125,6 @@ _PALETTE: Final = np.array(
     ],
     np.float32,
 )
-"""The colours that boxes are drawn in, in turn."""
 
 
 def draw_bounding_boxes(
@@ -152,7 +145,7 @@ def draw_bounding_boxes(
         tensor = op.tensor(images, "images", None, frozenset(("float16", "float32")))
         shape = op.rank(tensor, 4)
         coordinates = op.rank(op.tensor(boxes, "boxes", dtypes.float32), 3)
-        if coordinates is not None and coordinates[2] not in (4, None):
+        if coordinates[2] not in (4, None):
             raise op.refuse(f"Dimension must be 4 but is {coordinates[2]}")
         if colors is not None:
             op.type = "DrawBoundingBoxesV2"
@@ -220,16 +213,11 @@ def sample_distorted_bounding_box(
     use_image_if_no_bounding_boxes: bool | None = None,
     name: str | None = None,
 ) -> SampleDistortedBoundingBoxV2:
-    """A random part of a picture, given by what `tf.slice` takes.
-
-    The seeds are the generator's own: without them the parts differ from session to session,
-    whatever `set_random_seed` has been given.
-    """
+    """A random part of a picture, as `tf.slice` takes it; the seeds are this op's alone."""
     limits = _Limits(
         _positive_range("aspect_ratio_range", aspect_ratio_range, (0.75, 1.33)),
         _positive_range("area_range", area_range, (0.05, 1.0)),
         100 if max_attempts is None else max_attempts,
-        bool(use_image_if_no_bounding_boxes),
     )
     if max(limits.area) > 1:
         raise ValueError(f"area_range: got {area_range!r}; expected numbers of at most 1")
@@ -238,7 +226,12 @@ def sample_distorted_bounding_box(
 
     def sampled(generator: Generator, size: Any, boxes: Any, covered: Any) -> Any:
         height, width = (int(one) for one in size[:2])
-        wanted = _in_pixels(boxes, height, width) or limits.whole(height, width)
+        if not boxes.size and not use_image_if_no_bounding_boxes:
+            raise invalid(
+                "No bounding boxes provided as input. One must enable"
+                " use_image_if_no_bounding_boxes if you wish to not provide any bounding boxes."
+            )
+        wanted = _in_pixels(boxes, height, width) or [(0, 0, height, width)]
         numbers = _Numbers(generator.reserve(limits.attempts))
         box = limits.sample(numbers, height, width, wanted, _f(covered))
         top, left, bottom, right = box
@@ -256,7 +249,7 @@ def sample_distorted_bounding_box(
         size = op.tensor(image_size, "image_size", None, _SIZES)
         op.rank(size, 1)
         coordinates = op.rank(op.tensor(bounding_boxes, "bounding_boxes", dtypes.float32), 3)
-        if coordinates is not None and coordinates[2] not in (4, None):
+        if coordinates[2] not in (4, None):
             raise op.refuse(f"Dimension must be 4 but is {coordinates[2]}")
         op.rank(op.tensor(min_object_covered, "min_object_covered", dtypes.float32), 0)
         return SampleDistortedBoundingBoxV2(
@@ -287,35 +280,22 @@ def _in_pixels(boxes: NDArray[np.float32], height: int, width: int) -> list[Box]
 
 
 class _Numbers:
-    """Words of a generator one by one, as numbers."""
-
-    __slots__ = ("_count", "_taken", "_words")
-
     def __init__(self, words: Words) -> None:
-        self._words = words
-        self._taken: list[int] = []
-        self._count = 0
-
-    def _word(self) -> int:
-        if self._count == len(self._taken):
-            first = len(self._taken) // 4
-            self._taken += self._words.blocks(first, 8).tolist()
-        self._count += 1
-        return self._taken[self._count - 1]
+        blocks = (words.blocks(first, 8).tolist() for first in itertools.count(0, 8))
+        self._words = itertools.chain.from_iterable(blocks)
 
     def part(self) -> np.float32:
-        """A number from 0 up to 1."""
-        return _f(unit_floats(np.array([self._word()], np.uint32))[0])
+        return _f(unit_floats(np.array([next(self._words)], np.uint32))[0])
 
     def below(self, limit: int) -> int:
         """A whole number from 0 up to a limit, without it."""
         if limit & (limit - 1) == 0:
-            return self._word() & (limit - 1)
+            return int(next(self._words)) & (limit - 1)
         # Words of the last, incomplete round are drawn again, so that all are equally likely.
         rest = (2**32 - 1) % limit + 1
-        while (word := self._word()) < rest:
+        while (word := next(self._words)) < rest:
             pass
-        return word % limit
+        return int(word) % limit
 
 
 @dataclass(frozen=True)
@@ -323,16 +303,6 @@ class _Limits:
     aspect: tuple[np.float32, np.float32]
     area: tuple[np.float32, np.float32]
     attempts: int
-    may_lack_boxes: bool
-
-    def whole(self, height: int, width: int) -> list[Box]:
-        """The boxes to show if none was given."""
-        if not self.may_lack_boxes:
-            raise invalid(
-                "No bounding boxes provided as input. One must enable"
-                " use_image_if_no_bounding_boxes if you wish to not provide any bounding boxes."
-            )
-        return [(0, 0, height, width)]
 
     def sample(
         self, numbers: _Numbers, height: int, width: int, boxes: list[Box], covered: np.float32
@@ -380,21 +350,17 @@ def _whole(number: Any) -> int:
 
 
 def _shows(part: Box, boxes: list[Box], covered: np.float32) -> bool:
-    """Whether a part shows enough of one of the boxes."""
     if _area(part) < 1:
         return False
     for box in boxes:
         area = _area(box)
-        if area >= 1 and _f(_shared(part, box)) / _f(area) >= covered:
+        high = min(part[2], box[2]) - max(part[0], box[0])
+        wide = min(part[3], box[3]) - max(part[1], box[1])
+        shared = high * wide if high >= 0 and wide >= 0 else 0
+        if area >= 1 and _f(shared) / _f(area) >= covered:
             return True
     return False
 
 
 def _area(box: Box) -> int:
     return (box[2] - box[0]) * (box[3] - box[1])
-
-
-def _shared(one: Box, other: Box) -> int:
-    high = min(one[2], other[2]) - max(one[0], other[0])
-    wide = min(one[3], other[3]) - max(one[1], other[1])
-    return high * wide if high >= 0 and wide >= 0 else 0

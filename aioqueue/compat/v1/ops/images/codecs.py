@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,8 +29,9 @@ from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import as_bytes
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Tensor
-from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, Pure, array, invalid, one_text
+from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, Pure, invalid, one_text
 from aioqueue.compat.v1.ops.static import constant_value
+from aioqueue.compat.v1.ops.text import map_strings
 
 MAX_PIXELS: Final = 2**27
 """The largest picture that is decoded by default: a file of some kilobytes may claim any size."""
@@ -46,7 +48,6 @@ def pillow() -> Any:
 
 @cache
 def simplejpeg() -> Any:
-    """The module ``simplejpeg``; None where it is not installed."""
     try:
         return importlib.import_module("simplejpeg")
     except ModuleNotFoundError:
@@ -137,9 +138,16 @@ class Decoding:
     channels: int = 0
     ratio: int = 1
     fancy_upscaling: bool = True
-    fast: bool = True
     recover: bool = False
+    dct_method: str = ""
     max_pixels: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.ratio not in (1, 2, 4, 8):
+            raise ValueError(f"ratio: got {self.ratio!r}; expected 1, 2, 4 or 8")
+        if self.dct_method not in _TRANSFORMS:
+            expected = "expected 'INTEGER_FAST' or 'INTEGER_ACCURATE'"
+            raise ValueError(f"dct_method: got {self.dct_method!r}; {expected}")
 
     def __call__(self, contents: bytes) -> NDArray[np.uint8]:
         header = header_of(contents)
@@ -156,10 +164,7 @@ class Decoding:
         return self._by_turbo(contents, header, "GRAY" if channels == 1 else "RGB")
 
     def _is_cut_off(self, contents: bytes) -> bool:
-        """Whether the end is missing, and must be there.
-
-        Neither marker occurs within a scan, so the end is behind the last scan's beginning.
-        """
+        # Neither marker occurs within a scan: the end is behind the last scan's beginning.
         return not self.recover and contents.rfind(b"\xff\xd9") < contents.rfind(b"\xff\xda")
 
     def _by_turbo(self, contents: bytes, header: Header, space: str) -> NDArray[np.uint8]:
@@ -168,7 +173,7 @@ class Decoding:
             pixels: NDArray[np.uint8] = simplejpeg().decode_jpeg(
                 contents,
                 space,
-                fastdct=self.fast,
+                fastdct=_TRANSFORMS[self.dct_method],
                 fastupsample=not self.fancy_upscaling,
                 min_height=height if self.ratio > 1 else 0,
                 min_width=width if self.ratio > 1 else 0,
@@ -231,14 +236,12 @@ def decode_jpeg(
 ) -> Tensor:
     """The pixels of a JPEG file.
 
-    The same bits as TensorFlow's while `simplejpeg` is installed, except for what is missing in a
-    file that is cut off, and for pictures of less than eight pixels a side that are scaled down.
-    Else Pillow decodes, with the accurate transform. `acceptable_fraction` has no effect: a file
-    that is cut off is an error unless `try_recover_truncated`.
+    They are TensorFlow's while `simplejpeg` is installed, but for what is missing in a file that is
+    cut off, and for pictures of less than eight pixels a side that are scaled down.
+    `acceptable_fraction` has no effect: such a file is an error unless `try_recover_truncated`.
     """
-    decode = _decoding(
-        channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
-    )
+    how = fancy_upscaling, try_recover_truncated, dct_method, max_pixels
+    decode = Decoding(channels or 0, ratio, *how)
     return _decoded(
         "DecodeJpeg", contents, channels, (0, 1, 3), dtypes.uint8, name, max_pixels, decode
     )
@@ -257,14 +260,12 @@ def decode_and_crop_jpeg(
     *,
     max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
-    """A part of the picture in a JPEG file.
+    """A part of a JPEG picture; colours at its left and right edges may differ a little."""
+    how = fancy_upscaling, try_recover_truncated, dct_method, max_pixels
+    decode = Decoding(channels or 0, ratio, *how)
 
-    The first and the last column may differ from TensorFlow's by a few levels where a file keeps
-    colours for several pixels: it does not read beyond the window there.
-    """
-    decode = _decoding(
-        channels, ratio, fancy_upscaling, try_recover_truncated, dct_method, max_pixels
-    )
+    _check_channels(channels or 0, (0, 1, 3))
+    pillow()
 
     def part(contents: Any, window: Any) -> NDArray[Any]:
         contents = one_text(contents, _NOT_ONE)
@@ -290,26 +291,6 @@ def decode_and_crop_jpeg(
         known = constant_value(window)
         size = (None, None) if known is None else tuple(known[2:].tolist())
         return op.output(dtypes.uint8, (*size, channels or None), Pure(part))
-
-
-def _decoding(
-    channels: int,
-    ratio: int,
-    fancy_upscaling: bool,
-    recover: bool,
-    dct_method: str,
-    max_pixels: int | None,
-) -> Decoding:
-    _check_channels(channels or 0, (0, 1, 3))
-    if ratio not in (1, 2, 4, 8):
-        raise ValueError(f"ratio: got {ratio!r}; expected 1, 2, 4 or 8")
-    if dct_method not in _TRANSFORMS:
-        raise ValueError(
-            f"dct_method: got {dct_method!r}; expected 'INTEGER_FAST' or 'INTEGER_ACCURATE'"
-        )
-    pillow()
-    fast = _TRANSFORMS[dct_method]
-    return Decoding(channels or 0, ratio, fancy_upscaling, fast, recover, max_pixels)
 
 
 def extract_jpeg_shape(
@@ -470,19 +451,13 @@ def decode_image(
 def is_jpeg(contents: Any, name: str | None = None) -> Tensor:
     """Whether a string begins as JPEG files do; of several strings, which do."""
 
-    def begins(texts: Any) -> Any:
-        found = [one.startswith(SIGNATURE) for one in array(texts).ravel().tolist()]
-        return np.array(found, np.bool_).reshape(np.shape(texts))
-
-    with OpBuilder("IsJpeg", name, "is_jpeg") as op:
-        texts = op.tensor(contents, "contents", dtypes.string)
-        return op.output(dtypes.bool, texts.shape.as_tuple(), Pure(begins))
+    begins = methodcaller("startswith", SIGNATURE)
+    return map_strings("IsJpeg", begins, contents, name or "is_jpeg", dtypes.bool, "contents")
 
 
 def _of_contents(
     op: OpBuilder, contents: Any, dtype: DType, shape: Dims, function: Callable[[bytes], Any]
 ) -> Tensor:
-    """The op, whose result is a function of the contents of one file."""
     op.rank(op.tensor(contents, "contents", dtypes.string), 0)
     return op.output(dtype, shape, Pure(lambda text: function(one_text(text, _NOT_ONE))))
 
@@ -564,7 +539,6 @@ def _is_grey_with_alpha(contents: bytes) -> bool:
 def _stacked(
     picture: Any, max_pixels: int | None, array_of: Callable[[Any], NDArray[Any]]
 ) -> NDArray[Any]:
-    """The frames of an animation."""
     frames = getattr(picture, "n_frames", 1)
     check_pixels(frames * picture.width * picture.height, max_pixels)
     rows = []
@@ -591,7 +565,6 @@ def _opened(contents: bytes, max_pixels: int | None) -> Any:
 
 
 def _array(picture: Any, channels: int) -> NDArray[Any]:
-    """The pixels as ``[height, width, channels]``."""
     if picture.mode.startswith("I"):  # 16 bits of grey
         grey = np.asarray(picture).astype(np.uint16)[..., None]
         return np.repeat(grey, channels, axis=-1) if channels == 3 else grey

@@ -82,7 +82,6 @@ Floats = NDArray[np.float32]
 
 
 def grey(pixels: Floats) -> Floats:
-    """How bright pixels are, one channel."""
     red, green, blue = (np.float32(one) for one in (0.2989, 0.587, 0.114))
     total: Floats = pixels[..., 0] * red + pixels[..., 1] * green
     return (total + pixels[..., 2] * blue)[..., None]
@@ -151,7 +150,6 @@ _ORDER: Final = np.array(
 
 
 def with_hue_turned(pixels: Floats, delta: np.float32) -> Floats:
-    """Pixels with another hue: `delta` is a part of the whole circle."""
     f = np.float32
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
     least, largest = pixels.min(-1), pixels.max(-1)
@@ -180,7 +178,6 @@ def with_hue_turned(pixels: Floats, delta: np.float32) -> Floats:
 
 
 def _within_circle(hue: Floats) -> Floats:
-    """Hues from 0 to 6, by adding or taking away whole circles one at a time."""
     whole = np.float32(6)
     while (low := hue < 0).any():
         hue = np.where(low, hue + whole, hue)
@@ -190,7 +187,6 @@ def _within_circle(hue: Floats) -> Floats:
 
 
 def with_saturation(pixels: Floats, factor: np.float32) -> Floats:
-    """Pixels with a saturation that many times as large, at most 1."""
     f = np.float32
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
     value = pixels.max(-1)
@@ -337,7 +333,6 @@ def _as_floats(image: Tensor, *, saturate: bool) -> tuple[Any, Any, Any]:
 
 
 def _adjusted(op: OpBuilder, adjust: Callable[..., Any]) -> Tensor:
-    """The op: the first input's shape and dtype, and a kernel of all inputs."""
     image = op.inputs[0]
 
     def adjusted(pixels: Any, *numbers: Any) -> Any:

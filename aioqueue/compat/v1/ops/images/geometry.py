@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aioqueue.compat.v1.core import dtypes
 from aioqueue.compat.v1.core.convert import convert_to_tensor
-from aioqueue.compat.v1.core.graph import Tensor
+from aioqueue.compat.v1.core.graph import Tensor, named
 from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops import arrays
 from aioqueue.compat.v1.ops.building import REALS, Dims, OpBuilder, Pure, array, invalid
@@ -45,9 +45,12 @@ def crop_to_bounding_box(
     def part(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
         return pixels[..., top : top + height, left : left + width, :]
 
+    def known(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
+        return [one.known for one in sizes]
+
     block = (offset_height, offset_width, target_height, target_width)
     return _placed(
-        "CropToBoundingBox", "crop_to_bounding_box", image, block, _cropping, _known, part
+        "CropToBoundingBox", "crop_to_bounding_box", image, block, _cropping, known, part
     )
 
 
@@ -107,10 +110,6 @@ def _placed(
         return op.output(tensor.dtype, (*front, height, width, frame(shape)[2]), Pure(changed))
 
 
-def _known(whole: Frame, sizes: Sequence[Size]) -> list[int | None]:
-    return [one.known for one in sizes]
-
-
 def central_crop(image: Any, central_fraction: Any) -> Tensor:
     """The middle of a picture."""
     with OpBuilder("CentralCrop", None, "central_crop") as op:
@@ -151,7 +150,6 @@ def _central_part(pixels: Any, fraction: Any) -> Any:
 
 
 def _cropping(whole: Frame, block: Block) -> Iterator[Rule]:
-    """What must hold of a part of a picture."""
     top, left, height, width = block
     yield rule(lambda one: one >= 0, "offset_width must be >= 0.", left)
     yield rule(lambda one: one >= 0, "offset_height must be >= 0.", top)
@@ -161,7 +159,6 @@ def _cropping(whole: Frame, block: Block) -> Iterator[Rule]:
 
 
 def _padding(whole: Frame, block: Block) -> Iterator[Rule]:
-    """What must hold of a picture within a larger one."""
     top, left, height, width = block
     yield rule(lambda one: one >= 0, "offset_height must be >= 0", top)
     yield rule(lambda one: one >= 0, "offset_width must be >= 0", left)
@@ -174,7 +171,6 @@ def _covers(whole: int, offset: int, size: int) -> bool:
 
 
 def set_among_zeros(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
-    """Pixels at a place of a larger picture."""
     whole = np.zeros((*pixels.shape[:-3], height, width, pixels.shape[-1]), pixels.dtype)
     whole[..., top : top + pixels.shape[-3], left : left + pixels.shape[-2], :] = pixels
     return whole
@@ -216,17 +212,14 @@ class Grid:
 
     @property
     def scale(self) -> np.float32:
-        """Pixels of the picture for each of the result."""
         if self.align_corners and self.wanted > 1:
             return np.float32(self.size - 1) / np.float32(self.wanted - 1)
         return np.float32(self.size) / np.float32(self.wanted)
 
     def edges(self) -> Floats:
-        """Where the pixels of the result begin, and the last one ends."""
         return np.arange(self.wanted + 1, dtype=np.float32) * self.scale
 
     def places(self) -> Floats:
-        """The places on the picture to interpolate at."""
         steps = np.arange(self.wanted, dtype=np.float32)
         if self.half_pixel_centers:
             return (steps + np.float32(0.5)) * self.scale - np.float32(0.5)
@@ -336,7 +329,6 @@ def by_bilinear(pixels: Pixels, rows: Grid, columns: Grid) -> Floats:
 
 
 def by_bicubic(pixels: Pixels, rows: Grid, columns: Grid) -> Floats:
-    """Cubic between sixteen pixels, float32; may lie outside the range of the picture's values."""
     pixels = pixels.astype(np.float32)
     lines = _weighted(pixels, rows.cubic(), 1)
     return _weighted(lines, columns.cubic(), 2)
@@ -354,7 +346,6 @@ def _weighted(pixels: Floats, taps: tuple[list[Places], list[Floats]], axis: int
 
 
 def by_area(pixels: Pixels, rows: Grid, columns: Grid) -> Floats:
-    """The mean of what each pixel of the result covers, float32."""
     pixels = pixels.astype(np.float32)
     lines = _weighted(pixels, _taps(columns), 2)
     total = _weighted(lines, _taps(rows), 1)
@@ -471,66 +462,41 @@ def _resampled(pixels: Pixels, size: tuple[int, int], resample: _Resample, *how:
     return resample(pixels, rows, columns)
 
 
-def _resizing(method: int, images: Any, size: Any, name: str | None, *how: bool) -> Tensor:
-    """An op of a batch; the last arguments are `align_corners` and `half_pixel_centers`."""
+def _resizing(name: str, method: int, how: str) -> Callable[..., Tensor]:
     op_type, resample = _METHODS[method]
 
-    def resized(pixels: Any, size: Any) -> Any:
-        return _resampled(array(pixels), (int(size[0]), int(size[1])), resample, *how)
+    def resize(
+        images: Any,
+        size: Any,
+        align_corners: bool = False,
+        name: str | None = None,
+        half_pixel_centers: bool = False,
+    ) -> Tensor:
+        def resized(pixels: Any, size: Any) -> Any:
+            wanted = int(size[0]), int(size[1])
+            return _resampled(array(pixels), wanted, resample, align_corners, half_pixel_centers)
 
-    if all(how):
-        raise ValueError("If half_pixel_centers is True, align_corners must be False.")
-    with OpBuilder(op_type, name) as op:
-        tensor = op.tensor(images, "images", None, REALS)
-        shape = op.rank(tensor, 4)
-        assert shape is not None
-        wanted = op.tensor(size, "size", dtypes.int32)
-        lengths = op.rank(wanted, 1)
-        if lengths not in ((None,), (2,)):
-            raise op.refuse("Dimension must be 2 but is " + str(wanted.shape.as_list()[0]))
-        static = _static_size(wanted)
-        dtype = tensor.dtype if resample is by_nearest else dtypes.float32
-        return op.output(dtype, (shape[0], *static, shape[3]), Pure(resized))
+        if align_corners and half_pixel_centers:
+            raise ValueError("If half_pixel_centers is True, align_corners must be False.")
+        with OpBuilder(op_type, name) as op:
+            tensor = op.tensor(images, "images", None, REALS)
+            shape = op.rank(tensor, 4)
+            wanted = op.tensor(size, "size", dtypes.int32)
+            lengths = op.rank(wanted, 1)
+            if lengths not in ((None,), (2,)):
+                raise op.refuse("Dimension must be 2 but is " + str(wanted.shape.as_list()[0]))
+            static = _static_size(wanted)
+            dtype = tensor.dtype if resample is by_nearest else dtypes.float32
+            return op.output(dtype, (shape[0], *static, shape[3]), Pure(resized))
 
-
-def resize_bilinear(
-    images: Any,
-    size: Any,
-    align_corners: bool = False,
-    name: str | None = None,
-    half_pixel_centers: bool = False,
-) -> Tensor:
-    """A batch of pictures in another size, linear between four pixels."""
-    return _resizing(0, images, size, name, align_corners, half_pixel_centers)
+    return named(resize, name, f"A batch of pictures in another size, {how}.")
 
 
-def resize_nearest_neighbor(
-    images: Any,
-    size: Any,
-    align_corners: bool = False,
-    name: str | None = None,
-    half_pixel_centers: bool = False,
-) -> Tensor:
-    """A batch of pictures in another size, of the nearest pixels; see `resize_bilinear`."""
-    return _resizing(1, images, size, name, align_corners, half_pixel_centers)
-
-
-def resize_bicubic(
-    images: Any,
-    size: Any,
-    align_corners: bool = False,
-    name: str | None = None,
-    half_pixel_centers: bool = False,
-) -> Tensor:
-    """A batch of pictures in another size, cubic between sixteen pixels; see `resize_bilinear`."""
-    return _resizing(2, images, size, name, align_corners, half_pixel_centers)
-
-
-def resize_area(
-    images: Any, size: Any, align_corners: bool = False, name: str | None = None
-) -> Tensor:
-    """A batch of pictures in another size, of means over areas; see `resize_bilinear`."""
-    return _resizing(3, images, size, name, align_corners, False)
+_Resize = Callable[..., Tensor]
+resize_bilinear: _Resize = _resizing("resize_bilinear", 0, "linear between four pixels")
+resize_nearest_neighbor: _Resize = _resizing("resize_nearest_neighbor", 1, "of the nearest pixels")
+resize_bicubic: _Resize = _resizing("resize_bicubic", 2, "cubic between sixteen pixels")
+resize_area: _Resize = _resizing("resize_area", 3, "of means over areas")
 
 
 def resize_image_with_pad(
@@ -593,29 +559,19 @@ _HEIGHT, _WIDTH = -3, -2
 
 def flip_left_right(image: Any) -> Tensor:
     """A picture, or each of a batch, with its columns in reversed order."""
-    return _turned(image, "flip_left_right", lambda x: np.flip(x, _WIDTH), lambda shape: shape)
+    return _flipped(image, _WIDTH, "flip_left_right")
 
 
 def flip_up_down(image: Any) -> Tensor:
     """A picture, or each of a batch, with its rows in reversed order."""
-    return _turned(image, "flip_up_down", lambda x: np.flip(x, _HEIGHT), lambda shape: shape)
-
-
-def transpose_image(image: Any, name: str | None = None) -> Tensor:
-    """A picture, or each of a batch, with rows for columns."""
-
-    def exchanged(shape: Dims) -> Dims:
-        return shape and (*shape[:-3], shape[_WIDTH], shape[_HEIGHT], shape[-1])
-
-    return _turned(image, "transpose", lambda x: np.swapaxes(x, _HEIGHT, _WIDTH), exchanged, name)
+    return _flipped(image, _HEIGHT, "flip_up_down")
 
 
 def rot90(image: Any, k: Any = 1, name: str | None = None) -> Tensor:
     """A picture, or each of a batch, turned left by right angles."""
 
     def turned(pixels: Any, k: Any) -> Any:
-        pixels = check_3d(pixels)
-        return np.rot90(pixels, int(k) % 4, (_HEIGHT, _WIDTH))
+        return np.rot90(check_3d(pixels), int(k) % 4, (_HEIGHT, _WIDTH))
 
     with OpBuilder("Rot90", name, "rot90") as op:
         tensor = op.tensor(image, "image")
@@ -626,20 +582,11 @@ def rot90(image: Any, k: Any = 1, name: str | None = None) -> Tensor:
         return op.output(tensor.dtype, shape, Pure(turned))
 
 
-def _turned(
-    image: Any,
-    default: str,
-    function: Callable[[Any], Any],
-    static: Callable[[Dims], Dims],
-    name: str | None = None,
-) -> Tensor:
-    def turned(pixels: Any) -> Any:
-        pixels = check_3d(pixels)
-        return function(pixels)
-
-    with OpBuilder("Turn", name, default) as op:
+def _flipped(image: Any, axis: int, default: str) -> Tensor:
+    with OpBuilder("Turn", None, default) as op:
         tensor = op.tensor(image, "image")
-        return op.output(tensor.dtype, static(one_or_many(tensor)), Pure(turned))
+        kernel = Pure(lambda pixels: np.flip(check_3d(pixels), axis))
+        return op.output(tensor.dtype, one_or_many(tensor), kernel)
 
 
 def random_flip_left_right(image: Any, seed: int | None = None) -> Tensor:

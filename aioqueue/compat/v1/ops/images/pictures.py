@@ -19,19 +19,6 @@ from aioqueue.compat.v1.core.shapes import TensorShape
 from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, array, dtype_hint, invalid
 from aioqueue.compat.v1.ops.static import constant_value
 
-__all__ = (
-    "Rule",
-    "Size",
-    "at_least_3d",
-    "check_3d",
-    "check_rules",
-    "frame",
-    "one_as_batch",
-    "one_or_many",
-    "positive_sizes",
-    "rule",
-)
-
 
 def at_least_3d(image: Tensor) -> Dims:
     """The static shape of a tensor of three dimensions or more, none of the last three empty."""
@@ -109,8 +96,6 @@ def check_rules(rules: Iterable[Rule], *, fixed: bool) -> None:
 
 class Size:
     """An argument that is a number or a tensor of one: an offset or a size in pixels."""
-
-    __slots__ = ("fixed", "known")
 
     def __init__(self, op: OpBuilder, value: Any, argument: str) -> None:
         is_tensor = dtype_hint(value) is not None and not isinstance(value, np.generic | np.ndarray)
