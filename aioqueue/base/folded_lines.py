@@ -1,4 +1,4 @@
-"""Lines about many things, of which few are shown: those that are alike are counted."""
+"""Lines about many things: a few are shown, and those that are alike are counted."""
 
 from __future__ import annotations
 

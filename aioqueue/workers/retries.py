@@ -226,7 +226,7 @@ class PrepareProgress:
             self._report_finished()
 
     def plain_items_delivered(self, items: Sequence[Delivered]) -> None:
-        """Count items of one example each, none of which is the end of an epoch or has failed.
+        """Count items of one example each. No item is the end of an epoch, or has failed.
 
         Called under the lock.
         """

@@ -115,7 +115,7 @@ class TestRegister:
         loop_world.run(body)
 
     @pytest.mark.parametrize("by_join", [False, True], ids=["registered", "given to a join"])
-    def test_their_waits_are_looked_for_once(
+    def test_their_waits_are_found_in_one_pass(
         self, loop_world: AsyncioWorld, monkeypatch: pytest.MonkeyPatch, by_join: bool
     ) -> None:
         """At the stop, for all workers: at each registration, it would cost their square."""

@@ -108,7 +108,7 @@ class TestBatches:
         assert made.most_ahead <= 3
 
     @pytest.mark.parametrize("buffer_size", [1, 2, 5])
-    async def test_prefetch_has_as_many_ready_as_it_says(
+    async def test_prefetch_has_as_many_ready_as_its_argument(
         self, world: World, buffer_size: int
     ) -> None:
         made = Made()
@@ -116,7 +116,7 @@ class TestBatches:
         pipeline = batches.prefetch(buffer_size)
         assert await most_ahead(world, made, pipeline, buffer_size) <= buffer_size + 1
 
-    async def test_what_the_user_says_holds(self, world: World) -> None:
+    async def test_an_option_of_the_user_holds(self, world: World) -> None:
         made = Made()
         batches = numbers(SIZE * BATCHES).batch(SIZE, collate=made.collate)
         pipeline = batches.prepare(same, workers=1, max_in_flight=3, buffer_size=5)

@@ -197,7 +197,7 @@ async def test_items_left_to_a_worker_that_waits_for_the_queue(task_world: TaskW
 
 
 class Blocking:
-    """A source that gives some items, and then waits until it is told to end."""
+    """A source that gives some items, and then waits for the request to end."""
 
     def __init__(self, items: int) -> None:
         self.items = items
@@ -284,7 +284,7 @@ class TestPace:
         pace.asked(me, 1000)
         assert pace.is_pause_due
 
-    def test_a_pause_begins_anew(self, clock: list[float]) -> None:
+    def test_a_pause_begins_again(self, clock: list[float]) -> None:
         pace, me = RoundPace(), object()
         for _ in range(65):
             pace.asked(me, 1000)

@@ -66,7 +66,7 @@ class TestInOrder:
         assert setup.out() == [0, 1, 2]
         assert setup.made.job.waiting_in_order() == 0
 
-    def test_what_is_handed_in_after_the_last_look_follows(self) -> None:
+    def test_a_result_that_arrives_after_the_last_check_follows(self) -> None:
         """Another worker finds the turn taken, and leaves its item to the one that has it."""
         setup = OrderedSetup()
         setup.turn.before_release = lambda: setup.hand_in(1)

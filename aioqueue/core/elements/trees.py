@@ -140,7 +140,7 @@ class Branch(NamedTuple):
 
 
 _LEAVES: Final[set[type[Any]]] = {int, float, complex, bool, str, bytes, type(None)}
-"""Types whose values are leaves, so that most are told at once; NumPy's when one was met."""
+"""Types whose values are leaves, so that most are recognised at once; NumPy's when one was met."""
 
 
 def branch_of(value: Any) -> Branch | None:

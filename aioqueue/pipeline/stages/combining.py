@@ -140,7 +140,7 @@ class _Lookahead(HoldingTransform):
         return whether there is one."""
         if self._log.needs_replay:
             self._put_back((yield from self._log.replay()))
-        # One at a time, if that may wait: whoever feeds the branches may give each its next row
+        # One at a time, if that may wait: the feeder of the branches may give each its next row
         # only when it has taken the one before, so that nobody must wait for more of one branch.
         together = 1
         if self._upstream.never_waits:

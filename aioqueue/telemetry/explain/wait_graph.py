@@ -107,7 +107,7 @@ class _Walk:
     """A walk over all known queues, callers and workers.
 
     Its cost is linear in their number: it follows each of them once, however many callers lead
-    there. What comes behind is the same, and each root cause is reported once.
+    there. The rest is the same, and each root cause is reported once.
     """
 
     def __init__(

@@ -366,7 +366,7 @@ class _TaskSource:
     def take_nowait(self, owner: Call) -> Item | None:
         """Return the next item, if no wait and no pause comes before it; otherwise ``None``.
 
-        It counts as in flight from now on. If there is none, the caller awaits `take_waiting`.
+        It counts as in flight from now on. Without one, the caller awaits `take_waiting`.
 
         Args:
             owner: the call of the worker.
