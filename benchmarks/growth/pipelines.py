@@ -116,7 +116,7 @@ instructions(
     at_most=48_000,
 )
 instructions(
-    "an example out of a shuffle at the end of an epoch", (25_000, 50_000, 100_000), _shuffled
+    "an example out of a shuffle at the end of an epoch", (12_500, 25_000, 50_000), _shuffled
 )
 count(
     "batches that map_batches has read and the loop has not, by their size",

@@ -132,30 +132,28 @@ def run_counted(titles: Iterable[str]) -> None:
 
 
 def _counted(rows: list[Row]) -> dict[str, tuple[float, ...]]:
+    """Count rows in one child: to import NumPy under valgrind takes longer than most rows."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise RuntimeError("valgrind: not found; it counts the instructions")
-    found = {}
-    for row in rows:
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out"
-            child = subprocess.run(
-                [
-                    *(valgrind, "--tool=callgrind", "--dump-before=getppid", "--combine-dumps=yes"),
-                    *("--dump-line=no", f"--callgrind-out-file={out}"),
-                    *(sys.executable, "-m", "benchmarks.growth", "--run", row.title),
-                ],
-                env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
-                capture_output=True,
-                text=True,
-            )
-            if child.returncode:
-                raise RuntimeError(f"{row.title} failed under valgrind:\n{child.stderr[-4000:]}")
-            profile = out.read_text(encoding="utf-8", errors="replace")
-        sums = [int(number) for number in re.findall(r"^summary: (\d+)", profile, re.MULTILINE)]
-        pairs = zip(row.sizes, sums[1::2], strict=False)  # every other one is what comes between
-        found[row.title] = tuple(cost / size for size, cost in pairs)
-    return found
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        child = subprocess.run(
+            [
+                *(valgrind, "--tool=callgrind", "--dump-before=getppid", "--combine-dumps=yes"),
+                *("--dump-line=no", f"--callgrind-out-file={out}"),
+                *(sys.executable, "-m", "benchmarks.growth", "--run", *(row.title for row in rows)),
+            ],
+            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+        )
+        if child.returncode:
+            raise RuntimeError(f"the rows failed under valgrind:\n{child.stderr[-4000:]}")
+        profile = out.read_text(encoding="utf-8", errors="replace")
+    sums = [int(number) for number in re.findall(r"^summary: (\d+)", profile, re.MULTILINE)]
+    costs = iter(sums[1::2])  # every other one is what comes between
+    return {row.title: tuple(next(costs) / size for size in row.sizes) for row in rows}
 
 
 def figures_of(rows: list[Row]) -> dict[str, tuple[float, ...]]:
@@ -173,4 +171,5 @@ def figures_of(rows: list[Row]) -> dict[str, tuple[float, ...]]:
                 assert not callable(cost)
                 costs.append(cost / size)
             found[row.title] = tuple(costs)
-    return found | _counted([row for row in rows if row.unit == INSTRUCTIONS])
+    of_instructions = [row for row in rows if row.unit == INSTRUCTIONS]
+    return found | _counted(of_instructions) if of_instructions else found
