@@ -32,17 +32,15 @@ import importlib.util
 import json
 import os
 import queue
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from benchmarks.callgrind import SLOWER, counters
 
 __all__ = ("PATHS", "Record", "compare", "counted", "table")
 
@@ -50,8 +48,6 @@ RECORDS = Path(__file__).with_suffix(".json")
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- instructions: begin -->", "<!-- instructions: end -->"
 YARDSTICK = "one loop, capacity 50: asyncio.Queue"
-SLOWER = 50
-"""How many times slower valgrind runs Python."""
 ALONE = 0.03
 """By how much a figure may grow; those of one thread repeat to some hundredths of a per cent."""
 THREADS = 0.08
@@ -420,30 +416,16 @@ def counted(titles: Iterable[str]) -> dict[str, float]:
         RuntimeError: valgrind is not installed, or the child failed.
     """
     titles = list(titles)
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        raise RuntimeError("valgrind: not found; it counts the instructions")
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
-        child = subprocess.run(
-            [
-                *(valgrind, "--tool=callgrind", "--dump-before=getppid", "--combine-dumps=yes"),
-                *("--dump-line=no", f"--callgrind-out-file={out}"),
-                *(sys.executable, "-m", "benchmarks.instructions", "--run", *titles),
-            ],
-            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-        )
-        if child.returncode:
-            raise RuntimeError(f"the paths failed under valgrind:\n{child.stderr[-4000:]}")
-        return per_element(titles, out.read_text(encoding="utf-8", errors="replace"))
+    return per_element(titles, counters("benchmarks.instructions", ["--run", *titles]))
 
 
-def per_element(titles: Iterable[str], profile: str) -> dict[str, float]:
-    """Read the counters that callgrind wrote down, three for each path, the second and third of
-    them for n and 3n elements."""
-    sums = [int(number) for number in re.findall(r"^summary: (\d+)", profile, re.MULTILINE)]
+def per_element(titles: Iterable[str], sums: Sequence[int]) -> dict[str, float]:
+    """Return the instructions per element of each path.
+
+    Args:
+        titles: the paths.
+        sums: three counters for each, the second and third of them for n and 3n elements.
+    """
     titles = list(titles)
     if len(sums) < 3 * len(titles):
         raise RuntimeError(f"got {len(sums)} counters for {len(titles)} paths")

@@ -588,7 +588,7 @@ class Epoch(Generic[T]):
         run, begun = self._run, None
         is_current = not (self._was_left or self._has_ended)
         if self._watch.steps is None and is_current and isinstance(run, ThreadRun):
-            begun = run.begin()
+            begun = run.begin_take()
             if type(begun) is list and not run.is_over:
                 return begun
         self._run_lock.keep(turn)

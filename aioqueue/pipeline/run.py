@@ -83,8 +83,8 @@ class _Run(ABC):
         stop: the first epoch that is not part of the run; ``None`` without an end.
         resume_point: where to begin.
         watch: where monitors find the parts of the run.
-        loop: the lock of the run, which identifies the user's loop: monitors can so tell the steps
-            of several loops apart.
+        loop: the lock of the run. It identifies the user's loop, so that monitors can tell the
+            steps of several loops apart.
         watchdog: seconds without movement after which to warn; ``None`` for never.
         journal: records the items of each batch.
         raise_single: whether a single failure is raised as itself.
@@ -347,7 +347,7 @@ class ThreadRun(_Run):
         if self._is_made:
             self.abandon()  # usually done already; but Ctrl-C may strike before the caller has us
 
-    def begin(self, n: int = 1) -> Taken | BegunFlow | Exception:
+    def begin_take(self, n: int = 1) -> Taken | BegunFlow | Exception:
         """Take rows that are ready, in one step; otherwise return what `take` has to wait for, or
         the exception that was raised instead.
 
@@ -379,14 +379,14 @@ class ThreadRun(_Run):
 
         Args:
             n: how many, at most.
-            begun: the result of `begin`, if it was called.
+            begun: the result of `begin_take`, if it was called.
 
         Raises:
             ExceptionGroup: what has failed, as the coordinator reports it.
             PreemptedError: the step would have to wait after a preemption.
             RuntimeError: the run is over.
         """
-        taken = call_with_lock(self.loop.lock, self.begin, n) if begun is None else begun
+        taken = call_with_lock(self.loop.lock, self.begin_take, n) if begun is None else begun
         del begun
         if isinstance(taken, BegunFlow):
             taken = self._finish(taken)

@@ -15,22 +15,16 @@ import gc
 import importlib
 import os
 import pkgutil
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import benchmarks.growth
+from benchmarks.callgrind import SLOWER, counters
 
 Run = Callable[[], object]
 
 INSTRUCTIONS = "instructions"
-SLOWER = 50
-"""How many times slower valgrind runs Python."""
 
 
 @dataclass(frozen=True)
@@ -133,26 +127,8 @@ def run_counted(titles: Iterable[str]) -> None:
 
 def _counted(rows: list[Row]) -> dict[str, tuple[float, ...]]:
     """Count rows in one child: to import NumPy under valgrind takes longer than most rows."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        raise RuntimeError("valgrind: not found; it counts the instructions")
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
-        child = subprocess.run(
-            [
-                *(valgrind, "--tool=callgrind", "--dump-before=getppid", "--combine-dumps=yes"),
-                *("--dump-line=no", f"--callgrind-out-file={out}"),
-                *(sys.executable, "-m", "benchmarks.growth", "--run", *(row.title for row in rows)),
-            ],
-            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-        )
-        if child.returncode:
-            raise RuntimeError(f"the rows failed under valgrind:\n{child.stderr[-4000:]}")
-        profile = out.read_text(encoding="utf-8", errors="replace")
-    sums = [int(number) for number in re.findall(r"^summary: (\d+)", profile, re.MULTILINE)]
-    costs = iter(sums[1::2])  # every other one is what comes between
+    sums = counters("benchmarks.growth", ["--run", *(row.title for row in rows)])
+    costs = iter(sums[1::2])  # the counters in between are those of the preparation
     return {row.title: tuple(next(costs) / size for size in row.sizes) for row in rows}
 
 

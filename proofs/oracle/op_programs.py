@@ -259,7 +259,7 @@ def random_ops(draw: random.Random) -> list[str]:
 
 
 def scattering(draw: random.Random) -> list[str]:
-    """A variable, places of which are written to, one op after another."""
+    """A variable, and ops that write to some of its places, one after another."""
     dtype, rest = draw.choice(("float32", "int32")), draw.choice(((), (2,)))
     lines = [
         "session()",

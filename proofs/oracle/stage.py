@@ -72,7 +72,7 @@ DEBUG = re.compile(r"goo\.gle/debug\w* *")
 # Python functions are numbered through the whole process.
 FUNCTION_NUMBER = re.compile(r"\bpyfunc_\d+\b")
 
-# The op that parses examples, of which TensorFlow 2 has a second version.
+# The op that parses examples; TensorFlow 2 has a second version of it.
 PARSING = re.compile(r"(?<=Example)(_\d+)?/Parse(Single)?(Sequence)?Example\w*(/\w+)?\Z")
 
 # The nodes of an assertion, within what asserts.
@@ -126,7 +126,7 @@ def made(value: Any) -> Outcome:
 
 
 def about(outcome: Outcome) -> Outcome:
-    """What was seen, of which the last bits of floats are of no interest."""
+    """What was seen; the last bits of floats do not count."""
     return ("about", outcome)
 
 
@@ -214,7 +214,7 @@ def _listed(values: Any) -> Any:
 TASKS = Path("/proc/self/task")
 
 BETWEEN = 0.0003
-"""Seconds between two looks: in them whoever waits for the interpreter's lock gets it."""
+"""Seconds between two looks: long enough for a thread that waits for the interpreter's lock."""
 
 BLIND_PAUSE = 0.05
 """Seconds that are taken for long enough where the operating system does not tell."""

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tests.compat.recorded import Told, outcome, said, unnamed
+from tests.compat.recorded import Report, full_outcome, outcome, unnamed
 
 MOST = 40
 """So many elements are asked for at most."""
 
 
-def rows(tf: Any, dataset: Any, most: int = MOST) -> Told:
+def rows(tf: Any, dataset: Any, most: int = MOST) -> Report:
     """All elements of a dataset, or those before it fails."""
     with tf.Session() as sess:
         following = dataset.make_one_shot_iterator().get_next()
-        return said(lambda: drained(tf, sess, following, most))
+        return full_outcome(lambda: drained(tf, sess, following, most))
 
 
 def drained(tf: Any, sess: Any, following: Any, most: int = MOST) -> list[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.compat.recorded import Told, case, outcome, unnamed
+from tests.compat.recorded import Report, case, outcome, unnamed
 
 TEXT = b"one\ntwo\r\n\nfo\rur"
 BINARY = b"HH" + b"abcdefghij" + b"F"
@@ -212,7 +212,7 @@ def files_at_once(tf: Any) -> Any:
     Path("a/x.txt").write_text("one\ntwo\n")
     Path("a/b/y.txt").write_text("three")
 
-    def read(mode: str = "r", action: Callable[[Any], Any] = lambda file: file.read()) -> Told:
+    def read(mode: str = "r", action: Callable[[Any], Any] = lambda file: file.read()) -> Report:
         return outcome(lambda: action(gfile.GFile("a/x.txt", mode)))
 
     calls: list[Callable[[], Any]] = [

@@ -9,26 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from tests.compat.recorded import Told, said, unnamed
+from tests.compat.recorded import Report, full_outcome, unnamed
 
 
-def told(tf: Any, *makers: Callable[[], Any]) -> list[Told]:
+def reports(tf: Any, *makers: Callable[[], Any]) -> list[Report]:
     """What each of some expressions gives when a session runs it, or how it is refused."""
 
     def value(make: Callable[[], Any]) -> Any:
         with tf.Session() as sess:
             return sess.run(make())
 
-    return [said(value, make) for make in makers]
+    return [full_outcome(value, make) for make in makers]
 
 
 @unnamed
 def text_that_was_found(tf: Any) -> Any:
     letters = [["a", "b"], ["c", "d"]]
     return [
-        *told(tf, *(lambda axis=axis: tf.reduce_join(letters, axis) for axis in ([0, 1], [1, 0]))),
-        *told(tf, lambda: tf.reduce_join(letters, None), lambda: tf.reduce_join(letters, -1)),
-        *told(
+        *reports(
+            tf, *(lambda axis=axis: tf.reduce_join(letters, axis) for axis in ([0, 1], [1, 0]))
+        ),
+        *reports(tf, lambda: tf.reduce_join(letters, None), lambda: tf.reduce_join(letters, -1)),
+        *reports(
             tf,
             *(
                 lambda marks=marks: tf.string_split(["", "a,"], marks, skip_empty=False).indices
@@ -58,7 +60,7 @@ def sparse_that_was_found(tf: Any) -> Any:
     out = tf.cast(tf.SparseTensor([[2, 0]], [4], [2, 1]), tf.int64)
     return [
         *(tf.sparse_reshape(given, one).get_shape() for one in ([1, -1],)),
-        *told(
+        *reports(
             tf,
             *(
                 lambda shape=shape: tf.sparse_reshape(given, shape)
@@ -96,7 +98,7 @@ def names_that_were_found(tf: Any) -> Any:
 @unnamed
 def assertions_that_were_found(tf: Any) -> Any:
     data, no = tf.constant([[1, 2], [3, 4], [5, 6]]), tf.constant(False)
-    return told(
+    return reports(
         tf,
         lambda: tf.Assert(no, [data], summarize=3),
         lambda: tf.Assert(no, [data], summarize=4),
@@ -129,10 +131,10 @@ def shapes_that_were_found(tf: Any) -> Any:
         *(tf.tile(x, [0, 2, 5]).shape, tf.tile(x, sizes).shape, tf.tile(any_shape, [3, 0]).shape),
         *(tf.tile(any_shape, []).shape, tf.tile(count, any_shape).shape),
         tf.tile(any_shape, any_shape).shape,
-        *(said(lambda: pad(tf.zeros([3, 8, 3]), 8, 2)),),
+        *(full_outcome(lambda: pad(tf.zeros([3, 8, 3]), 8, 2)),),
         pad(tf.zeros([3, 8, 3]), tf.constant(2), tf.constant(9)).shape,
         tf.parse_single_example(b"", feature)["s"].get_shape(),
-        *told(
+        *reports(
             tf,
             lambda: tf.scatter_nd([[9], [0], [7]], slices, [5]),
         ),
@@ -148,7 +150,7 @@ def files_that_were_found(tf: Any) -> Any:
         lambda: tf.gfile.Copy("none", "b", True),
         lambda: tf.train.input_producer(5, num_epochs=-1),
     ]
-    return [said(one) for one in calls]
+    return [full_outcome(one) for one in calls]
 
 
 @unnamed

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.compat.recorded import case, outcome, said
+from tests.compat.recorded import case, full_outcome, outcome
 
 
 @case
@@ -118,7 +118,7 @@ CONSTANTS: tuple[Any, ...] = (
 
 @case
 def constants(tf: Any) -> Any:
-    return [said(tf.constant, one) for one in CONSTANTS]
+    return [full_outcome(tf.constant, one) for one in CONSTANTS]
 
 
 @case
@@ -137,7 +137,7 @@ def constants_of_a_dtype(tf: Any) -> Any:
         1j,
         ["a"],
     )
-    return [said(tf.constant, v, d) for d in dtypes for v in values]
+    return [full_outcome(tf.constant, v, d) for d in dtypes for v in values]
 
 
 @case
@@ -147,7 +147,7 @@ def constants_that_are_refused(tf: Any) -> Any:
         *(lambda: tf.constant([1, None], tf.int32), lambda: tf.constant(x)),
         *(lambda: tf.constant([1], tf.string), lambda: tf.constant([1, 2], shape=[1])),
     ]
-    return [*map(said, calls)]
+    return [*map(full_outcome, calls)]
 
 
 @case
@@ -162,7 +162,8 @@ def constants_of_a_shape(tf: Any) -> Any:
     )
     with tf.Session() as sess:
         return [
-            said(lambda v, s: sess.run(tf.constant(v, shape=s, name="c")), v, s) for v, s in pairs
+            full_outcome(lambda v, s: sess.run(tf.constant(v, shape=s, name="c")), v, s)
+            for v, s in pairs
         ]
 
 
@@ -354,11 +355,11 @@ def graphs(tf: Any) -> Any:
     with tf.Graph().as_default():
         y = tf.constant(1)
         found = [tf.identity(x).graph is graph, outcome(tf.stack, [x, y])]
-    found += [said(tf.reset_default_graph), outcome(graph.as_graph_element, y)]
+    found += [full_outcome(tf.reset_default_graph), outcome(graph.as_graph_element, y)]
     graph.finalize()
     return [
-        *(*found, graph.finalized, said(tf.constant, 1)),
-        said(tf.add_to_collection, "c", 1),
+        *(*found, graph.finalized, full_outcome(tf.constant, 1)),
+        full_outcome(tf.add_to_collection, "c", 1),
     ]
 
 
@@ -368,9 +369,9 @@ def looking_up(tf: Any) -> Any:
     names = ("x:0", "x", b"x:0", x, "zz", "zz:0", "x:3", "x:0:0", 5, None)
     tensors, operations = ("x:0", "x", "q", 4), ("x", "x:0", 4)
     return [
-        *(said(graph.as_graph_element, one) for one in names),
-        *(said(graph.get_tensor_by_name, one) for one in tensors),
-        *(said(graph.get_operation_by_name, one) for one in operations),
+        *(full_outcome(graph.as_graph_element, one) for one in names),
+        *(full_outcome(graph.get_tensor_by_name, one) for one in tensors),
+        *(full_outcome(graph.get_operation_by_name, one) for one in operations),
     ]
 
 
@@ -384,7 +385,12 @@ def tensors(tf: Any) -> Any:
     return [
         *(str(x), repr(x), str(y), repr(y), repr(x.op), x == x, x != y, {x: 1, y: 2}[x]),
         *(outcome(len, x), x.consumers() == [z.op]),
-        *(z.op.inputs[0] is x, shaped, said(shaped.set_shape, [3, 3]), said(shaped.set_shape, [3])),
+        *(
+            z.op.inputs[0] is x,
+            shaped,
+            full_outcome(shaped.set_shape, [3, 3]),
+            full_outcome(shaped.set_shape, [3]),
+        ),
         *([one.name for one in both], [one.value_index for one in both], x.device),
     ]
 
@@ -482,8 +488,8 @@ def dimensions(tf: Any) -> Any:
     ]
     return [
         *map(outcome, calls),
-        *(said(two.merge_with, one) for one in (2, None, 3)),
-        *(said(tf.Dimension, one) for one in (-1, "a")),
+        *(full_outcome(two.merge_with, one) for one in (2, None, 3)),
+        *(full_outcome(tf.Dimension, one) for one in (-1, "a")),
     ]
 
 
@@ -515,7 +521,7 @@ def shapes(tf: Any) -> Any:
         *(lambda: shape.assert_is_fully_defined(), lambda: tf.TensorShape([-1])),
         *(lambda: tf.TensorShape(["a"]),),
     ]
-    return [*map(said, calls)]
+    return [*map(full_outcome, calls)]
 
 
 @case

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.compat.recorded import outcome, said, unnamed
+from tests.compat.recorded import full_outcome, outcome, unnamed
 from tests.compat.serialized import field, number
 
 LISTS = {bytes: "bytes_list", float: "float_list", int: "int64_list"}
@@ -48,7 +48,7 @@ def parsed(tf: Any, parse: Any, *arguments: Any, **options: Any) -> Any:
         ]
         return known, values
 
-    return said(make)
+    return full_outcome(make)
 
 
 @unnamed

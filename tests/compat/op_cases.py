@@ -50,7 +50,7 @@ def parts(sparse: Any) -> list[Any]:
 class Scope(dict[str, Any]):
     """What names mean in a case that is written as an expression: first what is below, then `tf`'s.
 
-    `i` and `f` make arrays of a shape, `u` a tensor of which nothing is known.
+    `i` and `f` make arrays of a shape, `u` a tensor whose type and shape are unknown.
     """
 
     def __init__(self, tf: Any) -> None:

@@ -40,34 +40,34 @@ def unnamed(function: Case) -> Case:
     return case(function)
 
 
-class Told(str):
+class Report(str):
     """What a call gave, in comparable form."""
 
     __slots__ = ()
 
 
-def outcome(function: Callable[..., Any], *arguments: Any) -> Told:
+def outcome(function: Callable[..., Any], *arguments: Any) -> Report:
     """What a call returns, in comparable form, or the kind of error that it raises."""
     try:
-        return Told(repr(plain(function(*arguments))))
+        return Report(repr(plain(function(*arguments))))
     except Exception as error:
-        return Told(type(error).__name__)
+        return Report(type(error).__name__)
 
 
-def said(function: Callable[..., Any], *arguments: Any) -> Told:
+def full_outcome(function: Callable[..., Any], *arguments: Any) -> Report:
     """The same, with what the error says; without the line that says where."""
     try:
-        return Told(repr(plain(function(*arguments))))
+        return Report(repr(plain(function(*arguments))))
     except Exception as error:
         text = str(getattr(error, "message", error.args[0] if error.args else ""))
         # TensorFlow 2 tells where before it tells what.
         text = text.rpartition("Node: '")[2].partition("'\n")[2] if "Node: '" in text else text
-        return Told(f"{type(error).__name__}: {text.partition(chr(10))[0].strip()}")
+        return Report(f"{type(error).__name__}: {text.partition(chr(10))[0].strip()}")
 
 
 def plain(value: Any) -> Any:
     """Tensors as their texts, arrays as dtype and lists, nested things part by part."""
-    if isinstance(value, Told):
+    if isinstance(value, Report):
         return value
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
@@ -96,7 +96,7 @@ def run(tf: Any, function: Case) -> tuple[list[str], list[str]]:
     names = [one.name for one in graph.get_operations()]
     if function.__name__ in OF_VALUES:
         names = []
-    return [one if isinstance(one, Told) else repr(plain(one)) for one in returned], [
+    return [one if isinstance(one, Report) else repr(plain(one)) for one in returned], [
         one for one in names if not SPELLINGS.search(one)
     ]
 

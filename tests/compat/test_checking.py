@@ -41,7 +41,7 @@ def absent(folder: Path, source: str, **others: str) -> list[tuple[str, tuple[in
 
 
 class TestNames:
-    def test_all_of_them_are_told_at_once(self, tmp_path: Path) -> None:
+    def test_all_of_them_are_reported_at_once(self, tmp_path: Path) -> None:
         script = written(
             tmp_path,
             script=(
@@ -190,7 +190,7 @@ class TestFiles:
 
 
 class TestInert:
-    def test_they_are_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_they_are_reported(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backends, "CHOICES", (("no_such_library",),))
         backends.can_write.cache_clear()
         source = (
@@ -238,7 +238,7 @@ def lacking(folder: Path, source: str) -> list[tuple[str, str]]:
 
 class TestExtras:
     @pytest.mark.usefixtures("bare")
-    def test_all_that_are_missing_are_told(
+    def test_all_that_are_missing_are_reported(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         source = (
@@ -267,7 +267,7 @@ class TestExtras:
 
     @pytest.mark.usefixtures("bare")
     @pytest.mark.parametrize("name", NEEDS)
-    def test_what_is_told_is_true(self, name: str, tmp_path: Path) -> None:
+    def test_what_is_reported_is_true(self, name: str, tmp_path: Path) -> None:
         """Whoever calls it then gets the very error."""
         (tmp_path / "x").write_bytes(b"")
         path = str(tmp_path / "x")

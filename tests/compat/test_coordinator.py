@@ -72,7 +72,7 @@ class TestRequestStop:
         coord.request_stop(aioqueue.OutOfRangeError("end"))
         coord.join()
 
-    def test_the_first_failure_is_raised_and_the_others_are_told(self, coord: Any) -> None:
+    def test_the_first_failure_is_raised_and_the_others_are_reported(self, coord: Any) -> None:
         first, second = BoomError("first"), KeyError("second")
         coord.request_stop(first)
         coord.request_stop(second)

@@ -80,7 +80,7 @@ def test_a_generator_that_yields_another_structure(sess: Any) -> None:
         elements(sess, dataset)
 
 
-def test_a_failure_in_map_is_told_and_does_not_end_it(sess: Any) -> None:
+def test_a_failure_in_map_is_reported_and_does_not_end_it(sess: Any) -> None:
     def check(number: Any) -> Any:
         if number == 1:
             raise ValueError("a broken one")

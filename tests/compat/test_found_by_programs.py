@@ -116,7 +116,7 @@ def test_nothing_is_no_tensor(sess: Any) -> None:
     assert message(failed) == "Cannot parse tensor from proto: "
 
 
-def test_the_last_place_that_is_not_there_is_told(sess: Any) -> None:
+def test_the_last_place_that_is_not_there_is_reported(sess: Any) -> None:
     slices = tf.placeholder_with_default(np.ones(3, np.float32), [None])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"^indices\[2\] = \[7\] does not"):
         sess.run(tf.gather_nd(slices, [[9], [0], [7]]))

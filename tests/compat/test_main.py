@@ -296,7 +296,7 @@ class TestFlags:
         assert message.startswith("FATAL Flags parsing error")
         assert argument[2:].split("=")[0] in message
 
-    def test_one_is_told_with_its_default_and_its_help(self, values: Any) -> None:
+    def test_one_is_reported_with_its_default_and_its_help(self, values: Any) -> None:
         values(["script.py", "--steps=3"])
         values.rate = 0.25
         assert values["steps"] == ("steps", 10, "how many, 100%", 3)

@@ -103,7 +103,7 @@ def test_a_step_that_is_wrong_is_named(sess: Any, rows: Any, kind: Any, message:
             sess.run(made)
 
 
-def test_steps_that_cannot_be_of_one_size_are_told_all_at_once(sess: Any) -> None:
+def test_steps_that_cannot_be_of_one_size_are_reported_all_at_once(sess: Any) -> None:
     wanted = {"a": tf.FixedLenSequenceFeature((2,), tf.int64)}
     made = tf.parse_single_sequence_example(steps([1, 2], [1, 2, 3]), sequence_features=wanted)
     message = r"Total values size: 5 is not consistent with output shape: \[\?,2\]"
@@ -143,7 +143,7 @@ def test_features_that_share_a_key(features: Any, message: str) -> None:
         tf.parse_example([b""], features)
 
 
-def test_the_first_wrong_example_is_told() -> None:
+def test_the_first_wrong_example_is_reported() -> None:
     """Whatever columns come first."""
     good = field(0x0A, field(0x0A, field(0x0A, b"i") + field(0x12, b"\x1a\x03\x0a\x01\x01")))
     wanted = {"a": tf.VarLenFeature(tf.int64), "i": tf.FixedLenFeature([], tf.int64)}

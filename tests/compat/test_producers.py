@@ -78,7 +78,7 @@ class TestStringInputProducer:
         with pytest.raises(ValueError, match="requires a non-null input tensor"):
             tf.train.string_input_producer(empty)
 
-    def test_nothing_fed_is_told_by_join(self, sess: Any) -> None:
+    def test_nothing_fed_is_reported_by_join(self, sess: Any) -> None:
         names = tf.placeholder_with_default(tf.constant([], tf.string), [None])
         queue = tf.train.string_input_producer(names)
         coord = tf.train.Coordinator()

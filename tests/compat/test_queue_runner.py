@@ -125,7 +125,7 @@ class TestFailures:
         assert bool(sess.run(full.is_closed())) is closes
         assert len(excepthook) == 1
 
-    def test_an_uninitialised_counter_is_told_by_join_only(self, sess: Any, coord: Any) -> None:
+    def test_an_uninitialised_counter_is_reported_by_join_only(self, sess: Any, coord: Any) -> None:
         full = queue()
         put = full.enqueue(counted(3, name="epochs"))
         tf.train.QueueRunner(full, [put]).create_threads(sess, coord, start=True)

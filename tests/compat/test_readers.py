@@ -103,7 +103,7 @@ class TestBlocking:
         (lambda work: tf.TextLineReader().restore_state(b""), "Unimplemented", "RestoreState"),
     ],
 )
-def test_what_is_refused_is_told(sess: Any, read: Any, error: str, message: str) -> None:
+def test_what_is_refused_is_reported(sess: Any, read: Any, error: str, message: str) -> None:
     with pytest.raises(getattr(tf.errors, f"{error}Error"), match=message):
         sess.run(read(lambda *items: work(sess, *items)))
 

@@ -55,7 +55,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("damage", "good", "message"), DAMAGED)
-def test_damage_is_told_and_not_got_past(
+def test_damage_is_reported_and_not_got_past(
     sess: Any, tmp_path: Path, damage: Any, good: int, message: str
 ) -> None:
     path = write(tmp_path / "r")

@@ -239,7 +239,7 @@ class TestFeeds:
         with pytest.raises(ValueError, match=message):
             sess.run(x, {x: [1, 2]})
 
-    def test_replace_any_tensor_whose_operation_then_does_not_run(self, sess: Any) -> None:
+    def test_replace_any_tensor_without_running_its_operation(self, sess: Any) -> None:
         counted, calls = counter()
         y = tf.identity(counted)
         assert sess.run([y, counted], {counted: 7}) == [7, 7]
@@ -623,7 +623,7 @@ class TestResources:
 
         assert len({step.result() for step in [Step(get) for _ in range(4)]}) == 1
 
-    def test_failures_of_releasing_are_told_together(self) -> None:
+    def test_failures_of_releasing_are_reported_together(self) -> None:
         container = ResourceContainer()
         log: list[str] = []
         container.get_or_create("a", lambda: "a", log.append)

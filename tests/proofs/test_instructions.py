@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import instructions
+from benchmarks.callgrind import counters_in
 from benchmarks.instructions import (
     PATHS,
     YARDSTICK,
@@ -31,10 +32,10 @@ def test_a_figure_is_the_difference_of_two_runs() -> None:
     n = PATHS[LOOP].n
     first = (10**9, 5_000 + 100 * n, 5_000 + 300 * n)  # 5,000 for each run, 100 for each element
     second = (777, 40 * PATHS[THREADS].n, 120 * PATHS[THREADS].n)
-    counted = per_element([LOOP, THREADS], profile(*first, *second, 123))
+    counted = per_element([LOOP, THREADS], counters_in(profile(*first, *second, 123)))
     assert counted == {LOOP: 100, THREADS: 40}
     with pytest.raises(RuntimeError, match="5 counters for 2 paths"):
-        per_element([LOOP, THREADS], profile(1, 2, 3, 4, 5))
+        per_element([LOOP, THREADS], counters_in(profile(1, 2, 3, 4, 5)))
 
 
 def test_what_has_grown_is_named_and_by_how_much() -> None:

@@ -213,7 +213,7 @@ class Blocking:
 
 @asynccontextmanager
 async def workers_behind(source: Blocking) -> AsyncIterator[tuple[AsyncPrepareRunner, Any]]:
-    """Four workers, one of which waits inside the source, and the others for that one."""
+    """Four workers: one waits inside the source, and the others wait for that one."""
 
     async def same(number: int) -> int:
         return number

@@ -12,8 +12,8 @@ No node takes more rows from the node before than it needs. So when the user rec
 behind it are still in the queues, except those in a buffer, such as that of a shuffle.
 
 `Stepping` moves the nodes of a run one step at a time. Any thread can take a state between two
-steps, also while the user's loop waits for a batch. `RunLock` makes several users of one run take
-turns.
+steps, also while the user's loop waits for a batch. `RunLock` has the lock of these steps, and
+makes several users of one run take turns.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _NESTED: Final = (
 class BegunFlow:
     """A flow whose first step has been made, and what it waits for.
 
-    It has taken nothing yet, so that it can be dropped.
+    No row has left the nodes yet, so the flow can be dropped: the next one begins where it stopped.
     """
 
     flow: Flow[Taken]
@@ -205,7 +205,7 @@ class RunLock:
 
     def __init__(self) -> None:
         self.lock: RLock = threading.RLock()
-        self._is_free = threading.Condition(self.lock)
+        self._turn_ended = threading.Condition(self.lock)
         self._turn: object = None
         self._thread = 0  # of the turn
 
@@ -236,7 +236,7 @@ class RunLock:
             if self._thread == threading.get_ident():
                 raise RuntimeError(_NESTED)
             while self._turn is not None:
-                self._is_free.wait()
+                self._turn_ended.wait()
 
     def keep(self, turn: object) -> None:
         """Keep the turn until `end`. The calling thread holds the lock, and the turn is free."""
@@ -255,4 +255,4 @@ class RunLock:
             self._turn = None
             # All of them: a signal handler may raise in the one that is woken, before it takes the
             # turn, and no one would wake the others.
-            self._is_free.notify_all()
+            self._turn_ended.notify_all()
