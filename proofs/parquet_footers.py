@@ -139,7 +139,7 @@ def call_accessors(data: bytes, calls: Calls) -> None:
 
     def subset(condition: Any) -> list[int]:
         fragment = dataset.ParquetFileFormat().make_fragment(io.BytesIO(data))
-        names = [field for field in file.schema_arrow]
+        names = list(file.schema_arrow)
         found = fragment.subset(filter=condition, schema=pa.schema(names))
         return [group.id for group in found.row_groups]
 

@@ -294,7 +294,7 @@ class _ParquetFile:
             return True  # reading all columns shows what is wrong, and the rows before that
 
     def _offset(self) -> int:
-        """Return the offset of a row group that is being read; the end of the file if nothing was read.
+        """Return the offset of the row group that is being read; else, of the end of the file.
 
         The footer has it, too, but what tells it there may end the process.
         """

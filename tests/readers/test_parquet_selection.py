@@ -236,14 +236,17 @@ class TestFilters:
             compression="none",
         )  # fmt: skip
         content = bytearray(path.read_bytes())
-        content[
-            parquet.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset + 50_000
-        ] ^= 1
+        column = parquet.ParquetFile(path).metadata.row_group(0).column(0)
+        content[column.data_page_offset + 50_000] ^= 1
         path.write_bytes(content)
-        read = []
-        with pytest.raises(DataLossError):
-            read.extend(row["n"] for row in read_parquet(path, filters=[("n", ">", 3)]))
-        assert not read or read == list(range(4, 4 + len(read)))
+
+        def read_before_loss(**options: Any) -> list[int]:
+            read: list[int] = []
+            with pytest.raises(DataLossError):
+                read.extend(row["n"] for row in read_parquet(path, **options))
+            return read
+
+        assert read_before_loss(filters=[("n", ">", 3)]) == read_before_loss()[4:]
 
     def test_a_null_never_matches(self, tmp_path: Path) -> None:
         path = write(tmp_path / "t", {"x": [1, None, 3]})
