@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from aioqueue import InvalidArgumentError
 from aioqueue.base.extras import required
+from aioqueue.base.json_files import DocumentError, Schema
 from aioqueue.core.elements.trees import is_array_like
 from aioqueue.errors import with_article
 from aioqueue.pipeline.batches.arrow import array_of_column, array_of_values, check_unmasked, typed
@@ -80,6 +81,7 @@ class _Parquet(Sink):
     _page = "howto/writing.md"
     _read_by = "read_parquet"
     _suffix = ".parquet"
+    _carried = Schema({}, {"schema": str})
 
     def __init__(
         self,
@@ -110,7 +112,10 @@ class _Parquet(Sink):
         pa, schema = self._pa, self._schema
         is_asked = schema is not None
         if schema is None and carried:
-            schema = pa.ipc.read_schema(pa.py_buffer(b64decode(carried["schema"])))
+            try:
+                schema = pa.ipc.read_schema(pa.py_buffer(b64decode(carried["schema"])))
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise DocumentError(f"no schema of Arrow ({error})") from error
         return _Tables(pa, schema, self._columns, self._compression, is_asked=is_asked)
 
 
