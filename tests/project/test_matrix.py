@@ -59,7 +59,7 @@ def versions_of(job: str) -> list[str]:
     text = SCRIPT.read_text(encoding="utf-8").split("versions_of() {")[1].split("\n}")[0]
     for names, versions in re.findall(r"^ +([\w| ]+)\) echo ([\d. ]+) ;;", text, re.MULTILINE):
         if job in names.split(" | "):
-            return versions.split()
+            return list(versions.split())
     raise LookupError(job)
 
 
