@@ -13,12 +13,7 @@ from typing import Any
 import numpy as np
 
 # Importing these makes all cases.
-from tests.compat import (  # noqa: F401
-    op_cases_arrays,
-    op_cases_elementwise,
-    op_cases_images,
-    op_cases_text,
-)
+from tests.compat import op_cases_arrays, op_cases_elementwise, op_cases_images, op_cases_text  # noqa: F401
 from tests.compat.op_cases import CASES, Outcome, message_of
 
 RECORD = Path(__file__).with_name("op_record.json")

@@ -403,7 +403,7 @@ class TestRows:
             tf.scan(lambda a, n: a + n, x, 10, reverse=True),
         ]
         assert [np.asarray(one).tolist() for one in sess.run(made)] == [
-            *(123, [1, 3, 6], [16, 15, 13]),
+            *(123, [1, 3, 6], [16, 15, 13])
         ]
         pair = tf.foldl(lambda a, n: (a[0] + n, a[1] * n), x, (0, 1))
         assert sess.run(pair) == (6, 6)

@@ -34,7 +34,7 @@ class TestNamesOfOps:
     def test_python_values_are_constants_within_the_op(self) -> None:
         tf.logical_and([True, False], True)
         assert [op.name for op in tf.get_default_graph().get_operations()] == [
-            *("LogicalAnd/x", "LogicalAnd/y", "LogicalAnd"),
+            *("LogicalAnd/x", "LogicalAnd/y", "LogicalAnd")
         ]
 
 

@@ -72,8 +72,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("google_crc32c", "google-crc32c", "tfrecord"),
     ),
     **dict.fromkeys(
-        ("io.parse_single_sequence_example",),
-        ("google.protobuf", "protobuf", "tfrecord"),
+        ("io.parse_single_sequence_example",), ("google.protobuf", "protobuf", "tfrecord")
     ),
 }
 """Names that need an extra when a script calls them: its module, its project, and the extra. What

@@ -25,18 +25,10 @@ from aioqueue.compat.v1.datasets.iterator import (
 )
 
 __all__ = (
-    "Dataset",
-    "FixedLengthRecordDataset",
-    "Iterator",
-    "TFRecordDataset",
-    "TextLineDataset",
-    "experimental",
-    "get_output_classes",
-    "get_output_shapes",
-    "get_output_types",
-    "make_initializable_iterator",
-    "make_one_shot_iterator",
-)
+    "Dataset", "FixedLengthRecordDataset", "Iterator", "TFRecordDataset", "TextLineDataset",
+    "experimental", "get_output_classes", "get_output_shapes", "get_output_types",
+    "make_initializable_iterator", "make_one_shot_iterator",
+)  # fmt: skip
 
 experimental = namespace(
     f"{__name__}.experimental",

@@ -15,26 +15,11 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from aioqueue.compat.v1.absent import names_of
 
 __all__ = (
-    "FLAGS",
-    "DEFINE_bool",
-    "DEFINE_boolean",
-    "DEFINE_enum",
-    "DEFINE_float",
-    "DEFINE_integer",
-    "DEFINE_list",
-    "DEFINE_multi_enum",
-    "DEFINE_multi_float",
-    "DEFINE_multi_integer",
-    "DEFINE_multi_string",
-    "DEFINE_string",
-    "DuplicateFlagError",
-    "Error",
-    "Flag",
-    "FlagValues",
-    "UnparsedFlagAccessError",
-    "mark_flag_as_required",
-    "mark_flags_as_required",
-)
+    "FLAGS", "DEFINE_bool", "DEFINE_boolean", "DEFINE_enum", "DEFINE_float", "DEFINE_integer",
+    "DEFINE_list", "DEFINE_multi_enum", "DEFINE_multi_float", "DEFINE_multi_integer",
+    "DEFINE_multi_string", "DEFINE_string", "DuplicateFlagError", "Error", "Flag", "FlagValues",
+    "UnparsedFlagAccessError", "mark_flag_as_required", "mark_flags_as_required",
+)  # fmt: skip
 
 
 class Error(Exception):

@@ -23,35 +23,11 @@ from aioqueue.compat.v1.ops.files import (
 )
 
 __all__ = (
-    "Copy",
-    "DeleteRecursively",
-    "Exists",
-    "FastGFile",
-    "FileStatistics",
-    "GFile",
-    "Glob",
-    "IsDirectory",
-    "ListDirectory",
-    "MakeDirs",
-    "MkDir",
-    "Open",
-    "Remove",
-    "Rename",
-    "Stat",
-    "Walk",
-    "copy",
-    "exists",
-    "glob",
-    "isdir",
-    "listdir",
-    "makedirs",
-    "mkdir",
-    "remove",
-    "rename",
-    "rmtree",
-    "stat",
-    "walk",
-)
+    "Copy", "DeleteRecursively", "Exists", "FastGFile", "FileStatistics", "GFile", "Glob",
+    "IsDirectory", "ListDirectory", "MakeDirs", "MkDir", "Open", "Remove", "Rename", "Stat", "Walk",
+    "copy", "exists", "glob", "isdir", "listdir", "makedirs", "mkdir", "remove", "rename", "rmtree",
+    "stat", "walk",
+)  # fmt: skip
 
 _MODES = ("r", "w", "a", "r+", "w+", "a+")
 

@@ -17,25 +17,9 @@ from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.graph import named
 
 __all__ = (
-    "DEBUG",
-    "ERROR",
-    "FATAL",
-    "INFO",
-    "WARN",
-    "debug",
-    "error",
-    "fatal",
-    "get_verbosity",
-    "info",
-    "log",
-    "log_every_n",
-    "log_first_n",
-    "log_if",
-    "set_verbosity",
-    "vlog",
-    "warn",
-    "warning",
-)
+    "DEBUG", "ERROR", "FATAL", "INFO", "WARN", "debug", "error", "fatal", "get_verbosity", "info",
+    "log", "log_every_n", "log_first_n", "log_if", "set_verbosity", "vlog", "warn", "warning",
+)  # fmt: skip
 
 
 class _StandardError(_logging.StreamHandler[Any]):

@@ -20,6 +20,8 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 
+__all__ = ("constant", "convert_to_tensor", "register_tensor_conversion_function")
+
 Converter = Callable[..., Any]
 
 

@@ -10,6 +10,8 @@ from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.graph import Graph, Kernel, Operation, Tensor, default_graphs
 from aioqueue.compat.v1.core.shapes import TensorShape
 
+__all__ = ("get_default_graph", "reset_default_graph")
+
 
 class _Bottom(threading.local):
     """The graph below all that a thread has made the default, made when it is first needed.

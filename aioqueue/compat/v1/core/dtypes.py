@@ -11,28 +11,10 @@ from typing import Any
 import numpy as np
 
 __all__ = (
-    "DType",
-    "as_dtype",
-    "bool",
-    "complex64",
-    "complex128",
-    "double",
-    "float16",
-    "float32",
-    "float64",
-    "half",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "resource",
-    "string",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "variant",
-)
+    "DType", "as_dtype", "bool", "complex64", "complex128", "double", "float16", "float32",
+    "float64", "half", "int8", "int16", "int32", "int64", "resource", "string", "uint8", "uint16",
+    "uint32", "uint64", "variant",
+)  # fmt: skip
 
 _Bool = bool  # tf.bool, below, hides the builtin
 

@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 from aioqueue.compat.v1.core.dtypes import DType
 from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_dims
 
+__all__ = ("Graph", "Operation", "Tensor")
+
 Kernel = Callable[..., Any]
 """``kernel(step, *values)``; returns nothing, a bare value or a tuple, as the op has outputs."""
 

@@ -11,29 +11,12 @@ from aioqueue.compat.v1.core.graph import Graph, Operation, Tensor
 from aioqueue.core.elements.philox import DEFAULT_GRAPH_SEED
 
 __all__ = (
-    "GraphKeys",
-    "add_to_collection",
-    "add_to_collections",
-    "colocate_with",
-    "container",
-    "control_dependencies",
-    "device",
-    "disable_control_flow_v2",
-    "disable_eager_execution",
-    "disable_resource_variables",
-    "disable_tensor_equality",
-    "disable_v2_behavior",
-    "disable_v2_tensorshape",
-    "enable_resource_variables",
-    "executing_eagerly",
-    "get_collection",
-    "get_collection_ref",
-    "get_seed",
-    "init_scope",
-    "name_scope",
-    "op_scope",
-    "set_random_seed",
-)
+    "GraphKeys", "add_to_collection", "add_to_collections", "colocate_with", "container",
+    "control_dependencies", "device", "disable_control_flow_v2", "disable_eager_execution",
+    "disable_resource_variables", "disable_tensor_equality", "disable_v2_behavior",
+    "disable_v2_tensorshape", "enable_resource_variables", "executing_eagerly", "get_collection",
+    "get_collection_ref", "get_seed", "init_scope", "name_scope", "op_scope", "set_random_seed",
+)  # fmt: skip
 
 
 def executing_eagerly() -> bool:
@@ -97,10 +80,7 @@ class name_scope:  # noqa: N801  # TensorFlow's name
     """
 
     def __init__(
-        self,
-        name: str | None,
-        default_name: str | None = None,
-        values: Iterable[Any] | None = None,
+        self, name: str | None, default_name: str | None = None, values: Iterable[Any] | None = None
     ) -> None:
         for what, given in (("name", name), ("default_name", default_name)):
             if given is not None and not isinstance(given, str):

@@ -11,6 +11,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, SupportsIndex, overload
 
+__all__ = ("Dimension", "TensorShape", "dimension_at_index", "dimension_value")
+
 
 class _Arithmetic(Protocol):
     def __call__(self, other: Any, /) -> Dimension: ...

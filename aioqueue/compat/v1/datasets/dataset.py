@@ -32,10 +32,7 @@ from aioqueue.compat.v1.datasets.elements import (
     check_shard,
 )
 from aioqueue.compat.v1.datasets.iterator import Iterator as DatasetIterator
-from aioqueue.compat.v1.datasets.iterator import (
-    make_initializable_iterator,
-    make_one_shot_iterator,
-)
+from aioqueue.compat.v1.datasets.iterator import make_initializable_iterator, make_one_shot_iterator
 from aioqueue.compat.v1.datasets.stages import Interleaved, Row, Rows, Windows
 from aioqueue.compat.v1.ops.arrays import size
 from aioqueue.compat.v1.ops.building import call_python, invalid
@@ -673,10 +670,7 @@ class _Records(Iterator[Row]):
     """
 
     def __init__(
-        self,
-        paths: list[str],
-        read: Callable[[str], Iterator[Record]],
-        keeps_damaged: bool,
+        self, paths: list[str], read: Callable[[str], Iterator[Record]], keeps_damaged: bool
     ) -> None:
         self._paths = paths
         self._read = read

@@ -81,10 +81,7 @@ class Iterator(Described):
 
     @staticmethod
     def from_string_handle(
-        string_handle: Any,
-        output_types: Any,
-        output_shapes: Any = None,
-        output_classes: Any = None,
+        string_handle: Any, output_types: Any, output_shapes: Any = None, output_classes: Any = None
     ) -> Iterator:
         """An iterator that is chosen in each run: by the handle that is fed as a string."""
         infos = _infos(output_types, output_shapes, output_classes)
@@ -146,11 +143,7 @@ class Iterator(Described):
             return row[0] if is_one else row
 
         made = default_graph.op(
-            "IteratorGetNext",
-            [self._ref],
-            [info.held for info in leaves],
-            kernel,
-            name=name,
+            "IteratorGetNext", [self._ref], [info.held for info in leaves], kernel, name=name
         )
         given = [info.given(one) for info, one in zip(leaves, made.outputs, strict=True)]
         return nest.packed(self._spec, given)

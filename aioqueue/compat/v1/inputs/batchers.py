@@ -32,6 +32,11 @@ from aioqueue.compat.v1.queues.queues import (
 )
 from aioqueue.compat.v1.summaries.ops import scalar
 
+__all__ = (
+    "batch", "batch_join", "maybe_batch", "maybe_batch_join", "maybe_shuffle_batch",
+    "maybe_shuffle_batch_join", "shuffle_batch", "shuffle_batch_join",
+)  # fmt: skip
+
 Tensors = Sequence[Any] | Mapping[Any, Any]
 """The tensors of an example: a list of them, or a dict."""
 

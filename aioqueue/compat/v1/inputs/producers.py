@@ -27,13 +27,9 @@ from aioqueue.compat.v1.ops.variables import Variable
 from aioqueue.compat.v1.queues.queues import FIFOQueue
 
 __all__ = (
-    "input_producer",
-    "limit_epochs",
-    "match_filenames_once",
-    "range_input_producer",
-    "slice_input_producer",
-    "string_input_producer",
-)
+    "input_producer", "limit_epochs", "match_filenames_once", "range_input_producer",
+    "slice_input_producer", "string_input_producer",
+)  # fmt: skip
 
 
 def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:

@@ -24,6 +24,11 @@ from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.effects import Assert, c_name
 
+__all__ = (
+    "case", "cond", "foldl", "group", "identity", "map_fn", "no_op", "placeholder",
+    "placeholder_with_default", "scan", "stop_gradient", "while_loop",
+)  # fmt: skip
+
 
 def _nothing(step: Any) -> None:
     pass

@@ -19,6 +19,8 @@ from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.core.shapes import unknown_shape
 from aioqueue.compat.v1.ops.building import call_python, invalid
 
+__all__ = ("Assert", "Print", "numpy_function", "print", "py_func")
+
 _ESCAPES: Final = {
     ord(one): f"\\{letter}" for one, letter in zip("\n\r\t\"'\\", "nrt\"'\\", strict=True)
 }

@@ -21,6 +21,8 @@ from aioqueue.compat.v1.core.graph import Operation, Tensor
 from aioqueue.compat.v1.core.scopes import name_scope
 from aioqueue.compat.v1.ops.building import OpBuilder, invalid, one_text
 
+__all__ = ("matching_files", "read_file", "write_file")
+
 KINDS: dict[int, type[errors.OpError]] = {
     errno.ENOENT: errors.NotFoundError,
     errno.ENOTDIR: errors.FailedPreconditionError,

@@ -31,6 +31,11 @@ from aioqueue.compat.v1.ops.building import INDICES, REALS, OpBuilder, Pure, arr
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 from aioqueue.core.elements.philox import philox_blocks, resolve_seed
 
+__all__ = (
+    "multinomial", "random_crop", "random_normal", "random_shuffle", "random_uniform",
+    "truncated_normal",
+)  # fmt: skip
+
 RESERVED: Final = 256
 """Blocks of four words that TensorFlow sets aside for each number, whatever it needs."""
 

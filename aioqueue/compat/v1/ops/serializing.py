@@ -32,6 +32,11 @@ from aioqueue.compat.v1.ops.sparse import (
     sparse_outputs,
 )
 
+__all__ = (
+    "deserialize_many_sparse", "parse_tensor", "serialize_many_sparse", "serialize_sparse",
+    "serialize_tensor",
+)  # fmt: skip
+
 _DTYPES = (
     "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool uint16 complex128 float16"
     " uint32 uint64"

@@ -25,6 +25,12 @@ from aioqueue.compat.v1.ops.building import INDICES, OpBuilder, Pure, array, inv
 from aioqueue.compat.v1.ops.control import placeholder
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
+__all__ = (
+    "SparseTensor", "SparseTensorValue", "convert_to_tensor_or_sparse_tensor", "is_tensor",
+    "sparse_placeholder", "sparse_reorder", "sparse_reshape", "sparse_tensor_to_dense",
+    "sparse_to_dense", "sparse_to_indicator",
+)  # fmt: skip
+
 
 class SparseTensorValue(NamedTuple):
     """The value of a `SparseTensor`."""

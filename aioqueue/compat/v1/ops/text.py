@@ -31,6 +31,11 @@ from aioqueue.compat.v1.ops.building import (
 from aioqueue.compat.v1.ops.effects import c_name
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 
+__all__ = (
+    "as_string", "decode_base64", "decode_csv", "decode_raw", "encode_base64", "regex_replace",
+    "string_join", "string_split", "string_strip", "string_to_number", "substr",
+)  # fmt: skip
+
 NUMERIC = frozenset(("float32", "float64", "int32", "int64"))
 
 _LIMITS = {one.name: (one.min, one.max) for one in (dtypes.int32, dtypes.int64)}

@@ -22,6 +22,11 @@ from aioqueue.compat.v1.core.shapes import TensorShape, as_shape
 from aioqueue.compat.v1.ops import random
 from aioqueue.compat.v1.ops.variables import Variable
 
+__all__ = (
+    "AUTO_REUSE", "VariableScope", "get_local_variable", "get_variable", "get_variable_scope",
+    "variable_scope",
+)  # fmt: skip
+
 
 class Initializer:
     """Makes the initial value of a variable."""

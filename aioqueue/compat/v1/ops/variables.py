@@ -34,6 +34,15 @@ from aioqueue.compat.v1.core.shapes import TensorShape, as_shape, check_equal_di
 from aioqueue.compat.v1.errors import FailedPreconditionError, OutOfRangeError
 from aioqueue.compat.v1.ops.control import cond, group, identity, no_op
 
+__all__ = (
+    "Variable", "all_variables", "assign", "assign_add", "assign_sub", "count_up_to",
+    "global_variables", "global_variables_initializer", "initialize_all_tables",
+    "initialize_all_variables", "initialize_local_variables", "initialize_variables",
+    "is_variable_initialized", "local_variables", "local_variables_initializer", "model_variables",
+    "moving_average_variables", "report_uninitialized_variables", "tables_initializer",
+    "trainable_variables", "variables_initializer",
+)  # fmt: skip
+
 _NUMBERS = (dtypes.int32, dtypes.int64)
 
 

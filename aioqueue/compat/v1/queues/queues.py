@@ -20,6 +20,8 @@ from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.queues.resources import QueuePlan, QueueResource, private_name, type_names
 
+__all__ = ("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueBase", "RandomShuffleQueue")
+
 _Shapes = list[TensorShape] | None
 
 

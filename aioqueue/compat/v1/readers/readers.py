@@ -40,6 +40,11 @@ from aioqueue.compat.v1.readers.records import (
     tf_record_file,
 )
 
+__all__ = (
+    "FixedLengthRecordReader", "IdentityReader", "ReaderBase", "TFRecordReader", "TextLineReader",
+    "WholeFileReader",
+)  # fmt: skip
+
 T = TypeVar("T")
 
 

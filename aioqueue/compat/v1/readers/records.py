@@ -18,6 +18,8 @@ from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.ops.files import file_errors, filesystem
 from aioqueue.compat.v1.protos import summary_classes
 
+__all__ = ("TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator")
+
 
 class Record(NamedTuple):
     key: bytes

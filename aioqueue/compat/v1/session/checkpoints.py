@@ -30,6 +30,11 @@ from aioqueue.compat.v1 import logging
 from aioqueue.compat.v1.core.dtypes import DType, as_dtype
 from aioqueue.compat.v1.errors import DataLossError, UnimplementedError
 
+__all__ = (
+    "CheckpointState", "checkpoint_exists", "checkpoints_iterator", "get_checkpoint_mtimes",
+    "get_checkpoint_state", "latest_checkpoint", "remove_checkpoint", "update_checkpoint_state",
+)  # fmt: skip
+
 ENDING = ".npz"
 STATE = "checkpoint"
 _FIELD = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\\n]|\\.)*)"|[-+.\w]+)\s*')

@@ -11,13 +11,8 @@ from typing import Any, ClassVar
 from aioqueue.compat.v1.session.messages import Message
 
 __all__ = (
-    "ConfigProto",
-    "GPUOptions",
-    "GraphOptions",
-    "OptimizerOptions",
-    "RunMetadata",
-    "RunOptions",
-)
+    "ConfigProto", "GPUOptions", "GraphOptions", "OptimizerOptions", "RunMetadata", "RunOptions",
+)  # fmt: skip
 
 
 class GPUOptions(Message):

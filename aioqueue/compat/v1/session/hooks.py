@@ -16,6 +16,13 @@ from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
 from aioqueue.compat.v1.ops.variables import get_global_step
 from aioqueue.compat.v1.summaries.writer import FileWriterCache
 
+__all__ = (
+    "CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook",
+    "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook", "SecondOrStepTimer",
+    "SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues", "StopAtStepHook",
+    "SummarySaverHook",
+)  # fmt: skip
+
 
 class SessionRunArgs(NamedTuple):
     """What a hook adds to a run, or what the caller asked of it."""

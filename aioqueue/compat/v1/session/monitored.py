@@ -44,6 +44,11 @@ from aioqueue.compat.v1.session.saver import Saver
 from aioqueue.compat.v1.session.session import Session
 from aioqueue.compat.v1.summaries.ops import merge_all
 
+__all__ = (
+    "ChiefSessionCreator", "MonitoredSession", "MonitoredTrainingSession", "Scaffold",
+    "SessionCreator", "SessionManager", "SingularMonitoredSession",
+)  # fmt: skip
+
 
 class Scaffold:
     """The operations that bring a graph into being: what initialises it, and when it is ready."""

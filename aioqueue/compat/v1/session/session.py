@@ -20,7 +20,7 @@ from aioqueue.compat.v1.session.fetches import Feeder, Fetches, expand_feeds
 from aioqueue.compat.v1.session.plans import Plan
 from aioqueue.compat.v1.session.state import SessionState, container_at
 
-__all__ = ("BaseSession", "InteractiveSession", "Session", "get_default_session")
+__all__ = ("InteractiveSession", "Session", "get_default_session")
 
 _ELEMENTS = (Tensor, Operation)
 

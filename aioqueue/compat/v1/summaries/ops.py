@@ -27,6 +27,8 @@ from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.protos import summary_classes
 from aioqueue.compat.v1.summaries.writer import can_write
 
+__all__ = ("audio", "histogram", "image", "merge", "merge_all", "scalar", "tensor_summary", "text")
+
 _LARGEST = float(np.finfo(np.float64).max)
 _DARKEST = 1e-6
 _ENUM = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "string": 7}

@@ -33,6 +33,11 @@ from aioqueue.compat.v1.ops.building import INDICES, Dims, OpBuilder, Pure, inva
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.ops.text import map_strings
 
+__all__ = (
+    "decode_and_crop_jpeg", "decode_bmp", "decode_gif", "decode_image", "decode_jpeg", "decode_png",
+    "encode_jpeg", "encode_png", "extract_jpeg_shape", "is_jpeg",
+)  # fmt: skip
+
 MAX_PIXELS: Final = 2**27
 """The largest picture that is decoded by default: a file of some kilobytes may claim any size."""
 

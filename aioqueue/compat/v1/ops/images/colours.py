@@ -33,6 +33,13 @@ from aioqueue.compat.v1.ops.control import identity
 from aioqueue.compat.v1.ops.images.pictures import at_least_3d, check_3d
 from aioqueue.compat.v1.ops.random import random_uniform
 
+__all__ = (
+    "adjust_brightness", "adjust_contrast", "adjust_hue", "adjust_saturation",
+    "convert_image_dtype", "grayscale_to_rgb", "hsv_to_rgb", "per_image_standardization",
+    "random_brightness", "random_contrast", "random_hue", "random_saturation", "rgb_to_grayscale",
+    "rgb_to_hsv",
+)  # fmt: skip
+
 _Convert = Callable[[NDArray[Any]], NDArray[Any]]
 
 

@@ -31,6 +31,13 @@ from aioqueue.compat.v1.ops.images.pictures import (
 from aioqueue.compat.v1.ops.random import random_uniform
 from aioqueue.compat.v1.ops.static import constant_value, shape_value
 
+__all__ = (
+    "ResizeMethod", "central_crop", "crop_to_bounding_box", "flip_left_right", "flip_up_down",
+    "pad_to_bounding_box", "random_flip_left_right", "random_flip_up_down", "resize_area",
+    "resize_bicubic", "resize_bilinear", "resize_image_with_crop_or_pad", "resize_image_with_pad",
+    "resize_images", "resize_nearest_neighbor", "rot90",
+)  # fmt: skip
+
 Pixels = NDArray[Any]
 Frame = tuple[int | None, int | None, int | None]
 Block = list[int | None]
