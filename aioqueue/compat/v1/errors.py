@@ -1,17 +1,9 @@
 """``tf.errors``: `OpError` and its sixteen classes, one per status code.
 
 Those that aioqueue has as well are also aioqueue's own, so that ``except
-aioqueue.OutOfRangeError`` catches what a session raises:
-
-======================== ======================================================
-`OutOfRangeError`        `aioqueue.OutOfRangeError`
-`CancelledError`         `aioqueue.CancelledError`, `aioqueue.QueueClosedError`
-`DeadlineExceededError`  `aioqueue.DeadlineExceededError`
-`InvalidArgumentError`   `aioqueue.InvalidArgumentError`
-======================== ======================================================
-
-TensorFlow has one class for an operation that was withdrawn and for an enqueue that meets a closed
-queue, so `CancelledError` is both. Every error survives pickling, without its operation.
+aioqueue.OutOfRangeError`` catches what a session raises. `CancelledError` is both
+`aioqueue.CancelledError` and `aioqueue.QueueClosedError`: TensorFlow has one class for both.
+Every error survives pickling, without its operation.
 """
 
 from __future__ import annotations

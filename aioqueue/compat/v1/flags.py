@@ -128,14 +128,7 @@ class _Definer(Protocol):
 def _definer(
     kind: str, text: str, convert: Callable[[str], Any] | None = None, *, is_multi: bool = False
 ) -> _Definer:
-    """A function that defines flags.
-
-    Args:
-        kind: of the value; the end of the function's name.
-        text: what the value is, for the docstring.
-        convert: makes the value of what was given; None for strings.
-        is_multi: whether the value is a list of what was given each time.
-    """
+    """A function that defines flags of a kind; `is_multi`: what was given each time, in a list."""
     options: dict[str, Any] = {"action": "append"} if is_multi else {}
     if convert is not None:
         convert.__name__ = kind.removeprefix("multi_")  # which messages show

@@ -1,7 +1,4 @@
-"""``tf.gfile`` and ``tf.io.gfile``: files and directories, right away rather than in a session.
-
-Paths are local, or URLs that fsspec (``pip install '.[files]'``) can open.
-"""
+"""``tf.gfile`` and ``tf.io.gfile``: files right away; URLs need fsspec (``aioqueue[files]``)."""
 
 from __future__ import annotations
 
@@ -164,11 +161,7 @@ def IsDirectory(dirname: Any) -> bool:  # noqa: N802
 
 
 def Glob(filename: Any) -> list[str]:  # noqa: N802
-    """The paths that match a pattern, or a list of patterns, in order.
-
-    As in TensorFlow, a pattern whose first folder or name has a wildcard finds paths that begin
-    with ``./``, and one with two slashes in a row finds nothing.
-    """
+    """The paths that match a pattern, or a list of them, in TensorFlow's order and spelling."""
     patterns = filename if isinstance(filename, list | tuple) else [filename]
     return [path for pattern in patterns for path in glob_files(pattern)]
 

@@ -1,7 +1,4 @@
-"""``tf.logging``: the logger ``tensorflow``, with TensorFlow's names for its levels.
-
-Without a handler of the program's own, lines go to stderr, in TensorFlow's format.
-"""
+"""``tf.logging``: the logger ``tensorflow``; without a handler, lines go to stderr."""
 
 from __future__ import annotations
 

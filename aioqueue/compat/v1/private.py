@@ -1,8 +1,6 @@
 """The private modules of TensorFlow that scripts import from, and our namespaces for them.
 
-Almost all names in a private module, such as ``tensorflow.python.ops.array_ops``, are public as
-well. The tables here say in which of our namespaces to look for them, in the order of the search.
-The few names that were never public are defined here.
+Almost all of their names are public as well: the tables say where, in the order of the search.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """TensorFlow's protobuf messages, made from a description of their fields when they are asked for.
 
-No generated code, and no TensorFlow: they are wire-compatible with its own, and need protobuf,
-which is an extra. The classes live in a descriptor pool of their own, so that a TensorFlow in the
-same process, which registers the same names, does not mind.
+They are wire-compatible, and live in a pool of their own beside a TensorFlow in the process.
 """
 
 from __future__ import annotations
@@ -106,15 +104,12 @@ def message_classes(file: str, schema: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         file: name of TensorFlow's file that has them.
-        schema: by name of a message its fields, in the order of their numbers, from 1: each a name
-            and a type (``"int64"``, or the name of a message), which may have ``"repeated"``,
-            ``"map"`` (from strings), ``"oneof"``, or ``"oneof"`` and a name for it before it. A
-            message within another one is called ``"Outer.Inner"``, and comes after it. A field
-            without a type is a number that is not used.
+        schema: by name of a message its fields in the order of their numbers: a name and a type,
+            which may have ``"repeated"``, ``"map"`` (from strings), ``"oneof"``, or ``"oneof"`` and
+            its name before it. A field without a type is a number that is not used.
 
     Raises:
-        ModuleNotFoundError: protobuf is not installed; the message says the command that
-            installs it.
+        ModuleNotFoundError: protobuf is not installed.
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -1,8 +1,6 @@
 """`tf.train.Coordinator` and `tf.train.LooperThread`, on the coordinator of `aioqueue.sync`.
 
-The native coordinator does the waiting: the stop is its stop, and its `join` watches the threads,
-so nothing polls. This module adds TensorFlow's rule for failures: `join` raises the first one, and
-none that comes after a stop without a failure.
+Added is TensorFlow's rule for failures: `join` raises the first, and none after a clean stop.
 """
 
 from __future__ import annotations
@@ -110,10 +108,7 @@ class Coordinator:
         stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Wait until the threads have ended, and raise the first failure.
-
-        It does not request a stop: without a stop it waits until all threads end by themselves.
-        """
+        """Wait for the threads to end by themselves or after a stop; raise the first failure."""
         still_running: tuple[str, ...] = ()
         found: aioqueue.StillRunningError | None = None  # which says where they are
         try:
@@ -158,10 +153,7 @@ class Coordinator:
 
 
 class _Threads(set[threading.Thread]):
-    """The registered threads of a coordinator.
-
-    TensorFlow's coordinator has such a set, and some scripts add to it.
-    """
+    """The registered threads of a coordinator; some scripts add to them."""
 
     def __init__(self, stopping: sync.Coordinator) -> None:
         super().__init__()
@@ -218,9 +210,7 @@ class _Joined(threading.Thread):
 class LooperThread(threading.Thread):
     """A daemon thread that calls a function again and again until its coordinator stops.
 
-    Calls follow a fixed grid of times that begins with the first call, made at once. The thread
-    catches up on missed calls without a pause. Subclasses may override `start_loop`, `run_loop`
-    and `stop_loop`.
+    Calls follow a fixed grid of times that begins with the first call; missed calls are made up.
     """
 
     def __init__(

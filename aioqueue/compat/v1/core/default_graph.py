@@ -67,10 +67,7 @@ def op(
     waits: bool = False,
     attrs: Mapping[str, Any] | None = None,
 ) -> Operation:
-    """Add an operation to the graph of its inputs, or to the default graph if it has none.
-
-    The arguments are those of `Graph.create_op`.
-    """
+    """Add an operation to the graph of its inputs, or the default one; see `Graph.create_op`."""
     return graph_of(inputs).create_op(
         op_type, inputs, outputs, kernel, name=name, waits=waits, attrs=attrs
     )

@@ -20,15 +20,10 @@ _Bool = bool  # tf.bool, below, hides the builtin
 
 
 class DType:
-    """The type of a tensor's elements.
+    """The type of a tensor's elements: ``tf.float32 == np.float32 == "float32"``.
 
-    Equal to whatever `as_dtype` makes the same of: ``tf.float32 == np.float32 == "float32"``.
-
-    Attributes:
-        name: TensorFlow's name, such as ``"float32"``.
-        as_datatype_enum: TensorFlow's number of this type, which serialized records carry.
-        as_numpy_dtype: the NumPy type, such as `numpy.float32`; `numpy.object_` for strings.
-        numpy: the same as a `numpy.dtype` instance.
+    ``as_datatype_enum`` is TensorFlow's number of it; ``numpy`` is a `numpy.dtype`, objects for
+    strings, and ``as_numpy_dtype`` is its class.
     """
 
     __slots__ = ("as_datatype_enum", "as_numpy_dtype", "name", "numpy")

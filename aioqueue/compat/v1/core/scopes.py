@@ -74,10 +74,7 @@ class GraphKeys:
 
 
 class name_scope:  # noqa: N801  # TensorFlow's name
-    """Names of operations made within ``with tf.name_scope(name) as scope:`` begin with `name`.
-
-    The block's graph, that of the tensors in `values`, is the default graph within the block.
-    """
+    """Names of operations made within the block begin with `name`, in the graph of `values`."""
 
     def __init__(
         self, name: str | None, default_name: str | None = None, values: Iterable[Any] | None = None
@@ -174,11 +171,7 @@ def set_random_seed(seed: int | None) -> None:
 
 
 def get_seed(op_seed: int | None, graph: Graph | None = None) -> tuple[int | None, int | None]:
-    """The two seeds of a random op made now: TensorFlow's rule.
-
-    An op without a seed of its own, in a graph that has one, gets the number of operations made so
-    far. Neither: no seeds, and other numbers each time.
-    """
+    """The seeds of a random op made now; None without any: TensorFlow's rule."""
     graph = get_default_graph() if graph is None else graph
     if graph.seed is None and op_seed is None:
         return None, None

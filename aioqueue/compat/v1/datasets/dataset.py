@@ -147,11 +147,7 @@ def _yielded(info: TensorInfo, leaf: Any) -> Any:
 
 
 class Dataset(Elements):
-    """Elements, one after another: tensors, or tuples and dicts of them in any nesting.
-
-    Made by the static methods, such as `from_tensor_slices`; every other method returns a dataset
-    that does something with the elements of this one. An iterator goes through them, in a session.
-    """
+    """Elements, one after another: tensors, or tuples and dicts of them in any nesting."""
 
     def __repr__(self) -> str:
         return f"<tf.data.Dataset shapes: {self.output_shapes}, types: {self.output_types}>"
@@ -344,13 +340,7 @@ class Dataset(Elements):
         return _traced_with([(*info.held, "arg") for info in infos], call)
 
     def _stage(self, make: Callable[..., Start], *numbers: Any, spec: Any = None) -> Dataset:
-        """A dataset of what a stage does with the elements of this one.
-
-        Args:
-            make: takes what begins with the rows, and the numbers.
-            numbers: int64 scalars.
-            spec: of its elements, if they are not as these.
-        """
+        """A dataset of what `make` begins with these rows and the values of int64 scalars."""
         tensors = [convert_to_tensor(one, dtype=int64) for one in numbers]
 
         def begin(run: DatasetRun) -> Start:
@@ -420,11 +410,7 @@ class Dataset(Elements):
         seed: int | None = None,
         reshuffle_each_iteration: bool | None = None,
     ) -> Dataset:
-        """A dataset of the same elements in random order, drawn from a buffer.
-
-        The same seed gives the order that TensorFlow gave. Without one here, and with one of the
-        graph, the order is the same each time, but another one than TensorFlow's.
-        """
+        """Elements drawn from a buffer: TensorFlow's order, for an op's seed."""
         seeds = get_seed(seed)
         again = reshuffle_each_iteration is not False
 
@@ -496,10 +482,7 @@ class Dataset(Elements):
         return Dataset(nest.packed(self._spec, infos), begin, [self, dataset])
 
     def prefetch(self, buffer_size: Any) -> Dataset:
-        """The same dataset: elements are made when they are asked for.
-
-        To make them ahead, let a `tf.train.QueueRunner` put them into a queue.
-        """
+        """The same dataset: only a `tf.train.QueueRunner` makes elements ahead."""
         del buffer_size
         return self
 
@@ -534,12 +517,7 @@ def _captures(body: Body) -> list[Tensor]:
 def _traced_with(
     arguments: Sequence[tuple[Any, Any, str]], function: Callable[..., Any]
 ) -> tuple[list[Tensor], Body, Any]:
-    """Call a function with placeholders: those, its body, what it returns.
-
-    Args:
-        arguments: dtype, shape and name of each placeholder.
-        function: takes the placeholders.
-    """
+    """Call a function with placeholders (dtype, shape, name): those, its body, what it returns."""
     given: list[Tensor] = []
 
     def call() -> Any:
@@ -585,10 +563,7 @@ class TextLineDataset(Dataset):
 
 
 class TFRecordDataset(Dataset):
-    """The records of TFRecord files; the arguments are those of `TextLineDataset`.
-
-    Needs the extra ``tfrecord``.
-    """
+    """The records of TFRecord files. Needs the extra ``tfrecord``."""
 
     def __init__(
         self,
@@ -663,11 +638,7 @@ def _of_files(
 
 
 class _Records(Iterator[Row]):
-    """The records of files, one file after another.
-
-    As in TensorFlow, a file that gives no record because of an error is tried again whenever one is
-    asked for; after an error further on, it is passed over.
-    """
+    """Records of one file after another; only one that failed at once is tried again."""
 
     def __init__(
         self, paths: list[str], read: Callable[[str], Iterator[Record]], keeps_damaged: bool

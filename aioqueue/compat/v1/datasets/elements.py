@@ -103,14 +103,7 @@ class Described:
 
 
 class Elements(Described):
-    """The form of elements, the tensors they depend on, and what begins to make them.
-
-    Args:
-        spec: what is known of the tensors of an element, in its nesting.
-        begin: prepares one iterator's way through them.
-        inputs: what they are made from.
-        tensors: whose values are needed besides.
-    """
+    """The form of elements, what begins to make them, and the tensors whose values it needs."""
 
     def __init__(
         self,

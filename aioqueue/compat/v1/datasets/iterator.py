@@ -130,11 +130,7 @@ class Iterator(Described):
         return _initializer(self._ref, dataset, name)
 
     def get_next(self, name: str | None = None) -> Any:
-        """Tensors of the next element: each run that needs them takes one.
-
-        Running them raises `tf.errors.OutOfRangeError` after the last element. Call this once, not
-        in a loop: each call adds an op to the graph.
-        """
+        """Tensors of the next element, which each run takes, until `tf.errors.OutOfRangeError`."""
         leaves = nest.flatten(self._spec)
         is_one = len(leaves) == 1
 

@@ -113,10 +113,7 @@ class Chain(Iterator[Row]):
 
 
 class Repeated(Iterator[Row]):
-    """The rows of an iterator again and again.
-
-    One without rows ends it, also if it would go on for ever.
-    """
+    """The rows of an iterator again and again; one without rows ends it."""
 
     def __init__(self, again: Callable[[], Rows], count: int) -> None:
         self._again = again
@@ -140,10 +137,7 @@ class Repeated(Iterator[Row]):
 
 
 class Zipped(Iterator[Row]):
-    """Rows of several iterators side by side, until one of them ends.
-
-    Where one fails, the others go on as well, so that what belongs together stays together.
-    """
+    """Rows of several iterators side by side; where one fails, the others go on as well."""
 
     def __init__(self, inputs: Sequence[Rows]) -> None:
         self._inputs: Sequence[Rows] | None = inputs
@@ -201,10 +195,7 @@ class Batches(Iterator[Row]):
 
 
 class Shuffled(Iterator[Row]):
-    """Rows in random order: each is drawn from a buffer that is kept full.
-
-    The draws are TensorFlow's: the same seeds give the same order.
-    """
+    """Rows drawn from a buffer that is kept full; the draws are TensorFlow's."""
 
     def __init__(self, rows: Rows, size: int, words: Iterator[int]) -> None:
         self._rows: Rows | None = rows

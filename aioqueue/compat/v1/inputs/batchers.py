@@ -367,10 +367,7 @@ def fifo_class(dynamic_pad: bool) -> Callable[..., QueueBase]:
 
 
 def if_kept(keep: Tensor, enqueue: Callable[[], Operation], example: Sequence[Tensor]) -> Any:
-    """What ``enqueue()`` makes, to be run only if ``keep`` is true; the example is made anyway.
-
-    If it is never true, the input ends all the same. (TensorFlow did not look at it, for ever.)
-    """
+    """What ``enqueue()`` makes, if ``keep``; if that is never true, the input ends all the same."""
     always = constant_value(keep)
     if always is not None:
         return enqueue() if always else group(*example)

@@ -1,9 +1,7 @@
 """`tf.contrib.training`'s buckets: batches of examples that are alike, in length for instance.
 
-Each bucket has a queue, and one more queue holds the batches: each of its elements is a batch that
-came out of a bucket. One runner puts examples into the buckets, another takes batches out of them.
-When the input ends, the last thread of the first runner closes the buckets. When these are empty,
-the last thread of the second runner closes the queue of batches.
+Each bucket has a queue, and one more holds the batches. One runner fills the buckets, another takes
+batches out; at the end of the input, the last thread of each closes what it fills.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""`tf.train`'s producers: a queue of file names, numbers or slices, epoch after epoch.
-
-Each is a queue and a `QueueRunner` with one op, which enqueues one epoch: the whole input, shuffled
-anew, unless the number of epochs has been reached.
-"""
+"""`tf.train`'s producers: a queue of names, numbers or slices, and a runner that adds epochs."""
 
 from __future__ import annotations
 
@@ -33,10 +29,7 @@ __all__ = (
 
 
 def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:
-    """A local variable that holds the names of the files that match, in bytewise order.
-
-    They are looked up once, when local variables are initialised.
-    """
+    """A local variable: the names of files that match when it is initialised, in bytewise order."""
     with name_scope(name, "matching_filenames", [pattern]) as scope:
         return Variable(
             matching_files(pattern),
@@ -48,10 +41,7 @@ def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:
 
 
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Any:
-    """The tensor, which can be had so many times; then it raises `tf.errors.OutOfRangeError`.
-
-    The count is a local variable, to be initialised by `tf.local_variables_initializer`.
-    """
+    """The tensor, which can be had so many times; the count is a local variable."""
     if num_epochs is None:
         return tensor
     if num_epochs <= 0:

@@ -1,8 +1,6 @@
 """What runs, and when: `group`, `cond`, `case`, `while_loop`, `map_fn`, and placeholders.
 
-The functions of `cond`, loops and maps are called once, to build; of what they build, only the
-chosen branch runs, and a body as often as it must. What a function uses from outside is computed in
-any case, before.
+Functions are called once, to build; what they use from outside is computed in any case, before.
 """
 
 from __future__ import annotations

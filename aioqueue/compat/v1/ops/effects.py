@@ -193,10 +193,9 @@ def py_func(
 ) -> Any:
     """What a Python function makes of the values of some tensors, in each run.
 
-    What it raises becomes an `OpError`: ValueError and TypeError an `InvalidArgumentError`,
-    StopIteration an `OutOfRangeError`, NotImplementedError an `UnimplementedError`, MemoryError a
-    `ResourceExhaustedError`, everything else, an `OpError` too, an `UnknownError`: the end of an
-    input that it reads is not the end of yours. `stateful` has no effect.
+    ValueError and TypeError become `InvalidArgumentError`, StopIteration `OutOfRangeError`,
+    NotImplementedError `UnimplementedError`, MemoryError `ResourceExhaustedError`, and all else, an
+    `OpError` too, `UnknownError`: the end of another input is not the end of this one.
     """
     del stateful
     if not callable(func):

@@ -64,10 +64,8 @@ class Local:
     def glob(self, pattern: str) -> list[str]:
         """The paths that match a pattern, as TensorFlow finds and spells them.
 
-        It lists the folder before the first wildcard, then the folders in it that match, and so on,
-        and compares whole paths with the beginnings of the pattern. Hence a pattern that begins
-        with a wildcard, or whose first folder has one, finds paths that begin with ``./``. ``*``
-        matches names that begin with a dot as well, and a name never matches ``/``.
+        A pattern that begins with a wildcard, or whose first folder has one, finds paths that begin
+        with ``./``. ``*`` matches names that begin with a dot; nothing matches ``/``.
         """
         fixed = _WILDCARD.split(pattern, maxsplit=1)[0]
         part = pattern if _folder_of(fixed) else _joined(".", pattern)

@@ -1,14 +1,9 @@
 """Random numbers: the same ones as TensorFlow's for the same seeds.
 
-Every op has a Philox generator of its own in each session, keyed by the graph's and the op's seed
-(see `set_random_seed`), and each run takes the next part of its numbers. Integers, uniform numbers
-and shuffles are TensorFlow 1's on the CPU bit for bit, and so are those of `multinomial` while one
-thread would draw them. Normal numbers use the same words and the same formula (Box and Muller's)
-and may differ in the last bits, because TensorFlow takes logarithms and sines of the C library.
-
-An op without a seed, in a graph that has one, gets the number of ops made before it, as in
-TensorFlow. Functions that TensorFlow composes of many ops are mostly one op here, so give an op a
-seed of its own where its numbers are to be the same in both.
+Every op has a Philox generator of its own in each session, keyed by the graph's and the op's seed,
+and each run takes the next part of its numbers. All are TensorFlow 1's on the CPU bit for bit,
+`multinomial` as one thread draws it, but for the last bits of normal numbers. What TensorFlow
+composes of many ops is mostly one here, so give such an op a seed of its own.
 """
 
 from __future__ import annotations

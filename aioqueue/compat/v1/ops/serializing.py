@@ -1,7 +1,4 @@
-"""Tensors to strings and back, as ``TensorProto`` messages, written and read without protobuf.
-
-The layout is that of TensorFlow's ``tensor.proto``, in the wire format of protocol buffers.
-"""
+"""Tensors to strings and back, as messages of TensorFlow's ``tensor.proto``, without protobuf."""
 
 from __future__ import annotations
 

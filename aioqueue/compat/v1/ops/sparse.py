@@ -1,7 +1,6 @@
 """`tf.SparseTensor`: three tensors that stand for one; what is made of it, and its rows in queues.
 
-In a queue each sparse tensor is one component, a scalar whose value is a `SparseRow`. A batch of
-them becomes a sparse tensor of one rank more, in whose indices the number of the row comes first.
+In a queue each is one component, a scalar whose value is a `SparseRow`.
 """
 
 from __future__ import annotations

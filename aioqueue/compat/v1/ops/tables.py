@@ -1,7 +1,6 @@
 """Lookup tables: what they are filled with, and the index tables of vocabularies.
 
-Strings without a number of their own get one by FarmHash's ``Fingerprint64``, whose values never
-change: see its description by Geoff Pike, Google, 2014 (https://github.com/google/farmhash).
+`fingerprint64` is FarmHash's: Geoff Pike, Google, 2014 (https://github.com/google/farmhash).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""`Variable`: a value that lasts from run to run, in each session its own.
-
-A variable is four operations: its initial value, itself, the assignment that initialises it, and a
-read. Used like a tensor it is that read.
-"""
+"""`Variable`: its initial value, itself, the assignment of the one to the other, and a read."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Serialized examples of a whole batch, read in lock-step: places in them are vectors.
 
-The examples of a batch are laid one behind another, and what stands at one place of each is read
-with a few calls of NumPy, whatever their number. That works for what all common writers write: one
-field of features, in which each entry has its key first and no wanted key comes twice, and lists of
-numbers that are packed. All else, and all that is damaged or does not fit, is unusual: `records`
-reads it, one example after another, and finds the words for what is wrong.
+The examples are laid one behind another, and what stands at one place of each is read with a few
+calls of NumPy. That works for what all common writers write: keys first and once, packed numbers.
+All else, and all that is damaged, `records` reads, and finds the words for what is wrong.
 """
 
 from __future__ import annotations
@@ -151,10 +149,7 @@ class _Wire:
         return starts, starts + sizes
 
     def fields(self, places: Places, ends: Places) -> tuple[list[slice], Places, Places, Places]:
-        """The fields that messages are made of: the first of each, the second of each...
-
-        The slices of each of those steps; and of each field its message and its bounds.
-        """
+        """The fields of messages, step by step: a slice for each step, and messages and bounds."""
         messages = np.arange(len(places))
         found = [(messages[:0],) * 3]
         borders = [0]

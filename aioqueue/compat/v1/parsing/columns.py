@@ -1,8 +1,4 @@
-"""Columns of parsed examples: the values of one feature of many rows, made into tensors.
-
-Nothing here knows of graphs or of how examples are written: `records` reads the values, and
-`parsing` has the ops.
-"""
+"""Columns of parsed examples: one feature's values of many rows, made into tensors."""
 
 from __future__ import annotations
 

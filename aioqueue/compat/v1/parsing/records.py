@@ -55,10 +55,7 @@ class _DamagedError(Exception):
 
 
 class RecordReader:
-    """Reads columns of serialized examples.
-
-    A batch is read in lock-step if all its examples are as common writers write them.
-    """
+    """Reads columns of serialized examples, in lock-step if common writers wrote them all."""
 
     def __init__(self, columns: Sequence[Column], have_default: Collection[str]) -> None:
         self._columns = {column.key.encode(): column for column in columns}

@@ -66,11 +66,7 @@ def list_of_names(names: Any, dtypes: list[Any]) -> list[str] | None:
 
 
 def fixed_shapes(shapes: Any) -> _Shapes:
-    """The shapes of a queue whose components have fixed sizes; ``None`` for any.
-
-    A list of sizes is one shape, and so is the empty list; a size in a list of shapes is a shape of
-    one dimension.
-    """
+    """The shapes of a queue's components; a list of sizes, also an empty one, is one shape."""
     if shapes is None:
         return None
     listed = _list_of_shapes(shapes)
@@ -162,10 +158,7 @@ class QueueBase:
         return QueueBase(first.dtypes, shapes, first.names, gathered.outputs[0])
 
     def enqueue(self, vals: Any, name: str | None = None) -> Operation:
-        """An op that puts one element in, and waits while the queue is full.
-
-        Running it on a closed queue raises `tf.errors.CancelledError`.
-        """
+        """An op that puts one element in, waiting for room; closed: `tf.errors.CancelledError`."""
         with name_scope(name, f"{self._base_name}_enqueue", _listed(vals)) as scope:
             tensors = self._components(vals)
             for tensor, shape in zip(tensors, self.shapes, strict=False):
@@ -175,11 +168,7 @@ class QueueBase:
             )
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
-        """An op that puts the rows of a batch in, one after another, waiting while it is full.
-
-        The rows stay together: no other enqueue comes between them. Running it on a closed queue
-        raises `tf.errors.CancelledError`; rows that are in by then stay in.
-        """
+        """An op that puts the rows of a batch in, together; closed: `tf.errors.CancelledError`."""
         with name_scope(name, f"{self._base_name}_EnqueueMany", _listed(vals)) as scope:
             tensors = self._components(vals)
             rows = Dimension(None)
@@ -195,10 +184,7 @@ class QueueBase:
             )
 
     def dequeue(self, name: str | None = None) -> Any:
-        """Tensors of one element taken out; running them waits for one.
-
-        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
-        """
+        """Tensors of one element; closed and empty: `tf.errors.OutOfRangeError`."""
         made = op(
             "QueueDequeueV2",
             [self.queue_ref],
@@ -211,29 +197,17 @@ class QueueBase:
         return self._result(made)
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
-        """Tensors of n elements taken out as one batch; running them waits for all n.
-
-        They may be more than the capacity. Running it on a closed queue with fewer than n elements
-        raises `tf.errors.OutOfRangeError`.
-        """
+        """Tensors of n elements, also beyond the capacity; closed, with fewer: OutOfRangeError."""
         return self._batch("DequeueMany", n, name, up_to=False)
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
-        """Tensors of n elements taken out as one batch, or of the last ones of a closed queue.
-
-        Running it on a queue that is closed and empty raises `tf.errors.OutOfRangeError`.
-        """
+        """Tensors of n elements, or of the last ones of a closed queue; empty: OutOfRangeError."""
         return self._batch("DequeueUpTo", n, name, up_to=True)
 
     def close(
         self, cancel_pending_enqueues: bool | None = False, name: str | None = None
     ) -> Operation:
-        """An op that closes the queue.
-
-        What is inside can still be dequeued. A plain close waits until the enqueues that came
-        before it are in; enqueues that come after it fail. Closing again by a plain close raises
-        `tf.errors.CancelledError`.
-        """
+        """An op that closes the queue after the enqueues before it; closed: CancelledError."""
         cancel = False if cancel_pending_enqueues is None else cancel_pending_enqueues
         if not isinstance(cancel, bool):
             raise TypeError(f"Expected bool for argument 'cancel_pending_enqueues' not {cancel!r}.")
@@ -454,10 +428,7 @@ class FIFOQueue(QueueBase):
 
 
 class RandomShuffleQueue(QueueBase):
-    """Elements leave in random order, each drawn uniformly from what is inside.
-
-    The same seeds and the same operations give the order that TensorFlow gave.
-    """
+    """Elements leave in random order, that of TensorFlow for the same seeds."""
 
     def __init__(
         self,
@@ -509,10 +480,7 @@ class PaddingFIFOQueue(QueueBase):
 
 
 class PriorityQueue(QueueBase):
-    """The element with the smallest priority leaves first; equal ones leave as they came.
-
-    Component 0 of every element is its priority, an int64 scalar that is not listed in `types`.
-    """
+    """The element with the smallest priority, component 0, leaves first; then the oldest."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """`tf.train.Server` and `ClusterSpec`: what sessions of one process share.
 
-There is no network here. A server is a container of resources with a target by which sessions of
-the same process find it; variables and queues with a shared name live there and outlive sessions.
+There is no network here: a server is a container of variables and queues, found by its target.
 """
 
 from __future__ import annotations
@@ -124,10 +123,7 @@ class ServerDef(Message):
 
 
 class Server:
-    """Where sessions of one process share variables and queues.
-
-    ``tf.Session(server.target)`` uses it. It lives as long as the process.
-    """
+    """Where sessions of one process, ``tf.Session(server.target)``, share variables and queues."""
 
     def __init__(
         self,

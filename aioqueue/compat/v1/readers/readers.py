@@ -49,11 +49,7 @@ T = TypeVar("T")
 
 
 class ReaderResource:
-    """A reader in a session, or on a server.
-
-    One caller at a time uses the reader. While that caller is blocked on the queue, all others wait
-    for it.
-    """
+    """A reader in a session, or on a server, for one caller at a time."""
 
     def __init__(self, kind: str, name: str, open_work: Opener, *, ends_at_once: bool) -> None:
         self.kind = kind
@@ -205,10 +201,7 @@ class ReaderResource:
 
 
 def _some(records: Iterator[Record], count: int) -> tuple[list[Record], bool]:
-    """Some records, and whether there are no more.
-
-    A failure after the first of them is left for the next time.
-    """
+    """Some records, and whether there are no more; a failure after the first waits its turn."""
     found: list[Record] = []
     try:
         for record in islice(records, count):
@@ -245,11 +238,7 @@ def _state_class() -> Any:
 
 
 class RecordInput:
-    """Reads TFRecord files for ever: in each epoch each record once, in another order.
-
-    Records are read when they are asked for. With one seed their order is the same in each session;
-    TensorFlow's differs from run to run.
-    """
+    """Records of TFRecord files for ever, each once an epoch, in an order that the seed decides."""
 
     def __init__(
         self,
@@ -380,11 +369,7 @@ class _KeysAndValues(NamedTuple):
 
 
 class ReaderBase:
-    """Turns strings from a queue, usually names of files, into records.
-
-    Each run of a `read` gives the next record; a file is taken from the queue when the one before
-    has been read. One run at a time uses a reader: others wait, also while it waits for the queue.
-    """
+    """Turns strings from a queue, usually names of files, into records; one run at a time."""
 
     def __init__(self, reader_ref: Tensor, supports_serialize: bool = False) -> None:
         self._reader_ref = reader_ref
@@ -449,10 +434,7 @@ class ReaderBase:
         return made.outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
-        """An op that puts it into a state that `serialize_state` has given.
-
-        If there is something wrong with the state, the reader is as new afterwards.
-        """
+        """An op that puts it into a serialized state; a wrong one leaves it as new."""
         data = convert_to_tensor(state, dtype=string, name="state")
         if data.shape.ndims not in (None, 0):
             raise ValueError(f"Shape must be rank 0 but is rank {data.shape.ndims} for the state")
@@ -477,15 +459,7 @@ class ReaderBase:
         action: Callable[..., Any],
         name: str | None,
     ) -> Operation:
-        """An op that has the reader to itself.
-
-        Args:
-            op_type: its type.
-            inputs: tensors besides the reader's.
-            outputs: dtype and shape of each output.
-            action: takes the reader, whether it may wait, and the values of the inputs.
-            name: of the op.
-        """
+        """An op that has the reader to itself: ``action(reader, whether it may wait, *values)``."""
 
         def kernel(step: Any, reader: ReaderResource, *values: Any) -> Any:
             return reader.use(lambda: action(reader, True, *values))
@@ -505,10 +479,7 @@ class ReaderBase:
 
 
 class WholeFileReader(ReaderBase):
-    """Gives whole files: the key is the name, the value the contents.
-
-    A file that cannot be read is tried again by every read, until `reset`.
-    """
+    """Whole files by their names; one that cannot be read is tried again, until `reset`."""
 
     def __init__(self, name: str | None = None) -> None:
         ref = _make("WholeFileReader", name, lambda: WholeFile, ends_at_once=True)
@@ -516,10 +487,7 @@ class WholeFileReader(ReaderBase):
 
 
 class TextLineReader(ReaderBase):
-    r"""Gives lines of text files, without their ends (``\n`` or ``\r\n``).
-
-    Keys are ``file:number``, from 1. A file that cannot be opened is skipped by the next read.
-    """
+    """Lines of text files, without their ends; keys are ``file:number``, from 1."""
 
     def __init__(self, skip_header_lines: int | None = None, name: str | None = None) -> None:
         def prepare() -> Opener:
@@ -530,11 +498,7 @@ class TextLineReader(ReaderBase):
 
 
 class FixedLengthRecordReader(ReaderBase):
-    """Gives records of one length, from binary files.
-
-    Keys are ``file:number``, from 0. What is left at the end of a file is dropped if it is no whole
-    record. A file that cannot be opened is skipped by the next read.
-    """
+    """Records of one length of binary files; keys are ``file:number``, from 0."""
 
     def __init__(
         self,
@@ -560,11 +524,7 @@ class FixedLengthRecordReader(ReaderBase):
 
 
 class TFRecordReader(ReaderBase):
-    """Gives the records of TFRecord files. Needs the extra ``tfrecord``.
-
-    Keys are ``file:offset``, in bytes. Damaged data is not got past: every read raises
-    `tf.errors.DataLossError`, until `reset`. A file that cannot be opened is skipped.
-    """
+    """The records of TFRecord files, by ``file:offset``. Needs the extra ``tfrecord``."""
 
     def __init__(self, name: str | None = None, options: Any = None) -> None:
         compression = TFRecordOptions.get_compression_type_string(options)

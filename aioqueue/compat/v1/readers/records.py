@@ -1,7 +1,4 @@
-"""Files of records: how each kind is cut into records, and ``tf.python_io``, without a graph.
-
-The native readers do the work. Said here is where TensorFlow's rules differ from theirs.
-"""
+"""Files of records, by the native readers under TensorFlow's rules, and ``tf.python_io``."""
 
 from __future__ import annotations
 
@@ -36,11 +33,7 @@ COMPRESSIONS = {"GZIP": "gzip", "ZLIB": "zlib"}
 
 
 class _Remembering(Iterator[Record]):
-    """Records of an open file; the first is read at once, so that opening fails at once.
-
-    Damaged data is not got past: its failure is raised again by every further attempt. Where a
-    file cannot even be opened nothing is made, and its item in the queue has been used up.
-    """
+    """Records of an open file, the first read at once; a failure is raised again each time."""
 
     def __init__(self, records: Iterator[Record]) -> None:
         self._records = records
@@ -77,10 +70,7 @@ def opener(records: Callable[[str], Iterator[Record]]) -> Opener:
 
 
 def line_file(path: str, skip_header_lines: int, compression: str) -> Iterator[Record]:
-    r"""Lines of a text file, without their ends (``\n`` or ``\r\n``).
-
-    Keys are ``file:number``, from 1, header lines counted.
-    """
+    """Lines of a text file, without their ends; header lines count in their keys."""
     reader = inputs.read_lines(
         path,
         encoding=None,
@@ -103,11 +93,7 @@ def fixed_length_file(
     footer_bytes: int,
     hop_bytes: int,
 ) -> Iterator[Record]:
-    """Records of one length; keys are ``file:number``, from 0.
-
-    A trailing part of a record is left out. A file without room for its header looks like the end
-    of the input, as in TensorFlow.
-    """
+    """Records of one length; a file without room for its header is the end of the input."""
     reader = inputs.read_records(
         path,
         record_bytes,
@@ -127,11 +113,7 @@ def fixed_length_file(
 
 
 def tf_record_file(path: str, compression: str) -> Iterator[Record]:
-    """Records of a TFRecord file; keys are ``file:offset``, in bytes.
-
-    A compressed stream may end behind any of its records: its writer may be at work still, having
-    flushed it there, or have died.
-    """
+    """Records of a TFRecord file; a compressed stream may end behind any of them."""
     with file_errors(path):
         reader = inputs.read_tfrecords(
             path, compression=COMPRESSIONS.get(compression), max_record_bytes=None
@@ -222,9 +204,7 @@ def _tuning(compression: str, options: Any) -> dict[str, int]:
 class _Deflating:
     """A stream that compresses what is written to it into a file.
 
-    It collects what is written, and compresses it when it has collected ``input_buffer_size``
-    bytes, with ``flush_mode``. With the same zlib, the same bytes as TensorFlow's come out, unless
-    a flush mode or a small buffer was asked for.
+    It compresses whenever it has ``input_buffer_size`` bytes: TensorFlow's bytes come out of it.
     """
 
     def __init__(self, file: Any, options: dict[str, int]) -> None:
@@ -295,10 +275,7 @@ class TFRecordCompressionType:
 
 
 class TFRecordOptions:
-    """How TFRecord files are compressed.
-
-    What a number may be is checked by the writer that is given it.
-    """
+    """How TFRecord files are compressed; a writer checks the numbers."""
 
     compression_type_map: dict[int, str] = {  # noqa: RUF012  # as TensorFlow has it
         TFRecordCompressionType.ZLIB: "ZLIB",

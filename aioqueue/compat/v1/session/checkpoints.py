@@ -4,10 +4,8 @@ A checkpoint ``model.ckpt-3`` is one file, ``model.ckpt-3.npz``, with an array f
 Strings are two: ``<name>:lengths``, which has the shape, and ``<name>:bytes``. Each file is written
 beside its place and moved there, so that it is whole at any moment.
 
-TensorFlow's second format is read without TensorFlow. ``<name>.index`` is a sorted table: blocks of
-keys and values, and an index of the blocks, as in LevelDB
-(https://github.com/google/leveldb/blob/main/doc/table_format.md). Each value is a message that says
-where in ``<name>.data-00000-of-00001`` a tensor lies.
+TensorFlow's second format is a table of messages that say where a tensor's bytes lie, as in LevelDB:
+https://github.com/google/leveldb/blob/main/doc/table_format.md.
 """
 
 from __future__ import annotations
@@ -332,10 +330,7 @@ class _Entry:
 
 
 def read_bundle(prefix: str) -> dict[str, Any]:
-    """The tensors of a checkpoint by name.
-
-    Checksums are verified where google-crc32c is installed (the extra ``tfrecord``).
-    """
+    """The tensors of a checkpoint by name; checksums need the extra ``tfrecord``."""
     path = f"{prefix}.index"
     with open(path, "rb") as file:
         table = file.read()

@@ -1,8 +1,4 @@
-"""The options of sessions and runs, under TensorFlow's names.
-
-Only the timeouts have an effect. The other options describe devices, memory and tracing, which do
-not exist here. Scripts set them, so they are kept and can be read back.
-"""
+"""The options of sessions and runs: timeouts have an effect, the rest can be read back."""
 
 from __future__ import annotations
 
@@ -66,11 +62,7 @@ class GraphOptions(Message):
 
 
 class ConfigProto(Message):
-    """The options of a session.
-
-    ``operation_timeout_in_ms`` limits each run of the session, unless the run's own options do;
-    0 is no limit. All other fields are accepted and have no effect.
-    """
+    """The options of a session; ``operation_timeout_in_ms`` limits each run, 0 does not."""
 
     _fields: ClassVar[dict[str, Any]] = {
         "device_count": dict,
@@ -94,10 +86,7 @@ class ConfigProto(Message):
 
 
 class RunOptions(Message):
-    """The options of one run.
-
-    ``timeout_in_ms`` limits it; 0 is the session's limit. Tracing has no effect.
-    """
+    """The options of one run; ``timeout_in_ms`` limits it, 0 leaves that to the session."""
 
     NO_TRACE = 0
     SOFTWARE_TRACE = 1

@@ -1,8 +1,7 @@
 """Running a plan: in the caller's thread, and in others only where operations block together.
 
-A plan in which no two operations can block at the same time is a straight loop. Otherwise the
-caller does whatever can be done without blocking, again and again, for ``run([q.dequeue(),
-q.enqueue(5)])`` needs no thread; what is still blocked then goes to threads, all but a last one.
+Without two that can block together, a plan is a straight loop. Otherwise the caller does all that
+does not block, again and again, as in ``run([q.dequeue(), q.enqueue(5)])``; threads do the rest.
 """
 
 from __future__ import annotations
@@ -105,11 +104,7 @@ class Step:
 
     @property
     def scope(self) -> CancelScope:
-        """What blocking calls are to be made in, so that the step's end reaches them.
-
-        It is cancelled when another operation of the step fails and when the session is closed, and
-        has the step's deadline.
-        """
+        """What blocking calls are made in, so that the step's end and deadline reach them."""
         if self._scope is None:
             self._scope = self.state.scope_for(self, self.left())
         return self._scope

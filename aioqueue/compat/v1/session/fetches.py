@@ -1,8 +1,4 @@
-"""What is fetched and what is fed: any nesting of tensors, operations and names.
-
-Other types of object can be fetched and fed if they say which tensors they consist of: see
-`register_session_run_conversion_functions`.
-"""
+"""What is fetched and fed: nestings of tensors, operations, names, and registered types."""
 
 from __future__ import annotations
 

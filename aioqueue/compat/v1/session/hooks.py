@@ -204,10 +204,7 @@ class LoggingTensorHook(SessionRunHook):
 
 
 class SummarySaverHook(SessionRunHook):
-    """Runs summaries in the first step and then every so often, and writes them.
-
-    Notes of its own about the beginning of a run are not written.
-    """
+    """Runs summaries in the first step and then every so often, and writes them."""
 
     def __init__(
         self,

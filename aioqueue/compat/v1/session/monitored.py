@@ -1,8 +1,6 @@
 """Sessions that initialise variables, run the queue runners and call hooks: ``MonitoredSession``.
 
-A monitored session makes everything that a training loop needs in the right order, stops all
-threads when it is left, and reports the first failure of one of them. A `SessionManager` makes its
-session: it initialises the model, or restores it from a checkpoint.
+A `SessionManager` makes its session: it initialises the model, or restores it from a checkpoint.
 """
 
 from __future__ import annotations
@@ -273,10 +271,7 @@ class SessionManager:
         return True
 
     def _missing(self, session: Any) -> tuple[bool, str]:
-        """Initialise what each session has of its own, if the model is initialised.
-
-        Returns whether that was done, and what is not initialised.
-        """
+        """Initialise what is the session's own, if the model is: whether, and what is missing."""
         if self._local_init_op is not None:
             missing = _uninitialized(session, self._ready_for_local_init_op)
             if missing:
@@ -576,9 +571,8 @@ class _MonitoredSession:
 class MonitoredSession(_MonitoredSession):
     """A session that initialises variables, runs queue runners and calls hooks.
 
-    Leaving its ``with`` block stops and joins all threads; the end of the input
-    (`OutOfRangeError`) ends the block normally. After `AbortedError` and `UnavailableError` it
-    makes its session again, and retries.
+    `OutOfRangeError` ends its ``with`` block normally; after `AbortedError` and
+    `UnavailableError` it makes its session again, and retries.
     """
 
     _recovers = True

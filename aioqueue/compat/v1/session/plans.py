@@ -1,7 +1,6 @@
 """Plans: which operations a run needs, in which order, and where their values go.
 
-A plan is made once for some fetches and some fed tensors, and used for every run that asks for the
-same. It numbers the tensors; a run's values are a list.
+A plan serves all runs of the same fetches and fed tensors: it numbers the tensors for a list.
 """
 
 from __future__ import annotations
@@ -253,8 +252,7 @@ class _Planner:
     def _arranged(self) -> tuple[list[Operation], bool]:
         """The order, less waiting first; and whether two that wait are independent.
 
-        Of those that wait equally long, assignments come as late as they can: what does not depend
-        on an assignment computes with the old value. In TensorFlow they race, and so it ends there.
+        Of those that wait equally long, assignments come last: in TensorFlow they race, and end so.
         """
         waiting: dict[Operation, int] = {}
         depths: dict[Operation, tuple[int, int]] = {}  # what waits, and what assigns, before it

@@ -33,11 +33,7 @@ _MISMATCH = "mismatch between the current graph and the graph from the checkpoin
 
 
 class Saver:
-    """Keeps variables in files, and gives them back.
-
-    A checkpoint is one file, ``<name>.npz``, which is whole at any moment. `restore` also reads
-    checkpoints that TensorFlow has written, of its second version.
-    """
+    """Keeps variables in files, ``<name>.npz``; `restore` also reads TensorFlow's, version 2."""
 
     def __init__(
         self,

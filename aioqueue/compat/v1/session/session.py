@@ -65,11 +65,7 @@ def _owned(value: Any) -> Any:
 
 
 class BaseSession:
-    """Runs operations of one graph.
-
-    Any number of threads may call `run` at once. For each combination of fetches and fed tensors,
-    the session works out only once which operations to run.
-    """
+    """Runs operations of one graph, from any thread; what to run for some fetches it keeps."""
 
     def __init__(
         self, target: Any = "", graph: Graph | None = None, config: ConfigProto | None = None
@@ -215,10 +211,7 @@ class BaseSession:
     # Life.
 
     def close(self) -> None:
-        """End the session. Blocked runs raise `CancelledError`, and its resources are released.
-
-        You can call it more than once. Resources of a server stay.
-        """
+        """End the session: blocked runs raise `CancelledError`. You can call it more than once."""
         self._state.close()
 
     def __del__(self) -> None:
@@ -226,18 +219,12 @@ class BaseSession:
             self.close()
 
     def as_default(self) -> AbstractContextManager[Self]:
-        """``tensor.eval()`` and ``op.run()`` use this session within the block, in this thread.
-
-        The default graph stays what it is, and the session stays open at the end.
-        """
+        """``tensor.eval()`` and ``op.run()`` use this session within the block, in this thread."""
         return default_sessions.using(self)
 
 
 class Session(BaseSession):
-    """Runs operations of one graph; ``with tf.Session() as sess:`` closes it at the end.
-
-    Within the block the session and its graph are the defaults of this thread.
-    """
+    """Runs operations of one graph; ``with`` makes both the defaults, and closes it."""
 
     def __init__(
         self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None
@@ -266,12 +253,7 @@ class Session(BaseSession):
     def reset(
         target: str, containers: Iterable[str] | None = None, config: ConfigProto | None = None
     ) -> None:
-        """Release the resources of a server, and end the sessions that are connected to it.
-
-        The resources are variables, shared queues and readers. Runs that wait in such a session
-        raise `CancelledError`, and later ones `AbortedError`. A `MonitoredSession` then makes a new
-        session.
-        """
+        """Release a server's resources; its sessions end: `CancelledError`, then `AbortedError`."""
         del config
         served = container_at(target)
         if served is None:
@@ -281,10 +263,7 @@ class Session(BaseSession):
 
 
 class InteractiveSession(BaseSession):
-    """A session that is the default one, with its graph, from the beginning until it is closed.
-
-    For shells and notebooks, where a ``with`` block is in the way.
-    """
+    """A session that is the default, with its graph, until it is closed: for notebooks."""
 
     _open = 0
     _count_lock = threading.Lock()

@@ -30,10 +30,7 @@ from aioqueue.compat.v1.summaries.writer import FileWriter
 class Supervisor:
     """Makes the session of a training loop, and runs what belongs to it in threads.
 
-    The model is initialised, or restored from the latest checkpoint of `logdir`; queue runners are
-    started; checkpoints and summaries are written from time to time. The graph is finalized.
-
-    Where an argument may be `USE_DEFAULT`, None means that there is no such thing.
+    Initialised or restored from `logdir`; where `USE_DEFAULT` may be, None is none at all.
     """
 
     USE_DEFAULT = 0

@@ -1,8 +1,4 @@
-"""Summary ops: `scalar`, `histogram`, `image`, `audio`, `text`, `merge`, and their old names.
-
-Each run of one gives a serialized ``Summary`` message: an empty one, unless something is installed
-that writes event files. Their inputs are computed either way, as in TensorFlow.
-"""
+"""Summary ops: empty ``Summary`` messages, unless something is installed that writes them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
 """Files to pictures and back: `decode_jpeg`, `encode_png` and the like, by libraries, an extra.
 
-All but PNG files that are written are TensorFlow's to the last bit: those have its pixels in other
-bytes. `simplejpeg` decodes JPEG with libjpeg-turbo as TensorFlow does, straight into an array and
-without the interpreter's lock. Where it is not installed Pillow does it, which knows one transform,
-the accurate one, and one way to upsample colours. Pillow encodes JPEG.
-
-Decoders have an argument more than TensorFlow's: `max_pixels` is the most pixels, of all frames,
-that a file may claim to have; ``None`` for any number.
+What is decoded is TensorFlow's to the last bit, and JPEG files that are written, too. `simplejpeg`
+decodes JPEG as TensorFlow does; without it, Pillow does, with one transform, the accurate one. More
+than TensorFlow, decoders have `max_pixels`: the most that a file may claim; ``None`` for any.
 """
 
 from __future__ import annotations
@@ -239,11 +235,9 @@ def decode_jpeg(
     *,
     max_pixels: int | None = MAX_PIXELS,
 ) -> Tensor:
-    """The pixels of a JPEG file.
+    """The pixels of a JPEG file; `acceptable_fraction` has no effect.
 
-    They are TensorFlow's while `simplejpeg` is installed, but for what is missing in a file that is
-    cut off, and for pictures of less than eight pixels a side that are scaled down.
-    `acceptable_fraction` has no effect: such a file is an error unless `try_recover_truncated`.
+    Those of a file that is cut off, and of less than eight pixels a side that are scaled, differ.
     """
     how = fancy_upscaling, try_recover_truncated, dct_method, max_pixels
     decode = Decoding(channels or 0, ratio, *how)

@@ -1,9 +1,7 @@
 """Pictures brighter, with more contrast, in other colours, other colour spaces and other dtypes.
 
-Each is computed in floats from 0 to 1, in TensorFlow's order, and comes back in the picture's
-dtype. Where chance decides, it draws one number by `random_uniform` with the seed given.
-
-A. R. Smith, "Color gamut transform pairs", SIGGRAPH 1978, has hue, saturation and value.
+Computed in floats from 0 to 1, in TensorFlow's order. A. R. Smith, "Color gamut transform pairs",
+SIGGRAPH 1978, has hue, saturation and value.
 """
 
 from __future__ import annotations

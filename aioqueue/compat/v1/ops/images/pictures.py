@@ -1,8 +1,6 @@
 """What ops on pictures share: checks of their shapes, and sizes that may be numbers or tensors.
 
-A picture is ``[height, width, channels]``; a batch of them has one dimension more in front. What is
-known while the graph is built fails there, with `ValueError`; the rest when it runs, with
-`InvalidArgumentError`.
+What is known while the graph is built fails there (`ValueError`), the rest when it runs.
 """
 
 from __future__ import annotations
