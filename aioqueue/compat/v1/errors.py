@@ -129,105 +129,83 @@ class UnknownError(OpError):
 class _StatusError(OpError):
     """The other classes: each has a status code of its own, and is made of the rest."""
 
-    _code: ClassVar[int]
+    _code: ClassVar[int] = UNKNOWN
+
+    def __init_subclass__(cls, code: int | None = None) -> None:
+        cls._code = cls._code if code is None else code
 
     def __init__(self, node_def: Any, op: Operation | None, message: str | bytes) -> None:
         super().__init__(node_def, op, message, self._code)
 
 
-class CancelledError(_StatusError, aioqueue.CancelledError, aioqueue.QueueClosedError):
+class CancelledError(
+    _StatusError, aioqueue.CancelledError, aioqueue.QueueClosedError, code=CANCELLED
+):
     """The operation was withdrawn, or was an enqueue on a closed queue."""
 
-    _code = CANCELLED
     queue = ""
     enqueued = 0
 
 
-class InvalidArgumentError(_StatusError, aioqueue.InvalidArgumentError):
+class InvalidArgumentError(_StatusError, aioqueue.InvalidArgumentError, code=INVALID_ARGUMENT):
     """An operation got values that it cannot work with, or was not fed one that it needs."""
 
-    _code = INVALID_ARGUMENT
 
-
-class DeadlineExceededError(_StatusError, aioqueue.DeadlineExceededError):
+class DeadlineExceededError(_StatusError, aioqueue.DeadlineExceededError, code=DEADLINE_EXCEEDED):
     """The run's timeout was over first."""
 
-    _code = DEADLINE_EXCEEDED
     enqueued = 0
 
 
-class NotFoundError(_StatusError):
+class NotFoundError(_StatusError, code=NOT_FOUND):
     """A file or another entity is not there."""
 
-    _code = NOT_FOUND
 
-
-class AlreadyExistsError(_StatusError):
+class AlreadyExistsError(_StatusError, code=ALREADY_EXISTS):
     """What was to be made is there already."""
 
-    _code = ALREADY_EXISTS
 
-
-class PermissionDeniedError(_StatusError):
+class PermissionDeniedError(_StatusError, code=PERMISSION_DENIED):
     """The caller may not do this."""
 
-    _code = PERMISSION_DENIED
 
-
-class ResourceExhaustedError(_StatusError):
+class ResourceExhaustedError(_StatusError, code=RESOURCE_EXHAUSTED):
     """Memory, disk space or a quota is used up."""
 
-    _code = RESOURCE_EXHAUSTED
 
-
-class FailedPreconditionError(_StatusError):
+class FailedPreconditionError(_StatusError, code=FAILED_PRECONDITION):
     """Something else has to happen first, such as the initialization of a variable."""
 
-    _code = FAILED_PRECONDITION
 
-
-class AbortedError(_StatusError):
+class AbortedError(_StatusError, code=ABORTED):
     """The operation was given up because of another one at the same time."""
 
-    _code = ABORTED
 
-
-class OutOfRangeError(_StatusError, aioqueue.OutOfRangeError):
+class OutOfRangeError(_StatusError, aioqueue.OutOfRangeError, code=OUT_OF_RANGE):
     """The end of the input: a closed queue has too little left, or a counter is at its limit."""
 
-    _code = OUT_OF_RANGE
     queue = ""
     requested = remaining = held = 0
 
 
-class UnimplementedError(_StatusError):
+class UnimplementedError(_StatusError, code=UNIMPLEMENTED):
     """The operation exists, but not for this."""
 
-    _code = UNIMPLEMENTED
 
-
-class InternalError(_StatusError):
+class InternalError(_StatusError, code=INTERNAL):
     """Something that is always so was not so."""
 
-    _code = INTERNAL
 
-
-class UnavailableError(_StatusError):
+class UnavailableError(_StatusError, code=UNAVAILABLE):
     """A service is not there at the moment."""
 
-    _code = UNAVAILABLE
 
-
-class DataLossError(_StatusError):
+class DataLossError(_StatusError, code=DATA_LOSS):
     """Data are damaged, and cannot be had again."""
 
-    _code = DATA_LOSS
 
-
-class UnauthenticatedError(_StatusError):
+class UnauthenticatedError(_StatusError, code=UNAUTHENTICATED):
     """The caller has not said who it is."""
-
-    _code = UNAUTHENTICATED
 
 
 _CLASSES: dict[int, type[Any]] = {

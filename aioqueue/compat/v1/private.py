@@ -180,7 +180,6 @@ They can be imported, since many a script imports what it never uses; and have n
 
 def _same_function(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
     """A decorator that changes nothing: for what marks functions as exported or deprecated."""
-    del arguments, options
     return lambda decorated: decorated
 
 

@@ -421,7 +421,6 @@ class Image(ItemHandler):
         repeated: bool = False,
         dct_method: str = "",
     ) -> None:
-        del dct_method
         self._image_key = image_key or "image/encoded"
         self._format_key = format_key or "image/format"
         super().__init__([self._image_key, self._format_key])

@@ -796,13 +796,11 @@ class Graph:
     @contextmanager
     def device(self, device_name_or_function: Any) -> Iterator[None]:
         """Accepted and without effect: there is one device."""
-        del device_name_or_function
         yield
 
     @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
         """Accepted and without effect: there is one device."""
-        del op, ignore_existing
         yield
 
     @contextmanager

@@ -297,7 +297,6 @@ class Dataset(Elements):
         num_parallel_calls: int | None = None,
     ) -> Dataset:
         """A dataset like that of `flat_map`, whose datasets take turns."""
-        del num_parallel_calls
         if cycle_length < 1 or block_length < 1:
             raise ValueError("`cycle_length` and `block_length` must be > 0")
         given, body, inner = self._traced(map_func)
@@ -448,7 +447,6 @@ class Dataset(Elements):
 
     def cache(self, filename: Any = "") -> Dataset:
         """A dataset that remembers its elements, once all of them have been there."""
-        del filename
         return self._stage(stages.Cache)
 
     def shard(self, num_shards: Any, index: Any) -> Dataset:
@@ -483,7 +481,6 @@ class Dataset(Elements):
 
     def prefetch(self, buffer_size: Any) -> Dataset:
         """The same dataset: only a `tf.train.QueueRunner` makes elements ahead."""
-        del buffer_size
         return self
 
     def apply(self, transformation_func: Callable[[Dataset], Dataset]) -> Dataset:
@@ -831,7 +828,6 @@ def map_and_batch(
     num_parallel_calls: int | None = None,
 ) -> Transformation:
     """For `Dataset.apply`: `Dataset.map`, then `Dataset.batch`."""
-    del num_parallel_batches, num_parallel_calls
     return lambda dataset: dataset.map(map_func).batch(batch_size, drop_remainder)
 
 
@@ -856,7 +852,6 @@ def parallel_interleave(
     prefetch_input_elements: int | None = None,
 ) -> Transformation:
     """For `Dataset.apply`: `Dataset.interleave`; nothing is made ahead."""
-    del sloppy, buffer_output_elements, prefetch_input_elements
     return lambda dataset: dataset.interleave(map_func, cycle_length, block_length)
 
 

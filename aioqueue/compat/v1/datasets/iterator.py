@@ -75,7 +75,6 @@ class Iterator(Described):
         output_types: Any, output_shapes: Any = None, shared_name: str | None = None
     ) -> Iterator:
         """An iterator without a dataset: `make_initializer` gives it one, and then others."""
-        del shared_name
         infos = _infos(output_types, output_shapes)
         return Iterator(nest.packed(output_types, infos), _handle("Iterator", infos), None)
 
@@ -181,7 +180,6 @@ def make_one_shot_iterator(dataset: Elements) -> Iterator:
 
 def make_initializable_iterator(dataset: Elements, shared_name: str | None = None) -> Iterator:
     """An iterator that begins at the first element whenever its ``initializer`` is run."""
-    del shared_name
     ref = _handle("IteratorV2", nest.flatten(dataset._spec))
     return Iterator(dataset._spec, ref, _initializer(ref, dataset, None))
 

@@ -330,7 +330,6 @@ def while_loop(
     return_same_structure: bool = False,
 ) -> Any:
     """What `loop_vars` are when `cond` of them is false: nested as `body` returns them."""
-    del parallel_iterations, back_prop, swap_memory
     if not callable(cond) or not callable(body):
         raise TypeError(f"'{'body' if callable(cond) else 'cond'}' must be callable.")
     if not nest.flatten(loop_vars):
@@ -656,7 +655,6 @@ def map_fn(
     name: str | None = None,
 ) -> Any:
     """What a function makes of each row of some tensors, stacked: one row after another."""
-    del parallel_iterations, back_prop, swap_memory
     with name_scope(name, "map", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, [as_dtype(one) for one in nest.flatten(dtype)] if dtype else None)
 
@@ -683,7 +681,6 @@ def foldl(
     name: str | None = None,
 ) -> Any:
     """What a function makes of what it made before, at first `initializer`, and each row."""
-    del parallel_iterations, back_prop, swap_memory
     with name_scope(name, "foldl", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, initial=initializer, folds=True)
 
@@ -708,7 +705,6 @@ def scan(
     name: str | None = None,
 ) -> Any:
     """All that `foldl` accumulates on its way, stacked, one for each row."""
-    del parallel_iterations, back_prop, swap_memory, infer_shape
     with name_scope(name, "scan", nest.flatten(elems)) as scope:
         rows = _Rows(fn, elems, initial=initializer, folds=True)
 

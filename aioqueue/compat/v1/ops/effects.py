@@ -197,7 +197,6 @@ def py_func(
     NotImplementedError `UnimplementedError`, MemoryError `ResourceExhaustedError`, and all else, an
     `OpError` too, `UnknownError`: the end of another input is not the end of this one.
     """
-    del stateful
     if not callable(func):
         raise TypeError(f"func: got {func!r}; expected a function")
     several = isinstance(Tout, list | tuple)

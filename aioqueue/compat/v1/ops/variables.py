@@ -107,8 +107,6 @@ class Variable(Operators[Tensor]):
         aggregation: Any = None,
         shape: Any = None,
     ) -> None:
-        del caching_device, variable_def, expected_shape, import_scope, use_resource
-        del synchronization, aggregation
         if initial_value is None:
             raise ValueError("initial_value must be specified.")
         if isinstance(collections, str):
@@ -305,7 +303,6 @@ def _initial_tensor(initial_value: Any, dtype: DType | None) -> Tensor:
 def _to_tensor(
     value: Variable, dtype: DType | None = None, name: str | None = None, as_ref: bool = False
 ) -> Tensor:
-    del name, as_ref
     if dtype is not None and dtype is not value.dtype:
         raise ValueError(
             f"Incompatible type conversion requested to type '{dtype.name}' for variable of type "
@@ -377,7 +374,6 @@ def assign(
     name: str | None = None,
 ) -> Tensor:
     """A tensor with a variable's new value; running it sets the variable."""
-    del use_locking
     with name_scope(name, "Assign") as scope:
         tensor = _operand(ref, value, "Assign")
         if validate_shape is False:

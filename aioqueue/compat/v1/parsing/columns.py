@@ -71,7 +71,6 @@ class Column:
 
     def refusal(self, count: int) -> str | None:
         """What is wrong with a row of so many values; None if nothing is."""
-        del count
         return None
 
     def wrong_kind(self, kind: str) -> str:

@@ -115,11 +115,8 @@ class ServerDef(Message):
     """What a server is: its cluster, and which task of it."""
 
     _fields: ClassVar[dict[str, Any]] = {
-        "cluster": ClusterDef,
-        "job_name": "",
-        "task_index": 0,
-        "protocol": "",
-    }
+        "cluster": ClusterDef, "job_name": "", "task_index": 0, "protocol": "",
+    }  # fmt: skip
 
 
 class Server:
@@ -190,7 +187,6 @@ def replica_device_setter(
     ps_strategy: Any = None,
 ) -> Any:
     """A function for `tf.device`, where it has no effect; None without parameter servers."""
-    del merge_devices, ps_ops
     if cluster is not None:
         _, _, job = ps_device.partition("/job:")
         ps_tasks = len(ClusterSpec(cluster).as_dict().get(job.partition("/")[0], ()))

@@ -252,7 +252,6 @@ class RecordInput:
         batches: int | None = None,
         compression_type: Any = None,
     ) -> None:
-        del parallelism
         self._file_pattern = file_pattern
         self._batch_size = batch_size if batches is None else batch_size * batches
         self._batches = batches

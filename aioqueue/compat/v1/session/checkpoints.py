@@ -4,7 +4,7 @@ A checkpoint ``model.ckpt-3`` is one file, ``model.ckpt-3.npz``, with an array f
 Strings are two: ``<name>:lengths``, which has the shape, and ``<name>:bytes``. Each file is written
 beside its place and moved there, so that it is whole at any moment.
 
-TensorFlow's second format is a table of messages that say where a tensor's bytes lie, as in LevelDB:
+TensorFlow's second format is a table, LevelDB's, of messages that say where a tensor's bytes lie:
 https://github.com/google/leveldb/blob/main/doc/table_format.md.
 """
 
@@ -257,7 +257,6 @@ def remove_checkpoint(
     checkpoint_prefix: str, checkpoint_format_version: int = 2, meta_graph_suffix: str = "meta"
 ) -> None:
     """Remove the files of a checkpoint, written here or by TensorFlow."""
-    del checkpoint_format_version
     endings = (ENDING, ".index", f".{meta_graph_suffix}")
     data = glob(f"{escape(checkpoint_prefix)}.data-?????-of-?????")
     for path in (*(checkpoint_prefix + ending for ending in endings), *data):

@@ -27,7 +27,6 @@ def register_session_run_conversion_functions(
     feed_function_for_partial_run: Any = None,
 ) -> None:
     """Let sessions fetch and feed objects of another type."""
-    del feed_function_for_partial_run
     for known, _, _ in _conversions:
         if issubclass(tensor_type, known):
             raise ValueError(f"{tensor_type} has already been registered so ignore it.")

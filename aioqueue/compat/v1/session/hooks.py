@@ -346,7 +346,6 @@ class CheckpointSaverHook(SessionRunHook):
         listeners: Sequence[CheckpointSaverListener] | None = None,
         save_graph_def: bool = True,
     ) -> None:
-        del save_graph_def
         if saver is not None and scaffold is not None:
             raise ValueError("You cannot provide both saver and scaffold.")
         self._saver = saver

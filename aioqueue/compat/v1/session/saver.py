@@ -53,7 +53,6 @@ class Saver:
         save_relative_paths: bool = False,
         filename: str | None = None,
     ) -> None:
-        del name, restore_sequentially, filename
         if saver_def is not None or builder is not None:
             raise NotImplementedError(
                 "saver_def, builder: graphs of savers are not read: give var_list"
@@ -107,7 +106,6 @@ class Saver:
         save_debug_info: bool = False,
     ) -> str:
         """Write the values that the variables have in a session."""
-        del meta_graph_suffix, write_meta_graph, strip_default_attrs, save_debug_info
         variables = self._built()
         path = os.fspath(save_path)
         folder, name = os.path.split(path)

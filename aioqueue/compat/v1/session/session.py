@@ -118,7 +118,6 @@ class BaseSession:
         run_metadata: Any = None,
     ) -> Any:
         """Run what `fetches` needs, each operation once, and return their values."""
-        del run_metadata
         if self._state.closed:
             raise self._ended()
         call, fed = self._prepared(fetches, feed_dict)
@@ -192,7 +191,6 @@ class BaseSession:
         def run_with_options(
             *values: Any, options: RunOptions | None = None, run_metadata: Any = None
         ) -> Any:
-            del run_metadata
             if self._state.closed:
                 raise self._ended()
             if len(values) != len(fed):
@@ -254,7 +252,6 @@ class Session(BaseSession):
         target: str, containers: Iterable[str] | None = None, config: ConfigProto | None = None
     ) -> None:
         """Release a server's resources; its sessions end: `CancelledError`, then `AbortedError`."""
-        del config
         served = container_at(target)
         if served is None:
             raise NotFoundError(None, None, f"No server has the target '{target}'.")

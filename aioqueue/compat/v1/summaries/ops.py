@@ -252,7 +252,6 @@ def tensor_summary(
     display_name: str | None = None,
 ) -> Tensor:
     """A summary of a tensor as it is."""
-    del summary_description, display_name
     plugin = getattr(getattr(summary_metadata, "plugin_data", None), "plugin_name", "")
     make = partial(encoded_tensor, plugin=plugin)
     return _summary("TensorSummaryV2", name, [tensor], make, collections, family)

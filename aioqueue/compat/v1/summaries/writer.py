@@ -87,7 +87,6 @@ class FileWriter:
         filename_suffix: str | None = None,
         session: Any = None,
     ) -> None:
-        del graph, graph_def, session
         self._logdir = os.fspath(logdir)
         self._path = _made_directory(self._logdir)
         self._options = (max_queue, flush_secs)
