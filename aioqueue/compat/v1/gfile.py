@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.absent import names_of
 from aioqueue.compat.v1.core.convert import as_bytes
+from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.files import (
     Local,
     file_errors,
@@ -34,9 +35,7 @@ class GFile:
 
     def __init__(self, name: Any, mode: str = "r") -> None:
         if mode.replace("b", "") not in _MODES:
-            raise errors.InvalidArgumentError(
-                None, None, f"mode: got {mode!r}; expected one of {', '.join(_MODES)}, and b"
-            )
+            raise invalid(f"mode: got {mode!r}; expected one of {', '.join(_MODES)}, and b")
         self.name = name
         self.mode = mode
         self._file: Any = None

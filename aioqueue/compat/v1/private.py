@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from aioqueue.compat.v1 import gfile
@@ -27,97 +27,70 @@ from aioqueue.compat.v1.ops.text import decode_raw
 from aioqueue.compat.v1.queues.staging import StagingArea
 from aioqueue.compat.v1.readers.readers import RecordInput
 
+_SPACES = {
+    "python.client": {"session": "tf"},
+    "python.data": {"ops.dataset_ops ops.iterator_ops ops.readers": "data", "util.nest": "nest"},
+    "python.eager": {"context": "tf"},
+    "python.framework": {
+        "constant_op dtypes ops random_seed sparse_tensor tensor_shape tensor_util": "tf",
+        "errors errors_impl": "errors",
+    },
+    "python.lib.io": {"python_io tf_record": "python_io", "file_io": "gfile"},
+    "python.ops": {
+        "array_ops clip_ops control_flow_ops data_flow_ops functional_ops map_fn": "tf",
+        "gen_array_ops gen_control_flow_ops gen_data_flow_ops gen_math_ops": "tf math io",
+        "gen_io_ops gen_parsing_ops gen_random_ops gen_state_ops": "tf io",
+        "gen_sparse_ops gen_string_ops gen_script_ops": "tf strings",
+        "check_ops": "tf debugging",
+        "gen_image_ops image_ops image_ops_impl": "image",
+        "init_ops": "initializers tf",
+        "io_ops parsing_ops": "tf io",
+        "gen_logging_ops logging_ops": "tf summary",
+        "gen_lookup_ops lookup_ops": "lookup contrib.lookup tf",
+        "math_ops": "tf math",
+        "gen_nn_ops nn nn_impl nn_ops": "nn",
+        "random_ops": "tf random",
+        "resource_variable_ops script_ops sparse_ops state_ops": "tf",
+        "string_ops": "tf strings",
+        "summary_ops": "summary tf",
+        "variable_scope variables": "tf",
+    },
+    "python.platform": {"app": "app", "flags": "flags", "gfile": "gfile", "tf_logging": "logging"},
+    "python.summary": {"summary": "summary", "writer.writer writer.writer_cache": "summary train"},
+    "python.training": {
+        "basic_session_run_hooks coordinator input monitored_session queue_runner": "train",
+        "queue_runner_impl server_lib session_run_hook training training_util": "train",
+        "checkpoint_management device_setter saver session_manager supervisor": "train",
+        "summary_io": "train summary",
+    },
+    "python.util": {
+        "compat": "compat",
+        "nest": "nest",
+        "all_util deprecation tf_contextlib tf_decorator tf_export tf_inspect": "compat",
+        "tf_should_use": "compat",
+    },
+    "core.example": {"example_pb2 feature_pb2": "train"},
+    "core.framework": {"summary_pb2": "tf", "types_pb2": "tf"},
+    "core.protobuf": {"cluster_pb2 queue_runner_pb2 saver_pb2": "train", "config_pb2": "tf"},
+    "core.util": {"event_pb2": "tf"},
+    "contrib.data.python.ops": {"batching grouping shuffle_ops": "contrib.data"},
+    "contrib.framework.python": {"framework.tensor_util ops.variables": "contrib.framework"},
+    "contrib.lookup": {"lookup_ops": "contrib.lookup"},
+    "contrib.staging": {"staging_area": "contrib.staging"},
+    "contrib.slim.python.slim.data": {
+        "data_decoder dataset dataset_data_provider data_provider": "contrib.slim",
+        "parallel_reader prefetch_queue tfexample_decoder": "contrib.slim",
+    },
+    "contrib.training.python.training": {"bucket_ops hparam": "contrib.training"},
+}
+"""Packages below ``tensorflow``, and for their modules our namespaces, in the order of the search."""
 
-def _listed(package: str, modules: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for names, spaces in modules.items():
-        for name in names.split():
-            yield f"{package}.{name}", tuple("" if one == "tf" else one for one in spaces.split())
-
-
-MODULES: dict[str, tuple[str, ...]] = dict(
-    (
-        *_listed("python.client", {"session": "tf"}),
-        *_listed(
-            "python.data",
-            {"ops.dataset_ops ops.iterator_ops ops.readers": "data", "util.nest": "nest"},
-        ),
-        *_listed("python.eager", {"context": "tf"}),
-        *_listed(
-            "python.framework",
-            {
-                "constant_op dtypes ops random_seed sparse_tensor tensor_shape tensor_util": "tf",
-                "errors errors_impl": "errors",
-            },
-        ),
-        *_listed("python.lib.io", {"python_io tf_record": "python_io", "file_io": "gfile"}),
-        *_listed(
-            "python.ops",
-            {
-                "array_ops clip_ops control_flow_ops data_flow_ops functional_ops map_fn": "tf",
-                "gen_array_ops gen_control_flow_ops gen_data_flow_ops gen_math_ops": "tf math io",
-                "gen_io_ops gen_parsing_ops gen_random_ops gen_state_ops": "tf io",
-                "gen_sparse_ops gen_string_ops gen_script_ops": "tf strings",
-                "check_ops": "tf debugging",
-                "gen_image_ops image_ops image_ops_impl": "image",
-                "init_ops": "initializers tf",
-                "io_ops parsing_ops": "tf io",
-                "gen_logging_ops logging_ops": "tf summary",
-                "gen_lookup_ops lookup_ops": "lookup contrib.lookup tf",
-                "math_ops": "tf math",
-                "gen_nn_ops nn nn_impl nn_ops": "nn",
-                "random_ops": "tf random",
-                "resource_variable_ops script_ops sparse_ops state_ops": "tf",
-                "string_ops": "tf strings",
-                "summary_ops": "summary tf",
-                "variable_scope variables": "tf",
-            },
-        ),
-        *_listed(
-            "python.platform",
-            {"app": "app", "flags": "flags", "gfile": "gfile", "tf_logging": "logging"},
-        ),
-        *_listed("python.summary", {"summary": "summary"}),
-        *_listed("python.summary", {"writer.writer writer.writer_cache": "summary train"}),
-        *_listed(
-            "python.training",
-            {
-                "basic_session_run_hooks coordinator input monitored_session queue_runner": "train",
-                "queue_runner_impl server_lib session_run_hook training training_util": "train",
-                "checkpoint_management device_setter saver session_manager supervisor": "train",
-                "summary_io": "train summary",
-            },
-        ),
-        *_listed(
-            "python.util",
-            {
-                "compat": "compat",
-                "nest": "nest",
-                "all_util deprecation tf_contextlib tf_decorator tf_export tf_inspect": "compat",
-                "tf_should_use": "compat",
-            },
-        ),
-        *_listed("core.example", {"example_pb2 feature_pb2": "train"}),
-        *_listed("core.framework", {"summary_pb2": "tf", "types_pb2": "tf"}),
-        *_listed(
-            "core.protobuf", {"cluster_pb2 queue_runner_pb2 saver_pb2": "train", "config_pb2": "tf"}
-        ),
-        *_listed("core.util", {"event_pb2": "tf"}),
-        *_listed("contrib.data.python.ops", {"batching grouping shuffle_ops": "contrib.data"}),
-        *_listed(
-            "contrib.framework.python", {"framework.tensor_util ops.variables": "contrib.framework"}
-        ),
-        *_listed("contrib.lookup", {"lookup_ops": "contrib.lookup"}),
-        *_listed("contrib.staging", {"staging_area": "contrib.staging"}),
-        *_listed(
-            "contrib.slim.python.slim.data",
-            {
-                "data_decoder dataset dataset_data_provider data_provider": "contrib.slim",
-                "parallel_reader prefetch_queue tfexample_decoder": "contrib.slim",
-            },
-        ),
-        *_listed("contrib.training.python.training", {"bucket_ops hparam": "contrib.training"}),
-    )
-)
+MODULES: dict[str, tuple[str, ...]] = {
+    f"{package}.{name}": tuple("" if one == "tf" else one for one in spaces.split())
+    for package, modules in _SPACES.items()
+    for names, spaces in modules.items()
+    for name in names.split()
+}
 """Modules below ``tensorflow``, each with our namespaces for it."""
 
 ABSENT: dict[str, str] = {

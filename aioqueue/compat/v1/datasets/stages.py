@@ -14,7 +14,7 @@ import numpy as np
 
 from aioqueue.compat.v1 import errors
 from aioqueue.compat.v1.core.convert import plain_value
-from aioqueue.compat.v1.ops.building import array
+from aioqueue.compat.v1.ops.building import array, invalid, shape_text
 from aioqueue.compat.v1.ops.sparse import SparseRow, joined_rows
 from aioqueue.core.elements.philox import philox_blocks
 
@@ -28,9 +28,7 @@ def slices(values: Row) -> Rows:
     """Rows along the first axis of some arrays."""
     lengths = {len(value) for value in values}
     if len(lengths) > 1:
-        raise errors.InvalidArgumentError(
-            None, None, f"The components differ in size along axis 0: {sorted(lengths)}"
-        )
+        raise invalid(f"The components differ in size along axis 0: {sorted(lengths)}")
     return zip(*values, strict=True)
 
 
@@ -166,17 +164,9 @@ class Zipped(Iterator[Row]):
 class Batches(Iterator[Row]):
     """Rows stacked along a new first axis."""
 
-    def __init__(
-        self,
-        rows: Rows,
-        size: int,
-        drop_remainder: bool,
-        stack: Callable[[int, tuple[Any, ...]], Any] | None = None,
-    ) -> None:
-        self._rows = rows
-        self._size = size
-        self._drops = drop_remainder
-        self._stack = stack or _stacked
+    def __init__(self, rows: Rows, size: int, drop_remainder: bool, stack: Any = None) -> None:
+        self._rows, self._size, self._drops = rows, size, drop_remainder
+        self._stack: Callable[[int, tuple[Any, ...]], Any] = stack or _stacked
         self._part: list[Row] = []
 
     def __next__(self) -> Row:
@@ -230,12 +220,10 @@ def padded(place: int, column: tuple[Any, ...], shape: tuple[int | None, ...], f
     arrays = [array(one) for one in column]
     for one in arrays:
         if one.ndim != len(shape):
-            raise errors.InvalidArgumentError(
-                None,
-                None,
+            raise invalid(
                 "All elements in a batch must have the same rank as the padded shape for"
                 f" component{place}: expected rank {len(shape)} but got element with rank"
-                f" {one.ndim}",
+                f" {one.ndim}"
             )
     largest = np.max([one.shape for one in arrays], axis=0) if shape else ()
     sizes = [big if size is None else size for size, big in zip(shape, largest, strict=True)]
@@ -314,7 +302,9 @@ class Windows(Iterator[tuple[int, list[Row]]]):
                 break
             key = self._key(row)
             if key not in self._sizes:
-                self._sizes[key] = self._checked(self._size(key))
+                size = self._sizes[key] = self._size(key)
+                if size <= 0:
+                    raise invalid(f"Window size must be greater than zero, but got {size}.")
             group = self._groups.setdefault(key, [])
             group.append(row)
             if len(group) == self._sizes[key]:
@@ -323,13 +313,6 @@ class Windows(Iterator[tuple[int, list[Row]]]):
             raise StopIteration
         key = min(self._groups)
         return key, self._groups.pop(key)
-
-    def _checked(self, size: int) -> int:
-        if size <= 0:
-            raise errors.InvalidArgumentError(
-                None, None, f"Window size must be greater than zero, but got {size}."
-            )
-        return size
 
 
 def _stacked(place: int, column: tuple[Any, ...]) -> Any:
@@ -342,15 +325,9 @@ def _stacked(place: int, column: tuple[Any, ...]) -> Any:
     first = np.shape(column[0])
     for number, value in enumerate(column):
         if np.shape(value) != first:
-            raise errors.InvalidArgumentError(
-                None,
-                None,
+            raise invalid(
                 f"Cannot batch tensors with different shapes in component {place}. First element"
-                f" had shape {_text(first)} and element {number} had shape"
-                f" {_text(np.shape(value))}.",
+                f" had shape {shape_text(first)} and element {number} had shape"
+                f" {shape_text(np.shape(value))}."
             )
     return plain_value(np.stack(column))
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return f"[{','.join(map(str, shape))}]"

@@ -7,7 +7,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import aioqueue
 from aioqueue import inputs
@@ -274,37 +275,28 @@ class TFRecordCompressionType:
     GZIP = 2
 
 
+@dataclass(eq=False, repr=False)
 class TFRecordOptions:
     """How TFRecord files are compressed; a writer checks the numbers."""
 
-    compression_type_map: dict[int, str] = {  # noqa: RUF012  # as TensorFlow has it
+    compression_type_map: ClassVar[dict[int, str]] = {
         TFRecordCompressionType.ZLIB: "ZLIB",
         TFRecordCompressionType.GZIP: "GZIP",
         TFRecordCompressionType.NONE: "",
     }
 
-    def __init__(
-        self,
-        compression_type: Any = None,
-        flush_mode: int | None = None,
-        input_buffer_size: int | None = None,
-        output_buffer_size: int | None = None,
-        window_bits: int | None = None,
-        compression_level: int | None = None,
-        compression_method: int | None = None,
-        mem_level: int | None = None,
-        compression_strategy: int | None = None,
-    ) -> None:
-        self.get_compression_type_string(compression_type)  # refuses what there is not
-        self.compression_type = compression_type
-        self.flush_mode = flush_mode
-        self.input_buffer_size = input_buffer_size
-        self.output_buffer_size = output_buffer_size
-        self.window_bits = window_bits
-        self.compression_level = compression_level
-        self.compression_method = compression_method
-        self.mem_level = mem_level
-        self.compression_strategy = compression_strategy
+    compression_type: Any = None
+    flush_mode: int | None = None
+    input_buffer_size: int | None = None
+    output_buffer_size: int | None = None
+    window_bits: int | None = None
+    compression_level: int | None = None
+    compression_method: int | None = None
+    mem_level: int | None = None
+    compression_strategy: int | None = None
+
+    def __post_init__(self) -> None:
+        self.get_compression_type_string(self.compression_type)  # refuses what there is not
 
     @classmethod
     def get_compression_type_string(cls, options: Any) -> str:

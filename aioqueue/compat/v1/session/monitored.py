@@ -9,6 +9,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -304,25 +305,18 @@ class SessionCreator:
         raise NotImplementedError("create_session is not implemented.")
 
 
+@dataclass(eq=False, repr=False)
 class ChiefSessionCreator(SessionCreator):
     """Makes sessions that initialise the model, or restore it."""
 
-    def __init__(
-        self,
-        scaffold: Scaffold | None = None,
-        master: str = "",
-        config: Any = None,
-        checkpoint_dir: str | None = None,
-        checkpoint_filename_with_path: str | None = None,
-    ) -> None:
-        self._scaffold = Scaffold() if scaffold is None else scaffold
-        self._master = master
-        self._config = config
-        self._checkpoint_dir = checkpoint_dir
-        self._checkpoint = checkpoint_filename_with_path
+    scaffold: Scaffold | None = None
+    master: str = ""
+    config: Any = None
+    checkpoint_dir: str | None = None
+    checkpoint_filename_with_path: str | None = None
 
     def create_session(self) -> Session:
-        scaffold = self._scaffold.finalize()
+        scaffold = self.scaffold = (self.scaffold or Scaffold()).finalize()
         manager = SessionManager(
             local_init_op=scaffold.local_init_op,
             local_init_feed_dict=scaffold.local_init_feed_dict,
@@ -330,12 +324,12 @@ class ChiefSessionCreator(SessionCreator):
             ready_for_local_init_op=scaffold.ready_for_local_init_op,
         )
         return manager.prepare_session(
-            self._master,
+            self.master,
             init_op=scaffold.init_op,
             saver=scaffold.saver,
-            checkpoint_dir=self._checkpoint_dir,
-            checkpoint_filename_with_path=self._checkpoint,
-            config=self._config,
+            checkpoint_dir=self.checkpoint_dir,
+            checkpoint_filename_with_path=self.checkpoint_filename_with_path,
+            config=self.config,
             init_feed_dict=scaffold.init_feed_dict,
             init_fn=scaffold.init_fn,
         )
