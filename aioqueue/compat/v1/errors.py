@@ -46,46 +46,26 @@ UNAUTHENTICATED: Final = 16
 
 
 class OpError(Exception):
-    """An operation failed while a session ran it."""
+    """An operation failed while a session ran it: `op`, until it is pickled, as `node_def` says."""
 
     def __init__(
         self, node_def: Any, op: Operation | None, message: str | bytes, error_code: int
     ) -> None:
         message = without_secrets(_text(message))
         super().__init__(message)
-        self._node_def = node_def
-        self._op = op
-        self._message = message
-        self._error_code = error_code
+        self.node_def: Any = node_def
+        self.op: Operation | None = op
+        self.message: str = message
+        self.error_code: int = error_code
         self._run_was_ended = False
-
-    @property
-    def message(self) -> str:
-        """What went wrong."""
-        return self._message
-
-    @property
-    def op(self) -> Operation | None:
-        """The operation that failed; None if none did, or after unpickling."""
-        return self._op
-
-    @property
-    def node_def(self) -> Any:
-        """The operation as a record, or None."""
-        return self._node_def
-
-    @property
-    def error_code(self) -> int:
-        """The status code."""
-        return self._error_code
 
     def blame(self, op: Operation) -> None:
         """Say that it was `op` that failed, unless that is known already."""
-        if self._op is None and self._node_def is None and not self._run_was_ended:
-            self._op = op
-            self._node_def = op.node_def
-            self._message += f"\n\t [[node {op.name} (op {op.type})]]"
-            self.args: tuple[Any, ...] = (self._message,)
+        if self.op is None and self.node_def is None and not self._run_was_ended:
+            self.op = op
+            self.node_def = op.node_def
+            self.message += f"\n\t [[node {op.name} (op {op.type})]]"
+            self.args: tuple[Any, ...] = (self.message,)
 
     def acquit(self) -> Self:
         """Say that no operation is to blame: the run was ended from outside. Returns the error."""
@@ -93,14 +73,14 @@ class OpError(Exception):
         return self
 
     def __str__(self) -> str:
-        if self._op is None or self._op.defined_at is None:
-            return self._message
-        file, line = self._op.defined_at
-        return f"{self._message}\n\nOperation '{self._op.name}' was defined at {file}:{line}"
+        if self.op is None or self.op.defined_at is None:
+            return self.message
+        file, line = self.op.defined_at
+        return f"{self.message}\n\nOperation '{self.op.name}' was defined at {file}:{line}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {**self.__dict__, "_op": None, "__cause__": _picklable(self.__cause__)}
-        return _unpickled, (type(self), self._message, self._error_code), state
+        state = {**self.__dict__, "op": None, "__cause__": _picklable(self.__cause__)}
+        return _unpickled, (type(self), self.message, self.error_code), state
 
 
 def _text(message: object) -> str:

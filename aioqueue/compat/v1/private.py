@@ -15,13 +15,8 @@ from aioqueue.compat.v1.core import nest
 from aioqueue.compat.v1.core.convert import convert_to_tensor
 from aioqueue.compat.v1.core.scopes import executing_eagerly
 from aioqueue.compat.v1.core.shapes import TensorShape, as_dimension, as_shape, unknown_shape
+from aioqueue.compat.v1.ops import sparse
 from aioqueue.compat.v1.ops.control import merge, switch, with_dependencies
-from aioqueue.compat.v1.ops.sparse import (
-    SparseTensor,
-    SparseTensorValue,
-    convert_to_tensor_or_sparse_tensor,
-    is_tensor,
-)
 from aioqueue.compat.v1.ops.static import constant_value
 from aioqueue.compat.v1.ops.text import decode_raw
 from aioqueue.compat.v1.queues.staging import StagingArea
@@ -83,7 +78,7 @@ _SPACES = {
     },
     "contrib.training.python.training": {"bucket_ops hparam": "contrib.training"},
 }
-"""Packages below ``tensorflow``, and for their modules our namespaces, in the order of the search."""
+"""Packages below ``tensorflow``, and for their modules our namespaces, in the order of search."""
 
 MODULES: dict[str, tuple[str, ...]] = {
     f"{package}.{name}": tuple("" if one == "tf" else one for one in spaces.split())
@@ -166,6 +161,16 @@ def _write_string_to_file(filename: Any, file_content: str | bytes) -> None:
         file.write(file_content)
 
 
+_FILE_IO = {
+    "FileIO": gfile.GFile, "copy": gfile.Copy, "create_dir": gfile.MkDir,
+    "delete_file": gfile.Remove, "delete_recursively": gfile.DeleteRecursively,
+    "file_exists": gfile.Exists, "get_matching_files": gfile.Glob,
+    "is_directory": gfile.IsDirectory, "list_directory": gfile.ListDirectory,
+    "read_file_to_string": _read_file_to_string, "recursive_create_dir": gfile.MakeDirs,
+    "rename": gfile.Rename, "stat": gfile.Stat, "walk": gfile.Walk,
+    "write_string_to_file": _write_string_to_file,
+}  # fmt: skip
+
 NAMES: dict[str, dict[str, Any]] = {
     "python.eager.context": {
         "executing_eagerly": executing_eagerly,
@@ -177,8 +182,8 @@ NAMES: dict[str, dict[str, Any]] = {
         "get_name_scope": lambda: convert_to_tensor(0).graph.get_name_scope(),
     },
     "python.framework.sparse_tensor": {
-        "convert_to_tensor_or_sparse_tensor": convert_to_tensor_or_sparse_tensor,
-        "is_sparse": lambda x: isinstance(x, SparseTensor | SparseTensorValue),
+        "convert_to_tensor_or_sparse_tensor": sparse.convert_to_tensor_or_sparse_tensor,
+        "is_sparse": lambda x: isinstance(x, sparse.SparseTensor | sparse.SparseTensorValue),
     },
     "python.framework.tensor_shape": {
         "as_dimension": as_dimension,
@@ -188,24 +193,11 @@ NAMES: dict[str, dict[str, Any]] = {
         "unknown_shape": lambda rank=None, **ndims: unknown_shape(ndims.get("ndims", rank)),
         "vector": lambda length: TensorShape([length]),
     },
-    "python.framework.tensor_util": {"constant_value": constant_value, "is_tensor": is_tensor},
-    "python.lib.io.file_io": {
-        "FileIO": gfile.GFile,
-        "copy": gfile.Copy,
-        "create_dir": gfile.MkDir,
-        "delete_file": gfile.Remove,
-        "delete_recursively": gfile.DeleteRecursively,
-        "file_exists": gfile.Exists,
-        "get_matching_files": gfile.Glob,
-        "is_directory": gfile.IsDirectory,
-        "list_directory": gfile.ListDirectory,
-        "read_file_to_string": _read_file_to_string,
-        "recursive_create_dir": gfile.MakeDirs,
-        "rename": gfile.Rename,
-        "stat": gfile.Stat,
-        "walk": gfile.Walk,
-        "write_string_to_file": _write_string_to_file,
+    "python.framework.tensor_util": {
+        "constant_value": constant_value,
+        "is_tensor": sparse.is_tensor,
     },
+    "python.lib.io.file_io": _FILE_IO,
     "python.ops.data_flow_ops": {"RecordInput": RecordInput, "StagingArea": StagingArea},
     "python.ops.parsing_ops": {"decode_raw_v1": decode_raw},
     "python.ops.control_flow_ops": {

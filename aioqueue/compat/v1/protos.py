@@ -13,16 +13,9 @@ from aioqueue.base import extras
 
 OPTIONAL, REPEATED = 1, 3
 SCALARS = {
-    "bool": 8,
-    "bytes": 12,
-    "double": 1,
-    "float": 2,
-    "int32": 5,
-    "int64": 3,
-    "string": 9,
-    "uint32": 13,
-    "uint64": 4,
-}
+    "bool": 8, "bytes": 12, "double": 1, "float": 2, "int32": 5, "int64": 3, "string": 9,
+    "uint32": 13, "uint64": 4,
+}  # fmt: skip
 MESSAGE = 11
 
 _EXAMPLES = {

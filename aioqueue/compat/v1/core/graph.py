@@ -310,20 +310,12 @@ class Tensor(Operators["Tensor"]):
 
     def __init__(self, op: Operation, value_index: int, dtype: DType, shape: TensorShape) -> None:
         self.op: Operation = op
+        self.graph: Graph = op.graph
+        self.name: str = f"{op.name}:{value_index}"
         self.value_index: int = value_index
         self.dtype: DType = dtype
         self.shape: TensorShape = shape
         self._consumers: list[Operation] = []
-
-    @property
-    def name(self) -> str:
-        """``"<operation>:<index>"``."""
-        return f"{self.op.name}:{self.value_index}"
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that the operation is part of."""
-        return self.op.graph
 
     def get_shape(self) -> TensorShape:
         """The same as `shape`."""

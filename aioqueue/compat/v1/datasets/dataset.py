@@ -40,13 +40,9 @@ from aioqueue.compat.v1.ops.casting import cast
 from aioqueue.compat.v1.ops.control import identity, placeholder
 from aioqueue.compat.v1.ops.files import existing_files, file_errors
 from aioqueue.compat.v1.ops.static import shape_value
-from aioqueue.compat.v1.readers.records import (
-    Record,
-    TFRecordOptions,
-    fixed_length_file,
-    line_file,
-    tf_record_file,
-)
+from aioqueue.compat.v1.readers import records
+
+__all__ = ("Dataset", "FixedLengthRecordDataset", "TFRecordDataset", "TextLineDataset")
 
 
 def _target(info: TensorInfo, shape: Any) -> Tensor:
@@ -555,8 +551,8 @@ class TextLineDataset(Dataset):
         buffer_size: Any = None,
         num_parallel_reads: Any = None,
     ) -> None:
-        compression = TFRecordOptions.get_compression_type_string(compression_type)
-        _of_files(self, filenames, lambda path: line_file(path, 0, compression))
+        compression = records.TFRecordOptions.get_compression_type_string(compression_type)
+        _of_files(self, filenames, lambda path: records.line_file(path, 0, compression))
 
 
 class TFRecordDataset(Dataset):
@@ -569,9 +565,12 @@ class TFRecordDataset(Dataset):
         buffer_size: Any = None,
         num_parallel_reads: Any = None,
     ) -> None:
-        compression = TFRecordOptions.get_compression_type_string(compression_type)
+        compression = records.TFRecordOptions.get_compression_type_string(compression_type)
         _of_files(
-            self, filenames, lambda path: tf_record_file(path, compression), keeps_damaged=False
+            self,
+            filenames,
+            lambda path: records.tf_record_file(path, compression),
+            keeps_damaged=False,
         )
 
 
@@ -588,10 +587,10 @@ class FixedLengthRecordDataset(Dataset):
         compression_type: str | None = None,
         num_parallel_reads: Any = None,
     ) -> None:
-        compression = TFRecordOptions.get_compression_type_string(compression_type)
+        compression = records.TFRecordOptions.get_compression_type_string(compression_type)
         header, footer = header_bytes or 0, footer_bytes or 0
 
-        def read(path: str) -> Iterator[Record]:
+        def read(path: str) -> Iterator[records.Record]:
             if record_bytes < 1:
                 raise invalid("`record_bytes` must be > 0")
             for name, count in (("header_bytes", header), ("footer_bytes", footer)):
@@ -599,7 +598,7 @@ class FixedLengthRecordDataset(Dataset):
                     raise invalid(f"`{name}` must be >= 0")
             if not compression and "://" not in path:
                 _check_multiple(path, record_bytes, header, footer)
-            return fixed_length_file(path, compression, record_bytes, header, footer, 0)
+            return records.fixed_length_file(path, compression, record_bytes, header, footer, 0)
 
         _of_files(self, filenames, read)
 
@@ -618,7 +617,7 @@ def _check_multiple(path: str, record: int, header: int, footer: int) -> None:
 def _of_files(
     dataset: Dataset,
     filenames: Any,
-    read: Callable[[str], Iterator[Record]],
+    read: Callable[[str], Iterator[records.Record]],
     keeps_damaged: bool = True,
 ) -> None:
     """Make a dataset of the records of files; the arguments are those of `_Records`."""
@@ -638,13 +637,13 @@ class _Records(Iterator[Row]):
     """Records of one file after another; only one that failed at once is tried again."""
 
     def __init__(
-        self, paths: list[str], read: Callable[[str], Iterator[Record]], keeps_damaged: bool
+        self, paths: list[str], read: Callable[[str], Iterator[records.Record]], keeps_damaged: bool
     ) -> None:
         self._paths = paths
         self._read = read
         self._keeps_damaged = keeps_damaged
         self._place = 0
-        self._records: Iterator[Record] | None = None
+        self._records: Iterator[records.Record] | None = None
         self._has_begun = False
 
     def __next__(self) -> Row:

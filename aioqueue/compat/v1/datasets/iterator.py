@@ -19,6 +19,11 @@ from aioqueue.compat.v1.ops.building import invalid, shape_text
 from aioqueue.compat.v1.ops.sparse import SparseTensor
 from aioqueue.compat.v1.queues.resources import type_names
 
+__all__ = (
+    "Iterator", "get_output_classes", "get_output_shapes", "get_output_types",
+    "make_initializable_iterator", "make_one_shot_iterator",
+)  # fmt: skip
+
 SCALAR = TensorShape([])
 _HANDLE = b"iterator-"
 

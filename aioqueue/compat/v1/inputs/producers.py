@@ -78,13 +78,7 @@ def input_producer(
         if shuffle:
             rows = random_shuffle(rows, seed=seed)
         rows = limit_epochs(rows, num_epochs)
-        queue = FIFOQueue(
-            capacity=capacity,
-            dtypes=[rows.dtype],
-            shapes=[row_shape],
-            shared_name=shared_name,
-            name=name,
-        )
+        queue = FIFOQueue(capacity, [rows.dtype], [row_shape], None, shared_name, name)
         add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
         if summary_name is not None:
             summarize_fullness(queue, capacity, tag=summary_name)
@@ -113,18 +107,8 @@ def string_input_producer(
         strings = convert_to_tensor(string_tensor, dtypes.string)
         with control_dependencies([Assert(math.greater(arrays.size(strings), 0), [message])]):
             strings = identity(strings)
-        return input_producer(
-            strings,
-            [],
-            num_epochs,
-            shuffle,
-            seed,
-            capacity,
-            shared_name,
-            f"fraction_of_{capacity}_full",
-            scope,
-            cancel_op,
-        )
+        options = num_epochs, shuffle, seed, capacity, shared_name, f"fraction_of_{capacity}_full"
+        return input_producer(strings, [], *options, scope, cancel_op)
 
 
 def range_input_producer(
@@ -138,11 +122,8 @@ def range_input_producer(
 ) -> FIFOQueue:
     """A queue of the integers from 0 to a limit, epoch after epoch, and a runner that fills it."""
     with name_scope(name, "input_producer", [limit]) as scope:
-        numbers = arrays.range(limit)
-        tag = f"fraction_of_{capacity}_full"
-        return input_producer(
-            numbers, [], num_epochs, shuffle, seed, capacity, shared_name, tag, scope
-        )
+        options = num_epochs, shuffle, seed, capacity, shared_name, f"fraction_of_{capacity}_full"
+        return input_producer(arrays.range(limit), [], *options, scope)
 
 
 def slice_input_producer(
@@ -160,10 +141,8 @@ def slice_input_producer(
         if not tensors:
             raise ValueError("Expected at least one tensor in slice_input_producer().")
         count = arrays.shape(tensors[0])[0]
-        queue = range_input_producer(
-            count, num_epochs, shuffle, seed, capacity, shared_name=shared_name
-        )
-        index = queue.dequeue()
+        options = num_epochs, shuffle, seed, capacity, shared_name
+        index = range_input_producer(count, *options).dequeue()
         return [gather(tensor, index) for tensor in tensors]
 
 

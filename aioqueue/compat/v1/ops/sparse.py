@@ -51,6 +51,10 @@ class SparseTensor:
             self.dense_shape: Tensor = convert_to_tensor(
                 dense_shape, dtypes.int64, name="dense_shape"
             )
+        self.dtype: DType = self.values.dtype
+        self.op: Operation = self.values.op
+        self.graph: Graph = self.indices.graph
+        self.name: str = self.values.name
         places = self.indices.shape.with_rank(2)
         count = self.values.shape.with_rank(1)
         rank = self.dense_shape.shape.with_rank(1)
@@ -83,22 +87,6 @@ class SparseTensor:
     def get_shape(self) -> TensorShape:
         """The same as `shape`."""
         return self.shape
-
-    @property
-    def dtype(self) -> DType:
-        return self.values.dtype
-
-    @property
-    def op(self) -> Operation:
-        return self.values.op
-
-    @property
-    def graph(self) -> Graph:
-        return self.indices.graph
-
-    @property
-    def name(self) -> str:
-        return self.values.name
 
     def eval(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> Any:
         """Its value, as from `Tensor.eval`."""

@@ -237,19 +237,17 @@ class QueueBase:
 
     def is_closed(self, name: str | None = None) -> Tensor:
         """A bool tensor: whether the queue is closed, that is, closing is done."""
-        found = [self.queue_ref], [(tf_dtypes.bool, _SCALAR)]
-        name = name or f"{self._base_name}_Is_Closed"
-        return op(
-            "QueueIsClosedV2", *found, lambda step, queue: np.bool_(queue.is_closed()), name=name
-        ).outputs[0]
+        kernel = lambda step, queue: np.bool_(queue.is_closed())  # noqa: E731
+        return self._asked("IsClosed", "Is_Closed", tf_dtypes.bool, kernel, name)
 
     def size(self, name: str | None = None) -> Tensor:
         """How many elements are inside, besides those that a waiting batch holds, as int32."""
-        found = [self.queue_ref], [(tf_dtypes.int32, _SCALAR)]
-        name = name or f"{self._base_name}_Size"
-        return op(
-            "QueueSizeV2", *found, lambda step, queue: np.int32(queue.size()), name=name
-        ).outputs[0]
+        kernel = lambda step, queue: np.int32(queue.size())  # noqa: E731
+        return self._asked("Size", "Size", tf_dtypes.int32, kernel, name)
+
+    def _asked(self, what: str, label: str, dtype: DType, kernel: Any, name: str | None) -> Tensor:
+        name, outputs = name or f"{self._base_name}_{label}", [(dtype, _SCALAR)]
+        return op(f"Queue{what}V2", [self.queue_ref], outputs, kernel, name=name).outputs[0]
 
     def _components(self, vals: Any) -> list[Tensor]:
         """The components of an element or a batch as tensors of their dtypes, in order."""
@@ -379,9 +377,6 @@ def _listed(vals: Any) -> list[Any]:
     return list(vals) if isinstance(vals, list | tuple) else [vals]
 
 
-_SCALAR = TensorShape([])
-
-
 class _QueueHandle:
     """The kernel of an op that makes a queue: finds it in the session, or makes it there."""
 
@@ -443,15 +438,11 @@ class RandomShuffleQueue(QueueBase):
     ) -> None:
         listed = list_of_dtypes(dtypes)
         signature = Signature(listed, fixed_shapes(shapes), list_of_names(names, listed))
-        ref = _make(
-            "RandomShuffleQueue",
-            capacity,
-            signature,
-            shared_name,
-            name,
-            min_after_dequeue=_whole("min_after_dequeue", min_after_dequeue),
-            seeds=_queue_seeds(seed, shared_name),
+        least, seeds = (
+            _whole("min_after_dequeue", min_after_dequeue),
+            _queue_seeds(seed, shared_name),
         )
+        ref = _make("RandomShuffleQueue", capacity, signature, shared_name, name, least, seeds)
         super().__init__(signature.dtypes, signature.shapes, signature.names, ref)
 
 
@@ -515,7 +506,6 @@ def _make(
     signature: Signature,
     shared_name: str | None,
     name: str | None,
-    *,
     min_after_dequeue: int = 0,
     seeds: tuple[int, int] = (0, 0),
 ) -> Tensor:

@@ -371,21 +371,11 @@ class ReaderBase:
     """Turns strings from a queue, usually names of files, into records; one run at a time."""
 
     def __init__(self, reader_ref: Tensor, supports_serialize: bool = False) -> None:
-        self._reader_ref = reader_ref
-        self._supports_serialize = supports_serialize
+        self.reader_ref: Tensor = reader_ref
+        self.supports_serialize: bool = supports_serialize
 
     def __repr__(self) -> str:
-        return f"<tf.{type(self).__name__} '{self._reader_ref.op.name}'>"
-
-    @property
-    def reader_ref(self) -> Tensor:
-        """The tensor that stands for the reader itself."""
-        return self._reader_ref
-
-    @property
-    def supports_serialize(self) -> bool:
-        """Whether its state can be serialized."""
-        return self._supports_serialize
+        return f"<tf.{type(self).__name__} '{self.reader_ref.op.name}'>"
 
     def read(self, queue: Any, name: str | None = None) -> _KeyAndValue:
         """Tensors of the next record; running them waits for work in the queue if need be."""
@@ -425,7 +415,7 @@ class ReaderBase:
 
     def serialize_state(self, name: str | None = None) -> Tensor:
         """A string tensor: its state. Running it raises `UnimplementedError` if not supported."""
-        action = ReaderResource.serialize if self._supports_serialize else _unable("SerializeState")
+        action = ReaderResource.serialize if self.supports_serialize else _unable("SerializeState")
         outputs = [(string, SCALAR)]
         made = self._op(
             "ReaderSerializeStateV2", [], outputs, lambda reader, waits: action(reader), name
@@ -437,7 +427,7 @@ class ReaderBase:
         data = convert_to_tensor(state, dtype=string, name="state")
         if data.shape.ndims not in (None, 0):
             raise ValueError(f"Shape must be rank 0 but is rank {data.shape.ndims} for the state")
-        action = ReaderResource.restore if self._supports_serialize else _unable("RestoreState")
+        action = ReaderResource.restore if self.supports_serialize else _unable("RestoreState")
         return self._op(
             "ReaderRestoreStateV2",
             [data],
@@ -468,7 +458,7 @@ class ReaderBase:
 
         return default_graph.op(
             op_type,
-            [self._reader_ref, *inputs],
+            [self.reader_ref, *inputs],
             outputs,
             kernel,
             name=name,

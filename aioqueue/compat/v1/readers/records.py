@@ -171,15 +171,11 @@ def _keyed(reader: inputs.Reader[Any]) -> Iterator[Record]:
 
 
 _DEFAULTS: Final = {
-    "flush_mode": zlib.Z_NO_FLUSH,
-    "input_buffer_size": 2**18,
-    "output_buffer_size": 2**18,
-    "window_bits": zlib.MAX_WBITS,
-    "compression_level": zlib.Z_DEFAULT_COMPRESSION,
-    "compression_method": zlib.DEFLATED,
-    "mem_level": 9,
+    "flush_mode": zlib.Z_NO_FLUSH, "input_buffer_size": 2**18, "output_buffer_size": 2**18,
+    "window_bits": zlib.MAX_WBITS, "compression_level": zlib.Z_DEFAULT_COMPRESSION,
+    "compression_method": zlib.DEFLATED, "mem_level": 9,
     "compression_strategy": zlib.Z_DEFAULT_STRATEGY,
-}
+}  # fmt: skip
 """TensorFlow's own numbers of a compression."""
 _GZIP: Final = 16  # added to the bits of the window: a head and an end of gzip's
 

@@ -20,15 +20,9 @@ from aioqueue.compat.v1.coordination.coordinator import Coordinator
 from aioqueue.compat.v1.coordination.runners import start_queue_runners
 from aioqueue.compat.v1.core.default_graph import get_default_graph
 from aioqueue.compat.v1.core.scopes import GraphKeys, get_collection
+from aioqueue.compat.v1.ops import variables
 from aioqueue.compat.v1.ops.control import group
 from aioqueue.compat.v1.ops.files import make_directories
-from aioqueue.compat.v1.ops.variables import (
-    global_variables,
-    global_variables_initializer,
-    local_variables_initializer,
-    report_uninitialized_variables,
-    tables_initializer,
-)
 from aioqueue.compat.v1.session.checkpoints import get_checkpoint_state
 from aioqueue.compat.v1.session.hooks import (
     CheckpointSaverHook,
@@ -89,10 +83,12 @@ class Scaffold:
     def finalize(self) -> Scaffold:
         """Make what is still None, and let nothing be added to the default graph from then on."""
         makers = {
-            "init_op": global_variables_initializer,
+            "init_op": variables.global_variables_initializer,
             "local_init_op": Scaffold.default_local_init_op,
-            "ready_for_local_init_op": lambda: report_uninitialized_variables(global_variables()),
-            "ready_op": report_uninitialized_variables,
+            "ready_for_local_init_op": lambda: variables.report_uninitialized_variables(
+                variables.global_variables()
+            ),
+            "ready_op": variables.report_uninitialized_variables,
             "summary_op": merge_all,
         }
         for name, make in makers.items():
@@ -121,7 +117,7 @@ class Scaffold:
     @staticmethod
     def default_local_init_op() -> Any:
         """An op that initialises local variables, such as epoch counters, and tables."""
-        return group(local_variables_initializer(), tables_initializer())
+        return group(variables.local_variables_initializer(), variables.tables_initializer())
 
 
 def first_or_new(key: str, make: Callable[[], Any]) -> Any:

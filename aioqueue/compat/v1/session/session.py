@@ -77,7 +77,7 @@ class BaseSession:
         if config is not None and not isinstance(config, ConfigProto):
             raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
         self._target = target
-        self._graph = get_default_graph() if graph is None else graph
+        self.graph: Graph = get_default_graph() if graph is None else graph
         self._config = config
         self._timeout = _seconds(0 if config is None else config.operation_timeout_in_ms)
         self._calls: dict[Any, _Call] = {}
@@ -94,14 +94,9 @@ class BaseSession:
         self._state = SessionState(served)
 
     @property
-    def graph(self) -> Graph:
-        """The graph that it runs."""
-        return self._graph
-
-    @property
     def graph_def(self) -> list[Any]:
         """The records of the graph's operations."""
-        return [one.node_def for one in self._graph.get_operations()]
+        return [one.node_def for one in self.graph.get_operations()]
 
     @property
     def closed(self) -> bool:
@@ -139,11 +134,11 @@ class BaseSession:
             call = key = None
         if call is not None:
             return call, [*feed_dict.values()] if feed_dict else ()
-        if not self._graph.version:
+        if not self.graph.version:
             raise RuntimeError(
                 "The Session graph is empty. Add operations to the graph before calling run()."
             )
-        fed = {} if feed_dict is None else expand_feeds(self._graph, feed_dict)
+        fed = {} if feed_dict is None else expand_feeds(self.graph, feed_dict)
         call = self._call(fetches, tuple(fed))
         if (
             key is not None
@@ -172,7 +167,7 @@ class BaseSession:
         return _seconds(options.timeout_in_ms) or self._timeout
 
     def _call(self, fetches: Any, fed: tuple[Tensor, ...]) -> _Call:
-        parsed = Fetches(self._graph, fetches)
+        parsed = Fetches(self.graph, fetches)
         plan = self._state.plan(tuple(parsed.elements), fed)
         return _Call(plan, parsed, fed, single=isinstance(fetches, _ELEMENTS))
 
@@ -185,7 +180,7 @@ class BaseSession:
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError("Argument `feed_list` must be a list or tuple.")
         given = tuple(feed_list or ())
-        fed = tuple(expand_feeds(self._graph, dict.fromkeys(given)))
+        fed = tuple(expand_feeds(self.graph, dict.fromkeys(given)))
         call = self._call(fetches, fed)
 
         def run_with_options(
