@@ -1,7 +1,4 @@
-"""The private modules of TensorFlow that scripts import from, and our namespaces for them.
-
-Almost all of their names are public as well: the tables say where, in the order of the search.
-"""
+"""The private modules of TensorFlow that scripts import from, and our namespaces for them."""
 
 from __future__ import annotations
 

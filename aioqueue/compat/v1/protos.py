@@ -1,7 +1,4 @@
-"""TensorFlow's protobuf messages, made from a description of their fields when they are asked for.
-
-They are wire-compatible, and live in a pool of their own beside a TensorFlow in the process.
-"""
+"""TensorFlow's protobuf messages, in a pool of their own, made when they are asked for."""
 
 from __future__ import annotations
 

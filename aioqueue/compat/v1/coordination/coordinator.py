@@ -1,7 +1,4 @@
-"""`tf.train.Coordinator` and `tf.train.LooperThread`, on the coordinator of `aioqueue.sync`.
-
-Added is TensorFlow's rule for failures: `join` raises the first, and none after a clean stop.
-"""
+"""`tf.train.Coordinator` and `LooperThread`, on `aioqueue.sync`: `join` raises one failure."""
 
 from __future__ import annotations
 
@@ -46,10 +43,9 @@ class Coordinator:
         return f"<{type(self).__name__} {state}, {len(self._failures)} failures>"
 
     def request_stop(self, ex: _Report = None) -> None:
-        """Ask all threads to stop, because of an exception if one is given.
+        """Ask all threads to stop, because of an exception, if there is one; `join` raises the first.
 
-        `join` raises the first exception. Its ``__cause__`` lists the exceptions that are reported
-        after it. Exceptions that are reported after a stop without an exception are dropped.
+        Its ``__cause__`` lists those after it. After a stop without an exception, all are dropped.
         """
         error = _exception_of(ex)
         if isinstance(error, self._clean_types):
@@ -179,8 +175,7 @@ class _Threads(set[threading.Thread]):
 class _Joined(threading.Thread):
     """A thread that the native coordinator waits for, without waking it at the stop.
 
-    The native stop ends the waits of its workers. TensorFlow's does not: a consumer still takes
-    the elements that arrive, and a queue is closed after the waiting producers have enqueued.
+    TensorFlow's stop ends no waits: a consumer still takes the elements that arrive.
     """
 
     def __init__(self, thread: threading.Thread) -> None:

@@ -14,10 +14,7 @@ __all__ = ("get_default_graph", "reset_default_graph")
 
 
 class _Bottom(threading.local):
-    """The graph below all that a thread has made the default, made when it is first needed.
-
-    TensorFlow has one such graph per thread as well: a new thread does not see its starter's.
-    """
+    """The graph below all that a thread has made the default, made when it is first needed."""
 
     def __init__(self) -> None:
         self.graph: Graph | None = None

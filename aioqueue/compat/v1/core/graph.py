@@ -227,8 +227,6 @@ def check_operation_name(name: str) -> None:
 
 
 class _Scope(threading.local):
-    """The name scope that the calling thread is in."""
-
     def __init__(self) -> None:
         self.name = ""
 
@@ -254,7 +252,6 @@ class _Blocks(threading.local):
 
     @contextmanager
     def after(self, operations: Collection[Operation] | None) -> Iterator[None]:
-        """Operations made within the block run after these; None frees them of those around."""
         controller = _Controller(operations)
         around = [] if controller.clears else self.controllers
         with self._replaced("controllers", [*around, controller]):
@@ -262,13 +259,11 @@ class _Blocks(threading.local):
 
     @contextmanager
     def inside(self, body: Body | None) -> Iterator[None]:
-        """Operations made within the block are part of `body`, free of order from outside."""
         with self._replaced("body", body), self._replaced("controllers", []):
             yield
 
     @contextmanager
     def within(self, container: str) -> Iterator[None]:
-        """Operations made within the block keep what outlives a run in this container."""
         with self._replaced("container", container):
             yield
 
@@ -283,7 +278,6 @@ class _Blocks(threading.local):
         return list(found)
 
     def note(self, made: Operation) -> None:
-        """A new operation comes after all that it has to come after."""
         for controller in self.controllers:
             controller.seen.add(made)
 

@@ -1,7 +1,4 @@
-"""Static shapes: what is known of a tensor's shape before anything runs.
-
-A `TensorShape` gives `Dimension` objects, whose ``.value`` is an ``int``, or ``None`` if unknown.
-"""
+"""Static shapes, of dimensions whose ``.value`` is an ``int``, or ``None`` if unknown."""
 
 from __future__ import annotations
 

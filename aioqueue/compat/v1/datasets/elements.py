@@ -16,8 +16,7 @@ from aioqueue.compat.v1.datasets.stages import Row, Rows
 from aioqueue.compat.v1.ops.building import invalid
 from aioqueue.compat.v1.ops.sparse import SparseTensor, pack_sparse, unpack_one
 
-Start = Callable[[], Rows]
-"""What begins to go through a dataset; once for each repetition of it."""
+Start = Callable[[], Rows]  # what begins to go through a dataset; once for each repetition of it
 
 
 class TensorInfo:

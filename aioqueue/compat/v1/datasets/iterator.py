@@ -39,7 +39,6 @@ class _Place:
         self._run: DatasetRun | None = None
 
     def begin(self, dataset: Elements, values: tuple[Any, ...], step: Any) -> None:
-        """Stand before the first element."""
         run = DatasetRun(dict(zip(dataset._sources, values, strict=True)), step)
         # Before the lock: if this fails, the iterator stays where it is, and others may go on.
         rows = dataset._begin(run)()
@@ -47,7 +46,6 @@ class _Place:
             self._run, self._rows = run, rows
 
     def get_next(self, step: Any) -> tuple[Any, ...]:
-        """The values of the next element."""
         with self._lock:
             if self._rows is None or self._run is None:
                 raise errors.FailedPreconditionError(

@@ -1,7 +1,6 @@
-"""What a dataset does when it is iterated: plain iterators over rows of values.
+"""What a dataset does when it is iterated: plain iterators over rows, tuples of leaves' values.
 
-A row is a tuple with the value of each leaf of an element. None of these iterators ends when the
-one before it raises: the next attempt goes on after the element that failed.
+None ends when the one before it raises: the next attempt goes on after the row that failed.
 """
 
 from __future__ import annotations

@@ -38,8 +38,7 @@ __all__ = (
     "maybe_shuffle_batch_join", "shuffle_batch", "shuffle_batch_join",
 )  # fmt: skip
 
-Tensors = Sequence[Any] | Mapping[Any, Any]
-"""The tensors of an example: a list of them, or a dict."""
+Tensors = Sequence[Any] | Mapping[Any, Any]  # the tensors of an example: a list of them, or a dict
 
 
 def batch(
@@ -170,14 +169,8 @@ def _batches(
                 capacity, components.dtypes, known_shapes, shared_name=shared_name
             )
         else:
-            queue = RandomShuffleQueue(
-                capacity,
-                min_after_dequeue,
-                components.dtypes,
-                known_shapes,
-                seed=seed,
-                shared_name=shared_name,
-            )
+            kind = components.dtypes, known_shapes, None, seed, shared_name
+            queue = RandomShuffleQueue(capacity, min_after_dequeue, *kind)
         put = queue.enqueue_many if enqueue_many else queue.enqueue
         enqueues: list[Any] = []
         for source in components.sources:

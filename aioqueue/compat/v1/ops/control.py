@@ -1,7 +1,4 @@
-"""What runs, and when: `group`, `cond`, `case`, `while_loop`, `map_fn`, and placeholders.
-
-Functions are called once, to build; what they use from outside is computed in any case, before.
-"""
+"""What runs, and when: `group`, `cond`, `case`, `while_loop`, `map_fn`, and placeholders."""
 
 from __future__ import annotations
 

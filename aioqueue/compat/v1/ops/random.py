@@ -94,8 +94,7 @@ def unit_floats(words: NDArray[np.uint32]) -> NDArray[np.float32]:
 
 
 _FLOATS: Final = frozenset(("float16", "float32", "float64"))
-_NEARLY_ENOUGH: Final = 2
-"""Blocks in which a group of truncated numbers is nearly always complete."""
+_NEARLY_ENOUGH: Final = 2  # blocks in which a group of truncated numbers is nearly always complete
 
 _Draw = Callable[[Words, int], NDArray[Any]]
 """Makes so many numbers from the words that begin at a place."""

@@ -168,15 +168,10 @@ class Variable(Operators[Tensor]):
     def read_value(self) -> Tensor:
         """A read of its own, which takes place when its control dependencies say."""
         variable = self.op
-        made = self.graph.create_op(
-            "Identity",
-            (),
-            [(self.dtype, self.shape)],
-            lambda step: variable_cell(step, variable).read(variable.name),
-            name="read",
-            attrs={"read_of": variable},
-        )
-        return made.outputs[0]
+        kernel = lambda step: variable_cell(step, variable).read(variable.name)  # noqa: E731
+        outputs, attrs = [(self.dtype, self.shape)], {"read_of": variable}
+        create = self.graph.create_op
+        return create("Identity", (), outputs, kernel, name="read", attrs=attrs).outputs[0]
 
     def initialized_value(self) -> Tensor:
         """Its value, or its initial value while it is not initialised: for other initial values."""
@@ -305,15 +300,9 @@ def _change(
     static = variable.outputs[0].shape.merge_with(value.shape) if shape is None else shape
     before = [] if isinstance(ref, Variable) or ref.op is variable else [ref]
     with variable.graph.control_dependencies(before):
-        made = op(
-            op_type,
-            [value],
-            [(value.dtype, static)],
-            lambda step, given: function(variable_cell(step, variable), given),
-            name=name,
-            attrs={"variable_op": variable},
-        )
-    return made.outputs[0]
+        kernel = lambda step, given: function(variable_cell(step, variable), given)  # noqa: E731
+        outputs, attrs = [(value.dtype, static)], {"variable_op": variable}
+        return op(op_type, [value], outputs, kernel, name=name, attrs=attrs).outputs[0]
 
 
 def _operand(ref: Any, value: Any, op_type: str) -> Tensor:
@@ -408,14 +397,9 @@ def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
 def is_variable_initialized(ref: Any, name: str | None = None) -> Tensor:
     """A bool scalar: whether a variable has a value in the session."""
     variable = variable_op(ref)
-    made = variable.graph.create_op(
-        "IsVariableInitialized",
-        (),
-        [(dtypes.bool, TensorShape(()))],
-        lambda step: np.bool_(variable_cell(step, variable).is_set),
-        name=name,
-    )
-    return made.outputs[0]
+    kernel = lambda step: np.bool_(variable_cell(step, variable).is_set)  # noqa: E731
+    create, outputs = variable.graph.create_op, [(dtypes.bool, TensorShape(()))]
+    return create("IsVariableInitialized", (), outputs, kernel, name=name).outputs[0]
 
 
 _Listing = Callable[..., list[Any]]

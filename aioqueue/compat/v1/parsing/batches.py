@@ -20,16 +20,12 @@ Places: TypeAlias = NDArray[np.int64]
 
 FIRST, SECOND = 0x0A, 0x12
 """Tags of the first and the second field of a message, when they have a length."""
-TAGS = {"string": 0x0A, "float": 0x12, "int64": 0x1A}
-"""The tag of each kind of list in a feature."""
-LONGEST = 10
-"""The bytes of the longest number."""
-_LEAST = 16
-"""Fewer examples than this are read faster one after another."""
+TAGS = {"string": 0x0A, "float": 0x12, "int64": 0x1A}  # the tag of each kind of list in a feature
+LONGEST = 10  # the bytes of the longest number
+_LEAST = 16  # fewer examples than this are read faster one after another
 _LARGE = 8192
 """Larger examples than this, in bytes, are too: to lay them one behind another copies them."""
-_LONG = 32
-"""From so many bytes on, slices are faster to copy than their bytes are to pick."""
+_LONG = 32  # from so many bytes on, slices are faster to copy than their bytes are to pick
 _STEPS, _WIDTH = 16, 8
 """After so many steps, lock-step must have read so many fields in each, on average."""
 

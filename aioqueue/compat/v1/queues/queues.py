@@ -163,9 +163,8 @@ class QueueBase:
             tensors = self._components(vals)
             for tensor, shape in zip(tensors, self.shapes, strict=False):
                 tensor.shape.assert_is_compatible_with(shape)
-            return self._enqueue_op(
-                "QueueEnqueueV2", tensors, QueueResource.enqueue, QueueResource.try_enqueue, scope
-            )
+            put = QueueResource.enqueue, QueueResource.try_enqueue
+            return self._enqueue_op("QueueEnqueueV2", tensors, *put, scope)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
         """An op that puts the rows of a batch in, together; closed: `tf.errors.CancelledError`."""
@@ -175,13 +174,8 @@ class QueueBase:
             for tensor, shape in zip(tensors, self.shapes, strict=False):
                 rows = rows.merge_with(tensor.shape.with_rank_at_least(1)[0])
                 tensor.shape[1:].assert_is_compatible_with(shape)
-            return self._enqueue_op(
-                "QueueEnqueueManyV2",
-                tensors,
-                QueueResource.enqueue_many,
-                QueueResource.try_enqueue_many,
-                scope,
-            )
+            put = QueueResource.enqueue_many, QueueResource.try_enqueue_many
+            return self._enqueue_op("QueueEnqueueManyV2", tensors, *put, scope)
 
     def dequeue(self, name: str | None = None) -> Any:
         """Tensors of one element; closed and empty: `tf.errors.OutOfRangeError`."""
@@ -221,19 +215,10 @@ class QueueBase:
         def try_now(step: Any, resource: QueueResource) -> Any:
             return resource.try_close(cancel_pending_enqueues=cancel)
 
-        return op(
-            "QueueCloseV2",
-            [self.queue_ref],
-            [],
-            kernel,
-            name=name or f"{self._base_name}_Close",
-            waits=not cancel,
-            attrs={
-                "cancel_pending_enqueues": cancel,
-                "try_now": try_now,
-                "scoped": False,  # a close that has begun is not withdrawn
-            },
-        )
+        attrs: dict[str, Any] = {"cancel_pending_enqueues": cancel, "try_now": try_now}
+        attrs["scoped"] = False  # a close that has begun is not withdrawn
+        name, given = name or f"{self._base_name}_Close", [self.queue_ref]
+        return op("QueueCloseV2", given, [], kernel, name=name, waits=not cancel, attrs=attrs)
 
     def is_closed(self, name: str | None = None) -> Tensor:
         """A bool tensor: whether the queue is closed, that is, closing is done."""
@@ -295,15 +280,8 @@ class QueueBase:
         else:
             kernel = lambda step, queue, *values: put(queue, values)  # noqa: E731
             try_now = lambda step, queue, *values: try_put(queue, values)  # noqa: E731
-        return op(
-            op_type,
-            [self.queue_ref, *tensors],
-            [],
-            kernel,
-            name=name,
-            waits=True,
-            attrs={"try_now": try_now},
-        )
+        given, attrs = [self.queue_ref, *tensors], {"try_now": try_now}
+        return op(op_type, given, [], kernel, name=name, waits=True, attrs=attrs)
 
     def _signature_mismatch(self, tensors: list[Tensor]) -> Callable[..., Any]:
         have = type_names([tf_dtypes.resource, *(tensor.dtype for tensor in tensors)])

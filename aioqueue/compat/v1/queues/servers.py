@@ -1,7 +1,4 @@
-"""`tf.train.Server` and `ClusterSpec`: what sessions of one process share.
-
-There is no network here: a server is a container of variables and queues, found by its target.
-"""
+"""`tf.train.Server` and `ClusterSpec`: what sessions of one process share, without network."""
 
 from __future__ import annotations
 

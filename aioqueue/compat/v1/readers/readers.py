@@ -287,7 +287,6 @@ class RecordInput:
         return _Shuffled(self._records(), self._buffer_size, self._seed)
 
     def _records(self) -> Iterator[Iterator[bytes]]:
-        """The records of each epoch."""
         for epoch in itertools.count(1):
             paths = glob_files(self._file_pattern)
             if not paths:
@@ -325,7 +324,6 @@ class _Shuffled:
                 raise
 
     def close(self) -> None:
-        """Close the file in progress: the session is over."""
         with self._lock:
             self._failure = errors.CancelledError, "Session has been closed."
             self._drawn.close()
@@ -428,13 +426,8 @@ class ReaderBase:
         if data.shape.ndims not in (None, 0):
             raise ValueError(f"Shape must be rank 0 but is rank {data.shape.ndims} for the state")
         action = ReaderResource.restore if self.supports_serialize else _unable("RestoreState")
-        return self._op(
-            "ReaderRestoreStateV2",
-            [data],
-            [],
-            lambda reader, waits, value: action(reader, value),
-            name,
-        )
+        restore = lambda reader, waits, value: action(reader, value)  # noqa: E731
+        return self._op("ReaderRestoreStateV2", [data], [], restore, name)
 
     def reset(self, name: str | None = None) -> Operation:
         """An op that makes it as new; work in progress is forgotten, the queue left as it is."""
@@ -456,15 +449,8 @@ class ReaderBase:
         def try_now(step: Any, reader: ReaderResource, *values: Any) -> Any:
             return reader.try_use(lambda: action(reader, False, *values))
 
-        return default_graph.op(
-            op_type,
-            [self.reader_ref, *inputs],
-            outputs,
-            kernel,
-            name=name,
-            waits=True,
-            attrs={"try_now": try_now},
-        )
+        given, attrs = [self.reader_ref, *inputs], {"try_now": try_now}
+        return default_graph.op(op_type, given, outputs, kernel, name=name, waits=True, attrs=attrs)
 
 
 class WholeFileReader(ReaderBase):

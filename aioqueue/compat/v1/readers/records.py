@@ -59,7 +59,6 @@ class _Remembering(Iterator[Record]):
             raise
 
     def close(self) -> None:
-        """Close the file."""
         close = getattr(self._records, "close", None)
         if close is not None:
             close()
@@ -199,10 +198,7 @@ def _tuning(compression: str, options: Any) -> dict[str, int]:
 
 
 class _Deflating:
-    """A stream that compresses what is written to it into a file.
-
-    It compresses whenever it has ``input_buffer_size`` bytes: TensorFlow's bytes come out of it.
-    """
+    """A stream that compresses what it has collected, by ``input_buffer_size``, as TensorFlow."""
 
     def __init__(self, file: Any, options: dict[str, int]) -> None:
         if options["output_buffer_size"] < 2:

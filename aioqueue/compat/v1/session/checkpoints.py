@@ -38,8 +38,7 @@ ENDING = ".npz"
 STATE = "checkpoint"
 _FIELD = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\\n]|\\.)*)"|[-+.\w]+)\s*')
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
-_END = 22
-"""The size of the record at the end of a zip file without a comment."""
+_END = 22  # the size of the record at the end of a zip file without a comment
 _LOOK_SECS = 1.0
 """How often `checkpoints_iterator` samples a folder: nothing reports files of other programs."""
 
@@ -313,8 +312,7 @@ def _escaped(text: str) -> str:
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
-_TRAILER = 5
-"""Behind each block: how it is compressed, and its checksum."""
+_TRAILER = 5  # behind each block: how it is compressed, and its checksum
 
 Fields = dict[int, list[Any]]
 

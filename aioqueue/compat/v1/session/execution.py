@@ -19,6 +19,11 @@ from aioqueue.compat.v1.session.plans import Node, Plan
 from aioqueue.compat.v1.session.state import ResourceContainer, SessionState
 from aioqueue.sync import CancelScope
 
+_NATIVE: tuple[tuple[type[BaseException], type[Any]], ...] = (
+    (aioqueue.QueueClosedError, errors.CancelledError),
+    (aioqueue.OutOfRangeError, errors.OutOfRangeError),
+    (aioqueue.InvalidArgumentError, errors.InvalidArgumentError),
+)
 _FROM_PYTHON: tuple[tuple[type[BaseException], type[Any]], ...] = (
     (StopIteration, errors.OutOfRangeError),
     (MemoryError, errors.ResourceExhaustedError),
@@ -40,14 +45,10 @@ def from_aioqueue(
         op = None  # the run was too slow, not this operation
     elif isinstance(error, aioqueue.CancelledError):
         made = errors.CancelledError(None, None, _withdrawn(op))
-    elif isinstance(error, aioqueue.QueueClosedError):
-        made = errors.CancelledError(None, None, str(error))
-    elif isinstance(error, aioqueue.OutOfRangeError):
-        made = errors.OutOfRangeError(None, None, str(error))
-    elif isinstance(error, aioqueue.InvalidArgumentError):
-        made = errors.InvalidArgumentError(None, None, str(error))
     else:
-        made = errors.UnknownError(None, None, f"{type(error).__name__}: {error}")
+        kind = next((ours for theirs, ours in _NATIVE if isinstance(error, theirs)), None)
+        text = str(error) if kind else f"{type(error).__name__}: {error}"
+        made = (kind or errors.UnknownError)(None, None, text)
     if made is not error:
         for name in ("queue", "requested", "remaining", "held", "enqueued"):
             if hasattr(made, name) and hasattr(error, name):

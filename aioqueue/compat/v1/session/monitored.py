@@ -331,17 +331,14 @@ class ChiefSessionCreator(SessionCreator):
         )
 
 
-SAVE_SECONDS = 600
-"""How often checkpoints are saved, if nothing is said."""
+SAVE_SECONDS = 600  # how often checkpoints are saved, if nothing is said
 
-SUMMARY_STEPS = 100
-"""How often summaries are written, if nothing is said."""
+SUMMARY_STEPS = 100  # how often summaries are written, if nothing is said
 
 PREEMPTED = (errors.AbortedError, errors.UnavailableError)
 """Failures after which a `MonitoredSession` makes its session again and retries."""
 
-DEFAULT = object()
-"""Stands for TensorFlow's own period for saving, or for summaries."""
+DEFAULT = object()  # stands for TensorFlow's own period for saving, or for summaries
 
 
 class StepContext:

@@ -1,7 +1,4 @@
-"""Plans: which operations a run needs, in which order, and where their values go.
-
-A plan serves all runs of the same fetches and fed tensors: it numbers the tensors for a list.
-"""
+"""Plans: which operations a run needs, in which order, and where their values go in a list."""
 
 from __future__ import annotations
 
@@ -72,7 +69,6 @@ def compile_plan(fetches: Iterable[Tensor | Operation], fed: Sequence[Tensor]) -
 
 
 def _add(nodes: list[Node], node: Node, needed: Iterable[int]) -> int:
-    """Add a node that needs others, by number; return its own."""
     for one in needed:
         nodes[one].followers.append(len(nodes))
         node.needs += 1

@@ -24,8 +24,7 @@ __all__ = ("InteractiveSession", "Session", "get_default_session")
 
 _ELEMENTS = (Tensor, Operation)
 
-DEFAULT_CONTAINER = "localhost"
-"""The name of the default container in lists of containers."""
+DEFAULT_CONTAINER = "localhost"  # the name of the default container in lists of containers
 
 
 class _Call:

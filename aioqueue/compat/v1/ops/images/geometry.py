@@ -29,8 +29,7 @@ __all__ = (
 
 Pixels = NDArray[Any]
 Frame = tuple[int | None, int | None, int | None]
-Block = list[int | None]
-"""Offsets from above and from the left, and a height and a width."""
+Block = list[int | None]  # offsets from above and from the left, and a height and a width
 
 
 def crop_to_bounding_box(
@@ -197,8 +196,7 @@ def _cropped_or_padded(pixels: Pixels, height: int, width: int) -> Pixels:
 # and Signal Processing, 1981, has the cubic weights.
 Floats = NDArray[np.float32]
 Places = NDArray[np.intp]
-_TABLE: Final = 1024
-"""Steps between two pixels for which cubic weights are in the table."""
+_TABLE: Final = 1024  # steps between two pixels for which cubic weights are in the table
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""What ops on pictures share: checks of their shapes, and sizes that may be numbers or tensors.
-
-What is known while the graph is built fails there (`ValueError`), the rest when it runs.
-"""
+"""What ops on pictures share: checks of shapes, and sizes that may be numbers or tensors."""
 
 from __future__ import annotations
 
