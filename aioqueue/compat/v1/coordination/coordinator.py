@@ -43,7 +43,7 @@ class Coordinator:
         return f"<{type(self).__name__} {state}, {len(self._failures)} failures>"
 
     def request_stop(self, ex: _Report = None) -> None:
-        """Ask all threads to stop, because of an exception, if there is one; `join` raises the first.
+        """Ask all threads to stop; `join` raises the first exception that is given.
 
         Its ``__cause__`` lists those after it. After a stop without an exception, all are dropped.
         """
