@@ -247,13 +247,15 @@ class _Names(ast.NodeVisitor):
         for part in (*node.args, *node.keywords):
             self.visit(part)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
+    def visit_Attribute(self, node: ast.Attribute | ast.Subscript) -> None:
         full = self._full_name(node)
         if full is None:
             self.generic_visit(node)
         else:
             self._note(full, node.lineno)
             self._visit_base(node)
+
+    visit_Subscript = visit_Attribute  # noqa: N815
 
     def _visit_base(self, node: ast.expr) -> None:
         """Note the names in the call that a chain of attributes begins with, if it does."""
@@ -279,8 +281,18 @@ class _Names(ast.NodeVisitor):
     def _full_name(self, node: ast.expr) -> str | None:
         """The name of a chain of attributes below ``tensorflow``; None if it is not one."""
         parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
+        while isinstance(node, ast.Attribute | ast.Subscript):
+            if isinstance(node, ast.Attribute):
+                parts.append(node.attr)
+            elif not parts and getattr(node.value, "attr", "") == "__dict__":
+                # tf.logging.__dict__["INFO"] is tf.logging.INFO
+                if not isinstance(key := getattr(node.slice, "value", None), str):
+                    return None
+                parts.append(key)
+                node = node.value
+                assert isinstance(node, ast.Attribute)
+            else:
+                return None
             node = node.value
         if isinstance(node, ast.Call):
             made = self._full_name(node.func)
