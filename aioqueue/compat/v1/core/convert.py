@@ -35,7 +35,7 @@ def plain_value(array: Any) -> Any:
 
 
 def freeze(value: Any) -> Any:
-    """The value; an array as a read-only view, of which a fetch gives copies."""
+    """The value; an array as a read-only view: a fetch gives copies of it."""
     if isinstance(value, np.ndarray) and value.flags.writeable:
         value = value.view()
         value.flags.writeable = False

@@ -26,7 +26,7 @@ from aioqueue.compat.v1.summaries.writer import FileWriter
 class Supervisor:
     """Makes the session of a training loop, and runs what belongs to it in threads.
 
-    Initialised or restored from `logdir`; where `USE_DEFAULT` may be, None is none at all.
+    Initialised or restored from `logdir`. None turns off what `USE_DEFAULT` stands for.
     """
 
     USE_DEFAULT = 0
