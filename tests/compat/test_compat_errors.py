@@ -15,23 +15,12 @@ from aioqueue.compat.v1.session.execution import from_aioqueue
 from tests.compat.steps import refused
 
 CODES = {
-    "CancelledError": 1,
-    "UnknownError": 2,
-    "InvalidArgumentError": 3,
-    "DeadlineExceededError": 4,
-    "NotFoundError": 5,
-    "AlreadyExistsError": 6,
-    "PermissionDeniedError": 7,
-    "ResourceExhaustedError": 8,
-    "FailedPreconditionError": 9,
-    "AbortedError": 10,
-    "OutOfRangeError": 11,
-    "UnimplementedError": 12,
-    "InternalError": 13,
-    "UnavailableError": 14,
-    "DataLossError": 15,
-    "UnauthenticatedError": 16,
-}
+    "CancelledError": 1, "UnknownError": 2, "InvalidArgumentError": 3, "DeadlineExceededError": 4,
+    "NotFoundError": 5, "AlreadyExistsError": 6, "PermissionDeniedError": 7,
+    "ResourceExhaustedError": 8, "FailedPreconditionError": 9, "AbortedError": 10,
+    "OutOfRangeError": 11, "UnimplementedError": 12, "InternalError": 13, "UnavailableError": 14,
+    "DataLossError": 15, "UnauthenticatedError": 16,
+}  # fmt: skip
 
 
 def failing(function: Any) -> Any:

@@ -273,14 +273,9 @@ class TestFlags:
         self, values: Any, arguments: list[str], rest: list[str], parsed: dict[str, Any]
     ) -> None:
         defaults = {
-            "steps": 10,
-            "name": None,
-            "rate": 0.5,
-            "fast": True,
-            "slow": False,
-            "files": ["a", "b"],
-            "kind": "one",
-        }
+            "steps": 10, "name": None, "rate": 0.5, "fast": True, "slow": False,
+            "files": ["a", "b"], "kind": "one",
+        }  # fmt: skip
         assert values(["script.py", *arguments], known_only=True) == ["script.py", *rest]
         assert values.flag_values_dict() == {**defaults, **parsed}
 

@@ -51,11 +51,8 @@ class _OfNumbers:
 
 
 KINDS: dict[str, Callable[..., Any]] = {
-    "fifo": fifo,
-    "shuffle": shuffle,
-    "padding": padding,
-    "priority": tf.PriorityQueue,
-}
+    "fifo": fifo, "shuffle": shuffle, "padding": padding, "priority": tf.PriorityQueue,
+}  # fmt: skip
 PROGRESSIVE = ["fifo", "shuffle", "padding"]
 
 

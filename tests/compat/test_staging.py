@@ -31,12 +31,9 @@ class TestStagingArea:
         number = tf.placeholder(tf.int64, [])
         index = tf.placeholder(tf.int32, [])
         ops = {
-            "put": area.put([number, tf.as_string(number)]),
-            "get": area.get(),
-            "peek": area.peek(index),
-            "size": area.size(),
-            "clear": area.clear(),
-        }
+            "put": area.put([number, tf.as_string(number)]), "get": area.get(),
+            "peek": area.peek(index), "size": area.size(), "clear": area.clear(),
+        }  # fmt: skip
         held: deque[int] = deque()
         for at in range(60):
             what = draw.choice(

@@ -50,17 +50,12 @@ class TestInert:
     def test_every_kind_gives_an_empty_summary(self, sess: Any) -> None:
         pictures = tf.zeros([1, 2, 2, 3])
         made = [
-            tf.summary.scalar("a", 1.0),
-            tf.summary.histogram("b", [1.0, 2.0]),
-            tf.summary.image("c", pictures),
-            tf.summary.audio("d", [[0.0]], 8000),
-            tf.summary.text("e", "text"),
-            tf.summary.tensor_summary("f", [1]),
-            tf.scalar_summary("g", 1.0),
-            tf.histogram_summary("h", [1.0]),
-            tf.image_summary("i", pictures),
-            tf.audio_summary("j", [[0.0]], 8000),
-        ]
+            tf.summary.scalar("a", 1.0), tf.summary.histogram("b", [1.0, 2.0]),
+            tf.summary.image("c", pictures), tf.summary.audio("d", [[0.0]], 8000),
+            tf.summary.text("e", "text"), tf.summary.tensor_summary("f", [1]),
+            tf.scalar_summary("g", 1.0), tf.histogram_summary("h", [1.0]),
+            tf.image_summary("i", pictures), tf.audio_summary("j", [[0.0]], 8000),
+        ]  # fmt: skip
         merged = tf.summary.merge_all()
         assert merged is not None
         assert sess.run(made) == [b""] * len(made)

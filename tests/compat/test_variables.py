@@ -41,31 +41,19 @@ class TestWhatARunFetches:
             sess.run(queue.enqueue_many([np.ones(9, np.float32)]))
         new = np.array([0.7, 1.7])
         once = {
-            "train": (train.op, None),
-            "loss": (loss, 3),
-            "rate": (rate, 0.1),
-            "old": (step * 10, 0),
-            "w": (w, new),
-            "shaped": (tf.expand_dims(w, 0), [new]),
-            "squeezed": (tf.squeeze(tf.reshape(w, [1, 2, 1])), new),
-            "old w": (w * 2, [2, 4]),
-            "update": (update, new),
-            "doubled update": (update * 2, 2 * new),
-            "c": (after[2], 2 * new),
-            "d": (after[3], new),
-            "e": (after[4], [new]),
+            "train": (train.op, None), "loss": (loss, 3), "rate": (rate, 0.1),
+            "old": (step * 10, 0), "w": (w, new), "shaped": (tf.expand_dims(w, 0), [new]),
+            "squeezed": (tf.squeeze(tf.reshape(w, [1, 2, 1])), new), "old w": (w * 2, [2, 4]),
+            "update": (update, new), "doubled update": (update * 2, 2 * new),
+            "c": (after[2], 2 * new), "d": (after[3], new), "e": (after[4], [new]),
             "again": (again, 101),
-        }
+        }  # fmt: skip
         before_again = {
-            "step": (step, 1),
-            "read": (step.read_value(), 1),
-            "value": (step.value(), 1),
+            "step": (step, 1), "read": (step.read_value(), 1), "value": (step.value(), 1),
             "identity": (tf.identity(tf.identity(step)), 1),
-            "kept gradient": (tf.stop_gradient(step), 1),
-            "changed": (train, 1),
-            "a": (after[0], 10),
-            "b": (after[1], 1),
-        }
+            "kept gradient": (tf.stop_gradient(step), 1), "changed": (train, 1),
+            "a": (after[0], 10), "b": (after[1], 1),
+        }  # fmt: skip
         return once, before_again
 
     @pytest.mark.parametrize("is_beside_a_queue", [False, True])

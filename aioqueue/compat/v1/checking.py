@@ -25,16 +25,11 @@ TIMEOUTS_ONLY = "only timeouts have an effect"
 NOT_AHEAD = "elements are made on demand"
 
 INERT: dict[str, str] = {
-    "colocate_with": DEVICES,
-    "ConfigProto": TIMEOUTS_ONLY,
-    "data.Dataset.prefetch": NOT_AHEAD,
-    "device": DEVICES,
-    "GPUOptions": TIMEOUTS_ONLY,
-    "GraphOptions": TIMEOUTS_ONLY,
-    "RunMetadata": "nothing is traced",
-    "RunOptions": TIMEOUTS_ONLY,
+    "colocate_with": DEVICES, "ConfigProto": TIMEOUTS_ONLY, "data.Dataset.prefetch": NOT_AHEAD,
+    "device": DEVICES, "GPUOptions": TIMEOUTS_ONLY, "GraphOptions": TIMEOUTS_ONLY,
+    "RunMetadata": "nothing is traced", "RunOptions": TIMEOUTS_ONLY,
     "train.replica_device_setter": DEVICES,
-}
+}  # fmt: skip
 """Names that are accepted and have no effect, or almost none."""
 
 SUMMARIES = (

@@ -112,6 +112,7 @@ class _StatusError(OpError):
     _code: ClassVar[int] = UNKNOWN
 
     def __init_subclass__(cls, code: int | None = None) -> None:
+        super().__init_subclass__()
         cls._code = cls._code if code is None else code
 
     def __init__(self, node_def: Any, op: Operation | None, message: str | bytes) -> None:

@@ -16,16 +16,13 @@ SCALARS = {
 MESSAGE = 11
 
 _EXAMPLES = {
-    "BytesList": "value repeated bytes",
-    "FloatList": "value repeated float",
+    "BytesList": "value repeated bytes", "FloatList": "value repeated float",
     "Int64List": "value repeated int64",
     "Feature": "bytes_list oneof BytesList, float_list oneof FloatList, int64_list oneof Int64List",
-    "Features": "feature map Feature",
-    "FeatureList": "feature repeated Feature",
-    "FeatureLists": "feature_list map FeatureList",
-    "Example": "features Features",
+    "Features": "feature map Feature", "FeatureList": "feature repeated Feature",
+    "FeatureLists": "feature_list map FeatureList", "Example": "features Features",
     "SequenceExample": "context Features, feature_lists FeatureLists",
-}
+}  # fmt: skip
 """TensorFlow's ``example.proto`` and ``feature.proto``."""
 
 _TENSORS = {

@@ -113,13 +113,9 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 _PLAIN: dict[str, set[type]] = {
-    "i": {int, bool},
-    "u": {int, bool},
-    "f": {float, int, bool},
-    "c": {complex, float, int, bool},
-    "b": {bool},
-    "O": {str, bytes},
-}
+    "i": {int, bool}, "u": {int, bool}, "f": {float, int, bool}, "c": {complex, float, int, bool},
+    "b": {bool}, "O": {str, bytes},
+}  # fmt: skip
 """Of each kind the types that need no closer look: lists of them are checked all at once."""
 
 

@@ -154,20 +154,10 @@ _ALL = (
 )
 _BY_NUMPY = {one.numpy: one for one in _ALL if one.numpy.kind != "O"}
 _BY_KEY: dict[Any, DType] = {
-    **{one.name: one for one in _ALL},
-    **{one.as_datatype_enum: one for one in _ALL},
-    "half": float16,
-    "float": float32,
-    "double": float64,
-    float: float32,
-    int: int32,
-    _Bool: bool,
-    complex: complex128,
-    str: string,
-    bytes: string,
-    object: string,
-    np.object_: string,
-}
+    **{one.name: one for one in _ALL}, **{one.as_datatype_enum: one for one in _ALL},
+    "half": float16, "float": float32, "double": float64, float: float32, int: int32, _Bool: bool,
+    complex: complex128, str: string, bytes: string, object: string, np.object_: string,
+}  # fmt: skip
 
 
 def as_dtype(type_value: Any) -> DType:

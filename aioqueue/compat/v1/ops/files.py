@@ -24,16 +24,12 @@ from aioqueue.compat.v1.ops.building import OpBuilder, invalid, one_text
 __all__ = ("matching_files", "read_file", "write_file")
 
 KINDS: dict[int, type[errors.OpError]] = {
-    errno.ENOENT: errors.NotFoundError,
-    errno.ENOTDIR: errors.FailedPreconditionError,
-    errno.EISDIR: errors.FailedPreconditionError,
-    errno.ENOTEMPTY: errors.FailedPreconditionError,
-    errno.EEXIST: errors.AlreadyExistsError,
-    errno.EACCES: errors.PermissionDeniedError,
-    errno.EPERM: errors.PermissionDeniedError,
-    errno.ENOSPC: errors.ResourceExhaustedError,
+    errno.ENOENT: errors.NotFoundError, errno.ENOTDIR: errors.FailedPreconditionError,
+    errno.EISDIR: errors.FailedPreconditionError, errno.ENOTEMPTY: errors.FailedPreconditionError,
+    errno.EEXIST: errors.AlreadyExistsError, errno.EACCES: errors.PermissionDeniedError,
+    errno.EPERM: errors.PermissionDeniedError, errno.ENOSPC: errors.ResourceExhaustedError,
     errno.EMFILE: errors.ResourceExhaustedError,
-}
+}  # fmt: skip
 
 
 @contextmanager
