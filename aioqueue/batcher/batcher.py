@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, Self, TypeVar, overload
 
 import anyio
 
@@ -108,10 +108,44 @@ class BatcherFace(Generic[ValueT, ResultT]):
         super().__init_subclass__()
         refuse_overrides(cls, "a batcher")
 
-    def __init__(
+    @overload
+    def __init__(  # checkers infer the type of a lambda only by this one
+        self,
+        function: Callable[
+            [list[ValueT]],
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        name: str | None = None,
+        watchdog: float | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[
             Concatenate[list[ValueT], ...],  # and perhaps the contexts
+            Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
+        ],
+        max_batch: int = 32,
+        max_wait: float = 0.005,
+        *,
+        queue: AsyncQueue | BlockingQueue | None = None,
+        workers: int = 1,
+        where: Where = "auto",
+        on_full: OnFull = "wait",
+        name: str | None = None,
+        watchdog: float | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        function: Callable[
+            Concatenate[list[ValueT], ...],
             Iterable[ResultT | Exception] | Awaitable[Iterable[ResultT | Exception]],
         ],
         max_batch: int = 32,
