@@ -582,6 +582,21 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             ("workers", "aioqueue.Batcher(function, workers=2)"),
         ),
         **_each("fn func", ("function", "aioqueue.Batcher(function)")),
+        **_each(
+            "max_batch_tokens max_tokens max_num_batched_tokens token_budget batch_size_fn cost",
+            (
+                "weight and max_batch_weight",
+                "aioqueue.Batcher(function, weight=len, max_batch_weight=4096)",
+            ),
+        ),
+        **_each("validate validator schema", ("check", "aioqueue.Batcher(function, check=check)")),
+        **_each(
+            "aging starvation priority_aging",
+            (
+                "ageing",
+                "aioqueue.Batcher(function, queue=aioqueue.PriorityQueue(64), ageing=0.1)",
+            ),
+        ),
     },
 }
 """What is written here instead of a keyword argument, by what was called."""
