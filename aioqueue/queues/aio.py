@@ -39,7 +39,7 @@ from aioqueue.core.attempts import (
 from aioqueue.core.elements.spec import BatchT, Columns, ElementT, Typed
 from aioqueue.core.fast_path import NOTHING
 from aioqueue.core.meters import current_meter
-from aioqueue.errors import CancelledError, InvalidArgumentError, OutOfRangeError
+from aioqueue.errors import CancelledError, OutOfRangeError
 from aioqueue.queues.leases import QueueLeases
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note
 from aioqueue.worlds.current import current_waker

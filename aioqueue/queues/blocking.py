@@ -34,7 +34,6 @@ from aioqueue.core.meters import current_meter
 from aioqueue.errors import (
     CancelledError,
     DeadlineExceededError,
-    InvalidArgumentError,
     OutOfRangeError,
 )
 from aioqueue.queues.leases import QueueLeases
