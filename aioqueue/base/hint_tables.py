@@ -516,6 +516,13 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "stopping_strategy": ("stop", '.mix(other, stop="first")'),
         **_each("num_cpus num_gpus", ('ray={"num_cpus": 2}', '.prepare(function, where="ray")')),
         "max_retries": ("on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
+        **_each(
+            "adaptive_rate auto_throttle autothrottle throttle rate_limiter",
+            (
+                "rate",
+                ".prepare(ask, rate=aioqueue.inputs.AdaptiveRate(rate, on=OSError))",
+            ),
+        ),
         "retries": ("times", "on_error=aioqueue.inputs.Retry(3)", "aioqueue.inputs.Retry(3)"),
         **_each(
             "handler ignore_errors skip_errors on_bad_lines on_bad_files ignore_corrupt_files",
