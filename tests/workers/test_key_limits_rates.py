@@ -103,9 +103,9 @@ class TestAdaptiveBuckets:
         buckets = adapting()
         for _ in range(3):
             buckets.refuse("a", 0.5, 1, 0)
-        assert buckets._cuts["a"] == (5, 1)
+        assert buckets._rate_of("a", 1) == 5
         buckets.refuse("a", 1, 2, 0)
-        assert buckets._cuts["a"] == (pytest.approx(2.55), 2)
+        assert buckets._rate_of("a", 2) == pytest.approx(2.55)
 
     @given(st.lists(st.floats(0, 5), max_size=60))
     def test_it_stays_between_its_bounds(self, pauses: list[float]) -> None:
