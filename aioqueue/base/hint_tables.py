@@ -436,6 +436,15 @@ KEYWORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each("cycle_length num_files", ("files", *_WORKERS)),
         "block_length": ("block", *_WORKERS),
         "num_epochs": _EPOCHS,
+        **_each(
+            "max_steps num_steps steps_per_epoch num_batches total_steps",
+            ("steps", ".epochs(steps=1000)"),
+        ),
+        **_each(
+            "wrapped packing_strategy concat_and_chunk concatenate",
+            ("cut=True", ".pack(length, cut=True)"),
+        ),
+        **_each("return_loss_mask with_loss_mask", ("loss_mask=True", ".pack(length, cut=True)")),
         "count": ("times", ".epochs(count)"),
         **_each("n k num_times", ("count", "size", "times")),
         "limit": ("count", ".take(count)"),

@@ -138,7 +138,8 @@ class TestResume:
     def test_a_killed_run_continues_with_each_token_once(self, shape: str) -> None:
         pipeline = packed_rows(**SHAPES[shape])
         for stop in (1, 2, 7, 30, 70):
-            first, rest = [], []
+            first: list[Any] = []
+            rest: list[Any] = []
             with pipeline.epochs(1) as epochs:
                 for row in next(epochs):
                     first.append(row)
