@@ -57,6 +57,9 @@ class KeyLimit:
         self.max_per_key = max_per_key
         self._most: float = inf if max_per_key is None else max_per_key
         self._rate = rate
+        self.now: Callable[[], float] = monotonic
+        """The clock of the workers, which only they may read."""
+        self._asked_at = 0.0  # when an item was last given a place, or refused one by its rate
         self._inside: dict[Hashable, int] = {}
         self._aside: dict[Hashable, deque[Pending]] = {}
         self._due: dict[Hashable, float] = {}  # when keys may have a place again, by their rate
@@ -98,7 +101,7 @@ class KeyLimit:
     def due(self, most: int) -> list[Pending]:
         """Return items that were put aside and whose rates give them a place now."""
         found: list[Pending] = []
-        now = monotonic() if self._due else 0.0
+        now = self.now() if self._due else 0.0
         for key in [key for key, at in self._due.items() if at <= now]:
             del self._due[key]
             while len(found) < most and (next_pending := self._admit_next(key)) is not None:
@@ -114,7 +117,7 @@ class KeyLimit:
 
     def seconds(self) -> float | None:
         """Return the seconds until `due` may have an item; ``None`` if only a place can help."""
-        return max(0.0, min(self._due.values()) - monotonic()) if self._due else None
+        return max(0.0, min(self._due.values()) - self.now()) if self._due else None
 
     def _has_place_for(self, pending: Pending) -> bool:
         """Give an item a place if there is one; if only the rate forbids it, note until when."""
@@ -126,7 +129,7 @@ class KeyLimit:
         if isinstance(pending.item.value, EpochEnd):
             rate = None  # the end of an epoch calls no function
         if rate is not None:
-            now = monotonic()
+            now = self._asked_at = self.now()
             if not rate.take(key, now):
                 self._due[key] = rate.next(key)
                 self.is_newly_due = True
@@ -159,7 +162,7 @@ class KeyLimit:
         """
         assert isinstance(self._rate, AdaptiveBuckets)
         key = pending.key
-        self._rate.refuse(key, pending.placed_at, monotonic(), delay or 0.0)
+        self._rate.refuse(key, pending.placed_at, self.now(), delay or 0.0)
         # Items that are put aside may have a time from before the refusal.
         if key in self._due:
             self._due[key] = self._rate.next(key)
@@ -184,7 +187,7 @@ class KeyLimit:
         items = f"{counted(aside, 'item')} put aside"
         if key in self._due:
             of = "" if self._key_of is _one_key else f" of key {key!r}"
-            slowed = "" if self._rate is None else self._rate.describe(key, monotonic())
+            slowed = "" if self._rate is None else self._rate.describe(key, self._asked_at)
             return f"rate: the next one{of} may begin later{slowed}, {items}"
         return f"concurrency_key: all {self.max_per_key} of key {key!r} are in preparation, {items}"
 
@@ -372,8 +375,15 @@ class Inbox:
 
     def __init__(self, limit: KeyLimit | None = None) -> None:
         self._limit = limit
+        self._now: Callable[[], float] = monotonic
         self._ready: deque[Pending] = deque()
         self._later: list[tuple[float, int, Pending]] = []  # a heap of (when, number, item)
+
+    def set_clock(self, clock: Callable[[], float]) -> None:
+        """Measure times by another clock from now on: that of an event loop."""
+        self._now = clock
+        if self._limit is not None:
+            self._limit.now = clock
 
     def put(self, pending: Pending) -> None:
         self._ready.append(pending)
@@ -384,11 +394,11 @@ class Inbox:
 
     def put_off(self, pending: Pending, seconds: float) -> None:
         """Add an item that is to be retried after some time."""
-        heapq.heappush(self._later, (monotonic() + seconds, pending.item.number, pending))
+        heapq.heappush(self._later, (self._now() + seconds, pending.item.number, pending))
 
     def take(self, n: int) -> list[Pending]:
         """Return up to n items; due retries go first."""
-        now = monotonic()
+        now = self._now()
         if self._limit is not None:
             self._ready.extendleft(reversed(self._limit.due(n)))
         pendings: list[Pending] = []
@@ -404,7 +414,7 @@ class Inbox:
         due = None if self._limit is None else self._limit.seconds()
         if not self._later:
             return due
-        later = max(0.0, self._later[0][0] - monotonic())
+        later = max(0.0, self._later[0][0] - self._now())
         return later if due is None else min(later, due)
 
     def is_newly_due(self) -> bool:

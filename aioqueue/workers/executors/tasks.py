@@ -712,6 +712,7 @@ class _TaskInbox:
         self._work_came: anyio.Event | None = None
 
     async def take_items(self, owner: Call) -> None:
+        self._inbox.set_clock(anyio.current_time)  # no worker has an item before that
         while True:
             self._inbox.put(Pending(await self._source.take(owner)))
             self._wake()
