@@ -261,7 +261,7 @@ class TestFailingSources:
             assert [list(epoch) for epoch in resumed] == [list(source.batch(2, collate=list))]
 
     def test_items_count_over_all_epochs(self) -> None:
-        seen = []
+        seen: list[int] = []
         with pytest.raises(LookupError):
             for epoch in failing(numbers(3), 5, LookupError()).epochs(4, raise_single=True):
                 seen.extend(epoch)

@@ -46,7 +46,7 @@ class TestSteps:
     def test_a_resumed_run_ends_where_the_other_would_have(self, stop: int) -> None:
         pipeline = numbers(4, shuffle=True, seed=1).prepare(abs, workers=2)
         whole = [value for epoch in pipeline.epochs(steps=7) for value in epoch]
-        found = []
+        found: list[int] = []
         with pipeline.epochs(steps=stop) as epochs:
             for epoch in epochs:
                 found += epoch
@@ -125,7 +125,9 @@ class TestSteps:
     def test_with_a_monitor(self) -> None:
         with numbers(10).prepare(abs).epochs(steps=13) as epochs, epochs.monitor() as monitor:
             assert sum(1 for epoch in epochs for _ in epoch) == 13
-        assert monitor.snapshot().steps.steps == 13
+        steps = monitor.snapshot().steps
+        assert steps is not None
+        assert steps.steps == 13
 
 
 class TestRefusing:
