@@ -179,7 +179,7 @@ def _large(mode: Mode) -> Iterator[Comparison]:
     ours, theirs = sync.FIFOQueue(SLOTS, "float64", LARGE), _context.Queue(SLOTS)
     memory = shared_memory.SharedMemory(create=True, size=SLOTS * array.nbytes)
     full, free = _context.Semaphore(0), _context.Semaphore(SLOTS)
-    slots = np.ndarray((SLOTS, *LARGE), np.float64, memory.buf)
+    slots: Any = np.ndarray((SLOTS, *LARGE), np.float64, memory.buf)
     numbers = iter(range(1 << 60))
 
     def put_in_memory() -> None:
@@ -208,7 +208,7 @@ def _large(mode: Mode) -> Iterator[Comparison]:
                 names=("aioqueue", "shared_memory"),
             )
     finally:
-        del slots
+        slots = None  # a view of the memory that is closed
         memory.close()
         memory.unlink()
         theirs.close()
