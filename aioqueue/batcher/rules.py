@@ -97,9 +97,15 @@ _calls: Final[ContextVar[tuple[_FunctionCall, ...]]] = ContextVar(
 
 
 class Request(Attempt):
-    """One call: its value, and later its result or its failure, as ``error``."""
+    """One call: its value, and later its result or its failure, as ``error``.
+
+    Attributes:
+        is_sealed: whether its value came from another process, pickled, and its result goes there.
+    """
 
     __slots__ = ("context", "is_accepted", "result", "value")
+
+    is_sealed = False
 
     def __init__(self, value: Any, host: BatcherCore, waker: Waker) -> None:
         super().__init__()
@@ -115,6 +121,18 @@ class Request(Attempt):
     def nbytes(self) -> int:
         """The size of the value, for a queue with ``max_bytes``."""
         return size_of((self.value,))
+
+    def open(self) -> None:
+        """Unpickle the value of a sealed request, on the thread of the worker that needs it.
+
+        Raises:
+            Exception: it cannot be unpickled here.
+        """
+        raise NotImplementedError
+
+    def sealed(self, outcome: Any) -> Any:
+        """Return the outcome of a sealed request as it is sent to its caller."""
+        raise NotImplementedError
 
     def outcome(self) -> Any:
         """Return the result, or raise the failure: an exception that no other caller gets."""
@@ -181,6 +199,7 @@ class BatcherCore:
         self.aio, self.sync = queue.aio, queue.sync
         self.state: BatcherState = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
+        self.has_sealed = False  # whether requests may come from other processes
         self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports
         # Cancels the tasks of another thread's loop once more, as long as they run.
@@ -303,13 +322,35 @@ class BatcherCore:
     def pending(self, batch: Iterable[Request]) -> list[Request]:
         return [request for request in batch if request.state is PENDING]
 
-    @synchronized
     def begin(self, batch: Iterable[Request]) -> list[Request]:
         """Note that the function is about to be called with a batch.
 
         Returns:
             The requests whose callers still wait; perhaps none.
         """
+        return self._begin(self._opened(batch) if self.has_sealed else batch)
+
+    def _opened(self, batch: Iterable[Request]) -> list[Request]:
+        """Unpickle the values that have come from other processes; answer those that fail."""
+        # Outside of the lock: it runs code of the user. A value that cannot be unpickled fails its
+        # own caller, and nobody else.
+        opened: list[Request] = []
+        for request in self.pending(batch):
+            if request.is_sealed:
+                try:
+                    request.open()
+                except Exception as error:
+                    apply_deferred(self._fail, request, request.sealed(error))
+                    continue
+            opened.append(request)
+        return opened
+
+    @synchronized
+    def _fail(self, request: Request, error: Exception) -> Collection[Waker]:
+        return self._settle([request], [error])
+
+    @synchronized
+    def _begin(self, batch: Iterable[Request]) -> list[Request]:
         requests = self.pending(batch)
         if requests:
             now, counts = perf_counter(), self._counts
@@ -354,6 +395,11 @@ class BatcherCore:
             else one
             for one in outcomes
         ]
+        if self.has_sealed:
+            owned = [
+                request.sealed(one) if request.is_sealed else one
+                for request, one in zip(batch, owned, strict=True)
+            ]
         apply_deferred(self._finish, batch, owned, seconds)
 
     @synchronized
