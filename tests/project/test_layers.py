@@ -27,6 +27,7 @@ ROOMS = (
     ("coordination",),
     ("processes",),
     ("batcher", "latest"),
+    ("remote",),
     ("sync",),
     ("",),  # the package itself
     ("testing", "preemption"),
