@@ -68,7 +68,7 @@ from aioqueue.telemetry.explain.gather import explain
 from aioqueue.telemetry.explain.registry import note_waits
 from aioqueue.telemetry.explain.stacks import Stack, place_of, stack_of
 from aioqueue.worlds.scopes import Gate
-from aioqueue.worlds.waker import Owner, apply_deferred
+from aioqueue.worlds.waker import Owner, ThreadWaker, apply_deferred
 
 OnFull = Literal["wait", "refuse"]
 
@@ -157,7 +157,16 @@ class Inspected(Protocol):
 
 
 class BatcherCore:
-    """The state of one batcher, shared by its faces. Its arguments are those of the faces."""
+    """The state of one batcher, shared by its faces. Its arguments are those of the faces.
+
+    The state of a batcher of another process has the same methods for callers.
+    """
+
+    # Attributes rather than methods: a call of a method would cost each request more.
+    new_request: Final[type[Request]] = Request
+    new_thread_waker: Final[type[ThreadWaker]] = ThreadWaker
+    is_elsewhere = False
+    """Whether the batcher belongs to another process."""
 
     def __init__(
         self,
@@ -200,6 +209,7 @@ class BatcherCore:
         self.state: BatcherState = BatcherState.NEW
         self.failure: WorkerDiedError | None = None
         self.has_sealed = False  # whether requests may come from other processes
+        self.shared: Any = None  # how other processes reach it (`aioqueue.sharing`), if they do
         self.ended: Gate = Gate()
         self.started: list[Worker] = []  # filled by one thread; for reports
         # Cancels the tasks of another thread's loop once more, as long as they run.
@@ -285,13 +295,18 @@ class BatcherCore:
     def is_entered_here(self) -> bool:
         return is_held_here(self._lock)
 
-    def leave(self, request: Request) -> None:
-        """End a call, whatever has become of its request: the request must free its place."""
+    def leave(self, request: Request) -> Gate | None:
+        """End a call, whatever has become of its request: the request must free its place.
+
+        Returns:
+            ``None``; in another process, a gate to wait for: it opens when the batcher knows.
+        """
         # Two moves, so that our lock and the queue's are never held together: no deadlock. First
         # the state: a worker that dequeues the request in between skips it (`requests_of`).
         apply_deferred(self.withdraw, request)
         if request.state is WITHDRAWN:
             apply_deferred(self.aio._machine.drop, request)
+        return None
 
     @synchronized
     def withdraw(

@@ -99,6 +99,295 @@ def _current_of_telemetry() -> Any:
     return get_current()
 
 
+# The client's side.
+
+
+class CallOfHandle(Request):
+    """A call of a batcher of another process: a `Call` of the connection.
+
+    The connection's reader only notes the answer. The caller unpickles it.
+
+    Attributes:
+        number: its number on the connection; 0 before it is sent.
+        thing: the number of the batcher at its owner.
+    """
+
+    __slots__ = ("_body", "_kind", "connection", "nbytes_sent", "number", "priority", "thing")
+
+    def __init__(self, value: Any, host: RemoteBatcherCore, waker: Waker) -> None:
+        Attempt.__init__(self)
+        self.value = value
+        self.host = host
+        self.waker = waker
+        self.is_accepted = False
+        self.result = None
+        self.began = perf_counter()
+        self.number = 0
+        self.thing = host.thing
+        self.priority: int | None = None
+        self.connection: Connection | None = None
+        self._kind = 0
+        self._body: memoryview | None = None
+
+    def answered(self, kind: int, body: memoryview) -> None:
+        assert self.connection is not None
+        self.connection.forget(self)
+        self._kind, self._body = kind, body
+        self._end()
+
+    def cut_off(self) -> None:
+        self._kind = _CUT_OFF
+        self._end()
+
+    def _end(self) -> None:
+        core: RemoteBatcherCore = self.host  # type: ignore[assignment]
+        apply_deferred(core.end, self)
+
+    @property
+    def expects_answer(self) -> bool:
+        """Whether the owner has the call, and has not answered it."""
+        return self.number != 0 and self._kind == 0
+
+    def outcome(self) -> Any:
+        connection, body = self.connection, self._body
+        assert connection is not None
+        if self._kind == frames.OK:
+            assert connection.memory is not None and body is not None
+            data, buffers, blocks = connection.memory.unpack(body)
+            connection.free(blocks)
+            try:
+                return pickle.loads(data, buffers=buffers)
+            except Exception as error:
+                add_note(error, f"the result of {self.host} cannot be unpickled here")
+                raise
+        if self._kind == frames.FAILED:
+            assert body is not None
+            raise failure_in(body)
+        raise self.host.end_error(connection)  # type: ignore[attr-defined]
+
+    def drop_answer(self) -> None:
+        """Drop an answer that the caller does not want any more."""
+        connection, body, self._body = self.connection, self._body, None
+        if self._kind == frames.OK and body is not None and connection is not None:
+            connection.free(memory.blocks_of(body))
+
+
+class _Cancellation:
+    """A call that was cancelled, until the owner has heard of that.
+
+    Attributes:
+        heard: opens then.
+    """
+
+    def __init__(self, call: CallOfHandle, connection: Connection) -> None:
+        self.number, self.thing = call.number, call.thing
+        self._connection = connection
+        self.heard = Gate()
+
+    def answered(self, kind: int, body: memoryview) -> None:
+        if kind == frames.OK:  # the answer was on its way
+            self._connection.free(memory.blocks_of(body))
+        elif kind != frames.FAILED:
+            self.cut_off()
+
+    def cut_off(self) -> None:
+        self._connection.forget(self)
+        self.heard.open()
+
+
+_CUT_OFF: Final = -1
+"""In place of the kind of an answer: none will come."""
+
+
+class _OtherLine:
+    """The line of the batcher's callers, which is in another process: a call is sent there."""
+
+    def __init__(self, core: RemoteBatcherCore) -> None:
+        self._core = core
+
+    async def enqueue(self, call: CallOfHandle) -> None:
+        self._core.send(call)
+
+
+class _OtherLineOfThreads(_OtherLine):
+    def enqueue(self, call: CallOfHandle, *, timeout: float | None = None) -> None:  # type: ignore[override]
+        self._core.send(call)
+
+
+class RemoteBatcherCore:
+    """The state of a batcher of another process, as far as the faces of a handle use it.
+
+    Args:
+        address: where its owner listens.
+        thing: its number there.
+        description: what its owner says of it.
+    """
+
+    new_request = CallOfHandle
+    is_elsewhere = True
+    refuses = False
+    """Whether a full queue refuses calls is known, and decided, where the queue is."""
+
+    def __init__(self, address: Address, thing: int, description: dict[str, Any]) -> None:
+        self.thing = thing
+        self.name: str = description["name"]
+        self._address = address
+        self._description = description
+        self._lock = threading.RLock()  # guards the state of every call
+        self.aio, self.sync = _OtherLine(self), _OtherLineOfThreads(self)
+        self.shared = Shared(address, thing, description)
+        note_for_forks(self)
+
+    def _was_forked(self) -> None:
+        self._lock = threading.RLock()
+
+    def __str__(self) -> str:
+        return f"Batcher '{self.name}' of process {self._address.pid}"
+
+    def new_thread_waker(self) -> CallerWaker:
+        return CallerWaker(connection_to(self._address))
+
+    def element(self, call: CallOfHandle, priority: int | None) -> CallOfHandle:
+        """Prepare a call.
+
+        Raises:
+            InvalidArgumentError: a priority was given, but the queue has none; or it is no int.
+        """
+        if priority is not None:
+            if not self._description["has_priorities"]:
+                raise InvalidArgumentError(
+                    f"priority: got {priority!r}, but {self} has a"
+                    f" {self._description['queue_kind']}; make it with"
+                    " `queue=PriorityQueue(capacity)`"
+                )
+            call.priority = checked_int(priority, "priority")
+        return call
+
+    def send(self, call: CallOfHandle) -> None:
+        """Send a call to the owner.
+
+        Raises:
+            Exception: its value cannot be pickled.
+            WorkerDiedError: the owner has ended.
+        """
+        description = self._description
+        carrier = carried_context() if description["takes_contexts"] else None
+        nbytes = size_of((call.value,)) if description["counts_bytes"] else 0
+        parts = packed_request(call.value, call.priority, carrier, nbytes)
+        connection = call.connection = connection_to(self._address)
+        shared = connection.introduced()
+        body, _ = shared.pack(parts)
+        connection.begin(call, REQUEST, body)
+        connection.need_reader()
+
+    @synchronized
+    def end(self, call: CallOfHandle) -> Collection[Waker]:
+        """Note that a call was answered, or never will be; return whom to wake."""
+        if call.state is not PENDING:
+            return ()
+        call.state = DONE
+        assert call.waker is not None
+        call.waker.notify(call)
+        return (call.waker,)
+
+    @synchronized
+    def withdraw(
+        self, attempt: Attempt, waited: float = 0.0, *, if_pending: bool = False
+    ) -> Collection[Waker]:
+        """End a call whose caller has left, here; `leave` ends it at its owner."""
+        if attempt.state is PENDING:
+            attempt.state = WITHDRAWN
+        return ()
+
+    def leave(self, call: CallOfHandle) -> Gate | None:
+        """End a call; return the gate that opens when the owner has heard."""
+        apply_deferred(self.withdraw, call)
+        connection = call.connection
+        if connection is None or not call.expects_answer:
+            call.drop_answer()
+            return None
+        cancellation = _Cancellation(call, connection)
+        connection.cancel(cancellation)
+        return cancellation.heard
+
+    def end_error(self, connection: Connection) -> BaseException:
+        """Make the error of a call that the owner will not answer."""
+        if connection.ended_in_order:
+            return QueueClosedError(f"{self} is closed: that process has ended", queue=self.name)
+        return connection.end_error()
+
+    def enter(self) -> NoReturn:
+        """Refuse to enter the block.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            f"{self} is a handle: only the process that has made it enters its block. Call it,"
+            " without a block"
+        )
+
+    def is_entered_here(self) -> bool:
+        return is_held_here(self._lock)
+
+    def _asked(self) -> tuple[BatcherState, BatcherStatistics]:
+        connection = connection_to(self._address)
+        try:
+            body = connection.request(self.thing, STATISTICS, b"")
+        except WorkerDiedError:
+            if connection.ended_in_order:
+                raise self.end_error(connection) from None
+            raise
+        assert connection.memory is not None
+        data, buffers, blocks = connection.memory.unpack(body)
+        connection.free(blocks)
+        found: tuple[BatcherState, BatcherStatistics] = pickle.loads(data, buffers=buffers)
+        return found
+
+    @property
+    def state(self) -> BatcherState:
+        """Its state; closed once its owner has ended."""
+        try:
+            return self._asked()[0]
+        except (WorkerDiedError, QueueClosedError):
+            return BatcherState.CLOSED
+
+    def statistics(self) -> BatcherStatistics:
+        return self._asked()[1]
+
+    def describe(self) -> str:
+        """Return the part of the repr that follows the name. It asks nobody."""
+        most = self._description["max_batch"]
+        return f"batches of up to {most}, of process {self._address.pid}"
+
+
+class Shared:
+    """How other processes reach a batcher.
+
+    Args:
+        address: where its owner listens.
+        thing: its number there.
+        description: what its owner says of it.
+    """
+
+    def __init__(self, address: Address, thing: int, description: dict[str, Any]) -> None:
+        self._arguments = address, thing, description
+
+    def pickled(self, *, is_async: bool) -> tuple[Any, ...]:
+        """Return what the batcher is pickled as."""
+        return _batcher_of, (*self._arguments, is_async)
+
+
+def _batcher_of(address: Address, thing: int, description: Any, is_async: bool) -> Any:
+    """Unpickle a batcher: the original in its own process, a handle in another one."""
+    server = running_server()
+    if server is not None and server.address == address:
+        core = server.service(thing).core
+    else:
+        core = handle_core(address, thing, description)
+    return face_of(core, is_async=is_async)
+
+
 # The owner's side.
 
 
