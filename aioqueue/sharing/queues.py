@@ -161,7 +161,10 @@ class _Caller:
 class _RemoteCall:
     """A call of a client at its queue; also the waker of its attempt."""
 
-    __slots__ = ("attempt", "blocks", "client", "is_answered", "number", "service", "two_step")
+    __slots__ = (
+        *("attempt", "blocks", "client", "has_waited", "is_answered", "number", "service"),
+        "two_step",
+    )
 
     def __init__(
         self, service: QueueService, client: Client, number: int, attempt: Attempt
@@ -175,6 +178,7 @@ class _RemoteCall:
         self.attempt = attempt
         self.blocks: tuple[int, ...] = ()
         self.is_answered = False
+        self.has_waited = False
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
@@ -344,6 +348,8 @@ class QueueService:
             client.answer(number, _REFUSED)
         elif attempt.state is not PENDING:
             self.answer(call)
+        else:
+            call.has_waited = True
 
     def answer(self, call: _RemoteCall) -> None:
         """Send what has become of a call, once."""
@@ -353,7 +359,8 @@ class QueueService:
         if attempt.state is PENDING:
             return
         call.is_answered = True
-        self.machine.count_wait(attempt, perf_counter() - attempt.began)
+        waited = perf_counter() - attempt.began if call.has_waited else 0.0
+        self.machine.count_wait(attempt, waited)
         if attempt.error is not None:
             del client.calls[number]
             client.fail(number, attempt.error)
