@@ -54,6 +54,8 @@ from aioqueue.errors import (
     queue_label,
 )
 from aioqueue.processes.failures import failure_of_message, message_of_failure
+from aioqueue.queues.aio import AsyncMethods
+from aioqueue.queues.blocking import BlockingMethods
 from aioqueue.queues.queue_core import QueueCore, QueueFace, add_rows_note, face_of
 from aioqueue.remote.failures import sendable
 from aioqueue.sharing import addresses, frames, sealing
@@ -1183,22 +1185,16 @@ def share_queue(core: QueueCore, name: str | None) -> None:
         shared.server.add_name(name, shared.number)
 
 
-class _RemoteMethods:
-    """What both faces of a handle do in another way than those of a local queue."""
-
-    _core: Any
-    _machine: RemoteMachine
-
-    def _failure(self, attempt: Attempt, error: BaseException) -> None:
-        if isinstance(attempt, PutMany):
-            add_rows_note(attempt, error)
+def _note_rows(attempt: Attempt, error: BaseException) -> None:
+    if isinstance(attempt, PutMany):
+        add_rows_note(attempt, error)
 
 
-class RemoteAsyncMethods(_RemoteMethods):
+class RemoteAsyncMethods(AsyncMethods[Any]):
     """The waits of the async face of a handle."""
 
     def _bind(self, core: QueueCore) -> None:
-        super()._bind(core)  # type: ignore[misc]
+        super()._bind(core)
         self._budget = self._allowance = float("inf")  # each call lets other tasks run
 
     def _spend_budget(self, n: int) -> None:
@@ -1215,10 +1211,10 @@ class RemoteAsyncMethods(_RemoteMethods):
         return waker
 
     async def wait_closed(self) -> None:
-        await self._complete_wait(UntilClosed())  # type: ignore[attr-defined]
+        await self._complete_wait(UntilClosed())
 
     async def join(self) -> None:
-        await self._complete_wait(UntilDone())  # type: ignore[attr-defined]
+        await self._complete_wait(UntilDone())
 
     async def _complete(
         self, attempt: Attempt, max_wait: float | None = None, may_stand_by: bool = False
@@ -1250,7 +1246,7 @@ class RemoteAsyncMethods(_RemoteMethods):
                     # An enqueue may have been on its way in when the stop came. Then it has
                     # happened, and the stop ends the next call.
                     if attempt.state is WITHDRAWN:
-                        raise self._stopped_error(attempt)  # type: ignore[attr-defined]
+                        raise self._stopped_error(attempt)
                 if attempt.borrower is not None:
                     machine.count_wait(attempt, perf_counter() - began)
                 else:
@@ -1262,10 +1258,10 @@ class RemoteAsyncMethods(_RemoteMethods):
             if not isinstance(error, GeneratorExit):
                 await self._settle(attempt, waker)
             if attempt.state is not DONE or isinstance(attempt, Take):
-                self._failure(attempt, error)
+                _note_rows(attempt, error)
                 raise
             if not waker.defer(error, asked):
-                self._failure(attempt, error)
+                _note_rows(attempt, error)
                 raise
         finally:
             if meter is not None:
@@ -1285,14 +1281,14 @@ class RemoteAsyncMethods(_RemoteMethods):
             await waker.wait_shielded(settlement)
 
 
-class RemoteBlockingMethods(_RemoteMethods):
+class RemoteBlockingMethods(BlockingMethods[Any]):
     """The waits of the blocking face of a handle."""
 
     def wait_closed(self, *, timeout: float | None = None) -> None:
         if timeout is not None:
             timeout = checked_seconds(timeout, "timeout")
         with SHORTENED:
-            self._complete_wait(UntilClosed(), "wait_closed", timeout)  # type: ignore[attr-defined]
+            self._complete_wait(UntilClosed(), "wait_closed", timeout)
 
     def _complete(
         self,
@@ -1303,10 +1299,9 @@ class RemoteBlockingMethods(_RemoteMethods):
     ) -> None:
         """Send an attempt, wait for what becomes of it, and commit it."""
         if in_event_loop():
-            super()._complete(attempt, method, timeout, max_wait)  # type: ignore[misc]
+            super()._complete(attempt, method, timeout, max_wait)
             return
         machine, core = self._machine, self._core
-        face: Any = self
         meter = None
         began = attempt.began = perf_counter()
         scopes = current_scopes()
@@ -1326,17 +1321,17 @@ class RemoteBlockingMethods(_RemoteMethods):
                 meter = current_meter.get()
                 if meter is not None:
                     meter.wait_started(attempt, core.name, began)
-                is_in_time = face._wait(attempt, waker, began, limit, None)
+                is_in_time = self._wait(attempt, waker, began, limit, None)
                 if attempt.state is WITHDRAWN:
                     self._settle(attempt, waker)
                     # An enqueue may have been on its way in when its time was up. Then it has
                     # happened.
                     if attempt.state is WITHDRAWN and not is_in_time:
-                        raise face._timeout_error(
+                        raise self._timeout_error(
                             attempt, method, timeout if limit == timeout else None
                         )
                     if attempt.state is WITHDRAWN:
-                        raise face._cancelled_error(attempt, method)
+                        raise self._cancelled_error(attempt, method)
                 if attempt.borrower is not None:
                     machine.count_wait(attempt, perf_counter() - began)
                 else:
@@ -1345,7 +1340,7 @@ class RemoteBlockingMethods(_RemoteMethods):
             if attempt.state is not WITHDRAWN:
                 apply_deferred(machine.withdraw, attempt)
             self._settle(attempt, waker)
-            self._failure(attempt, error)
+            _note_rows(attempt, error)
             raise
         finally:
             if meter is not None:
