@@ -97,9 +97,16 @@ class Connection:
         if self.peer.sentinel is not None:
             self._poll.register(self.peer.sentinel, select.POLLIN)
         self._polls_writing = False
-        self._role_for_thread = threading.Lock()  # released to give the thread the reading role
-        self._role_for_thread.acquire()
-        self._is_closing = False
+        # While the thread does not read, it watches for the end of the owner.
+        self._idle_receiver, self._idle_sender = socket.socketpair()
+        for end in (self._idle_receiver, self._idle_sender):
+            end.setblocking(False)
+        self._idle_poll = select.poll()
+        self._idle_poll.register(self._idle_receiver, select.POLLIN)
+        self._idle_poll.register(connected, 0)  # which reports only that it is closed
+        if self.peer.sentinel is not None:
+            self._idle_poll.register(self.peer.sentinel, select.POLLIN)
+        self._thread_has_role = True
         self.socket.send(frames.HELLO, 0, 0, hello_body())
         self._thread = threading.Thread(
             target=self._run, name="aioqueue-shared-client", daemon=True
@@ -236,8 +243,9 @@ class Connection:
         return not had
 
     def _give_role_to_thread(self) -> None:
-        with suppress(RuntimeError):  # it has it
-            self._role_for_thread.release()
+        self._thread_has_role = True
+        with suppress(OSError):  # the pipe is full, so it wakes anyway; or it is closed
+            self._idle_sender.send(b"r")
 
     def leave_role(self) -> None:
         """Give the reading role up: to the thread, if anything is expected still."""
@@ -245,7 +253,7 @@ class Connection:
             self._give_role_to_thread()
 
     def _free_role(self) -> bool:
-        if self._calls or self.listeners or self.socket.has_outgoing or self._is_closing:
+        if self._calls or self.listeners or self.socket.has_outgoing:
             return False
         self._has_reader = False
         return True
@@ -348,10 +356,12 @@ class Connection:
         try:
             self._introduce()
             while self._end is None:
-                self.leave_role()
-                self._role_for_thread.acquire()
                 while self._end is None and self._is_needed():
                     self.read(None)
+                self._thread_has_role = False
+                self.leave_role()
+                while self._end is None and not self._thread_has_role:
+                    self._watch()
         except BaseException as error:  # a dead thread must not leave callers waiting
             why = repr(error)
             self._finish(
@@ -360,10 +370,20 @@ class Connection:
         finally:
             self._close_descriptors()
 
+    def _watch(self) -> None:
+        """Wait until the thread is given the reading role; take it when the owner has ended."""
+        for descriptor, _ in self._idle_poll.poll():
+            if descriptor == self._idle_receiver.fileno():
+                with suppress(BlockingIOError, InterruptedError):
+                    self._idle_receiver.recv(4096)
+            elif call_with_lock(self._lock, self.take_role):
+                self._thread_has_role = True
+                self.read(None)
+            else:
+                self._idle_poll.unregister(descriptor)  # who reads sees it, too
+
     def _is_needed(self) -> bool:
-        return bool(self._calls or self.listeners or self.socket.has_outgoing) and not (
-            self._is_closing
-        )
+        return bool(self._calls or self.listeners or self.socket.has_outgoing)
 
     def _introduce(self) -> None:
         """Wait for the owner's first frame, which brings the shared memory."""
@@ -381,8 +401,6 @@ class Connection:
                     received += data
                 elif descriptor == self.peer.sentinel:
                     self._finish(lambda: died_error("the process that shares it", self.peer))
-                elif self._is_closing:
-                    return
                 else:
                     with suppress(BlockingIOError):
                         self._wake_receiver.recv(4096)
@@ -406,7 +424,7 @@ class Connection:
         for listener in list(self.listeners.values()):
             with suppress(Exception):
                 listener(memoryview(b""))
-        if not self._has_said_bye and not self._is_closing:
+        if not self._has_said_bye:
             addresses.remove_files_of(self.address.path)
         self._give_role_to_thread()
 
@@ -418,24 +436,23 @@ class Connection:
         _forget(self)
         return calls
 
-    def close(self) -> None:
-        """End the connection, as at the end of this process."""
-        self._is_closing = True
-        self.need_reader()
-        self._wake_reader()
-        self._give_role_to_thread()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(1.0)
-
     def _close_descriptors(self) -> None:
         if self._end is None:
             self._finish(self._ended_error)
         self.socket.close()
-        self._wake_receiver.close()
-        self._wake_sender.close()
+        self._close_pipes()
         # The sentinel stays open until the last error about the owner was made.
         if self.memory is not None:
             self.memory.close()
+
+    def _close_pipes(self) -> None:
+        for end in (
+            self._wake_receiver,
+            self._wake_sender,
+            self._idle_receiver,
+            self._idle_sender,
+        ):
+            end.close()
 
     def __del__(self) -> None:
         peer = getattr(self, "peer", None)
@@ -445,8 +462,7 @@ class Connection:
     def close_inherited(self) -> None:
         """Close what a fork has inherited; nothing of it is used there."""
         self.socket.socket.close()
-        self._wake_receiver.close()
-        self._wake_sender.close()
+        self._close_pipes()
         self.peer.close()
 
 
@@ -594,9 +610,10 @@ note_for_forks(_inherited)
 
 
 @atexit.register
-def _close_all() -> None:
+def _flush_all() -> None:
+    """Send the acknowledgements that wait still. The end of this process closes the sockets."""
     for connection in list(_connections.values()):
-        connection.close()
+        connection.socket.flush()
 
 
 def describe(address: Address, thing: int) -> Any:
