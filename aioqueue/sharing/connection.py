@@ -19,6 +19,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from threading import get_ident
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -32,6 +33,9 @@ from aioqueue.sharing.owner import Address, check_version, hello_body
 from aioqueue.sharing.peers import Peer, died_error, peer_pid
 from aioqueue.system.forks import note_for_forks
 from aioqueue.system.locks import call_with_lock, machine_lock
+
+_MOMENT: Final = 1.0
+"""Milliseconds that an acknowledgement waits for a call that takes it along."""
 
 _PLACE: Final = "in the process that shares it"
 
@@ -85,6 +89,9 @@ class Connection:
         self._calls: dict[int, Call] = {}  # those that expect an answer, by slot: see `memory`
         self._held: set[int] = set()  # slots of calls that were answered, and are not settled
         self._last_number = 0
+        self._to_acknowledge: list[int] = []
+        self._to_free: list[int] = []
+        self._is_thread_armed = False  # whether the thread sends these lists within a moment
         self._has_reader = True  # whether somebody has the reading role: at first, the thread
         self.listeners: dict[int, Callable[[memoryview], object]] = {}  # of news, by object
         self._end: Callable[[], BaseException] | None = None
@@ -164,23 +171,52 @@ class Connection:
         self.send(frames.CANCEL, call.thing, call.number, body)
         self.need_reader()
 
-    def acknowledge(self, numbers: Collection[int], blocks: Iterable[int] = ()) -> None:
-        """Note that callers run on with what their calls got.
+    def acknowledge(self, number: int) -> None:
+        """Make the hand-over of what a call got: its caller runs on with it.
 
-        The store in the page is the hand-over, and the caller has made it. This only spares the
-        owner the look.
+        The store in the page is all that counts. The message that spares the owner the look goes
+        with the next call, if one follows at once; else the thread sends it.
         """
-        body = memory.starts_as_bytes(numbers)
-        sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, body)
-        freed = memory.starts_as_bytes(blocks)
-        if freed:
-            sent += frames.frame(frames.FREE, 0, 0, freed)
-        self._note_sent(self.socket.send_frames(sent))
+        shared = self.memory
+        assert shared is not None  # it comes before the first answer
+        shared.acknowledge(number)
+        self._held.discard(number % SLOTS)
+        self._to_acknowledge.append(number)
+        if not self._is_thread_armed:
+            self._arm_thread()
 
     def free(self, blocks: Collection[int]) -> None:
         """Tell the owner that blocks of its memory were read, or never will be."""
         if blocks:
-            self.send(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
+            self._to_free.extend(blocks)
+            if not self._is_thread_armed:
+                self._arm_thread()
+
+    def _arm_thread(self) -> None:
+        """Let the thread send what no call has taken along within a moment."""
+        self._is_thread_armed = True
+        if self._thread_has_role:
+            self._wake_reader()
+        else:
+            with suppress(OSError):
+                self._idle_sender.send(b"a")
+
+    def _notes(self) -> bytes:
+        """Return the frames that go with the next call, and forget them."""
+        # Exchanged in one line each: what other threads append goes to the new list.
+        numbers, self._to_acknowledge = self._to_acknowledge, []
+        sent = b""
+        if numbers:
+            sent = frames.frame(frames.ACKNOWLEDGE, 0, 0, memory.starts_as_bytes(numbers))
+        if self._to_free:
+            blocks, self._to_free = self._to_free, []
+            sent += frames.frame(frames.FREE, 0, 0, memory.starts_as_bytes(blocks))
+        return sent
+
+    def _send_notes(self) -> None:
+        notes = self._notes()
+        if notes:
+            self._note_sent(self.socket.send_frames(notes))
 
     def pack(self, parts: Parts) -> bytes:
         """Make the body of a message."""
@@ -193,7 +229,10 @@ class Connection:
         return self.memory.unpack(body)
 
     def send(self, kind: int, thing: int, number: int, body: bytes) -> None:
-        self._note_sent(self.socket.send(kind, thing, number, body))
+        sent = frames.HEAD.pack(len(body), kind, thing, number) + body
+        if self._to_acknowledge or self._to_free:
+            sent = self._notes() + sent
+        self._note_sent(self.socket.send_frames(sent))
 
     def _note_sent(self, is_all: bool) -> None:
         if not is_all:
@@ -258,10 +297,13 @@ class Connection:
         self._has_reader = False
         return True
 
-    def read(self, seconds: float | None) -> None:
+    def read(self, seconds: float | None) -> bool:
         """Wait until something comes, for some time at most, and handle it.
 
         Only who has the reading role calls this. It returns early if `wake_reader` was called.
+
+        Returns:
+            Whether anything has come.
         """
         writes = self.socket.has_outgoing
         if writes != self._polls_writing:
@@ -284,6 +326,7 @@ class Connection:
         if is_dead and self._end is None:
             self._read_rest()
             self._finish(lambda: died_error("the process that shares it", self.peer))
+        return bool(ready)
 
     def _read_rest(self) -> None:
         """Read what the owner had sent before its end."""
@@ -357,7 +400,8 @@ class Connection:
             self._introduce()
             while self._end is None:
                 while self._end is None and self._is_needed():
-                    self.read(None)
+                    if not self.read(_MOMENT / 1000.0 if self._is_thread_armed else None):
+                        self._send_late_notes()
                 self._thread_has_role = False
                 self.leave_role()
                 while self._end is None and not self._thread_has_role:
@@ -370,9 +414,21 @@ class Connection:
         finally:
             self._close_descriptors()
 
+    def _send_late_notes(self) -> None:
+        """Send what no call has taken along since the last time; called once in a moment."""
+        if not (self._to_acknowledge or self._to_free):
+            self._is_thread_armed = False
+            # Something may have been noted between the look and the store.
+            self._is_thread_armed = bool(self._to_acknowledge or self._to_free)
+        else:
+            self._send_notes()
+
     def _watch(self) -> None:
         """Wait until the thread is given the reading role; take it when the owner has ended."""
-        for descriptor, _ in self._idle_poll.poll():
+        ready = self._idle_poll.poll(_MOMENT if self._is_thread_armed else None)
+        if not ready:
+            self._send_late_notes()
+        for descriptor, _ in ready:
             if descriptor == self._idle_receiver.fileno():
                 with suppress(BlockingIOError, InterruptedError):
                     self._idle_receiver.recv(4096)
@@ -475,14 +531,14 @@ class CallerWaker:
         connection: where the answer will come.
     """
 
-    __slots__ = ("_asleep", "_connection", "_reads", "two_step")
+    __slots__ = ("_asleep", "_connection", "_reader", "two_step")
 
     def __init__(self, connection: Connection) -> None:
         self.two_step = True
         self._connection = connection
         self._asleep = threading.Lock()
         self._asleep.acquire()
-        self._reads = False
+        self._reader = 0  # the thread, while it reads
 
     def notify(self, attempt: Attempt, /) -> None:
         """Do nothing: there is only one attempt."""
@@ -492,7 +548,8 @@ class CallerWaker:
             self._asleep.release()
         except RuntimeError:
             pass  # it was woken already, but has not run yet
-        if self._reads:
+        reader = self._reader
+        if reader and reader != get_ident():
             self._connection.wake_reader()
         return ()
 
@@ -512,7 +569,7 @@ class CallerWaker:
         """Read the connection until this thread is woken."""
         connection, asleep = self._connection, self._asleep
         deadline = None if seconds is None else perf_counter() + seconds
-        self._reads = True
+        self._reader = get_ident()
         try:
             # First the flag, then the look: a wake from now on ends the wait of `read`.
             while not asleep.acquire(False):
@@ -522,7 +579,7 @@ class CallerWaker:
                 connection.read(left)
             return True
         finally:
-            self._reads = False
+            self._reader = 0
             connection.leave_role()
 
 
@@ -613,7 +670,7 @@ note_for_forks(_inherited)
 def _flush_all() -> None:
     """Send the acknowledgements that wait still. The end of this process closes the sockets."""
     for connection in list(_connections.values()):
-        connection.socket.flush()
+        connection._send_notes()
 
 
 def describe(address: Address, thing: int) -> Any:

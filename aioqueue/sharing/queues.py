@@ -848,15 +848,10 @@ class RemoteMachine:
         if attempt.state is GRANTED:
             if call.body is not None:
                 self._unpack(call)
-            connection = call.connection
-            number = call.number
-            assert connection.memory is not None
-            # The hand-over. It is the last thing that can be undone, and cannot fail.
-            connection.memory.acknowledge(number)
+            # The hand-over. It comes last, and cannot fail.
+            call.connection.acknowledge(call.number)
             attempt.state = DONE
             del self._calls[attempt]
-            connection.settle(number)
-            connection.acknowledge((number,))
             return ()
         self._read_error(call)
         return ()
@@ -981,19 +976,11 @@ class RemoteMachine:
         return ()
 
     def commit_leases(self, attempts: Iterable[Attempt]) -> Collection[Waker]:
-        calls = []
         for attempt in attempts:
             call = self._calls.pop(attempt, None)
             if call is not None and attempt.state is GRANTED:
                 attempt.state = DONE
-                calls.append(call)
-        for connection in {call.connection for call in calls}:
-            numbers = [call.number for call in calls if call.connection is connection]
-            for number in numbers:
-                if connection.memory is not None:
-                    connection.memory.acknowledge(number)
-                connection.settle(number)
-            connection.acknowledge(numbers)
+                call.connection.acknowledge(call.number)
         return ()
 
     def attempts_in(self, waker: Waker) -> list[Attempt]:
