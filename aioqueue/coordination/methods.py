@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from aioqueue.base.arguments import checked_flag, checked_grace, checked_seconds, checked_watchdog
 from aioqueue.base.hints import hint_attributes, refuse_overrides
@@ -146,6 +147,54 @@ class CoordinatorFace(CoordinatorMethods):
 
     def _watched(self) -> Watch:
         return self._core.watch
+
+    def share(self, *, name: str | None = None) -> Self:
+        """Return a handle of this coordinator for other processes of this machine.
+
+        Send it to a process in any way that pickles, or let a fork inherit it. There it is this
+        coordinator, and takes part from its first use on:
+
+        * A stop reaches every worker of every process. It is pushed to them, so `should_stop` asks
+          nobody.
+        * Every failure reaches every process, with its traceback there. A failing worker waits
+          until it has been sent, five seconds at most. So does a process that ends with an
+          exception.
+        * A process that is killed, or ends with an exit code, is a failure that names the process
+          and the signal or the code. Ctrl-C is a stop.
+        * `join`, and leaving the block, wait for the workers of all processes, except those that
+          are in a join themselves. A process inside ``with coord.stop_on_exception():`` counts as a
+          worker. A drain concerns the runners of one process.
+        * `explain` includes all processes.
+
+        If the process that shares it is killed, the others stop with a `WorkerDiedError`. If it
+        ends in order, they stop.
+
+        Args:
+            name: a name by which processes of this user find it with `aioqueue.connect`; ``None``
+                for none. It has letters, digits, ``-``, ``_`` and ``.``.
+
+        Returns:
+            The handle. In this process it is this coordinator itself.
+
+        Raises:
+            InvalidArgumentError: the name is not as described, or another process has taken it.
+            OSError: this system cannot share objects, or a folder or file cannot be made.
+            TypeError: it is a coordinator of a Ray cluster.
+        """
+        module = importlib.import_module("aioqueue.sharing.coordinator")  # a layer above
+        found: Self = module.share(self, name)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be pickled.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"{self!r} cannot be pickled or copied: it lives in one process. Send coord.share(),"
+            " which is the same coordinator in any process of this machine"
+        )
 
     def monitor(self, *, log: bool = False) -> Monitor:
         """Monitor what you start in this coordinator and report its bottleneck: see `Monitor`.
