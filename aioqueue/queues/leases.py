@@ -44,7 +44,6 @@ class QueueLeases:
         self._machine = face._core.machine
         self._n = n
         self._up_to = up_to
-        self._from_row = face.sync._from_row
         self._borrower = Borrower(current_loops.get())
         self._last_owner: weakref.ref[Any] | None = None  # the latest of its owners
         self._user: weakref.ref[Any] | None = None
@@ -184,7 +183,8 @@ class QueueLeases:
             if self._is_over:
                 raise CancelledError(f"the loop that reads '{self.name}' is over")
             if take.single:
-                from_row, row = self._from_row, take.held.single
+                # Asked for each time: sharing the queue replaces it.
+                from_row, row = self._sync._from_row, take.held.single
                 return row if from_row is None else from_row(row)
             return self._batch_from(take)
         except BaseException:
