@@ -113,6 +113,8 @@ class CoordinatorCore(WatchdogTarget):
         self._stop_scopes: dict[int, StopScope] = {}  # end the workers' waits, by the same ids
         self._on_stop: dict[Callable[[], None], None] = {}
         self.watchdog = watchdog
+        # How the processes of this machine share it (`aioqueue.sharing`); ``None``: they do not.
+        self.shared: Any = None
         self._waiting_joins: dict[object, Join] = {}
         note_coordinator(self)
         note_waits(self)

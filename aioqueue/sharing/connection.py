@@ -513,7 +513,7 @@ class CallerWaker:
 class Request:
     """A call that the owner answers at once."""
 
-    __slots__ = ("_connection", "_kind", "_body", "has_ended", "number", "thing", "waker")
+    __slots__ = ("_body", "_connection", "_kind", "has_ended", "number", "thing", "waker")
 
     def __init__(self, connection: Connection, thing: int) -> None:
         self._connection = connection
@@ -603,5 +603,3 @@ def describe(address: Address, thing: int) -> Any:
     """Ask an owner what one of its objects is."""
     body = connection_to(address).request(thing, frames.DESCRIBE, b"")
     return pickle.loads(body)
-
-

@@ -26,12 +26,11 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioqueue.base.public_names import public
 from aioqueue.coordination.coordinator import BlockingCoordinator, Coordinator
 from aioqueue.coordination.coordinator_core import CoordinatorCore
 from aioqueue.coordination.methods import CoordinatorFace
 from aioqueue.coordination.workers import current_worker_name
-from aioqueue.errors import WorkerDiedError, exception_text
+from aioqueue.errors import InvalidArgumentError, WorkerDiedError, exception_text
 from aioqueue.remote.member_connection import MemberConnection
 from aioqueue.remote.member_core import MemberCore
 from aioqueue.remote.members import MemberRegister, ProgramReport
@@ -152,14 +151,12 @@ class OwnerCore(ProcessMember):
     """The coordinator of the process that shares it. `take_part` makes it of an ordinary one."""
 
     connection: OwnerConnection
-    shared: SharedAt
-    options: CoordinatorOptions
+    at: SharedAt
 
-    def take_part(self, options: CoordinatorOptions) -> None:
+    def take_part(self, label: str) -> None:
         """Take part from now on, with all workers and failures that there are."""
         self.become_member()
-        self.options = options
-        self.connection = OwnerConnection(options.label, self)
+        self.connection = OwnerConnection(label, self)
 
     def report_what_was_before(self) -> None:
         """Report the workers, failures and the stop from before this coordinator was shared."""
@@ -282,6 +279,9 @@ class CoordinatorService:
         for client, number in list(self._waiting):
             self._answer_now(client, number, _ENDED)
         self._connection.leave()
+
+    def was_forked(self) -> None:
+        """Do nothing: the faces know (`Sharing.adopt_in_fork`)."""
 
     def _answer_now(self, client: Client, number: int, value: Any) -> None:
         self._waiting.pop((client, number), None)
@@ -561,9 +561,7 @@ class ProcessConnection(MemberConnection):
         sentinel = self._connection.peer.sentinel
         # A socket is closed before its process has ended.
         if sentinel is not None and not self._connection.ended_in_order:
-            posix.is_readable(
-                sentinel, _DEATH_SECONDS
-            )
+            posix.is_readable(sentinel, _DEATH_SECONDS)
         return self._connection.end_error()
 
     def ended_error(self) -> WorkerDiedError:
@@ -690,11 +688,18 @@ else:
     _Face = object  # each handle has a face as its other base
 
 
-class _SharedFace(_Face):
-    """What a handle has besides. It takes part at its first use in a process."""
+class SharedFace(_Face):
+    """What a handle does in another way than the coordinator that its process owns.
+
+    Attributes:
+        _shared: where the coordinator is.
+        _options: what all processes know of it.
+        _is_block_inherited: whether the block that it is in was entered in the parent of this fork.
+    """
 
     _shared: SharedAt
     _options: CoordinatorOptions
+    _is_block_inherited = False
 
     if not TYPE_CHECKING:
 
@@ -706,13 +711,13 @@ class _SharedFace(_Face):
             return core
 
     def _was_forked(self) -> None:
-        # The parent's part is the parent's. This process takes part when it uses the handle.
         core = self.__dict__.pop("_core", None)
         if core is not None:
+            self._is_block_inherited = core.was_entered
             _handles.kept.append(core)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return handle, (self._world, self._shared, self._options)
+        return restored, (self._world, self._shared, self._options)
 
     def __repr__(self) -> str:
         if "_core" in vars(self):
@@ -722,25 +727,67 @@ class _SharedFace(_Face):
         return f"<{kind} shared by process {self._shared.address.pid}>"
 
     def _as(self, world: World) -> Any:
-        return self if world == self._world else handle(world, self._shared, self._options)
+        return self if world == self._world else restored(world, self._shared, self._options)
+
+    def _enter(self) -> None:
+        super()._enter()
+        self._is_block_inherited = False
 
 
-@public("aioqueue", name="Coordinator")
-class SharedCoordinator(_SharedFace, Coordinator):
-    """A handle of a shared coordinator, for coroutines."""
+class _SharedAsyncFace(SharedFace):
+    """A handle for coroutines."""
+
+    def __aexit__(self, *error: Any) -> Any:
+        leave: Any = super()
+        return _leave_nothing() if self._is_block_inherited else leave.__aexit__(*error)
 
 
-@public("aioqueue.sync", name="Coordinator")
-class SharedBlockingCoordinator(_SharedFace, BlockingCoordinator):
-    """A handle of a shared coordinator, for threads."""
+class _SharedThreadFace(SharedFace):
+    """A handle for threads."""
+
+    def __exit__(self, *error: Any) -> Any:
+        # A fork leaves the block, by `SystemExit` say: the block is the parent's.
+        leave: Any = super()
+        return None if self._is_block_inherited else leave.__exit__(*error)
 
 
-def handle(world: World, shared: SharedAt, options: CoordinatorOptions) -> Any:
-    """Make a handle."""
-    cls = SharedCoordinator if world == "aio" else SharedBlockingCoordinator
-    face: Any = cls.__new__(cls)
-    face._shared, face._options, face._peer = shared, options, None
-    face._grace, face._raise_single = options.grace, options.raise_single
+async def _leave_nothing() -> None:
+    """Leave a block that belongs to the parent of this fork."""
+
+
+_CLASSES: Final[dict[World, type[CoordinatorFace]]] = {
+    "aio": Coordinator,
+    "sync": BlockingCoordinator,
+}
+_handle_classes: Final[dict[type, type]] = {}
+
+
+def _handle_class(local: type[CoordinatorFace]) -> type:
+    """Return the class of the handles of a coordinator; users may have a subclass of ours."""
+    found = _handle_classes.get(local)
+    if found is None:
+        mixin: type = _SharedAsyncFace if local._world == "aio" else _SharedThreadFace
+        ours = _CLASSES[local._world]
+        names = {"__module__": ours.__module__, "__doc__": local.__doc__}
+        found = _handle_classes[local] = type(local.__name__, (mixin, local), names)
+    return found
+
+
+def restored(world: World, shared: SharedAt, options: CoordinatorOptions) -> Any:
+    """Return the face of a coordinator that was pickled: itself, in the process that owns it."""
+    local: Any = _CLASSES[world]
+    core = _handles.owned(shared)
+    if core is not None:
+        face = core.shared.face()
+        if face is not None:
+            return face._as(world)
+    cls: Any = _handle_class(local) if core is None else local
+    face = cls.__new__(cls)
+    face._peer, face._grace, face._raise_single = None, options.grace, options.raise_single
+    if core is not None:
+        face._core = core
+    else:
+        face._shared, face._options = shared, options
     note_for_forks(face)
     return face
 
@@ -768,6 +815,11 @@ class _Handles:
         """Add the coordinator that this process shares."""
         call_with_lock(self._lock, self._cores.__setitem__, shared, core)
 
+    def owned(self, shared: SharedAt) -> OwnerCore | None:
+        """Return a coordinator that this process shares."""
+        found = call_with_lock(self._lock, self._cores.get, shared)
+        return found if isinstance(found, OwnerCore) else None
+
     def core_at(self, shared: SharedAt, options: CoordinatorOptions) -> CoordinatorCore:
         """Return the coordinator of this process; the first call takes part.
 
@@ -788,50 +840,79 @@ class _Handles:
 _handles: Final = _Handles()
 
 
-def share(face: CoordinatorFace, name: str | None) -> Any:
+class Sharing:
+    """How this process shares a coordinator.
+
+    Args:
+        face: the face that was asked to share it.
+        at: where it is.
+        options: what all processes know of it.
+    """
+
+    def __init__(self, face: CoordinatorFace, at: SharedAt, options: CoordinatorOptions) -> None:
+        self.face = weakref.ref(face)
+        self._at = at
+        self._options = options
+
+    def pickled(self, world: World) -> tuple[Any, ...]:
+        """Return what a face of it is pickled as."""
+        return restored, (world, self._at, self._options)
+
+    def adopt_in_fork(self, face: Any) -> None:
+        """Make the parent's face one that takes part in this fork, at its first use here."""
+        core = face.__dict__.pop("_core")
+        # What has it here has a coordinator of its own: the other processes are the parent's.
+        core.__class__ = CoordinatorCore
+        core.shared = self
+        _handles.kept.append(core)
+        face._is_block_inherited = core.was_entered
+        face.__class__ = _handle_class(type(face))
+        face._shared, face._options, face._peer = self._at, self._options, None
+
+
+def share(face: CoordinatorFace, name: str | None) -> None:
     """Share a coordinator; see `CoordinatorFace.share`."""
-    if isinstance(face, _SharedFace):
-        return face
     if name is not None:
         name = checked_name(name)
+    if isinstance(face, SharedFace):
+        if name is not None:
+            raise InvalidArgumentError(
+                f"name: got {name!r} for {face!r}, which another process owns; name it there"
+            )
+        return
     owner = server()
-    shared, options = call_with_lock(face._core._lock, _shared_of, face, owner, name)
+    number = call_with_lock(face._core._lock, _shared_number, face, owner, name)
     if name is not None:
-        owner.add_name(name, shared.thing)
-    found = handle(face._world, shared, options)
-    found._core = face._core
-    return found
+        owner.add_name(name, number)
 
 
-def _shared_of(
-    face: CoordinatorFace, owner: Server, name: str | None
-) -> tuple[SharedAt, CoordinatorOptions]:
-    """Return where a coordinator is shared; the first call shares it."""
+def _shared_number(face: CoordinatorFace, owner: Server, name: str | None) -> int:
+    """Return the number of a shared coordinator; the first call shares it."""
     core = face._core
-    if type(core) is OwnerCore:
-        return core.shared, core.options
+    if isinstance(core, OwnerCore):
+        return core.at.thing
     if type(core) is not CoordinatorCore:
-        raise TypeError(f"{face!r} is shared by its name already")
+        raise TypeError(
+            f"{face!r} is a coordinator of a cluster: make one there with the same name"
+        )
+    label = f"the coordinator of process {os.getpid()}" if name is None else f"coordinator '{name}'"
     options = CoordinatorOptions(
-        f"the coordinator of process {os.getpid()}" if name is None else f"coordinator '{name}'",
-        core.clean_types,
-        face._grace,
-        face._raise_single,
-        core.watchdog,
+        label, core.clean_types, face._grace, face._raise_single, core.watchdog
     )
     # All that uses this coordinator has this very object: faces, runners, workers. So it becomes
     # one that takes part, rather than another one doing so in its place. Under its lock nobody is
     # in the middle of a change.
     core.__class__ = OwnerCore
     assert isinstance(core, OwnerCore)
-    core.take_part(options)
+    core.take_part(label)
     service = CoordinatorService(owner, core, options)
-    core.shared = SharedAt(owner.address, owner.add(service))
+    core.at = SharedAt(owner.address, owner.add(service))
+    core.shared = Sharing(face, core.at, options)
+    _handles.add(core.at, core)
     # It is served while anybody here has it, or another process takes part.
-    weakref.finalize(core, _end_service, owner, core.shared.thing, service)
-    _handles.add(core.shared, core)
+    weakref.finalize(core, _end_service, owner, core.at.thing, service)
     core.report_what_was_before()
-    return core.shared, options
+    return core.at.thing
 
 
 def _end_service(owner: Server, thing: int, service: CoordinatorService) -> None:
