@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 from aioqueue.core.attempts import Attempt
 from aioqueue.errors import WorkerDiedError
-from aioqueue.processes.failures import failure_of_message
+from aioqueue.remote.failures import error_of_message
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import SLOTS, Parts, SharedMemory, inline
@@ -540,13 +540,13 @@ class Request:
             found: memoryview = self._body
             return found
         if self._kind == frames.FAILED:
-            raise failure_of_message(bytes(self._body), _PLACE)
+            raise error_of_message(bytes(self._body), _PLACE)
         raise self._connection.end_error()
 
 
 def failure_in(body: memoryview) -> Exception:
     """Return the failure in an answer."""
-    return failure_of_message(bytes(body), _PLACE)
+    return error_of_message(bytes(body), _PLACE)
 
 
 _connections: Final[dict[Address, Connection]] = {}

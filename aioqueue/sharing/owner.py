@@ -32,8 +32,7 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, Protocol
 
-from aioqueue.processes.failures import message_of_failure
-from aioqueue.remote.failures import sendable
+from aioqueue.remote.failures import message_of_error
 from aioqueue.sharing import addresses, frames, memory
 from aioqueue.sharing.frames import FrameError, FrameSocket
 from aioqueue.sharing.memory import Parts, SharedMemory
@@ -138,7 +137,7 @@ class Client:
 
     def fail(self, number: int, error: BaseException) -> None:
         """Let a call raise."""
-        self.send(frames.FAILED, 0, number, message_of_failure(sendable(error)))
+        self.send(frames.FAILED, 0, number, message_of_error(error))
 
     def send(self, kind: int, thing: int, number: int, body: bytes) -> None:
         """Send a frame, with all others of this round. Only the owner's thread calls this."""
